@@ -1,0 +1,360 @@
+"""Throughput of torchparquet beside pyarrow's own routes, on one machine, in one run.
+
+All contenders read the same files with the same two threads and hand every byte to the same
+consumer. Page cache warm; medians over rounds in which all contenders take turns. The warm-up
+round proves that all deliver the same rows in the same order, each timed pass that nothing is
+missing.
+
+    python bench/throughput.py                      # all codecs, all contenders
+    python bench/throughput.py --only row_group     # contenders whose name contains this
+    python bench/throughput.py --threads-scaling    # torchparquet with 1 and 2 threads
+    python bench/throughput.py --memory             # torchparquet's peak memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click_log
+import pyarrow as pa
+import pyarrow_routes as routes
+import torch
+from consumption import PassContent, PassTotals, consume, examine
+from pyarrow_routes import Batch, Open, Route, ScanOptions
+
+OURS = "torchparquet"
+MEMORY_PER_THREAD_BYTES = 64 << 20
+_DIRECTORY = Path(__file__).resolve().parent
+
+
+class ContentError(RuntimeError):
+    """Two contenders delivered different data."""
+
+
+def torchparquet_route(num_threads: int, name: str = OURS) -> Route:
+    """Returns torchparquet as a contender; imports it on the first pass."""
+
+    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+        from torchparquet import ParquetDataset
+
+        yield from ParquetDataset(path, batch_size=batch_size, num_threads=num_threads)
+
+    return Route(name, "exact", batches)
+
+
+def contenders(num_threads: int) -> list[Route]:
+    """Returns torchparquet and those of pyarrow's routes that were fastest or are most usual."""
+    plain, mapped = Open(), Open(memory_map=True)
+    buffered, both = Open(pre_buffer=True), Open(memory_map=True, pre_buffer=True)
+    cut = routes.cut
+    return [
+        torchparquet_route(num_threads),
+        Route("iter_batches", "exact", routes.iter_batches(plain)),
+        Route("iter_batches, mmap", "exact", routes.iter_batches(mapped)),
+        Route("iter_batches x8, prefetch", "exact", routes.iter_large_batches(plain, 8, 2)),
+        Route("row_group cut", "exact", cut(routes.row_groups(plain, 0))),
+        Route("row_group cut, prefetch", "exact", cut(routes.row_groups(plain, 1))),
+        Route("row_group cut, prefetch, mmap", "exact", cut(routes.row_groups(mapped, 1))),
+        Route("row_group cut, prefetch, pre_buffer", "exact", cut(routes.row_groups(buffered, 1))),
+        Route(
+            "row_group cut, prefetch, mmap, pre_buffer", "exact", cut(routes.row_groups(both, 1))
+        ),
+        Route(
+            "row_group cut, one per thread",
+            "exact",
+            cut(routes.parallel_row_groups(plain, num_threads, num_threads)),
+        ),
+        Route("scanner", "cut at row groups", routes.scanner(ScanOptions())),
+        Route(
+            "scanner, readahead 4",
+            "cut at row groups",
+            routes.scanner(ScanOptions(batch_readahead=4)),
+        ),
+        Route(
+            "scanner, no pre_buffer",
+            "cut at row groups",
+            routes.scanner(ScanOptions(pre_buffer=False)),
+        ),
+        Route("row_group whole, prefetch", "row groups", routes.row_groups(plain, 1)),
+        Route("row_group whole, prefetch, mmap", "row groups", routes.row_groups(mapped, 1)),
+        Route(
+            "row_group whole, prefetch, mmap, pre_buffer", "row groups", routes.row_groups(both, 1)
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One contender's passes over one file."""
+
+    route: Route
+    seconds: list[float]
+    totals: PassTotals
+
+    @property
+    def median_seconds(self) -> float:
+        """The figure that counts."""
+        return statistics.median(self.seconds)
+
+
+def _check_content(route: Route, content: PassContent, first: PassContent, batch_size: int) -> None:
+    if (content.num_rows, content.columns) != (first.num_rows, first.columns):
+        names = first.columns.keys() | content.columns.keys()
+        different = sorted(n for n in names if first.columns.get(n) != content.columns.get(n))
+        raise ContentError(
+            f"{route.name}: {content.num_rows} rows against {first.num_rows}, "
+            f"columns that differ from the first contender's: {different}"
+        )
+    short = [rows for rows in content.batch_rows[:-1] if rows != batch_size]
+    if route.shape == "exact" and short:
+        raise ContentError(f"{route.name}: batches of {batch_size} rows expected, got {short[:5]}")
+
+
+def time_routes(chosen: Sequence[Route], path: Path, batch_size: int, repeats: int) -> list[Timing]:
+    """Times ``repeats`` rounds of one pass by each route, after a round that compares content.
+
+    Raises:
+        ContentError: A route's rows, their order, or a timed pass's totals differ.
+    """
+    first: PassContent | None = None
+    for route in chosen:
+        content = examine(route.batches(path, batch_size))
+        first = first or content
+        _check_content(route, content, first, batch_size)
+    seconds: dict[str, list[float]] = {route.name: [] for route in chosen}
+    expected: PassTotals | None = None
+    for repeat in range(repeats):
+        # Another contender begins each round, so that none always follows the same one.
+        begin = repeat % len(chosen)
+        for route in (*chosen[begin:], *chosen[:begin]):
+            gc.collect()
+            start = time.perf_counter()
+            totals = consume(route.batches(path, batch_size))
+            seconds[route.name].append(time.perf_counter() - start)
+            expected = expected or totals
+            if totals != expected:
+                raise ContentError(f"{route.name}: totals differ from those of other passes")
+    assert expected is not None
+    return [Timing(route, seconds[route.name], expected) for route in chosen]
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table; the first column is left-aligned, the others right-aligned."""
+    table = [list(header), *map(list, rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = []
+    for row in (table[0], rule, *table[1:]):
+        first, *others = (
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("| " + " | ".join([first, *others]) + " |")
+    return "\n".join(lines)
+
+
+def environment(num_threads: int) -> dict[str, Any]:
+    """Returns what the figures depend on: machine, versions, threads, date."""
+    cpu = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    versions = {"python": platform.python_version()}
+    for package in ("torchparquet", "pyarrow", "torch", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "cpu": cpu.group(1) if cpu else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": num_threads,
+        "arrow_memory_pool": pa.default_memory_pool().backend_name,
+        "versions": versions,
+    }
+
+
+def fastest(timings: Sequence[Timing], *, whole_row_groups: bool) -> Timing | None:
+    """Returns pyarrow's fastest route among those that batch, or those that do not."""
+    candidates = [
+        timing
+        for timing in timings
+        if not timing.route.name.startswith(OURS)
+        and (timing.route.shape == "row groups") == whole_row_groups
+    ]
+    return min(candidates, key=lambda timing: timing.median_seconds, default=None)
+
+
+def timing_rows(timings: Sequence[Timing]) -> list[list[str]]:
+    """Returns the cells of one codec's table, fastest first."""
+    return [
+        [
+            timing.route.name,
+            timing.route.shape,
+            f"{timing.median_seconds:.3f}",
+            f"{min(timing.seconds):.3f}-{max(timing.seconds):.3f}",
+            f"{timing.totals.num_bytes / 1e9 / timing.median_seconds:.2f}",
+            f"{timing.totals.num_rows / 1e6 / timing.median_seconds:.2f}",
+        ]
+        for timing in sorted(timings, key=lambda timing: timing.median_seconds)
+    ]
+
+
+def _versus(ours: Timing | None, other: Timing | None) -> list[str]:
+    if other is None:
+        return ["-", "-", "-"]
+    ratio = f"{other.median_seconds / ours.median_seconds:.2f}x" if ours else "-"
+    return [other.route.name, f"{other.median_seconds:.3f}", ratio]
+
+
+def compare(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, Any]:
+    """Times the contenders on each file, prints the tables, returns the figures."""
+    chosen = [
+        route
+        for route in contenders(arguments.num_threads)
+        if not arguments.only or any(part in route.name for part in arguments.only)
+    ]
+    if not chosen:
+        raise ValueError(f"no contender's name contains any of {arguments.only}")
+    ratios, figures = [], {}
+    for codec, path in paths.items():
+        timings = time_routes(chosen, path, arguments.batch_size, arguments.repeats)
+        header = ["contender", "shape", "seconds", "range", "GB/s", "Mrows/s"]
+        print(f"\n### {codec}\n\n{markdown(header, timing_rows(timings))}", flush=True)
+        ours = next((timing for timing in timings if timing.route.name == OURS), None)
+        batching = fastest(timings, whole_row_groups=False)
+        whole = fastest(timings, whole_row_groups=True)
+        seconds = f"{ours.median_seconds:.3f}" if ours else "-"
+        ratios.append([codec, seconds, *_versus(ours, batching), *_versus(ours, whole)])
+        figures[codec] = {
+            "output_bytes": timings[0].totals.num_bytes,
+            "rows": timings[0].totals.num_rows,
+            "seconds": {timing.route.name: timing.seconds for timing in timings},
+            "fastest_pyarrow_batches": batching.route.name if batching else None,
+            "fastest_pyarrow_row_groups": whole.route.name if whole else None,
+        }
+    header = ["codec", f"{OURS} s", "pyarrow's fastest batches", "s", "ratio"]
+    header += ["pyarrow's fastest, whole row groups", "s", "ratio"]
+    print(f"\n### Ratios\n\n{markdown(header, ratios)}")
+    return figures
+
+
+def threads_scaling(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, Any]:
+    """Times torchparquet with 1 and 2 threads and prints the ratio."""
+    rows, figures = [], {}
+    chosen = [torchparquet_route(n, f"{OURS}, {n} threads") for n in (1, 2)]
+    for codec, path in paths.items():
+        timings = time_routes(chosen, path, arguments.batch_size, arguments.repeats)
+        one, two = (timing.median_seconds for timing in timings)
+        rows.append([codec, f"{one:.3f}", f"{two:.3f}", f"{one / two:.2f}x"])
+        figures[codec] = {timing.route.name: timing.seconds for timing in timings}
+    print("\n" + markdown(["codec", "1 thread s", "2 threads s", "ratio"], rows))
+    return figures
+
+
+def memory(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, Any]:
+    """Prints torchparquet's peak memory over its baseline against the bound.
+
+    The bound is max_memory and 64 MiB per thread.
+    """
+    rows, figures = [], {}
+    for codec, path in paths.items():
+        for max_memory_mib in arguments.max_memory_mib:
+            command = [sys.executable, str(_DIRECTORY / "memory.py"), str(path)]
+            command += ["--batch-size", str(arguments.batch_size)]
+            command += ["--num-threads", str(arguments.num_threads)]
+            command += ["--max-memory", f"{max_memory_mib}MiB"]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            figure = json.loads(output)
+            over_bytes = figure["peak_bytes"] - figure["baseline_bytes"]
+            bound_bytes = (max_memory_mib << 20) + arguments.num_threads * MEMORY_PER_THREAD_BYTES
+            mib = [f"{n / 2**20:.0f}" for n in (figure["baseline_bytes"], over_bytes, bound_bytes)]
+            verdict = "within" if over_bytes <= bound_bytes else "OVER"
+            rows.append([codec, str(max_memory_mib), *mib, verdict])
+            figures[f"{codec}, {max_memory_mib} MiB"] = figure | {"bound_bytes": bound_bytes}
+    header = ["codec", "max_memory MiB", "baseline MiB", "peak over it MiB", "bound MiB", ""]
+    print("\n" + markdown(header, rows))
+    return figures
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data-dir", type=Path, default=_DIRECTORY / "data", help="where the files are kept")
+    add("--rows", type=int, default=4_000_000)
+    add("--row-group-rows", type=int, default=250_000)
+    add("--codecs", nargs="+", choices=click_log.CODECS, default=list(click_log.CODECS))
+    add("--batch-size", type=int, default=8192)
+    add("--num-threads", type=int, default=2)
+    add("--repeats", type=int, default=5)
+    add("--only", nargs="+", metavar="PART", help="contenders whose name contains one of these")
+    # On the machines measured, mimalloc (pyarrow's default) is never the fastest for these routes.
+    add("--arrow-pool", choices=pa.supported_memory_backends(), help="pyarrow's allocator")
+    add("--json", type=Path, metavar="FILE", help="also write all figures there")
+    add("--max-memory-mib", type=int, nargs="+", default=[256, 1024], help="for --memory")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--threads-scaling", action="store_true")
+    modes.add_argument("--memory", action="store_true")
+    return parser
+
+
+def main() -> int:
+    """Runs the chosen mode; returns 1 where contenders delivered different data."""
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.batch_size % 8 or arguments.row_group_rows % 8:
+        # The totals add up 8-byte words, which must not depend on where batches end.
+        parser.error("--batch-size and --row-group-rows must be multiples of 8")
+    if arguments.repeats < 1 or arguments.num_threads < 1:
+        parser.error("--repeats and --num-threads must be at least 1")
+    # Consumers only read, so tensors over Arrow's read-only buffers are fine.
+    warnings.filterwarnings("ignore", message="The given buffer is not writable")
+    pa.set_cpu_count(arguments.num_threads)
+    torch.set_num_threads(arguments.num_threads)
+    if arguments.arrow_pool:
+        pa.set_memory_pool(getattr(pa, f"{arguments.arrow_pool}_memory_pool")())
+    options = click_log.ClickLogOptions(arguments.rows, arguments.row_group_rows)
+    paths = click_log.ensure_files(arguments.data_dir, tuple(arguments.codecs), options)
+    machine = environment(arguments.num_threads)
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    print(
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads; {versions}; "
+        f"Arrow's {machine['arrow_memory_pool']} pool; {machine['date']}; {options.num_rows:,} rows, "
+        f"batches of {arguments.batch_size}, median of {arguments.repeats}",
+        flush=True,
+    )
+    mode = compare
+    if arguments.threads_scaling:
+        mode = threads_scaling
+    elif arguments.memory:
+        mode = memory
+    try:
+        figures = mode(arguments, paths)
+    except ContentError as error:
+        print(f"FAILED: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"environment": machine, "figures": figures}, indent=1)
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+#include "batch_ring.h"
+
+#include <utility>
+
+namespace torchparquet {
+
+BatchRing::BatchRing(int64_t num_batches, int64_t max_in_flight)
+    : num_batches_(num_batches), max_in_flight_(max_in_flight) {}
+
+bool BatchRing::HasRoom(int64_t num_batches) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(in_flight_.size()) + num_batches <= max_in_flight_;
+}
+
+InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num_cells) {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.emplace_back(std::move(memory), num_rows, num_cells);
+}
+
+int64_t BatchRing::num_opened() const {
+  const std::lock_guard lock(mutex_);
+  return num_taken_ + static_cast<int64_t>(in_flight_.size());
+}
+
+void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
+  // Release: the cells written before are visible to whoever sees the count reach
+  // zero. Acquire: the thread that brings it to zero passes on the others' writes.
+  const int64_t before = batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
+  if (before != num_cells) return;
+  // Taking the lock orders the notification after the consumer's check of the count.
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_one();
+}
+
+void BatchRing::Fail(const FailureKey& key, Error error) {
+  const std::lock_guard lock(mutex_);
+  if (failure_key_ && *failure_key_ <= key) return;
+  failure_key_ = key;
+  failure_ = std::move(error);
+}
+
+void BatchRing::Close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+void BatchRing::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+// Requires mutex_.
+bool BatchRing::FrontIsComplete() const {
+  return !in_flight_.empty() &&
+         in_flight_.front().missing_cells.load(std::memory_order_acquire) == 0;
+}
+
+BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const bool ready = changed_.wait_for(lock, timeout, [&] {
+    return stopped_ || FrontIsComplete() || (closed_ && failure_) || num_taken_ == num_batches_;
+  });
+  if (!ready) return {.status = TakeStatus::kTimedOut, .memory = {}};
+  if (!stopped_ && FrontIsComplete()) {
+    InFlightBatch& front = in_flight_.front();
+    TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows};
+    in_flight_.pop_front();
+    ++num_taken_;
+    return result;
+  }
+  if (closed_ && failure_) throw *failure_;
+  if (stopped_) throw Error(ErrorKind::kStopped, "the reader was closed");
+  return {.status = TakeStatus::kEnded, .memory = {}};
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,51 @@
+#include "exceptions.h"
+
+#include <exception>
+
+#include <pybind11/pybind11.h>
+
+#include "errors.h"
+
+namespace py = pybind11;
+
+namespace torchparquet {
+namespace {
+
+py::object ExceptionClass(ErrorKind kind) {
+  const auto ours = [](const char* name) {
+    return py::object(py::module_::import("torchparquet.errors").attr(name));
+  };
+  const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
+  switch (kind) {
+    case ErrorKind::kCorruptFile:
+      return ours("CorruptFileError");
+    case ErrorKind::kNullValue:
+      return ours("NullValueError");
+    case ErrorKind::kFileNotFound:
+      return builtin(PyExc_FileNotFoundError);
+    case ErrorKind::kIo:
+      return builtin(PyExc_OSError);
+    case ErrorKind::kInvalidArgument:
+      return builtin(PyExc_ValueError);
+    case ErrorKind::kOutOfMemory:
+      return builtin(PyExc_MemoryError);
+    case ErrorKind::kStopped:
+    case ErrorKind::kInternal:
+      break;
+  }
+  return builtin(PyExc_RuntimeError);
+}
+
+}  // namespace
+
+void RegisterExceptions() {
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      PyErr_SetString(ExceptionClass(error.kind()).ptr(), error.what());
+    }
+  });
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,289 @@
+// The extension torchparquet._core: the core's classes as Python sees them. No logic.
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "chunk_cursor.h"
+#include "epoch_ledger.h"
+#include "exceptions.h"
+#include "footers.h"
+#include "parallel_reader.h"
+
+namespace py = pybind11;
+
+namespace torchparquet {
+namespace {
+
+using Int64Array = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+using BoolArray = py::array_t<bool, py::array::c_style | py::array::forcecast>;
+
+// Runs `call` without the GIL. The GIL is taken back outside of any destructor,
+// because that never returns in a thread that outlives the interpreter.
+template <typename Call>
+auto WithoutGil(Call&& call) {
+  std::optional<decltype(call())> result;
+  std::exception_ptr error;
+  PyThreadState* thread_state = PyEval_SaveThread();
+  try {
+    result.emplace(call());
+  } catch (...) {
+    error = std::current_exception();
+  }
+  PyEval_RestoreThread(thread_state);
+  if (error) std::rethrow_exception(error);
+  return std::move(*result);
+}
+
+py::array_t<int64_t> ToArray(const std::vector<int64_t>& values) {
+  return py::array_t<int64_t>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+// A slab as a NumPy array that returns it to its pool when the last view dies.
+py::array_t<uint8_t> ToArray(SlabPool::Slab slab, int64_t num_bytes) {
+  auto owner = std::make_unique<SlabPool::Slab>(std::move(slab));
+  uint8_t* data = owner->data();
+  py::capsule capsule(owner.get(), [](void* pointer) { delete static_cast<SlabPool::Slab*>(pointer); });
+  static_cast<void>(owner.release());
+  return py::array_t<uint8_t>(num_bytes, data, capsule);
+}
+
+// The share as arrays, one entry per chunk.
+struct ShareArrays {
+  Int64Array file, row_group, begin, num_rows, first_row_id;
+  BoolArray valid;
+};
+
+Share ToShare(const ShareArrays& arrays, int64_t rank, int64_t world_size) {
+  Share share{.rank = rank, .world_size = world_size, .chunks = {}};
+  const py::ssize_t num_chunks = arrays.file.size();
+  for (const py::ssize_t size : {arrays.row_group.size(), arrays.begin.size(), arrays.num_rows.size(),
+                                 arrays.first_row_id.size(), arrays.valid.size()}) {
+    if (size != num_chunks) throw py::value_error("the arrays of a share differ in length");
+  }
+  share.chunks.reserve(static_cast<size_t>(num_chunks));
+  for (py::ssize_t i = 0; i < num_chunks; ++i) {
+    share.chunks.push_back({.file = arrays.file.at(i),
+                            .rows = {.row_group = arrays.row_group.at(i),
+                                     .begin = arrays.begin.at(i),
+                                     .num_rows = arrays.num_rows.at(i)},
+                            .first_row_id = arrays.first_row_id.at(i),
+                            .valid = arrays.valid.at(i)});
+  }
+  return share;
+}
+
+std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths, const Int64Array& num_bytes,
+                                 const Int64Array& mtime_ns) {
+  std::vector<PlannedFile> files;
+  files.reserve(paths.size());
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const auto index = static_cast<py::ssize_t>(i);
+    files.push_back({paths[i], {.num_bytes = num_bytes.at(index), .mtime_ns = mtime_ns.at(index)}});
+  }
+  return files;
+}
+
+// A ParallelReader for Python: waits without the GIL, lets signals through.
+class BatchReader {
+ public:
+  BatchReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool)
+      : reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool))) {}
+
+  ~BatchReader() {
+    // Threads are joined here; they never ask for the GIL, so holding it is safe.
+    reader_.reset();
+  }
+
+  py::object Next() {
+    constexpr std::chrono::milliseconds kSlice{100};
+    while (true) {
+      auto result = WithoutGil([&] { return reader_->Next(kSlice); });
+      switch (result.status) {
+        case BatchRing::TakeStatus::kEnded:
+          return py::none();
+        case BatchRing::TakeStatus::kTaken:
+          return py::make_tuple(ToMemory(std::move(result.memory)), result.num_rows);
+        case BatchRing::TakeStatus::kTimedOut:
+          if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      }
+    }
+  }
+
+  void Lend(uintptr_t data, int64_t token) {
+    reader_->Lend(reinterpret_cast<uint8_t*>(data), token);  // an address from torch
+  }
+
+  void Stop() {
+    WithoutGil([&] {
+      reader_->Stop();
+      return true;
+    });
+  }
+
+  const ParallelReader& reader() const { return *reader_; }
+
+ private:
+  py::object ToMemory(BatchMemory memory) const {
+    if (memory.lent_token >= 0) return py::int_(memory.lent_token);
+    return ToArray(std::move(memory.slab), reader_->layout().slab_bytes);
+  }
+
+  std::unique_ptr<ParallelReader> reader_;
+};
+
+std::unique_ptr<BatchReader> MakeBatchReader(
+    const std::vector<std::string>& paths, const Int64Array& file_num_bytes,
+    const Int64Array& file_mtime_ns, Int64Array chunk_file, Int64Array chunk_row_group,
+    Int64Array chunk_begin, Int64Array chunk_num_rows, Int64Array chunk_first_row_id,
+    BoolArray chunk_valid, int64_t rank, int64_t world_size, int64_t batch_rows,
+    std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
+    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
+    std::shared_ptr<SlabPool> pool) {
+  const ShareArrays arrays{std::move(chunk_file),     std::move(chunk_row_group),
+                           std::move(chunk_begin),    std::move(chunk_num_rows),
+                           std::move(chunk_first_row_id), std::move(chunk_valid)};
+  ReaderSpec spec{.files = ToFiles(paths, file_num_bytes, file_mtime_ns),
+                  .share = ToShare(arrays, rank, world_size),
+                  .batch_rows = batch_rows,
+                  .fields = std::move(fields),
+                  .columns = std::move(columns),
+                  .row_id_field = row_id_field,
+                  .row_valid_field = row_valid_field,
+                  .num_threads = num_threads,
+                  .max_memory_bytes = max_memory_bytes,
+                  .lent_slabs = lent_slabs};
+  return std::make_unique<BatchReader>(std::move(spec), std::move(pool));
+}
+
+void BindFooters(py::module_& m) {
+  py::class_<LeafColumn>(m, "LeafColumn")
+      .def_readonly("path", &LeafColumn::path)
+      .def_readonly("kind", &LeafColumn::kind)
+      .def_readonly("dtype", &LeafColumn::dtype)
+      .def_readonly("nullable", &LeafColumn::nullable);
+  const auto array = [](std::vector<int64_t> Footers::*member) {
+    return [member](const Footers& footers) { return ToArray(footers.*member); };
+  };
+  py::class_<Footers>(m, "Footers")
+      .def_property_readonly("file_num_bytes", array(&Footers::file_num_bytes))
+      .def_property_readonly("file_mtime_ns", array(&Footers::file_mtime_ns))
+      .def_property_readonly("file_num_rows", array(&Footers::file_num_rows))
+      .def_property_readonly("file_num_row_groups", array(&Footers::file_num_row_groups))
+      .def_property_readonly("file_schema", array(&Footers::file_schema))
+      .def_property_readonly("row_group_num_rows", array(&Footers::row_group_num_rows))
+      .def_property_readonly("row_group_num_bytes", array(&Footers::row_group_num_bytes))
+      .def_property_readonly("schemas", [](const Footers& footers) { return footers.schemas; });
+  m.def(
+      "read_footers",
+      [](const std::vector<std::string>& paths, int64_t num_threads) {
+        return WithoutGil([&] { return ReadFooters(paths, num_threads); });
+      },
+      py::arg("paths"), py::arg("num_threads"));
+}
+
+void BindCursor(py::module_& m) {
+  py::class_<ChunkCursor>(m, "ChunkCursor")
+      .def(py::init<int64_t, int64_t, int64_t>(), py::arg("num_positions"), py::arg("rank"),
+           py::arg("world_size"))
+      .def("claim", &ChunkCursor::Claim);
+}
+
+void BindLedger(py::module_& m) {
+  // The array must be int64 and writable as it is: a converted copy would not be shared.
+  using Words = py::array_t<int64_t, py::array::c_style>;
+  const auto ledger = [](Words& words) {
+    return EpochLedger({words.mutable_data(), static_cast<size_t>(words.size())});
+  };
+  m.attr("EPOCH_LEDGER_WORDS") = py::int_(EpochLedger::kNumWords);
+  m.def(
+      "begin_epoch",
+      [ledger](Words words, int64_t key, int64_t worker) { return ledger(words).Begin(key, worker); },
+      py::arg("words").noconvert(), py::arg("key"), py::arg("worker"));
+  m.def(
+      "set_epoch", [ledger](Words words, int64_t epoch) { ledger(words).SetEpoch(epoch); },
+      py::arg("words").noconvert(), py::arg("epoch"));
+  m.def(
+      "next_epoch", [ledger](Words words) { return ledger(words).NextEpoch(); },
+      py::arg("words").noconvert());
+}
+
+void BindSpecs(py::module_& m) {
+  py::class_<FieldSpec>(m, "FieldSpec")
+      .def(py::init([](int64_t item_bytes, int64_t width, bool has_valid) {
+             return FieldSpec{.item_bytes = item_bytes, .width = width, .has_valid = has_valid};
+           }),
+           py::arg("item_bytes"), py::arg("width"), py::arg("has_valid"));
+  py::class_<ColumnSpec>(m, "ColumnSpec")
+      .def(py::init([](std::string path, std::string kind, int64_t field, int64_t element,
+                       bool nulls_are_errors, uint64_t fill_bits) {
+             return ColumnSpec{.source = {std::move(path), std::move(kind)},
+                               .field = field,
+                               .element = element,
+                               .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
+                               .fill_bits = fill_bits};
+           }),
+           py::arg("path"), py::arg("kind"), py::arg("field"), py::arg("element"),
+           py::arg("nulls_are_errors"), py::arg("fill_bits"));
+}
+
+void BindReader(py::module_& m) {
+  py::class_<SlabPool, std::shared_ptr<SlabPool>>(m, "SlabPool")
+      .def_property_readonly("slab_bytes", &SlabPool::slab_bytes)
+      .def_property_readonly("mapped_bytes", &SlabPool::mapped_bytes)
+      .def_property_readonly("num_idle", &SlabPool::num_idle);
+  py::class_<ReaderStats>(m, "ReaderStats")
+      .def_readonly("batches", &ReaderStats::batches)
+      .def_readonly("rows", &ReaderStats::rows)
+      .def_readonly("wait_seconds", &ReaderStats::wait_seconds)
+      .def_readonly("decode_seconds", &ReaderStats::decode_seconds);
+  py::class_<FieldPlace>(m, "FieldPlace")
+      .def_readonly("values_offset", &FieldPlace::values_offset)
+      .def_readonly("valid_offset", &FieldPlace::valid_offset);
+  py::class_<BatchReader>(m, "BatchReader")
+      .def(py::init(&MakeBatchReader), py::kw_only(), py::arg("paths"), py::arg("file_num_bytes"),
+           py::arg("file_mtime_ns"), py::arg("chunk_file"), py::arg("chunk_row_group"),
+           py::arg("chunk_begin"), py::arg("chunk_num_rows"), py::arg("chunk_first_row_id"),
+           py::arg("chunk_valid"), py::arg("rank"), py::arg("world_size"), py::arg("batch_rows"),
+           py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
+           py::arg("row_valid_field"), py::arg("num_threads"), py::arg("max_memory_bytes"),
+           py::arg("lent_slabs"), py::arg("pool").none(true))
+      .def("next", &BatchReader::Next)
+      .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
+      .def("stop", &BatchReader::Stop)
+      .def_property_readonly("slab_bytes",
+                             [](const BatchReader& r) { return r.reader().layout().slab_bytes; })
+      .def_property_readonly("capacity_rows",
+                             [](const BatchReader& r) { return r.reader().layout().capacity_rows; })
+      .def_property_readonly("fields",
+                             [](const BatchReader& r) { return r.reader().layout().fields; })
+      .def_property_readonly("num_batches",
+                             [](const BatchReader& r) { return r.reader().num_batches(); })
+      .def_property_readonly("max_slabs",
+                             [](const BatchReader& r) { return r.reader().max_slabs(); })
+      .def_property_readonly("pool", [](const BatchReader& r) { return r.reader().pool(); })
+      .def_property_readonly("stats", [](const BatchReader& r) { return r.reader().stats(); });
+}
+
+}  // namespace
+}  // namespace torchparquet
+
+PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
+  using namespace torchparquet;
+  m.attr("PYARROW_VERSION") = TORCHPARQUET_PYARROW_VERSION;
+  RegisterExceptions();
+  BindFooters(m);
+  BindCursor(m);
+  BindLedger(m);
+  BindSpecs(m);
+  BindReader(m);
+}

@@ -1,0 +1,263 @@
+#include "column_decoder.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <parquet/column_page.h>
+#include <parquet/column_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
+#include "column_pages.h"
+#include "errors.h"
+#include "fallback_reader.h"
+#include "kernels/validity.h"
+
+namespace torchparquet {
+namespace {
+
+// Stands in for a converter where values are single bits.
+struct BoolBits {
+  using Out = uint8_t;
+};
+
+// Decodes the pages of one column chunk. One use, one thread.
+template <typename Converter>
+class PageDecoder {
+ public:
+  using Out = typename Converter::Out;
+
+  PageDecoder(const parquet::ColumnDescriptor& descriptor, DecodeScratch* scratch)
+      : descriptor_(descriptor), scratch_(scratch) {}
+
+  void ReadDictionary(const parquet::DictionaryPage& page) {
+    if constexpr (std::is_same_v<Converter, BoolBits>) {
+      throw CorruptFile("a boolean column cannot have a dictionary");
+    } else {
+      const int64_t num_values = page.num_values();
+      if (num_values < 0 || num_values * Converter::kStoredBytes > page.size()) {
+        throw CorruptFile("dictionary page is too short for its " + std::to_string(num_values) +
+                          " values");
+      }
+      dictionary_.Resize(num_values);
+      Converter::Convert(page.data(), num_values, dictionary_.values().data());
+      has_dictionary_ = true;
+    }
+  }
+
+  // Delivers the rows [begin, end) of the page. `first_row` is the page's first row
+  // within its row group.
+  void ReadRows(const parquet::DataPage& page, int64_t first_row, int64_t begin, int64_t end,
+                SegmentWriter<Out>* writer) {
+    const int64_t num_rows = page.num_values();
+    const PageParts parts = SplitPage(page, descriptor_.max_definition_level());
+    uint8_t* validity = scratch_->validity.Reserve(static_cast<size_t>(num_rows));
+    const int64_t num_valid = ReadValidity(parts, num_rows, validity);
+    const auto reader = OpenValues(page, parts.values, num_valid);
+    if (num_valid == num_rows) {
+      reader->Skip(begin);
+      writer->WriteValid(*reader, end - begin);
+    } else {
+      reader->Skip(std::accumulate(validity, validity + begin, int64_t{0}));
+      writer->WriteNullable(*reader, validity + begin, end - begin, first_row + begin);
+    }
+  }
+
+ private:
+  // As kernels::DecodeValidity, for a required column too.
+  int64_t ReadValidity(const PageParts& parts, int64_t num_rows, uint8_t* validity) const {
+    const auto max_level = descriptor_.max_definition_level();
+    if (max_level == 0) return num_rows;
+    if (!parts.bit_packed_levels) {
+      return kernels::DecodeValidity(parts.levels, max_level, num_rows, validity);
+    }
+    parquet::LevelDecoder decoder;
+    auto* levels = scratch_->stored.ReserveItems<int16_t>(num_rows);
+    decoder.SetData(parquet::Encoding::BIT_PACKED, max_level, static_cast<int>(num_rows),
+                    parts.levels.data(), static_cast<int32_t>(parts.levels.size()));
+    if (decoder.Decode(static_cast<int>(num_rows), levels) != num_rows) {
+      throw CorruptFile("page holds fewer definition levels than rows");
+    }
+    std::transform(levels, levels + num_rows, validity,
+                   [&](int16_t level) { return level == max_level; });
+    return std::accumulate(validity, validity + num_rows, int64_t{0});
+  }
+
+  // Opens the values of a page by the class for its encoding. A page without a stored
+  // value may have no bytes at all, not even an encoding's header.
+  std::unique_ptr<ValueReader<Out>> OpenValues(const parquet::DataPage& page,
+                                               std::span<const uint8_t> bytes,
+                                               int64_t num_valid) const {
+    const parquet::Encoding::type encoding = page.encoding();
+    if (num_valid == 0 || encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes);
+    if (encoding == parquet::Encoding::RLE_DICTIONARY ||
+        encoding == parquet::Encoding::PLAIN_DICTIONARY) {
+      if (!has_dictionary_) throw CorruptFile("dictionary-encoded page without a dictionary");
+      return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);
+    }
+    const EncodedPage encoded{bytes, page.num_values(), encoding};
+    if constexpr (std::is_same_v<Converter, BoolBits>) {
+      return OpenFallbackBoolReader(encoded, descriptor_);
+    } else {
+      return OpenFallbackReader<Converter>(encoded, descriptor_, &scratch_->stored);
+    }
+  }
+
+  static std::unique_ptr<ValueReader<Out>> OpenPlain(std::span<const uint8_t> bytes) {
+    if constexpr (std::is_same_v<Converter, BoolBits>) {
+      return std::make_unique<PlainBoolReader>(bytes);
+    } else {
+      return std::make_unique<PlainReader<Converter>>(bytes);
+    }
+  }
+
+  const parquet::ColumnDescriptor& descriptor_;
+  DecodeScratch* scratch_;
+  kernels::Dictionary<Out> dictionary_;
+  bool has_dictionary_ = false;
+};
+
+// Everything that decoding one column chunk needs, whatever its type.
+struct DecodeJob {
+  const ParquetFile* file;
+  int column;
+  RowRange rows;
+  const ColumnTarget* target;
+  DecodeScratch* scratch;
+  DecodeProgress* progress;
+};
+
+// Counts the rows of the pages as they are announced, and skips those that end before
+// the range begins.
+class PageRows {
+ public:
+  explicit PageRows(int64_t begin) : begin_(begin) {}
+
+  bool Skip(const parquet::DataPageStats& page) {
+    if (page.num_values < 0) throw CorruptFile("page claims a negative number of values");
+    page_begin_ = page_end_;
+    page_end_ += page.num_values;
+    return page_end_ <= begin_;
+  }
+
+  int64_t page_begin() const { return page_begin_; }
+  int64_t page_end() const { return page_end_; }
+
+ private:
+  const int64_t begin_;
+  int64_t page_begin_ = 0;
+  int64_t page_end_ = 0;
+};
+
+Error TooFewRows(int64_t found, int64_t wanted) {
+  return CorruptFile("column chunk ends after " + std::to_string(found) + " rows of " +
+                     std::to_string(wanted));
+}
+
+// After the last row of a row group there must be no further page with rows.
+void CheckNoMoreRows(parquet::PageReader* pages, const PageRows& page_rows, int64_t num_rows) {
+  while (pages->NextPage() != nullptr) {
+  }
+  if (page_rows.page_end() != num_rows) {
+    throw CorruptFile("column chunk holds more rows than its row group: " +
+                      std::to_string(page_rows.page_end()) + ", " + std::to_string(num_rows));
+  }
+}
+
+template <typename Converter>
+void RunDecodeJob(const DecodeJob& job) {
+  const parquet::FileMetaData& metadata = job.file->metadata();
+  const auto pages =
+      OpenColumnPages(*job.file, job.rows.row_group, job.column, &job.scratch->window);
+  PageRows page_rows(job.rows.begin);
+  pages->set_data_page_filter(
+      [&](const parquet::DataPageStats& page) { return page_rows.Skip(page); });
+  PageDecoder<Converter> decoder(*metadata.schema()->Column(job.column), job.scratch);
+  SegmentWriter<typename Converter::Out> writer(*job.target, job.scratch, job.progress);
+
+  const int64_t end = job.rows.begin + job.rows.num_rows;
+  int64_t row = job.rows.begin;
+  while (row < end) {
+    const auto page = pages->NextPage();
+    if (page == nullptr) throw TooFewRows(row, end);
+    if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
+      decoder.ReadDictionary(static_cast<const parquet::DictionaryPage&>(*page));
+      continue;
+    }
+    if (page->type() != parquet::PageType::DATA_PAGE &&
+        page->type() != parquet::PageType::DATA_PAGE_V2) {
+      continue;
+    }
+    const int64_t page_begin = page_rows.page_begin();
+    const int64_t stop = std::min(end, page_rows.page_end());
+    decoder.ReadRows(static_cast<const parquet::DataPage&>(*page), page_begin, row - page_begin,
+                     stop - page_begin, &writer);
+    row = stop;
+  }
+  const int64_t group_rows =
+      metadata.RowGroup(static_cast<int>(job.rows.row_group))->num_rows();
+  if (end == group_rows) CheckNoMoreRows(pages.get(), page_rows, group_rows);
+}
+
+void RunDecodeJob(Conversion conversion, const DecodeJob& job) {
+  switch (conversion) {
+    case Conversion::kBool:
+      return RunDecodeJob<BoolBits>(job);
+    case Conversion::kSame16:
+      return RunDecodeJob<kernels::SameBits<uint16_t>>(job);
+    case Conversion::kSame32:
+      return RunDecodeJob<kernels::SameBits<uint32_t>>(job);
+    case Conversion::kSame64:
+      return RunDecodeJob<kernels::SameBits<uint64_t>>(job);
+    case Conversion::kInt32ToInt8:
+      return RunDecodeJob<kernels::NarrowedInt32<int8_t>>(job);
+    case Conversion::kInt32ToUInt8:
+      return RunDecodeJob<kernels::NarrowedInt32<uint8_t>>(job);
+    case Conversion::kInt32ToInt16:
+      return RunDecodeJob<kernels::NarrowedInt32<int16_t>>(job);
+    case Conversion::kInt32ToUInt16:
+      return RunDecodeJob<kernels::NarrowedInt32<uint16_t>>(job);
+    case Conversion::kInt32ToInt64:
+      return RunDecodeJob<kernels::WidenedInt32>(job);
+    case Conversion::kUnsupported:
+      break;
+  }
+  throw Error(ErrorKind::kInvalidArgument, "column kind is not covered");
+}
+
+// Finds the requested leaf in this file's schema, where columns may stand elsewhere.
+int FindColumn(const parquet::SchemaDescriptor& schema, const ColumnRequest& request) {
+  for (int i = 0; i < schema.num_columns(); ++i) {
+    if (schema.Column(i)->path()->ToDotString() == request.path) return i;
+  }
+  throw CorruptFile("column is missing, although it was planned");
+}
+
+}  // namespace
+
+void DecodeColumn(const ParquetFile& file, const ColumnRequest& column, const RowRange& rows,
+                  const ColumnTarget& target, DecodeScratch* scratch, DecodeProgress* progress) {
+  try {
+    const parquet::SchemaDescriptor& schema = *file.metadata().schema();
+    const int index = FindColumn(schema, column);
+    const LeafColumn leaf = DescribeLeaf(*schema.Column(index));
+    if (leaf.kind != column.kind) {
+      throw CorruptFile("column has kind " + leaf.kind + " but " + column.kind + " was planned");
+    }
+    RunDecodeJob(leaf.conversion, {.file = &file,
+                                   .column = index,
+                                   .rows = rows,
+                                   .target = &target,
+                                   .scratch = scratch,
+                                   .progress = progress});
+  } catch (...) {
+    throw CurrentErrorAt(
+        {.path = file.file().path(), .row_group = rows.row_group, .column = column.path});
+  }
+}
+
+}  // namespace torchparquet

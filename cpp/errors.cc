@@ -1,0 +1,113 @@
+#include "errors.h"
+
+#include <exception>
+#include <new>
+
+namespace torchparquet {
+namespace {
+
+// Length of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none.
+size_t Utf8SequenceLength(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  size_t length = 0;
+  if (byte(0) >= 0xC2 && byte(0) <= 0xDF) length = 2;
+  if (byte(0) >= 0xE0 && byte(0) <= 0xEF) length = 3;
+  if (byte(0) >= 0xF0 && byte(0) <= 0xF4) length = 4;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and code points beyond U+10FFFF.
+  if (byte(0) == 0xE0 && byte(1) < 0xA0) return 0;
+  if (byte(0) == 0xED && byte(1) > 0x9F) return 0;
+  if (byte(0) == 0xF0 && byte(1) < 0x90) return 0;
+  if (byte(0) == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+void AppendEscaped(unsigned char byte, std::string* out) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  out->append("\\x");
+  out->push_back(kDigits[byte >> 4]);
+  out->push_back(kDigits[byte & 15]);
+}
+
+std::string Escape(std::string_view text, bool keep_utf8) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text.front());
+    const size_t length = keep_utf8 && first >= 0x80 ? Utf8SequenceLength(text) : 0;
+    if (length > 0) {
+      out.append(text.substr(0, length));
+      text.remove_prefix(length);
+      continue;
+    }
+    if (first >= 0x20 && first < 0x7F) {
+      out.push_back(text.front());
+    } else if (first == '\n' || first == '\t' || first == '\r') {
+      out.push_back(' ');
+    } else {
+      AppendEscaped(first, &out);
+    }
+    text.remove_prefix(1);
+  }
+  return out;
+}
+
+std::string Placed(std::string_view message, const ErrorPlace& place) {
+  std::string out(message);
+  const char* separator = ": ";
+  const auto add = [&](const std::string& part) {
+    out.append(separator).append(part);
+    separator = ", ";
+  };
+  if (!place.path.empty()) add("file '" + PrintablePath(place.path) + "'");
+  if (place.row_group >= 0) add("row group " + std::to_string(place.row_group));
+  if (!place.column.empty()) add("column '" + PrintablePath(place.column) + "'");
+  return out;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, size_t max_length) {
+  std::string out = Escape(text.substr(0, max_length), /*keep_utf8=*/false);
+  if (text.size() > max_length) out.append("...");
+  return out;
+}
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const bool ascii = static_cast<unsigned char>(text.front()) < 0x80;
+    const size_t length = ascii ? 1 : Utf8SequenceLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string PrintablePath(std::string_view path) {
+  return Escape(path, /*keep_utf8=*/true);
+}
+
+Error::Error(ErrorKind kind, std::string_view message)
+    : std::runtime_error(std::string(message)), kind_(kind) {}
+
+Error::Error(ErrorKind kind, std::string_view message, const ErrorPlace& place)
+    : std::runtime_error(Placed(message, place)), kind_(kind) {}
+
+Error CurrentErrorAt(const ErrorPlace& place) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return Error(error.kind(), error.what(), place);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
+  } catch (const std::exception& error) {
+    // What Parquet and Arrow throw while they read a file is about its content.
+    return Error(ErrorKind::kCorruptFile, "cannot read Parquet data: " + Printable(error.what()),
+                 place);
+  }
+}
+
+}  // namespace torchparquet

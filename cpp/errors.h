@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace torchparquet {
+
+// Each kind becomes one Python exception class; see bindings/exceptions.cc.
+enum class ErrorKind {
+  kCorruptFile,
+  kFileNotFound,
+  kIo,
+  kNullValue,
+  kInvalidArgument,
+  kOutOfMemory,
+  kStopped,
+  kInternal,
+};
+
+// Where in a data set a failure happened. Empty or negative parts are unknown.
+struct ErrorPlace {
+  std::string path = {};
+  int64_t row_group = -1;
+  std::string column = {};
+};
+
+// A failure with its kind. The message is printable UTF-8 on one line: static
+// text first, values last.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, std::string_view message);
+  Error(ErrorKind kind, std::string_view message, const ErrorPlace& place);
+
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+// Shorthand for the most frequent kind.
+inline Error CorruptFile(std::string_view message) {
+  return Error(ErrorKind::kCorruptFile, message);
+}
+
+// Returns `text` as printable ASCII: other bytes become \xNN, and what is longer
+// than `max_length` is cut. File content may reach a message, so no byte of it is
+// trusted to be UTF-8.
+std::string Printable(std::string_view text, size_t max_length = 600);
+
+// As Printable, for a path: well-formed multi-byte UTF-8 is kept, because users
+// name files in their own language.
+std::string PrintablePath(std::string_view path);
+
+bool IsUtf8(std::string_view text);
+
+// Turns the exception in flight (ours, Parquet's, Arrow's or the standard
+// library's) into an Error placed at `place`.
+Error CurrentErrorAt(const ErrorPlace& place);
+
+}  // namespace torchparquet

@@ -1,0 +1,100 @@
+#include "footers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include <parquet/metadata.h>
+
+#include "errors.h"
+#include "parquet_file.h"
+
+namespace torchparquet {
+namespace {
+
+// One file's part of the footers, or why it has none.
+struct Footer {
+  FileIdentity identity;
+  std::vector<int64_t> row_group_num_rows;
+  std::vector<int64_t> row_group_num_bytes;
+  std::vector<LeafColumn> schema;
+  std::optional<Error> error;
+};
+
+int64_t CompressedBytes(const parquet::RowGroupMetaData& row_group) {
+  int64_t total = 0;
+  for (int i = 0; i < row_group.num_columns(); ++i) {
+    total += row_group.ColumnChunk(i)->total_compressed_size();
+  }
+  return total;
+}
+
+Footer ReadFooter(const std::string& path) {
+  Footer footer;
+  try {
+    const ParquetFile file(path, FileIdentity{});
+    const parquet::FileMetaData& metadata = file.metadata();
+    footer.identity = file.file().identity();
+    footer.schema = DescribeSchema(*metadata.schema());
+    for (int i = 0; i < metadata.num_row_groups(); ++i) {
+      const auto row_group = metadata.RowGroup(i);
+      footer.row_group_num_rows.push_back(row_group->num_rows());
+      footer.row_group_num_bytes.push_back(CompressedBytes(*row_group));
+    }
+  } catch (...) {
+    footer.error = CurrentErrorAt({.path = path});
+  }
+  return footer;
+}
+
+// Numbers a schema among the distinct ones, of which there are few.
+int64_t NumberSchema(std::vector<LeafColumn> schema,
+                     std::vector<std::vector<LeafColumn>>* schemas) {
+  const auto found = std::find(schemas->begin(), schemas->end(), schema);
+  const int64_t number = found - schemas->begin();
+  if (found == schemas->end()) schemas->push_back(std::move(schema));
+  return number;
+}
+
+void Append(Footer footer, Footers* out) {
+  if (footer.error) throw *footer.error;
+  int64_t num_rows = 0;
+  for (const int64_t rows : footer.row_group_num_rows) num_rows += rows;
+  out->file_num_bytes.push_back(footer.identity.num_bytes);
+  out->file_mtime_ns.push_back(footer.identity.mtime_ns);
+  out->file_num_rows.push_back(num_rows);
+  out->file_num_row_groups.push_back(static_cast<int64_t>(footer.row_group_num_rows.size()));
+  out->file_schema.push_back(NumberSchema(std::move(footer.schema), &out->schemas));
+  out->row_group_num_rows.insert(out->row_group_num_rows.end(),
+                                 footer.row_group_num_rows.begin(),
+                                 footer.row_group_num_rows.end());
+  out->row_group_num_bytes.insert(out->row_group_num_bytes.end(),
+                                  footer.row_group_num_bytes.begin(),
+                                  footer.row_group_num_bytes.end());
+}
+
+}  // namespace
+
+Footers ReadFooters(const std::vector<std::string>& paths, int64_t num_threads) {
+  std::vector<Footer> footers(paths.size());
+  std::atomic<size_t> next{0};
+  const auto read = [&] {
+    // Relaxed: joining the threads publishes what they wrote.
+    for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < paths.size();
+         i = next.fetch_add(1, std::memory_order_relaxed)) {
+      footers[i] = ReadFooter(paths[i]);
+    }
+  };
+  {
+    const auto num_files = static_cast<int64_t>(paths.size());
+    std::vector<std::jthread> threads;
+    for (int64_t i = 1; i < std::min(num_threads, num_files); ++i) threads.emplace_back(read);
+    read();
+  }
+  Footers out;
+  for (Footer& footer : footers) Append(std::move(footer), &out);
+  return out;
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schema.h"
+
+namespace torchparquet {
+
+// What the footers of some files say, as columns. `file_*` have an entry per file in
+// the order given, `row_group_*` one per row group, file after file.
+struct Footers {
+  std::vector<int64_t> file_num_bytes;
+  std::vector<int64_t> file_mtime_ns;
+  std::vector<int64_t> file_num_rows;
+  std::vector<int64_t> file_num_row_groups;
+  std::vector<int64_t> file_schema;  // index into schemas
+  std::vector<int64_t> row_group_num_rows;
+  std::vector<int64_t> row_group_num_bytes;  // compressed, all columns
+  std::vector<std::vector<LeafColumn>> schemas;  // distinct ones, by first appearance
+};
+
+// Reads the footers of `paths` on `num_threads` threads, which end before it returns.
+// Throws the Error of the first path in order that fails.
+Footers ReadFooters(const std::vector<std::string>& paths, int64_t num_threads);
+
+}  // namespace torchparquet

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace torchparquet {
+
+// One output tensor of a batch: [B] when width is 1, [B, width] for a group.
+struct FieldSpec {
+  int64_t item_bytes = 0;  // 1, 2, 4 or 8
+  int64_t width = 1;
+  bool has_valid = false;  // adds a bool tensor of the same shape
+};
+
+// Where a field lies within a slab, in bytes from its start.
+struct FieldPlace {
+  int64_t values_offset = 0;
+  int64_t valid_offset = -1;  // -1: the field has no valid tensor
+  int64_t item_bytes = 0;
+  int64_t width = 1;
+};
+
+// The layout of every slab of one reader: field after field in the given order, each
+// with room for `capacity_rows` rows and aligned to kFieldAlignment.
+struct BatchLayout {
+  static constexpr int64_t kFieldAlignment = 64;
+
+  int64_t capacity_rows = 0;
+  int64_t slab_bytes = 0;
+  std::vector<FieldPlace> fields;
+};
+
+// Throws Error(kInvalidArgument) for a capacity below 1, an item size or width that
+// is none, or a slab that would exceed the address space.
+BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capacity_rows);
+
+// A place in the stream of batches.
+struct BatchPlace {
+  int64_t batch = 0;
+  int64_t row = 0;  // within the batch
+};
+
+// Maps the rows of a share to batches: consecutive batches of a fixed size, or one
+// batch per run of rows. Immutable, so safe to share among threads.
+class BatchMap {
+ public:
+  static BatchMap FixedSize(int64_t num_rows, int64_t batch_rows);
+  // One batch per entry, empty entries excepted.
+  static BatchMap PerChunk(const std::vector<int64_t>& chunk_rows);
+
+  int64_t num_rows() const { return num_rows_; }
+  int64_t num_batches() const { return num_batches_; }
+  int64_t max_batch_rows() const { return max_batch_rows_; }
+
+  // `row` counts the rows of the share and must be below num_rows().
+  BatchPlace Locate(int64_t row) const;
+  int64_t BatchBegin(int64_t batch) const;
+  int64_t BatchRows(int64_t batch) const { return BatchBegin(batch + 1) - BatchBegin(batch); }
+
+ private:
+  BatchMap() = default;
+
+  int64_t num_rows_ = 0;
+  int64_t num_batches_ = 0;
+  int64_t max_batch_rows_ = 0;
+  int64_t batch_rows_ = 0;           // 0: `begins_` rules
+  std::vector<int64_t> begins_;      // num_batches + 1 entries
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+namespace torchparquet {
+
+// What decides how much memory a reader may hold, all in the caller's hands.
+struct MemoryDemand {
+  int64_t slab_bytes = 0;
+  int64_t batch_rows = 0;      // capacity of a slab
+  int64_t max_chunk_rows = 0;  // of the largest chunk of the share
+  int64_t num_batches = 0;     // of the whole share
+  int64_t num_tasks = 0;       // per slice: columns, and row ids and the like
+  int64_t num_threads = 1;
+  int64_t max_memory_bytes = 0;
+};
+
+// How the reader stays within its bound: at most `max_slabs` batches in flight, chunks
+// cut to slices of at most `max_slice_rows` rows.
+struct MemoryPlan {
+  int64_t max_slabs = 0;
+  int64_t max_slice_rows = 0;
+};
+
+// Throws Error(kInvalidArgument) when the bound cannot hold two batches.
+MemoryPlan PlanMemory(const MemoryDemand& demand);
+
+}  // namespace torchparquet

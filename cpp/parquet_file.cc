@@ -1,0 +1,113 @@
+#include "parquet_file.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <arrow/buffer.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/result.h>
+#include <arrow/status.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+// A LocalFile as Arrow's interface, for the footer only.
+class FooterSource : public arrow::io::RandomAccessFile {
+ public:
+  explicit FooterSource(const LocalFile* file) : file_(file) {}
+
+  arrow::Result<int64_t> GetSize() override { return file_->num_bytes(); }
+
+  arrow::Result<int64_t> ReadAt(int64_t position, int64_t num_bytes, void* out) override {
+    const int64_t count = std::clamp<int64_t>(file_->num_bytes() - position, 0, num_bytes);
+    file_->ReadAt(position, count, static_cast<uint8_t*>(out));
+    return count;
+  }
+
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t position,
+                                                       int64_t num_bytes) override {
+    num_bytes = std::clamp<int64_t>(file_->num_bytes() - position, 0, num_bytes);
+    ARROW_ASSIGN_OR_RAISE(auto buffer, arrow::AllocateBuffer(num_bytes));
+    file_->ReadAt(position, num_bytes, buffer->mutable_data());
+    return std::shared_ptr<arrow::Buffer>(std::move(buffer));
+  }
+
+  arrow::Result<int64_t> Read(int64_t num_bytes, void* out) override {
+    ARROW_ASSIGN_OR_RAISE(const int64_t count, ReadAt(position_, num_bytes, out));
+    position_ += count;
+    return count;
+  }
+
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(int64_t num_bytes) override {
+    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(position_, num_bytes));
+    position_ += buffer->size();
+    return buffer;
+  }
+
+  arrow::Status Seek(int64_t position) override {
+    position_ = position;
+    return arrow::Status::OK();
+  }
+  arrow::Result<int64_t> Tell() const override { return position_; }
+  arrow::Status Close() override {
+    closed_ = true;
+    return arrow::Status::OK();
+  }
+  bool closed() const override { return closed_; }
+
+ private:
+  const LocalFile* file_;
+  int64_t position_ = 0;
+  bool closed_ = false;
+};
+
+void CheckRowCounts(const parquet::FileMetaData& metadata) {
+  int64_t total = 0;
+  for (int i = 0; i < metadata.num_row_groups(); ++i) {
+    const int64_t rows = metadata.RowGroup(i)->num_rows();
+    if (rows < 0 || __builtin_add_overflow(total, rows, &total)) {
+      throw CorruptFile("row group " + std::to_string(i) + " claims an impossible row count: " +
+                        std::to_string(rows));
+    }
+  }
+  if (total != metadata.num_rows()) {
+    throw CorruptFile("the footer's row count is not the sum of its row groups: " +
+                      std::to_string(metadata.num_rows()) + ", " + std::to_string(total));
+  }
+}
+
+std::shared_ptr<parquet::FileMetaData> ReadFooter(const LocalFile& file) {
+  if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
+  auto metadata = parquet::ReadMetaData(std::make_shared<FooterSource>(&file));
+  CheckRowCounts(*metadata);
+  return metadata;
+}
+
+}  // namespace
+
+ParquetFile::ParquetFile(std::string path, const FileIdentity& expected)
+    : file_(std::move(path), expected), metadata_(ReadFooter(file_)) {}
+
+ParquetFile::~ParquetFile() = default;
+
+std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(open_.begin(), open_.end(),
+                                  [&](const OpenFile& entry) { return entry.file == file; });
+  if (found != open_.end()) {
+    open_.splice(open_.begin(), open_, found);
+    return found->opened;
+  }
+  const PlannedFile& planned = planned_[static_cast<size_t>(file)];
+  auto opened = std::make_shared<const ParquetFile>(planned.path, planned.identity);
+  if (open_.size() >= kMaxOpenFiles) open_.pop_back();
+  open_.push_front({file, opened});
+  return opened;
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "source.h"
+
+namespace parquet {
+class FileMetaData;
+}
+
+namespace torchparquet {
+
+// An open Parquet file with its footer. Immutable, thread-safe.
+class ParquetFile {
+ public:
+  // Throws Error as LocalFile does, and Error(kCorruptFile) for what is no Parquet
+  // file or whose footer contradicts itself.
+  ParquetFile(std::string path, const FileIdentity& expected);
+  ~ParquetFile();
+
+  const LocalFile& file() const { return file_; }
+  const parquet::FileMetaData& metadata() const { return *metadata_; }
+
+ private:
+  LocalFile file_;
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+};
+
+struct PlannedFile {
+  std::string path;
+  FileIdentity identity;
+};
+
+// Opens the files of a data set on demand and keeps the most recently used ones
+// open. Thread-safe; a file is opened by one thread while others wait for it.
+class ParquetFiles {
+ public:
+  static constexpr size_t kMaxOpenFiles = 64;
+
+  explicit ParquetFiles(std::vector<PlannedFile> planned) : planned_(std::move(planned)) {}
+
+  std::shared_ptr<const ParquetFile> Open(int64_t file);
+  const std::string& path(int64_t file) const { return planned_[static_cast<size_t>(file)].path; }
+  int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }
+
+ private:
+  struct OpenFile {
+    int64_t file;
+    std::shared_ptr<const ParquetFile> opened;
+  };
+
+  const std::vector<PlannedFile> planned_;
+  std::mutex mutex_;
+  std::list<OpenFile> open_;  // guarded by mutex_; most recently used first
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,42 @@
+#include "share.h"
+
+#include <algorithm>
+
+namespace torchparquet {
+
+SliceWalk::SliceWalk(const Share* share, int64_t max_slice_rows)
+    : share_(share),
+      max_slice_rows_(max_slice_rows),
+      cursor_(static_cast<int64_t>(share->chunks.size()) * share->world_size, share->rank,
+              share->world_size) {
+  Advance();
+}
+
+void SliceWalk::Advance() {
+  next_.reset();
+  ClaimChunk();
+  if (rest_) CutSlice();
+}
+
+// Leaves in rest_ what is still to be cut, claiming chunks until one has rows.
+void SliceWalk::ClaimChunk() {
+  while (!rest_) {
+    const auto position = cursor_.Claim();
+    if (!position) return;
+    const Chunk& chunk = share_->chunks[static_cast<size_t>(*position / share_->world_size)];
+    if (chunk.rows.num_rows > 0) rest_ = chunk;
+  }
+}
+
+void SliceWalk::CutSlice() {
+  next_ = Slice{.chunk = *rest_, .share_row = share_row_};
+  const int64_t num_rows = std::min(rest_->rows.num_rows, max_slice_rows_);
+  next_->chunk.rows.num_rows = num_rows;
+  share_row_ += num_rows;
+  rest_->rows.begin += num_rows;
+  rest_->rows.num_rows -= num_rows;
+  rest_->first_row_id += num_rows;
+  if (rest_->rows.num_rows == 0) rest_.reset();
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,34 @@
+"""A compiled, parallel Parquet reader with a thin PyTorch face.
+
+    from torchparquet import ParquetDataset
+
+    for batch in ParquetDataset("data/train", batch_size=8192, shuffle=True):
+        ...  # dict[str, torch.Tensor], this rank's exact share
+
+See `ParquetDataset` for everything else.
+"""
+
+from torchparquet._pyarrow import check_pyarrow
+
+check_pyarrow()
+
+from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
+from torchparquet.columns import Column  # noqa: E402
+from torchparquet.dataset import ParquetDataset  # noqa: E402
+from torchparquet.errors import (  # noqa: E402
+    CorruptFileError,
+    NullValueError,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
+
+__all__ = [
+    "Column",
+    "CorruptFileError",
+    "NullValueError",
+    "ParquetDataset",
+    "SchemaMismatchError",
+    "UnsupportedColumnError",
+    "verify_no_shard_overlap",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,183 @@
+"""Proof that the ranks of a job read disjoint shares that together are complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from torchparquet.dataset import ParquetDataset
+from torchparquet.reader import ROW_ID, ROW_VALID
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+    from torchparquet.plan import EpochPlan
+
+Ranges = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ShardAudit:
+    """What `verify_no_shard_overlap` found; it raises where these are not as planned.
+
+    Attributes:
+        epoch: The epoch that was looked at.
+        num_rows: Rows of the data set.
+        rows_delivered: Distinct rows that some rank delivers.
+        rows_repeated: Rows delivered once more, to give all ranks as many (`even="split"`).
+        rows_left_out: Rows that no rank delivers, because of `drop_last` or `even="drop"`.
+        world_size: Data-parallel ranks.
+        num_workers: DataLoader workers per rank, at least 1.
+    """
+
+    epoch: int
+    num_rows: int
+    rows_delivered: int
+    rows_repeated: int
+    rows_left_out: int
+    world_size: int
+    num_workers: int
+
+
+def verify_no_shard_overlap(
+    loader: ParquetDataset | DataLoader[Any], *, read: bool = False
+) -> ShardAudit:
+    """Gather what every rank reads and make sure that no row is read twice or left out.
+
+    A collective call: every rank of the data set's process group makes it, with the same
+    arguments. What `even=` and `drop_last` repeat or leave out by rule is counted, not an error.
+
+    Args:
+        loader: A `ParquetDataset`, or a DataLoader over one.
+        read: Look at the rows that are really delivered: iterates the loader for one epoch, and
+            needs `row_ids=True`. Otherwise the plan of the current epoch is looked at, unread.
+
+    Raises:
+        RuntimeError: A row is read twice or left out against the rule, ranks see different data,
+            or there is no process group to gather over.
+        ValueError: `read` without `row_ids=True`.
+    """
+    dataset = loader if isinstance(loader, ParquetDataset) else loader.dataset
+    if not isinstance(dataset, ParquetDataset):
+        raise TypeError(f"loader must be over a ParquetDataset, got {type(dataset).__name__}")
+    num_workers = 0 if loader is dataset else loader.num_workers  # type: ignore[union-attr]
+    epoch = dataset.epoch
+    plan = dataset.plan(epoch, num_workers)
+    ranges = _delivered_ranges(loader) if read else _planned_ranges(dataset, plan)
+    gathered = _gather(dataset, (dataset.manifest.fingerprint, epoch, ranges))
+    _check_same_data(gathered)
+    return _check(dataset, plan, epoch, [ranges for _, _, ranges in gathered])
+
+
+def _planned_ranges(dataset: ParquetDataset, plan: EpochPlan) -> Ranges:
+    """Return `[begin, end)` row ids, int64 `[n, 2]`, that this rank's workers are to read."""
+    topology = dataset.topology()
+    first_row = dataset.manifest.row_group_first_row
+    parts = []
+    for index in range(topology.rank, plan.num_shares, topology.world_size):
+        share = plan.share(index)
+        kept = share.valid & (share.num_rows > 0)
+        begin = (first_row[share.row_group] + share.row_begin)[kept]
+        parts.append(np.stack([begin, begin + share.num_rows[kept]], axis=1))
+    return np.concatenate(parts)
+
+
+def _delivered_ranges(loader: ParquetDataset | DataLoader[Any]) -> Ranges:
+    """Return `[begin, end)` row ids, int64 `[n, 2]`, that one epoch of the loader delivers."""
+    parts = [np.empty((0, 2), np.int64)]
+    for batch in loader:
+        if ROW_ID not in batch:
+            raise ValueError("read=True needs a ParquetDataset with row_ids=True")
+        ids = batch[ROW_ID].numpy()
+        if ROW_VALID in batch:
+            ids = ids[batch[ROW_VALID].numpy()]
+        if len(ids) == 0:
+            continue
+        breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+        begin = ids[np.concatenate([[0], breaks])]
+        end = ids[np.concatenate([breaks - 1, [len(ids) - 1]])] + 1
+        parts.append(np.stack([begin, end], axis=1))
+    return np.concatenate(parts)
+
+
+def _gather(
+    dataset: ParquetDataset, own: tuple[str, int, Ranges]
+) -> list[tuple[str, int, Ranges]]:
+    world_size = dataset.topology().world_size
+    if world_size == 1:
+        return [own]
+    if not (dist.is_available() and dist.is_initialized()):
+        raise RuntimeError(
+            f"{world_size} ranks can only be compared over a process group: "
+            "call torch.distributed.init_process_group first"
+        )
+    group = dataset.data_parallel_group()
+    size = dist.get_world_size(group)
+    if size != world_size:
+        raise RuntimeError(f"the process group has {size} ranks, the data set {world_size}")
+    gathered: list[Any] = [None] * world_size
+    dist.all_gather_object(gathered, own, group=group)
+    return gathered
+
+
+def _check_same_data(gathered: list[tuple[str, int, Ranges]]) -> None:
+    for rank, (fingerprint, epoch, _) in enumerate(gathered):
+        if fingerprint != gathered[0][0]:
+            raise RuntimeError(
+                f"ranks see different files: fingerprint {gathered[0][0]} on rank 0, "
+                f"{fingerprint} on rank {rank}"
+            )
+        if epoch != gathered[0][1]:
+            raise RuntimeError(
+                f"ranks are at different epochs: {gathered[0][1]} on rank 0, "
+                f"{epoch} on rank {rank}"
+            )
+
+
+def _check(
+    dataset: ParquetDataset, plan: EpochPlan, epoch: int, by_rank: list[Ranges]
+) -> ShardAudit:
+    num_rows = dataset.manifest.num_rows
+    ranges = np.concatenate(by_rank)
+    rank_of = np.repeat(np.arange(len(by_rank)), [len(part) for part in by_rank])
+    order = np.lexsort((ranges[:, 1], ranges[:, 0]))
+    ranges, rank_of = ranges[order], rank_of[order]
+    begin, end = ranges[:, 0], ranges[:, 1]
+    # How far the ranges before each one reach.
+    reach = np.concatenate([[0], np.maximum.accumulate(end)])[:-1] if len(end) else end
+    delivered = int(np.maximum(end - np.maximum(begin, reach), 0).sum())
+    repeated = int((end - begin).sum()) - delivered
+    planned_repeats = 0
+    if plan.options.even == "split" and not plan.options.drop_last:
+        planned_repeats = max(0, int(plan.share_rows.sum()) - num_rows)
+    if repeated != planned_repeats:
+        overlap = np.flatnonzero(begin < reach)[:3]
+        where = [(int(begin[i]), int(rank_of[i])) for i in overlap]
+        raise RuntimeError(
+            f"{repeated} rows are read more than once, {planned_repeats} were planned to be; "
+            f"first (row id, rank): {where}"
+        )
+    planned_rows = _planned_rows(plan) - planned_repeats
+    if delivered != planned_rows:
+        raise RuntimeError(f"{delivered} rows are read, {planned_rows} were planned to be")
+    return ShardAudit(
+        epoch,
+        num_rows,
+        delivered,
+        repeated,
+        num_rows - delivered,
+        plan.options.world_size,
+        plan.options.num_workers,
+    )
+
+
+def _planned_rows(plan: EpochPlan) -> int:
+    """Return the rows that all shares deliver, those flagged as repeats aside."""
+    if plan.options.even != "pad":
+        return int(plan.share_rows.sum())
+    shares = (plan.share(index) for index in range(plan.num_shares))
+    return sum(int(share.num_rows[share.valid].sum()) for share in shares)

@@ -1,0 +1,220 @@
+"""Find the Parquet files that a data set's ``paths`` argument names."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+import stat
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from torchparquet.errors import CorruptFileError
+
+PathArgument = str | os.PathLike[str]
+
+_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+_HIDDEN_PREFIXES = ("_", ".")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+# What stat() answers when the text is a pattern rather than the name of a thing that exists.
+_NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+
+
+class _Found(NamedTuple):
+    path: str
+    status: os.stat_result
+
+
+def discover_files(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
+    """List the files that ``paths`` names, without opening any of them.
+
+    * A file is itself, whatever its name.
+    * A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at
+      any depth, symbolic links followed; where there is none, for every file that is not empty.
+      Names beginning with ``_`` or ``.`` are skipped, directories among them.
+    * A pattern (``*``, ``?``, ``[...]``, ``**``) stands for what it matches; directories that it
+      matches are listed as above. As ``.`` does in a shell, a leading ``_`` has to be written in
+      the pattern to be matched. An existing path is never taken for a pattern.
+    * A ``file://`` URL stands for its percent-decoded path.
+
+    Args:
+        paths: One of the above, or a sequence of them.
+
+    Returns:
+        Absolute paths: those of a directory or a pattern sorted by code point, those of a
+        sequence in its order, each element expanded in turn.
+
+    Raises:
+        FileNotFoundError: A path does not exist, a pattern matches nothing, or a directory holds
+            no Parquet file.
+        CorruptFileError: A file is empty (0 bytes).
+        ValueError: A path is empty, is neither file nor directory, is not UTF-8, or is a URL
+            other than ``file://``; the sequence is empty; one file is named twice.
+        TypeError: ``paths`` is not a path or a sequence of paths.
+    """
+    found = [file for text in _path_texts(paths) for file in _expand(text)]
+    _check_distinct(found)
+    return [file.path for file in found]
+
+
+def _path_texts(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
+    if isinstance(paths, str | os.PathLike):
+        return [_path_text(paths, "paths")]
+    if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
+        raise TypeError(
+            "paths must be a str, an os.PathLike or a list or tuple of them "
+            f"(give anything else an order first: sorted(...)); got {type(paths).__name__}"
+        )
+    if not paths:
+        raise ValueError(f"paths must name at least one file; got {paths!r}")
+    return [_path_text(path, f"paths[{index}]") for index, path in enumerate(paths)]
+
+
+def _path_text(path: object, argument: str) -> str:
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {text!r}")
+    if not text:
+        # Taken as a relative path it would mean the current directory.
+        raise ValueError(f"{argument} must not be empty; got {text!r}")
+    if "\0" in text:
+        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
+    return _without_scheme(text)
+
+
+def _without_scheme(text: str) -> str:
+    url = _URL.fullmatch(text)
+    if url is None:
+        return text
+    scheme, rest = url.groups()
+    if scheme.lower() != "file":
+        raise ValueError(
+            f"only local paths and file:// URLs can be read for now; got scheme {scheme!r}: "
+            f"{text!r}"
+        )
+    host, slash, path = rest.partition("/")
+    if not slash or host.lower() not in ("", "localhost"):
+        raise ValueError(
+            f"a file:// URL must be absolute and name no other host (file:///path): {text!r}"
+        )
+    return "/" + unquote(path, errors="surrogateescape")
+
+
+def _absolute(text: str) -> str:
+    path = Path(text).absolute()
+    # Cutting "link/.." out of the text would name another file, so that the links are resolved.
+    return str(path.resolve() if ".." in path.parts else path)
+
+
+def _expand(text: str) -> list[_Found]:
+    """Expands one path or pattern; never returns an empty list."""
+    path = _absolute(text)
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        if error.errno not in _NO_SUCH_NAME:
+            raise
+        if glob.has_magic(text):
+            return _expand_pattern(text)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path) from None
+    found = _expand_existing(path, status)
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "No Parquet file in the directory", path)
+    return found
+
+
+def _expand_existing(path: str, status: os.stat_result) -> list[_Found]:
+    return _list_directory(path) if stat.S_ISDIR(status.st_mode) else [_checked(path, status)]
+
+
+def _expand_pattern(pattern: str) -> list[_Found]:
+    # Path.glob matches hidden names and takes no absolute pattern.
+    matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
+    # "none/**" yields "none/" though there is none; a dangling link stays, to be an error.
+    matches = [match for match in matches if os.path.lexists(match)]
+    marked = [part for part in pattern.split("/") if part.startswith("_")]
+    found: dict[str, _Found] = {}  # "**" matches a directory and also the files below it
+    for match in matches:
+        if _is_written_out(match, marked):
+            path = _absolute(match)
+            found.update((file.path, file) for file in _expand_existing(path, Path(path).stat()))
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", pattern)
+    return [found[path] for path in sorted(found)]
+
+
+def _is_written_out(match: str, marked: list[str]) -> bool:
+    """Whether each part of ``match`` with a leading ``_`` is one that the pattern spells out."""
+    return all(
+        any(fnmatchcase(part, pattern) for pattern in marked)
+        for part in match.split("/")
+        if part.startswith("_")
+    )
+
+
+def _list_directory(root: str) -> list[_Found]:
+    """Lists the Parquet files below ``root``, sorted; empty when there is none."""
+    entries = sorted(_walk(root), key=lambda entry: entry.path)
+    parquet = [entry for entry in entries if entry.name.lower().endswith(_PARQUET_SUFFIXES)]
+    if parquet:
+        return [_checked(entry.path, entry.stat()) for entry in parquet]
+    others = [_Found(entry.path, entry.stat()) for entry in entries]
+    return [
+        _checked(path, status)
+        for path, status in others
+        if stat.S_ISREG(status.st_mode) and status.st_size > 0
+    ]
+
+
+def _walk(root: str) -> list[os.DirEntry[str]]:
+    """Collects everything below ``root`` that is neither a directory nor hidden.
+
+    Unlike ``os.walk``, raises for a directory that cannot be read: its rows would be missing.
+    """
+    entries: list[os.DirEntry[str]] = []
+    pending = [root]
+    visited: set[tuple[int, int]] = set()  # ends loops of symbolic links
+    while pending:
+        directory = pending.pop()
+        status = Path(directory).stat()
+        if (status.st_dev, status.st_ino) in visited:
+            continue
+        visited.add((status.st_dev, status.st_ino))
+        with os.scandir(directory) as scan:
+            shown = [entry for entry in scan if not entry.name.startswith(_HIDDEN_PREFIXES)]
+        below = [entry.path for entry in shown if entry.is_dir()]
+        # Of two links to one directory the same one is taken on every machine.
+        pending.extend(sorted(below, reverse=True))
+        entries.extend(entry for entry in shown if not entry.is_dir())
+    return entries
+
+
+def _checked(path: str, status: os.stat_result) -> _Found:
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"a path must be a regular file or a directory: {path!r}")
+    if status.st_size == 0:
+        raise CorruptFileError(f"empty file (0 bytes): {path!r}")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a path must be valid UTF-8: {path!r}") from None
+    return _Found(path, status)
+
+
+def _check_distinct(found: list[_Found]) -> None:
+    """Raises when one file is listed twice, also through a symbolic link."""
+    by_path: set[str] = set()
+    by_inode: dict[tuple[int, int], str] = {}
+    for path, status in found:
+        if path in by_path:
+            raise ValueError(f"a file must be named only once: {path!r}")
+        by_path.add(path)
+        earlier = by_inode.setdefault((status.st_dev, status.st_ino), path)
+        # Hard links, and file systems that number their files freely, share an inode number
+        # between files that are to be told apart.
+        if earlier != path and Path(earlier).resolve() == Path(path).resolve():
+            raise ValueError(f"a file must be named only once: {path!r} is {earlier!r}")

@@ -1,0 +1,22 @@
+"""The exceptions that torchparquet adds to Python's own."""
+
+from __future__ import annotations
+
+
+class CorruptFileError(OSError):
+    """A file is unreadable, lies about its content, or changed after it was planned.
+
+    The message names the path and, where known, the row group and the column.
+    """
+
+
+class SchemaMismatchError(ValueError):
+    """Two files of one data set disagree about a column; the message names both."""
+
+
+class UnsupportedColumnError(TypeError):
+    """A selected column has a kind that cannot be read as a tensor yet."""
+
+
+class NullValueError(ValueError):
+    """A null stands in a column whose null policy is ``"error"``."""

@@ -1,0 +1,210 @@
+"""The manifest: what the footers of a data set's files say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from torchparquet.discovery import PathArgument, discover_files
+from torchparquet.errors import CorruptFileError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from torchparquet.reader import Footers
+
+_MAX_DEFAULT_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf column of a schema.
+
+    Attributes:
+        path: Dotted path, such as ``"a"``, or ``"s.x"`` for a field of a struct.
+        kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
+        dtype: numpy name of the dtype that it is read as; ``""`` where it cannot be read yet.
+        nullable: Whether the schema lets it hold nulls.
+    """
+
+    path: str
+    kind: str
+    dtype: str
+    nullable: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """The files of a data set and their row groups, numbered over all files.
+
+    Holds nothing native, so that it pickles. ``F`` is the number of files, ``G`` that of row
+    groups; all arrays are int64.
+
+    Attributes:
+        files: Absolute paths, in data set order.
+        root: The deepest directory that holds all files.
+        file_num_bytes: [F] sizes in bytes.
+        file_mtime_ns: [F] times of the last change, nanoseconds since 1970.
+        file_num_rows: [F] rows.
+        file_schema: [F] index into ``schemas``.
+        schemas: The distinct schemas, in order of first appearance.
+        row_group_file: [G] index into ``files``.
+        row_group_in_file: [G] number within the file.
+        row_group_num_rows: [G] rows.
+        row_group_num_bytes: [G] compressed bytes of all columns.
+        row_group_first_row: [G] global row number, in file order, of the first row.
+        fingerprint: Hex digest, equal for equal relative names, sizes, times of change, row
+            counts and schemas.
+    """
+
+    files: tuple[str, ...]
+    root: str
+    file_num_bytes: NDArray[np.int64]
+    file_mtime_ns: NDArray[np.int64]
+    file_num_rows: NDArray[np.int64]
+    file_schema: NDArray[np.int64]
+    schemas: tuple[tuple[Leaf, ...], ...]
+    row_group_file: NDArray[np.int64]
+    row_group_in_file: NDArray[np.int64]
+    row_group_num_rows: NDArray[np.int64]
+    row_group_num_bytes: NDArray[np.int64]
+    row_group_first_row: NDArray[np.int64]
+    fingerprint: str
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all files."""
+        return int(self.row_group_num_rows.sum())
+
+    @property
+    def num_row_groups(self) -> int:
+        """Row groups of all files, empty ones included."""
+        return len(self.row_group_num_rows)
+
+
+def read_manifest(
+    paths: PathArgument | Sequence[PathArgument], num_threads: int | None = None
+) -> Manifest:
+    """Find the files of a data set and read their footers.
+
+    Args:
+        paths: Path, directory, pattern, ``file://`` URL, or a sequence of them; see
+            :func:`torchparquet.discovery.discover_files`.
+        num_threads: Threads that read footers; None: one for each usable core, at most 16.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FileNotFoundError: A file is missing, or ``paths`` names none.
+        CorruptFileError: A footer cannot be read or contradicts itself.
+        ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
+        TypeError: ``paths`` or ``num_threads`` has a wrong type.
+    """
+    threads = _resolve_num_threads(num_threads)
+    files = discover_files(paths)
+    # Imported here so that a manifest out of a pickle does without the native module.
+    from torchparquet.reader import read_footers
+
+    return build_manifest(files, read_footers(files, threads))
+
+
+def build_manifest(files: Sequence[str], footers: Footers) -> Manifest:
+    """Lay out the manifest of ``files`` from their footers.
+
+    Args:
+        files: Absolute paths, at least one.
+        footers: What ``read_footers`` returned for exactly these files.
+
+    Returns:
+        The manifest; it shares no memory with ``footers``.
+
+    Raises:
+        CorruptFileError: The files claim more rows than can be numbered.
+        ValueError: There is no row at all.
+    """
+    counts = _frozen(footers.file_num_row_groups)
+    rows = _frozen(footers.row_group_num_rows)
+    row_group_file = _frozen(np.repeat(np.arange(len(files)), counts))
+    _check_countable(files, row_group_file, rows)
+    if not rows.any():
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
+    first_row_group = np.cumsum(counts) - counts
+    manifest = Manifest(
+        files=tuple(files),
+        root=os.path.commonpath({os.path.dirname(file) for file in files}),  # noqa: PTH120
+        file_num_bytes=_frozen(footers.file_num_bytes),
+        file_mtime_ns=_frozen(footers.file_mtime_ns),
+        file_num_rows=_frozen(footers.file_num_rows),
+        file_schema=_frozen(footers.file_schema),
+        schemas=tuple(
+            tuple(Leaf(leaf.path, leaf.kind, leaf.dtype, leaf.nullable) for leaf in schema)
+            for schema in footers.schemas
+        ),
+        row_group_file=row_group_file,
+        row_group_in_file=_frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
+        row_group_num_rows=rows,
+        row_group_num_bytes=_frozen(footers.row_group_num_bytes),
+        row_group_first_row=_frozen(np.cumsum(rows) - rows),
+        fingerprint="",
+    )
+    return replace(manifest, fingerprint=_fingerprint(manifest))
+
+
+def _resolve_num_threads(num_threads: int | None) -> int:
+    if num_threads is None:
+        return min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_THREADS)
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int):
+        raise TypeError(f"num_threads must be an int or None; got {num_threads!r}")
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1; got {num_threads}")
+    return num_threads
+
+
+def _frozen(values: ArrayLike) -> NDArray[np.int64]:
+    array = np.array(values, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def _check_countable(
+    files: Sequence[str], row_group_file: NDArray[np.int64], num_rows: NDArray[np.int64]
+) -> None:
+    """Raises where the row numbers would leave int64; the reader has checked each file alone."""
+    beyond = np.flatnonzero(np.cumsum(num_rows, dtype=np.float64) >= 2.0**62)
+    if beyond.size:
+        at = int(beyond[0])
+        raise CorruptFileError(
+            "a row group claims more rows than can be numbered: "
+            f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
+        )
+
+
+def _fingerprint(manifest: Manifest) -> str:
+    """Digests what identifies the data; each piece is preceded by its length."""
+    prefix = len(manifest.root.rstrip("/")) + 1
+    names = [file[prefix:] for file in manifest.files]
+    # A leaf's dtype is our reading of its kind, and may change while the data does not.
+    schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in manifest.schemas]
+    arrays = (
+        manifest.file_num_bytes,
+        manifest.file_mtime_ns,
+        manifest.file_schema,
+        manifest.row_group_file,
+        manifest.row_group_num_rows,
+    )
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in (
+        json.dumps([names, schemas]).encode(),
+        *(array.astype("<i8").tobytes() for array in arrays),
+    ):
+        digest.update(len(piece).to_bytes(8, "little"))
+        digest.update(piece)
+    return digest.hexdigest()

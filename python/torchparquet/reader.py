@@ -1,0 +1,238 @@
+"""The native reader as Python sees it. The only module that imports the extension."""
+
+from __future__ import annotations
+
+import atexit
+import struct
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchparquet._core import (
+    EPOCH_LEDGER_WORDS,
+    PYARROW_VERSION,
+    BatchReader,
+    ChunkCursor,
+    ColumnSpec,
+    FieldPlace,
+    FieldSpec,
+    Footers,
+    LeafColumn,
+    ReaderStats,
+    SlabPool,
+    begin_epoch,
+    next_epoch,
+    read_footers,
+    set_epoch,
+)
+from torchparquet.columns import Field
+from torchparquet.tensors import BatchViews, LentSlabs, batch_names, slab_order
+
+if TYPE_CHECKING:
+    from torchparquet.manifest import Manifest
+    from torchparquet.plan import Share
+
+__all__ = [
+    "EPOCH_LEDGER_WORDS",
+    "PYARROW_VERSION",
+    "ROW_ID",
+    "ROW_VALID",
+    "BatchStream",
+    "ChunkCursor",
+    "FieldPlace",
+    "Footers",
+    "LeafColumn",
+    "ReaderStats",
+    "SlabPool",
+    "begin_epoch",
+    "next_epoch",
+    "read_footers",
+    "set_epoch",
+]
+
+ROW_ID = "row.id"
+ROW_VALID = "row.valid"
+
+
+class BatchStream(Iterator[dict[str, Tensor]]):
+    """The batches of one share, in order, from decode threads of its own.
+
+    No thread exists before the first `next`. They end with the stream, with `close`, when the
+    stream is collected, and at interpreter exit. An error is raised at its place in the order
+    and again at every later `next`.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        share: Share,
+        fields: Sequence[Field],
+        *,
+        row_ids: bool,
+        row_valid: bool,
+        num_threads: int,
+        max_memory_bytes: int,
+        pin_memory: bool,
+        pool: SlabPool | None,
+        lend_slabs: bool | None = None,
+    ) -> None:
+        """Prepare to read; reads nothing yet.
+
+        Args:
+            manifest: Of the files.
+            share: What to read, with at least one row.
+            fields: The tensors to deliver.
+            row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
+            row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
+            num_threads: Decode threads.
+            max_memory_bytes: Bound of the batches in flight.
+            pin_memory: Deliver in page-locked memory of torch's host allocator.
+            pool: Of an earlier stream, whose slabs may fit.
+            lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
+
+        Raises:
+            ValueError: Two batches do not fit `max_memory_bytes`.
+        """
+        extra = [Field(ROW_ID, (), "int64", None, "error", 0)] if row_ids else []
+        extra += [Field(ROW_VALID, (), "bool", None, "error", 0)] if row_valid else []
+        given = [*fields, *extra]
+        ordered = slab_order(given)
+        lends = pin_memory if lend_slabs is None else lend_slabs
+        places = {field.name: index for index, field in enumerate(ordered)}
+        self._reader = BatchReader(
+            paths=list(manifest.files),
+            file_num_bytes=manifest.file_num_bytes,
+            file_mtime_ns=manifest.file_mtime_ns,
+            chunk_file=manifest.row_group_file[share.row_group],
+            chunk_row_group=manifest.row_group_in_file[share.row_group],
+            chunk_begin=share.row_begin,
+            chunk_num_rows=share.num_rows,
+            chunk_first_row_id=manifest.row_group_first_row[share.row_group] + share.row_begin,
+            chunk_valid=share.valid,
+            rank=share.index,
+            world_size=share.num_shares,
+            batch_rows=share.batch_size or 0,
+            fields=[_field_spec(field) for field in ordered],
+            columns=_column_specs(ordered, manifest),
+            row_id_field=places[ROW_ID] if row_ids else -1,
+            row_valid_field=places[ROW_VALID] if row_valid else -1,
+            num_threads=num_threads,
+            max_memory_bytes=max_memory_bytes,
+            lent_slabs=lends,
+            pool=pool,
+        )
+        self._views = BatchViews(ordered, self._reader.fields, self._reader.capacity_rows)
+        # Only where the slab's order is not the user's is a batch put in order again.
+        names = batch_names(given)
+        self._names = names if names != batch_names(ordered) else None
+        self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
+        self._started = False
+        self._closed = False
+        _live_streams.add(self)
+
+    def __next__(self) -> dict[str, Tensor]:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: After the last batch.
+            CorruptFileError: A file is damaged, or changed since it was planned.
+            NullValueError: A null stands where none may.
+            RuntimeError: The stream was closed, or was begun in another process.
+        """
+        if not self._started:
+            self._start()
+        item = self._reader.next()
+        if item is None:
+            self.close()
+            raise StopIteration
+        memory, num_rows = item
+        batch = self._views.cut(self._slab(memory), num_rows)
+        if self._names is not None:
+            batch = {name: batch[name] for name in self._names}
+        return batch
+
+    def _start(self) -> None:
+        self._started = True
+        if self._lent is not None:
+            for _ in range(self._reader.max_slabs):
+                self._reader.lend(*self._lent.allocate())
+
+    def _slab(self, memory: object) -> Tensor:
+        if self._lent is None:
+            return torch.from_numpy(memory)
+        assert isinstance(memory, int)  # noqa: S101
+        slab = self._lent.take(memory)
+        self._reader.lend(*self._lent.allocate())
+        return slab
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        self._closed = True
+        self._reader.stop()
+        if self._lent is not None:
+            self._lent.clear()
+        _live_streams.discard(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream was closed or has ended."""
+        return self._closed
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the whole stream."""
+        return self._reader.num_batches
+
+    @property
+    def pool(self) -> SlabPool | None:
+        """The memory of the batches, for a later stream; None where torch allocates it."""
+        return self._reader.pool
+
+    @property
+    def stats(self) -> ReaderStats:
+        """Rows and batches handed out, seconds waited for them and spent decoding."""
+        return self._reader.stats
+
+
+def _field_spec(field: Field) -> FieldSpec:
+    return FieldSpec(
+        item_bytes=np.dtype(field.dtype).itemsize,
+        width=field.width or 1,
+        has_valid=field.nulls == "mask",
+    )
+
+
+def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpec]:
+    kinds = {leaf.path: leaf.kind for schema in reversed(manifest.schemas) for leaf in schema}
+    return [
+        ColumnSpec(
+            path=source,
+            kind=kinds[source],
+            field=index,
+            element=element,
+            nulls_are_errors=field.nulls == "error",
+            fill_bits=_bit_pattern(field.fill, field.dtype),
+        )
+        for index, field in enumerate(fields)
+        for element, source in enumerate(field.sources)
+    ]
+
+
+def _bit_pattern(value: float, dtype: str) -> int:
+    """Return the bytes of `value` as `dtype`, as an unsigned little-endian number."""
+    bits: int = struct.unpack("<Q", np.asarray(value, dtype).tobytes().ljust(8, b"\0"))[0]
+    return bits
+
+
+_live_streams: weakref.WeakSet[BatchStream] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_live_streams() -> None:
+    """Join all decode threads while the libraries that they run in are still there."""
+    for stream in list(_live_streams):
+        stream.close()

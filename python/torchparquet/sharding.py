@@ -1,0 +1,195 @@
+"""Who this process is among all that share one data set: data-parallel rank and worker."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch.distributed as dist
+from torch.utils.data import get_worker_info
+
+from torchparquet.plan import checked_int
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One DataLoader worker of one data-parallel rank.
+
+    Attributes:
+        rank: Data-parallel rank, in `[0, world_size)`.
+        world_size: Data-parallel ranks.
+        worker_id: DataLoader worker, in `[0, num_workers)`; 0 without workers.
+        num_workers: DataLoader workers per rank; 1 without workers.
+
+    Raises:
+        TypeError: A field is not an int.
+        ValueError: A field is out of its range.
+    """
+
+    rank: int
+    world_size: int
+    worker_id: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Check every field; integers of numpy become plain ones."""
+        for place, size in (("rank", "world_size"), ("worker_id", "num_workers")):
+            count = checked_int(size, getattr(self, size), 1, 2**31)
+            object.__setattr__(self, size, count)
+            object.__setattr__(self, place, checked_int(place, getattr(self, place), 0, count))
+
+    @property
+    def share_index(self) -> int:
+        """Effective rank: `worker_id * world_size + rank`."""
+        return self.worker_id * self.world_size + self.rank
+
+    @property
+    def num_shares(self) -> int:
+        """Effective world size: `world_size * num_workers`."""
+        return self.world_size * self.num_workers
+
+
+class _Claim(NamedTuple):
+    """What one source says about this process's place."""
+
+    source: str
+    rank: int
+    world_size: int
+
+    def __str__(self) -> str:
+        return f"{self.source} (rank {self.rank} of {self.world_size})"
+
+
+def resolve_topology(
+    rank: int | None = None,
+    world_size: int | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    device_mesh: DeviceMesh | None = None,
+) -> Topology:
+    """Find this process's data-parallel rank and DataLoader worker.
+
+    The first source present decides: explicit `rank` and `world_size`; `device_mesh` or
+    `process_group`; an initialised `torch.distributed`; the variables `RANK` and `WORLD_SIZE`;
+    `LOCAL_RANK` and `LOCAL_WORLD_SIZE`, where `RANK` is unset and the world is one node; else
+    rank 0 of 1. Call it where iteration starts, not where a data set is constructed: a process
+    group may be initialised in between, and a worker is known only inside itself.
+
+    Args:
+        rank: Data-parallel rank; wins over every other source. Needs `world_size`.
+        world_size: Data-parallel ranks. Needs `rank`.
+        process_group: The data-parallel group. It may be a part of the world, so it is not
+            compared with the global rank.
+        device_mesh: A mesh whose dimension "dp" is the data-parallel one, or a mesh of one
+            dimension. Peers along its other dimensions get the same rank.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        ValueError: An argument or variable is out of range or lacks its counterpart, this
+            process is outside the group or mesh, or two sources disagree.
+    """
+    worker = get_worker_info()
+    worker_id, num_workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    if rank is not None or world_size is not None:
+        if rank is None or world_size is None:
+            raise ValueError(
+                "rank and world_size must be given together, "
+                f"got rank={rank}, world_size={world_size}"
+            )
+        return Topology(rank, world_size, worker_id, num_workers)
+    claim = _from_groups(process_group, device_mesh) or _from_world()
+    if not 0 <= claim.rank < claim.world_size:
+        raise ValueError(f"rank must be >= 0 and below the world size, got {claim}")
+    return Topology(claim.rank, claim.world_size, worker_id, num_workers)
+
+
+def _from_groups(
+    process_group: dist.ProcessGroup | None, device_mesh: DeviceMesh | None
+) -> _Claim | None:
+    mesh_claim = None if device_mesh is None else _from_mesh(device_mesh)
+    group_claim = None if process_group is None else _from_process_group(process_group)
+    if mesh_claim and group_claim and mesh_claim[1:] != group_claim[1:]:
+        raise ValueError(f"ranks must agree, got {mesh_claim} and {group_claim}")
+    return mesh_claim or group_claim
+
+
+def _from_mesh(device_mesh: DeviceMesh) -> _Claim:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not isinstance(device_mesh, DeviceMesh):
+        raise TypeError(f"device_mesh must be a DeviceMesh, got {device_mesh!r}")
+    names = device_mesh.mesh_dim_names or ()
+    if device_mesh.ndim != 1 and "dp" not in names:
+        raise ValueError(
+            'device_mesh must have a dimension "dp" or one dimension only (pass the '
+            f"data-parallel submesh), got {device_mesh.ndim} dimensions named {names}"
+        )
+    dim = names.index("dp") if "dp" in names else 0
+    coordinate = device_mesh.get_coordinate()
+    if coordinate is None:
+        raise ValueError("device_mesh must include this process, got a mesh without it")
+    return _Claim("device_mesh", coordinate[dim], device_mesh.size(dim))
+
+
+def _from_process_group(process_group: object) -> _Claim:
+    # torch.distributed.new_group returns this marker to processes outside the new group.
+    if process_group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("process_group must include this process, got a group without it")
+    if not isinstance(process_group, dist.ProcessGroup):
+        raise TypeError(f"process_group must be a ProcessGroup, got {process_group!r}")
+    rank = dist.get_rank(process_group)
+    if rank < 0:
+        raise ValueError("process_group must include this process, got a group without it")
+    return _Claim("process_group", rank, dist.get_world_size(process_group))
+
+
+def _from_world() -> _Claim:
+    found = _variables("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    if not (dist.is_available() and dist.is_initialized()):
+        return _from_environment(found)
+    world = _Claim("torch.distributed", dist.get_rank(), dist.get_world_size())
+    # Some launchers set one of the two only, so each is compared where it is present.
+    expected = {"RANK": world.rank, "WORLD_SIZE": world.world_size}
+    if any(found.get(name, value) != value for name, value in expected.items()):
+        present = {name: found[name] for name in expected if name in found}
+        raise ValueError(f"ranks must agree, got {world} and the variables {_listed(present)}")
+    return world
+
+
+def _from_environment(found: dict[str, int]) -> _Claim:
+    if "RANK" in found and "WORLD_SIZE" in found:
+        return _Claim("RANK and WORLD_SIZE", found["RANK"], found["WORLD_SIZE"])
+    if not found:
+        return _Claim("default", 0, 1)
+    if "RANK" in found or not {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= found.keys():
+        # Reading on as rank 0 of 1 would give every process the whole data set.
+        raise ValueError(f"RANK and WORLD_SIZE must be set together, got {_listed(found)}")
+    local_world_size = found["LOCAL_WORLD_SIZE"]
+    if found.get("WORLD_SIZE", local_world_size) != local_world_size:
+        raise ValueError(f"RANK must be set in a world of several nodes, got {_listed(found)}")
+    return _Claim("LOCAL_RANK and LOCAL_WORLD_SIZE", found["LOCAL_RANK"], local_world_size)
+
+
+def _variables(*names: str) -> dict[str, int]:
+    """Return the environment variables among `names` that are set.
+
+    Raises:
+        ValueError: One of them is not an integer.
+    """
+    found = {}
+    for name in names:
+        text = os.environ.get(name)
+        if text is None:
+            continue
+        try:
+            found[name] = int(text)
+        except ValueError:
+            raise ValueError(f"{name} must be an integer, got {text!r}") from None
+    return found
+
+
+def _listed(found: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in found.items())

@@ -1,0 +1,386 @@
+"""read_manifest and build_manifest, with pyarrow's reading of the same footers as the oracle."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from torchparquet.errors import CorruptFileError
+from torchparquet.manifest import Leaf, Manifest, build_manifest, read_manifest
+
+ARRAYS = [
+    "file_num_bytes",
+    "file_mtime_ns",
+    "file_num_rows",
+    "file_schema",
+    "row_group_file",
+    "row_group_in_file",
+    "row_group_num_rows",
+    "row_group_num_bytes",
+    "row_group_first_row",
+]
+
+
+def write(path: Path, num_rows: int, row_group_size: int = 100, start: int = 0) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(
+        {
+            "id": pa.array(range(start, start + num_rows), pa.int64()),
+            "x": pa.array(np.linspace(0, 1, num_rows), pa.float32()),
+        }
+    )
+    pq.write_table(table, path, row_group_size=row_group_size)
+    return str(path)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Four files of 7 row groups: 250, 0, 100 and 301 rows."""
+    root = tmp_path / "data"
+    write(root / "a.parquet", 250)
+    write(root / "b" / "1.parquet", 0)
+    write(root / "b" / "2.parquet", 100, start=250)
+    write(root / "c.parquet", 301, row_group_size=150, start=350)
+    return root
+
+
+def oracle_row_groups(files) -> list[tuple[int, int, int, int]]:
+    """(file, number in the file, rows, compressed bytes) for each row group, by pyarrow."""
+    groups = []
+    for number, file in enumerate(files):
+        metadata = pq.read_metadata(file)
+        for index in range(metadata.num_row_groups):
+            group = metadata.row_group(index)
+            columns = range(group.num_columns)
+            size = sum(group.column(column).total_compressed_size for column in columns)
+            groups.append((number, index, group.num_rows, size))
+    return groups
+
+
+# Reading
+
+
+def test_manifest_says_what_pyarrow_says(data):
+    manifest = read_manifest(data)
+    assert [str(Path(file).relative_to(data)) for file in manifest.files] == [
+        "a.parquet",
+        "b/1.parquet",
+        "b/2.parquet",
+        "c.parquet",
+    ]
+    assert manifest.root == str(data)
+    status = [Path(file).stat() for file in manifest.files]
+    assert manifest.file_num_bytes.tolist() == [s.st_size for s in status]
+    assert manifest.file_mtime_ns.tolist() == [s.st_mtime_ns for s in status]
+    assert manifest.file_num_rows.tolist() == [250, 0, 100, 301]
+    found = zip(
+        manifest.row_group_file.tolist(),
+        manifest.row_group_in_file.tolist(),
+        manifest.row_group_num_rows.tolist(),
+        manifest.row_group_num_bytes.tolist(),
+        strict=True,
+    )
+    assert list(found) == oracle_row_groups(manifest.files)
+    assert manifest.num_rows == 651
+    assert manifest.num_row_groups == len(oracle_row_groups(manifest.files))
+    assert {getattr(manifest, name).dtype for name in ARRAYS} == {np.dtype(np.int64)}
+
+
+def test_first_rows_are_global_row_numbers(data):
+    """The files number their rows, so that a row group's first id is its first row."""
+    manifest = read_manifest(data)
+    first = [
+        pq.ParquetFile(manifest.files[file]).read_row_group(index)["id"].to_pylist()[:1]
+        for file, index, _, _ in oracle_row_groups(manifest.files)
+    ]
+    expected = [number for numbers in first for number in numbers]
+    nonempty = manifest.row_group_num_rows > 0
+    assert manifest.row_group_first_row[nonempty].tolist() == expected
+    assert expected == [0, 100, 200, 250, 350, 500, 650]
+
+
+def test_explicit_list_keeps_its_order(data):
+    files = [str(data / "c.parquet"), str(data / "a.parquet")]
+    manifest = read_manifest(files)
+    assert manifest.files == tuple(files)
+    assert manifest.row_group_num_rows.tolist() == [150, 150, 1, 100, 100, 50]
+    assert manifest.row_group_file.tolist() == [0, 0, 0, 1, 1, 1]
+    assert manifest.row_group_in_file.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_root_of_one_file_is_its_directory(data):
+    assert read_manifest(data / "a.parquet").root == str(data)
+    assert read_manifest(data / "b" / "2.parquet").root == str(data / "b")
+    assert read_manifest([data / "b" / "2.parquet", data / "c.parquet"]).root == str(data)
+
+
+def test_leaves_of_a_rich_schema(tmp_path):
+    day = datetime.date(2020, 1, 2)
+    table = pa.table(
+        {
+            "flag": pa.array([True]),
+            "i8": pa.array([1], pa.int8()),
+            "u16": pa.array([1], pa.uint16()),
+            "i32": pa.array([1], pa.int32()),
+            "u64": pa.array([1], pa.uint64()),
+            "f16": pa.array([np.float16(1)], pa.float16()),
+            "f32": pa.array([1], pa.float32()),
+            "f64": pa.array([1], pa.float64()),
+            "day": pa.array([day], pa.date32()),
+            "at": pa.array([datetime.datetime(2020, 1, 2)], pa.timestamp("us")),
+            "s": pa.array([{"x": 1, "y": {"z": 2.0}}]),
+            "text": pa.array(["a"]),
+            "list": pa.array([[1]], pa.list_(pa.int32())),
+            "money": pa.array([Decimal("1.25")], pa.decimal128(9, 2)),
+        },
+    )
+    required = pa.field("i32", pa.int32(), nullable=False)
+    table = table.cast(table.schema.set(table.schema.get_field_index("i32"), required))
+    pq.write_table(table, tmp_path / "a.parquet")
+    (schema,) = read_manifest(tmp_path).schemas
+    assert all(type(leaf) is Leaf for leaf in schema)
+    dtypes = {leaf.path: leaf.dtype for leaf in schema if leaf.dtype}
+    assert dtypes == {
+        "flag": "bool",
+        "i8": "int8",
+        "u16": "uint16",
+        "i32": "int32",
+        "u64": "uint64",
+        "f16": "float16",
+        "f32": "float32",
+        "f64": "float64",
+        "day": "int64",
+        "at": "int64",
+        "s.x": "int64",
+        "s.y.z": "float64",
+    }
+    kinds = {leaf.path.split(".")[0]: leaf.kind for leaf in schema}
+    assert kinds["i32"] == "int32"
+    assert kinds["at"] == "timestamp[us]"
+    assert kinds["text"] == "string"
+    assert "int32" in kinds["list"]
+    assert kinds["money"] == "decimal(9, 2)"
+    assert [leaf.path for leaf in schema if not leaf.nullable] == ["i32"]
+    assert [leaf.path.split(".")[0] for leaf in schema] == [
+        name for name in table.column_names for _ in range(2 if name == "s" else 1)
+    ]
+
+
+def test_schemas_are_distinct_and_in_order_of_appearance(tmp_path):
+    first = pa.table({"a": pa.array([1], pa.int32()), "b": pa.array([1.0])})
+    second = pa.table({"a": pa.array([1], pa.int64())})
+    for number, table in enumerate([first, second, first, second, first]):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    manifest = read_manifest(tmp_path)
+    assert manifest.file_schema.tolist() == [0, 1, 0, 1, 0]
+    paths = [[leaf.path for leaf in schema] for schema in manifest.schemas]
+    assert paths == [["a", "b"], ["a"]]
+    assert [schema[0].kind for schema in manifest.schemas] == ["int32", "int64"]
+
+
+def test_number_of_threads_does_not_matter(tmp_path):
+    for number in range(40):
+        write(tmp_path / f"{number:02}.parquet", number % 7 + 1, row_group_size=number % 3 + 1)
+    manifests = [read_manifest(tmp_path, threads) for threads in (None, 1, 3, 64)]
+    assert manifests[0].file_num_rows.tolist() == [number % 7 + 1 for number in range(40)]
+    for name in ARRAYS:
+        arrays = [getattr(manifest, name).tolist() for manifest in manifests]
+        assert all(array == arrays[0] for array in arrays)
+    assert len({manifest.fingerprint for manifest in manifests}) == 1
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "error"),
+    [(0, ValueError), (-1, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)],
+)
+def test_wrong_number_of_threads(data, num_threads, error):
+    with pytest.raises(error, match=f"num_threads must be.*{num_threads!r}"):
+        read_manifest(data, num_threads)
+
+
+def test_data_without_rows_is_an_error(tmp_path):
+    for number in range(3):
+        write(tmp_path / f"{number}.parquet", 0)
+    with pytest.raises(ValueError, match=r"at least one row.*0\.parquet.* and 2 more") as caught:
+        read_manifest(tmp_path)
+    assert not isinstance(caught.value, CorruptFileError)
+    with pytest.raises(ValueError, match=r"0\.parquet'$"):
+        read_manifest(tmp_path / "0.parquet")
+
+
+@pytest.mark.parametrize("damage", ["not parquet", "cut", "length"])
+def test_damaged_footer_names_the_file(data, damage):
+    file = data / "b" / "2.parquet"
+    content = file.read_bytes()
+    length = (2**31 - 1).to_bytes(4, "little")
+    file.write_bytes(
+        {
+            "not parquet": b"name,age\nx,1\n" * 50,
+            "cut": content[: len(content) // 2],
+            "length": content[:-8] + length + b"PAR1",
+        }[damage]
+    )
+    with pytest.raises(CorruptFileError, match=r"b/2\.parquet"):
+        read_manifest(data)
+
+
+# The number of rows is field 3 of the footer and of each row group in it: an i64, one field
+# after the last, is b"\x16", and its value a zigzag varint.
+@pytest.mark.parametrize(
+    ("honest", "lie", "total"),
+    [(b"\x16\xf4\x03", b"\x16\xf2\x03", 249), (b"\x16\xc8\x01", b"\x16\xc6\x01", 250)],
+)
+def test_footer_that_contradicts_itself_names_the_file(data, honest, lie, total):
+    file = data / "a.parquet"
+    content = file.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little") + 8
+    footer = content[-length:]
+    file.write_bytes(content[:-length] + footer.replace(honest, lie))
+    metadata = pq.read_metadata(file)
+    groups = [metadata.row_group(index).num_rows for index in range(3)]
+    assert metadata.num_rows == total
+    assert sum(groups) != total
+    with pytest.raises(CorruptFileError, match=r"row count.*a\.parquet"):
+        read_manifest(data)
+
+
+def test_missing_file_is_an_error(data):
+    with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
+        read_manifest([data / "a.parquet", data / "none.parquet"])
+
+
+def test_pickle_keeps_everything(data):
+    manifest = read_manifest(data)
+    copy = pickle.loads(pickle.dumps(manifest))
+    assert type(copy) is Manifest
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(copy, name), getattr(manifest, name))
+    for name in ("files", "root", "schemas", "fingerprint", "num_rows", "num_row_groups"):
+        assert getattr(copy, name) == getattr(manifest, name)
+
+
+# Fingerprint
+
+
+def test_fingerprint_survives_a_move_and_notices_a_touch(data, tmp_path):
+    before = read_manifest(data).fingerprint
+    assert len(bytes.fromhex(before)) == 16
+    shutil.copytree(data, tmp_path / "elsewhere" / "copy")
+    assert read_manifest(tmp_path / "elsewhere" / "copy").fingerprint == before
+    file = data / "c.parquet"
+    mtime_ns = file.stat().st_mtime_ns
+    os.utime(file, ns=(mtime_ns, mtime_ns + 1000))
+    assert read_manifest(data).fingerprint != before
+    os.utime(file, ns=(mtime_ns, mtime_ns))
+    assert read_manifest(data).fingerprint == before
+
+
+def test_fingerprint_depends_on_the_order_of_files(data):
+    files = [data / "a.parquet", data / "c.parquet"]
+    assert read_manifest(files).fingerprint != read_manifest(files[::-1]).fingerprint
+
+
+# Building
+
+
+def footers(**changes) -> SimpleNamespace:
+    """What read_footers says of two files: row groups of 3 and 2 rows, and one of 4."""
+    leaves = [SimpleNamespace(path="a", kind="int32", dtype="int32", nullable=True)]
+    parts = {
+        "file_num_bytes": np.array([1000, 900]),
+        "file_mtime_ns": np.array([5, 6]),
+        "file_num_rows": np.array([5, 4]),
+        "file_num_row_groups": np.array([2, 1]),
+        "file_schema": np.array([0, 0]),
+        "row_group_num_rows": np.array([3, 2, 4]),
+        "row_group_num_bytes": np.array([30, 20, 40]),
+        "schemas": [leaves],
+    }
+    return SimpleNamespace(**(parts | changes))
+
+
+FILES = ["/data/a.parquet", "/data/b.parquet"]
+
+
+def test_built_manifest_is_its_own_and_read_only():
+    said = footers()
+    manifest = build_manifest(FILES, said)
+    for name in ARRAYS:
+        array = getattr(manifest, name)
+        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 7
+        assert not np.shares_memory(array, getattr(said, name, np.zeros(0)))
+    assert manifest.row_group_first_row.tolist() == [0, 3, 5]
+    assert manifest.schemas == ((Leaf("a", "int32", "int32", True),),)
+
+
+def test_files_without_row_groups_shift_nothing():
+    manifest = build_manifest(
+        ["/data/0", *FILES, "/data/z"],
+        footers(
+            file_num_bytes=np.ones(4),
+            file_mtime_ns=np.ones(4),
+            file_num_rows=np.array([0, 5, 4, 0]),
+            file_num_row_groups=np.array([0, 2, 1, 0]),
+            file_schema=np.zeros(4),
+        ),
+    )
+    assert manifest.row_group_file.tolist() == [1, 1, 2]
+    assert manifest.row_group_in_file.tolist() == [0, 1, 0]
+    assert manifest.row_group_first_row.tolist() == [0, 3, 5]
+
+
+def test_more_rows_than_can_be_numbered():
+    claims = np.array([3, 2, 2**62])
+    with pytest.raises(CorruptFileError, match=f"'/data/b.parquet', {2**62} rows"):
+        build_manifest(FILES, footers(row_group_num_rows=claims, file_num_rows=[5, 2**62]))
+    claims = np.array([2**61, 2**60, 2**61])
+    with pytest.raises(CorruptFileError, match=f"'/data/b.parquet', {2**61} rows"):
+        build_manifest(FILES, footers(row_group_num_rows=claims))
+
+
+def test_fingerprint_takes_in_all_that_identifies_the_data():
+    def leaf(**changes):
+        parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
+        return SimpleNamespace(**(parts | changes))
+
+    one, two = leaf(), leaf(path="b")
+    variants = [
+        (FILES, {}),
+        (["/data/a.parquet", "/data/c.parquet"], {}),
+        (["/data/x/a.parquet", "/data/b.parquet"], {}),
+        (FILES[::-1], {}),
+        (FILES, {"file_num_bytes": np.array([1000, 901])}),
+        (FILES, {"file_mtime_ns": np.array([5, 7])}),
+        (FILES, {"row_group_num_rows": np.array([2, 3, 4])}),
+        (FILES, {"file_num_row_groups": np.array([1, 2]), "file_num_rows": np.array([3, 6])}),
+        (FILES, {"schemas": [[leaf(path="b")]]}),
+        (FILES, {"schemas": [[leaf(kind="int64")]]}),
+        (FILES, {"schemas": [[leaf(nullable=False)]]}),
+        (FILES, {"schemas": [[one, two]]}),
+        (FILES, {"schemas": [[two, one]]}),
+        (FILES, {"schemas": [[one], [two]], "file_schema": np.array([0, 1])}),
+        (FILES, {"schemas": [[one], [two]], "file_schema": np.array([1, 0])}),
+    ]
+    prints = [build_manifest(files, footers(**changes)).fingerprint for files, changes in variants]
+    assert len(set(prints)) == len(variants)
+
+
+def test_fingerprint_leaves_out_where_the_data_is_and_how_we_read_it():
+    expected = build_manifest(FILES, footers()).fingerprint
+    moved = [file.replace("/data", "/mnt/other") for file in FILES]
+    assert build_manifest(moved, footers()).fingerprint == expected
+    assert build_manifest(["/a.parquet", "/b.parquet"], footers()).fingerprint == expected
+    later = [SimpleNamespace(path="a", kind="int32", dtype="", nullable=True)]
+    assert build_manifest(FILES, footers(schemas=[later])).fingerprint == expected

@@ -1,0 +1,291 @@
+"""Who the rank is: every source, their order, and their disagreements."""
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DataLoader, IterableDataset
+
+from torchparquet.sharding import Topology, resolve_topology
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    def set_variables(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value))
+
+    return set_variables
+
+
+@pytest.fixture
+def gloo(tmp_path):
+    """A real process group of one process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def rank_5_of_8():
+    """A process group without peers, whose calls communicate nothing."""
+    fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    dist.init_process_group("fake", store=fake_pg.FakeStore(), rank=5, world_size=8)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+def resolved(**arguments):
+    topology = resolve_topology(**arguments)
+    assert (topology.worker_id, topology.num_workers) == (0, 1)
+    return topology.rank, topology.world_size
+
+
+# Sources, one at a time
+
+
+def test_nothing_said_is_one_rank():
+    assert resolve_topology() == Topology(0, 1)
+
+
+def test_explicit():
+    assert resolved(rank=2, world_size=3) == (2, 3)
+    topology = resolve_topology(rank=np.int64(2), world_size=np.int32(3))
+    assert (type(topology.rank), type(topology.world_size)) == (int, int)
+
+
+def test_environment(environment):
+    environment(RANK=3, WORLD_SIZE=4)
+    assert resolved() == (3, 4)
+
+
+def test_environment_is_read_at_every_call(environment):
+    environment(RANK=0, WORLD_SIZE=4)
+    assert resolved() == (0, 4)
+    environment(RANK=1)
+    assert resolved() == (1, 4)
+
+
+def test_local_rank_on_one_node(environment):
+    environment(LOCAL_RANK=1, LOCAL_WORLD_SIZE=2)
+    assert resolved() == (1, 2)
+    environment(WORLD_SIZE=2)
+    assert resolved() == (1, 2)
+
+
+def test_rank_goes_before_local_rank(environment):
+    environment(RANK=5, WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
+    assert resolved() == (5, 8)
+
+
+def test_process_group(gloo):
+    assert resolved() == (0, 1)
+    assert resolved(process_group=gloo) == (0, 1)
+
+
+def test_initialised_distributed(rank_5_of_8):
+    assert resolved() == (5, 8)
+
+
+def test_sub_group(rank_5_of_8):
+    group = dist.new_group([4, 5, 6])
+    assert resolved(process_group=group) == (1, 3)
+
+
+def test_device_mesh_of_one_process(gloo):
+    mesh = init_device_mesh("cpu", (1,))
+    assert resolved(device_mesh=mesh) == (0, 1)
+
+
+def test_device_mesh_takes_the_data_parallel_dimension(rank_5_of_8):
+    # Rank 5 of a 2 x 4 mesh stands in row 1, column 1.
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    assert resolved(device_mesh=mesh) == (1, 2)
+    assert resolved(device_mesh=mesh["dp"]) == (1, 2)
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("pp", "dp"))
+    assert resolved(device_mesh=mesh) == (1, 4)
+
+
+def test_device_mesh_of_one_dimension_needs_no_name(rank_5_of_8):
+    assert resolved(device_mesh=init_device_mesh("cpu", (8,))) == (5, 8)
+    mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicas", "tp"))
+    assert resolved(device_mesh=mesh["replicas"]) == (2, 4)
+
+
+# Precedence and disagreement
+
+
+def test_explicit_wins_over_everything(gloo, environment):
+    environment(RANK="many", WORLD_SIZE=4, LOCAL_RANK=9)
+    mesh = init_device_mesh("cpu", (1,))
+    arguments = {"process_group": gloo, "device_mesh": mesh}
+    assert resolved(rank=2, world_size=3, **arguments) == (2, 3)
+
+
+def test_groups_win_over_the_environment(rank_5_of_8, environment):
+    """A data-parallel group is a part of the world: no disagreement."""
+    environment(RANK=5, WORLD_SIZE=8)
+    assert resolved(process_group=dist.new_group([5])) == (0, 1)
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    assert resolved(device_mesh=mesh) == (1, 2)
+
+
+def test_group_and_mesh_must_agree(rank_5_of_8):
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    assert resolved(device_mesh=mesh, process_group=mesh.get_group("dp")) == (1, 2)
+    # The same rank of another number of ranks, then another rank of the same number.
+    for peers in ([4, 5, 6], [5, 6]):
+        group = dist.new_group(peers)
+        rank = peers.index(5)
+        both = rf"device_mesh \(rank 1 of 2\) and process_group \(rank {rank} of {len(peers)}\)"
+        with pytest.raises(ValueError, match=both):
+            resolve_topology(device_mesh=mesh, process_group=group)
+
+
+def test_environment_that_agrees_with_the_process_group(rank_5_of_8, environment):
+    environment(LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
+    assert resolved() == (5, 8)
+    environment(WORLD_SIZE=8)
+    assert resolved() == (5, 8)
+    environment(RANK=5)
+    assert resolved() == (5, 8)
+
+
+@pytest.mark.parametrize(
+    "variables", [{"RANK": 1, "WORLD_SIZE": 1}, {"WORLD_SIZE": 4}, {"RANK": 1}]
+)
+def test_environment_must_agree_with_the_process_group(gloo, environment, variables):
+    environment(**variables)
+    with pytest.raises(ValueError, match=r"torch.distributed \(rank 0 of 1\)") as caught:
+        resolve_topology()
+    assert all(f"{name}={value}" in str(caught.value) for name, value in variables.items())
+
+
+# Incomplete or wrong
+
+
+@pytest.mark.parametrize("arguments", [{"rank": 1}, {"world_size": 2}, {"rank": 0}])
+def test_explicit_needs_both(arguments):
+    with pytest.raises(ValueError, match="must be given together"):
+        resolve_topology(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "error", "message"),
+    [
+        (2, 2, ValueError, "rank must be >= 0 and < 2, got 2"),
+        (-1, 2, ValueError, "rank must be >= 0 and < 2, got -1"),
+        (0, 0, ValueError, "world_size must be >= 1 .* got 0"),
+        (0, -3, ValueError, "world_size must be >= 1 .* got -3"),
+        (0.0, 2, TypeError, "rank must be an int, got 0.0"),
+        ("0", 2, TypeError, "rank must be an int, got '0'"),
+        (True, 2, TypeError, "rank must be an int, got True"),
+        (0, True, TypeError, "world_size must be an int, got True"),
+        (np.False_, 2, TypeError, "rank must be an int"),
+    ],
+)
+def test_explicit_must_be_a_rank(rank, world_size, error, message):
+    with pytest.raises(error, match=message):
+        resolve_topology(rank=rank, world_size=world_size)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": 1},
+        {"RANK": 0, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 2},
+        {"WORLD_SIZE": 2},
+        {"LOCAL_RANK": 0},
+        {"WORLD_SIZE": 2, "LOCAL_RANK": 0},
+        {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2},
+    ],
+)
+def test_environment_needs_rank_and_world_size(environment, variables):
+    environment(**variables)
+    with pytest.raises(ValueError, match="RANK and WORLD_SIZE must be set together") as caught:
+        resolve_topology()
+    assert all(f"{name}={value}" in str(caught.value) for name, value in variables.items())
+
+
+def test_local_rank_is_no_rank_on_several_nodes(environment):
+    environment(WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
+    with pytest.raises(ValueError, match=r"several nodes, got WORLD_SIZE=8, .*LOCAL_WORLD_SIZE=4"):
+        resolve_topology()
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("text", ["", "two", "1.0"])
+def test_environment_must_hold_integers(environment, name, text):
+    environment(**{"RANK": 0, "WORLD_SIZE": 1, name: text})
+    with pytest.raises(ValueError, match=f"^{name} must be an integer, got '{text}'"):
+        resolve_topology()
+
+
+@pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
+def test_environment_must_be_a_rank(environment, rank, size):
+    environment(RANK=rank, WORLD_SIZE=size)
+    with pytest.raises(ValueError, match=rf"RANK and WORLD_SIZE \(rank {rank} of {size}\)"):
+        resolve_topology()
+
+
+def test_group_must_include_this_process(rank_5_of_8):
+    group = dist.new_group([0, 1])
+    assert group == dist.GroupMember.NON_GROUP_MEMBER
+    with pytest.raises(ValueError, match="process_group must include this process"):
+        resolve_topology(process_group=group)
+
+
+def test_mesh_must_include_this_process(rank_5_of_8):
+    mesh = dist.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))
+    with pytest.raises(ValueError, match="device_mesh must include this process"):
+        resolve_topology(device_mesh=mesh)
+
+
+@pytest.mark.parametrize("names", [None, ("replicas", "tp")])
+def test_mesh_must_say_which_dimension_is_data_parallel(rank_5_of_8, names):
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=names)
+    with pytest.raises(ValueError, match='must have a dimension "dp" or one dimension only'):
+        resolve_topology(device_mesh=mesh)
+
+
+def test_wrong_types(gloo):
+    with pytest.raises(TypeError, match="device_mesh must be a DeviceMesh, got 'dp'"):
+        resolve_topology(device_mesh="dp")
+    with pytest.raises(TypeError, match="process_group must be a ProcessGroup, got 'dp'"):
+        resolve_topology(process_group="dp")
+
+
+# Workers
+
+
+class WhoAmI(IterableDataset):
+    def __iter__(self):
+        yield resolve_topology(rank=1, world_size=3)
+
+
+def test_workers():
+    topologies = list(DataLoader(WhoAmI(), batch_size=None, num_workers=2))
+    assert topologies == [Topology(1, 3, 0, 2), Topology(1, 3, 1, 2)]
+    assert list(DataLoader(WhoAmI(), batch_size=None)) == [Topology(1, 3, 0, 1)]
+
+
+def test_share_index():
+    assert [Topology(2, 8, worker, 4).share_index for worker in range(4)] == [2, 10, 18, 26]
+    assert Topology(2, 8, 1, 4).num_shares == 32
+    indices = {Topology(r, 3, w, 5).share_index for r in range(3) for w in range(5)}
+    assert indices == set(range(15))
+
+
+def test_topology_checks_the_worker():
+    with pytest.raises(ValueError, match="worker_id must be >= 0 and < 2, got 2"):
+        Topology(0, 1, 2, 2)
+    with pytest.raises(ValueError, match="num_workers must be >= 1"):
+        Topology(0, 1, 0, 0)
