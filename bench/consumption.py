@@ -89,6 +89,6 @@ def examine(batches: Iterable[dict[str, torch.Tensor]]) -> PassContent:
             dtype, crc = content.columns.get(name, (tensor.dtype, 0))
             if dtype != tensor.dtype:
                 raise ValueError(f"column {name!r} changes from {dtype} to {tensor.dtype}")
-            content.columns[name] = (dtype, zlib.crc32(_bytes(tensor), crc))
+            content.columns[name] = (dtype, zlib.crc32(_bytes(tensor).data, crc))
     content.num_rows = sum(content.batch_rows)
     return content

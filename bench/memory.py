@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+
 from consumption import consume
 from torchparquet import ParquetDataset
 

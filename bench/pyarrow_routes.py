@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -99,7 +99,7 @@ def rebatched(parts: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
         carried = []
         end = begin + (_rows(part) - begin) // batch_size * batch_size
         if begin < end:
-            columns = [tensor[begin:end].split(batch_size) for tensor in part.values()]
+            columns = [torch.split(tensor[begin:end], batch_size) for tensor in part.values()]
             for views in zip(*columns, strict=True):
                 yield dict(zip(part, views, strict=True))
         carried_rows = _rows(part) - end
@@ -120,7 +120,7 @@ def prefetched(
         ahead: parts that are read or wait beside the one that the consumer holds.
     """
     with ThreadPoolExecutor(num_threads) as threads:
-        pending = deque()
+        pending: deque[Future[Batch]] = deque()
         for read in reads:
             pending.append(threads.submit(read))
             if len(pending) > ahead:
@@ -165,10 +165,11 @@ def row_groups(open_file: Open, ahead: int) -> Callable[[Path, int], Iterator[Ba
     def batches(path: Path, batch_size: int) -> Iterator[Batch]:
         del batch_size
         with open_file(path) as file:
-            reads = [
-                lambda i=i: _table_tensors(file.read_row_group(i, use_threads=True))
-                for i in range(file.num_row_groups)
-            ]
+
+            def read(i: int) -> Batch:
+                return _table_tensors(file.read_row_group(i, use_threads=True))
+
+            reads = [partial(read, i) for i in range(file.num_row_groups)]
             if ahead:
                 yield from prefetched(reads, 1, ahead)
             else:
@@ -199,7 +200,7 @@ def parallel_row_groups(
             ) as file:
                 return _table_tensors(file.read_row_group(i, use_threads=False))
 
-        reads = [lambda i=i: read(i) for i in range(metadata.num_row_groups)]
+        reads = [partial(read, i) for i in range(metadata.num_row_groups)]
         yield from prefetched(reads, num_threads, ahead)
 
     return batches

@@ -31,10 +31,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import click_log
 import pyarrow as pa
-import pyarrow_routes as routes
 import torch
+
+import click_log
+import pyarrow_routes as routes
 from consumption import PassContent, PassTotals, consume, examine
 from pyarrow_routes import Batch, Open, Route, ScanOptions
 
@@ -199,6 +200,28 @@ def fastest(timings: Sequence[Timing], *, whole_row_groups: bool) -> Timing | No
     return min(candidates, key=lambda timing: timing.median_seconds, default=None)
 
 
+class OtherLoad:
+    """Measures how busy other processes keep the cores, which spoils timings without a trace."""
+
+    def __init__(self) -> None:
+        """Begins to measure."""
+        self._start = self._sample()
+
+    @staticmethod
+    def _sample() -> tuple[float, float, float]:
+        ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, ticks)
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        own = os.times()
+        children = own.children_user + own.children_system
+        return time.perf_counter(), busy, own.user + own.system + children
+
+    def cores(self) -> float:
+        """Returns the mean number of cores that others used since construction."""
+        seconds, busy, own = (b - a for a, b in zip(self._start, self._sample(), strict=True))
+        return max(0.0, (busy - own) / seconds)
+
+
 def timing_rows(timings: Sequence[Timing]) -> list[list[str]]:
     """Returns the cells of one codec's table, fastest first."""
     return [
@@ -304,7 +327,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--num-threads", type=int, default=2)
     add("--repeats", type=int, default=5)
     add("--only", nargs="+", metavar="PART", help="contenders whose name contains one of these")
-    # On the machines measured, mimalloc (pyarrow's default) is never the fastest for these routes.
     add("--arrow-pool", choices=pa.supported_memory_backends(), help="pyarrow's allocator")
     add("--json", type=Path, metavar="FILE", help="also write all figures there")
     add("--max-memory-mib", type=int, nargs="+", default=[256, 1024], help="for --memory")
@@ -335,8 +357,9 @@ def main() -> int:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads; {versions}; "
-        f"Arrow's {machine['arrow_memory_pool']} pool; {machine['date']}; {options.num_rows:,} rows, "
-        f"batches of {arguments.batch_size}, median of {arguments.repeats}",
+        f"Arrow's {machine['arrow_memory_pool']} pool; {machine['date']}; "
+        f"{options.num_rows:,} rows, batches of {arguments.batch_size}, "
+        f"median of {arguments.repeats}",
         flush=True,
     )
     mode = compare
@@ -344,11 +367,14 @@ def main() -> int:
         mode = threads_scaling
     elif arguments.memory:
         mode = memory
+    load = OtherLoad()
     try:
         figures = mode(arguments, paths)
     except ContentError as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
+    machine["other_load_cores"] = round(load.cores(), 2)
+    print(f"\nOther processes used {machine['other_load_cores']} cores meanwhile.")
     if arguments.json:
         arguments.json.write_text(
             json.dumps({"environment": machine, "figures": figures}, indent=1)

@@ -32,7 +32,7 @@ class PageDecoder {
   using Out = typename Converter::Out;
 
   PageDecoder(const parquet::ColumnDescriptor& descriptor, DecodeScratch* scratch)
-      : descriptor_(descriptor), scratch_(scratch) {}
+      : descriptor_(descriptor), scratch_(scratch), dictionary_(&scratch->dictionary) {}
 
   void ReadDictionary(const parquet::DictionaryPage& page) {
     if constexpr (std::is_same_v<Converter, BoolBits>) {

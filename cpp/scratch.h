@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 namespace torchparquet {
 
@@ -42,11 +43,12 @@ class ScratchBuffer {
 
 // The buffers that one decode thread reuses from task to task.
 struct DecodeScratch {
-  ScratchBuffer window;    // bytes read from the file
-  ScratchBuffer validity;  // one byte per row of a page
-  ScratchBuffer dense;     // stored values of a block with nulls
-  ScratchBuffer block;     // values on their way to a strided place
-  ScratchBuffer stored;    // values as the fallback decoder delivers them
+  ScratchBuffer window;      // bytes read from the file
+  ScratchBuffer dictionary;  // values of the column chunk's dictionary
+  ScratchBuffer validity;    // one byte per row of a page
+  ScratchBuffer dense;       // stored values of a block with nulls
+  ScratchBuffer block;       // values on their way to a strided place
+  ScratchBuffer stored;      // values as the fallback decoder delivers them
 };
 
 }  // namespace torchparquet

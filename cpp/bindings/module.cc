@@ -12,6 +12,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "chunk_cursor.h"
 #include "epoch_ledger.h"
@@ -93,6 +94,11 @@ std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths, const In
   return files;
 }
 
+// What Python receives of a batch: its memory (a uint8 array, or the token of a lent
+// slab) and its number of rows. None after the last batch.
+using BatchMemoryObject = py::typing::Union<py::array_t<uint8_t>, py::int_>;
+using NextObject = py::typing::Optional<py::typing::Tuple<BatchMemoryObject, py::int_>>;
+
 // A ParallelReader for Python: waits without the GIL, lets signals through.
 class BatchReader {
  public:
@@ -104,7 +110,7 @@ class BatchReader {
     reader_.reset();
   }
 
-  py::object Next() {
+  NextObject Next() {
     constexpr std::chrono::milliseconds kSlice{100};
     while (true) {
       auto result = WithoutGil([&] { return reader_->Next(kSlice); });
@@ -148,7 +154,7 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     BoolArray chunk_valid, int64_t rank, int64_t world_size, int64_t batch_rows,
     std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
     int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
-    std::shared_ptr<SlabPool> pool) {
+    std::optional<std::shared_ptr<SlabPool>> pool) {
   const ShareArrays arrays{std::move(chunk_file),     std::move(chunk_row_group),
                            std::move(chunk_begin),    std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
@@ -162,7 +168,7 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                   .num_threads = num_threads,
                   .max_memory_bytes = max_memory_bytes,
                   .lent_slabs = lent_slabs};
-  return std::make_unique<BatchReader>(std::move(spec), std::move(pool));
+  return std::make_unique<BatchReader>(std::move(spec), std::move(pool).value_or(nullptr));
 }
 
 void BindFooters(py::module_& m) {
@@ -256,7 +262,7 @@ void BindReader(py::module_& m) {
            py::arg("chunk_valid"), py::arg("rank"), py::arg("world_size"), py::arg("batch_rows"),
            py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
            py::arg("row_valid_field"), py::arg("num_threads"), py::arg("max_memory_bytes"),
-           py::arg("lent_slabs"), py::arg("pool").none(true))
+           py::arg("lent_slabs"), py::arg("pool"))
       .def("next", &BatchReader::Next)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)
@@ -270,7 +276,11 @@ void BindReader(py::module_& m) {
                              [](const BatchReader& r) { return r.reader().num_batches(); })
       .def_property_readonly("max_slabs",
                              [](const BatchReader& r) { return r.reader().max_slabs(); })
-      .def_property_readonly("pool", [](const BatchReader& r) { return r.reader().pool(); })
+      .def_property_readonly("pool",
+                             [](const BatchReader& r) -> std::optional<std::shared_ptr<SlabPool>> {
+                               if (r.reader().pool() == nullptr) return std::nullopt;
+                               return r.reader().pool();
+                             })
       .def_property_readonly("stats", [](const BatchReader& r) { return r.reader().stats(); });
 }
 

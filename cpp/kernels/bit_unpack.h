@@ -9,8 +9,8 @@ namespace torchparquet::kernels {
 // is `width` bytes long, whatever the width.
 constexpr int kGroupValues = 8;
 
-// Bytes that must be readable from the start of a group for UnpackGroup to load from it.
-constexpr int64_t GroupReadableBytes(int width) { return width + 8; }
+// Bytes that must be readable from the start of a group for any kernel to load from it.
+constexpr int64_t GroupReadableBytes(int width) { return width + 16; }
 
 inline uint64_t LoadWord(const uint8_t* bytes) {
   uint64_t word;

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "errors.h"
 #include "kernels/bit_unpack.h"
@@ -13,56 +12,28 @@
 namespace torchparquet::kernels {
 namespace {
 
-constexpr int kNumWidths = 33;
-
 Error IndexBeyondDictionary(int64_t num_values) {
   return CorruptFile("dictionary index is beyond the dictionary of " +
                      std::to_string(num_values) + " values");
 }
 
-// Decodes `num_groups` groups and returns whether an index exceeded `limit`, the
-// last legal one. Every index of kWidth bits must be addressable in `dictionary`.
-// The difference with `limit` goes below zero exactly for an illegal index, so the
-// check costs a subtraction and an or per value instead of a branch.
-template <typename T, int kWidth>
-bool DecodeGroups(const uint8_t* in, int64_t num_groups, const T* dictionary, int64_t limit,
-                  T* out) {
-  int64_t sign = 0;
-  for (int64_t group = 0; group < num_groups; ++group) {
-    UnpackGroup<kWidth>(in, [&](int i, uint32_t index) {
-      sign |= limit - static_cast<int64_t>(index);
-      out[i] = dictionary[index];
-    });
-    in += kWidth;
-    out += kGroupValues;
-  }
-  return sign < 0;
-}
-
-template <typename T>
-using DecodeGroupsFunction = bool (*)(const uint8_t*, int64_t, const T*, int64_t, T*);
-
-template <typename T, int... kWidths>
-constexpr auto MakeDecodeTable(std::integer_sequence<int, kWidths...>) {
-  return std::array<DecodeGroupsFunction<T>, kNumWidths>{&DecodeGroups<T, kWidths>...};
-}
-
-template <typename T>
-constexpr auto kDecodeTable = MakeDecodeTable<T>(std::make_integer_sequence<int, kNumWidths>());
-
 }  // namespace
 
 template <typename T>
 void Dictionary<T>::Resize(int64_t num_values) {
-  const auto capacity = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(num_values, 1)));
-  entries_.resize(capacity);
+  capacity_ = static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(num_values, 1))));
+  entries_ = memory_->ReserveItems<T>(capacity_);
   num_values_ = num_values;
+  std::fill(entries_ + num_values, entries_ + capacity_, T{0});
 }
 
 template <typename T>
 DictionaryReader<T>::DictionaryReader(std::span<const uint8_t> bytes, int bit_width,
                                       const Dictionary<T>* dictionary)
-    : runs_(bytes, bit_width), dictionary_(dictionary) {}
+    : runs_(bytes, bit_width),
+      dictionary_(dictionary),
+      decode_groups_(ChooseDecodeGroups<T>(bit_width)) {}
 
 template <typename T>
 void DictionaryReader<T>::NextRun() {
@@ -148,20 +119,19 @@ void DictionaryReader<T>::ReadWithinGroup(T* out, int64_t num_values) {
   run_position_ += num_values;
 }
 
-// Decodes as many whole groups as can be loaded from without reading past the run,
-// at most `num_groups`. Returns the number of values written.
+// Decodes as many whole groups as can be loaded from without reading past the page, at
+// most `num_groups`. Returns the number of values written.
 template <typename T>
 int64_t DictionaryReader<T>::ReadWholeGroups(T* out, int64_t num_groups) {
   const int width = runs_.bit_width();
   if (int64_t{1} << width > dictionary_->capacity()) return 0;
   const int64_t start = run_position_ / kGroupValues * width;
   const int64_t readable =
-      static_cast<int64_t>(run_.bytes.size()) - start - GroupReadableBytes(width);
+      run_.readable_end - run_.bytes.data() - start - GroupReadableBytes(width);
   if (readable < 0) return 0;
   if (width > 0) num_groups = std::min(num_groups, readable / width + 1);
-  const auto decode = kDecodeTable<T>[static_cast<size_t>(width)];
-  const bool beyond = decode(run_.bytes.data() + start, num_groups, dictionary_->data(),
-                             dictionary_->num_values() - 1, out);
+  const bool beyond = decode_groups_(run_.bytes.data() + start, num_groups, dictionary_->data(),
+                                     dictionary_->num_values() - 1, out);
   if (beyond) throw IndexBeyondDictionary(dictionary_->num_values());
   run_position_ += num_groups * kGroupValues;
   return num_groups * kGroupValues;

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "kernels/dictionary_groups.h"
 #include "kernels/hybrid_runs.h"
+#include "scratch.h"
 
 namespace torchparquet::kernels {
 
@@ -15,22 +16,27 @@ namespace torchparquet::kernels {
 template <typename T>
 class Dictionary {
  public:
+  // The entries are kept in `memory`, which outlives the dictionary. It may be reused
+  // from one dictionary to the next, so that none is allocated or zeroed anew.
+  explicit Dictionary(ScratchBuffer* memory) : memory_(memory) { Resize(0); }
+
   // Makes room for `num_values` values, which the caller then writes through values().
   void Resize(int64_t num_values);
 
-  std::span<T> values() { return {entries_.data(), static_cast<size_t>(num_values_)}; }
-  const T* data() const { return entries_.data(); }
+  std::span<T> values() { return {entries_, static_cast<size_t>(num_values_)}; }
+  const T* data() const { return entries_; }
   int64_t num_values() const { return num_values_; }
   // Number of addressable entries: a power of two, at least 1 and num_values().
-  int64_t capacity() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t capacity() const { return capacity_; }
 
  private:
-  std::vector<T> entries_ = std::vector<T>(1);
+  ScratchBuffer* memory_;
+  T* entries_ = nullptr;
   int64_t num_values_ = 0;
+  int64_t capacity_ = 0;
 };
 
-// Decodes the dictionary indices of one page straight to values: unpacking, look-up
-// and store are one loop, with no array of indices between.
+// Decodes the dictionary indices of one page straight to values.
 template <typename T>
 class DictionaryReader {
  public:
@@ -52,6 +58,7 @@ class DictionaryReader {
 
   HybridRunReader runs_;
   const Dictionary<T>* dictionary_;
+  DecodeGroupsFunction<T> decode_groups_;
   HybridRun run_;
   int64_t run_position_ = 0;
 };

@@ -55,6 +55,7 @@ bool HybridRunReader::Next(HybridRun* run) {
   // Some writers end the last run of a page at its last value, not at its last group.
   if (num_bytes > available) run->num_values = available * 8 / bit_width_;
   run->bytes = bytes_.first(static_cast<size_t>(std::min(num_bytes, available)));
+  run->readable_end = bytes_.data() + bytes_.size();
   bytes_ = bytes_.subspan(run->bytes.size());
   return true;
 }

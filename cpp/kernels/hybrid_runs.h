@@ -11,6 +11,8 @@ struct HybridRun {
   int64_t num_values = 0;
   uint32_t value = 0;               // of a repeated run
   std::span<const uint8_t> bytes;   // of a packed run: whole groups, or cut short at the end
+  // One past the last byte that may be read beyond a packed run: the end of all runs.
+  const uint8_t* readable_end = nullptr;
 };
 
 // Walks the runs of hybrid-encoded levels, dictionary indices or booleans.

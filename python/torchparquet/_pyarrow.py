@@ -18,10 +18,12 @@ def check_pyarrow() -> None:
     try:
         installed = version("pyarrow")
     except PackageNotFoundError:
-        raise ImportError(f"torchparquet needs pyarrow {REQUIRED}.*, none is installed; {mend}") from None
+        message = f"torchparquet needs pyarrow {REQUIRED}.*, none is installed; {mend}"
+        raise ImportError(message) from None
     if installed.split(".")[:2] != REQUIRED.split("."):
         raise ImportError(
-            f"torchparquet was built against pyarrow {REQUIRED}.*, pyarrow {installed} is installed; {mend}"
+            f"torchparquet was built against pyarrow {REQUIRED}.*, "
+            f"pyarrow {installed} is installed; {mend}"
         )
     # Loads the Arrow libraries, so that the extension finds them wherever pyarrow lies.
     import pyarrow  # noqa: F401

@@ -104,9 +104,7 @@ def _delivered_ranges(loader: ParquetDataset | DataLoader[Any]) -> Ranges:
     return np.concatenate(parts)
 
 
-def _gather(
-    dataset: ParquetDataset, own: tuple[str, int, Ranges]
-) -> list[tuple[str, int, Ranges]]:
+def _gather(dataset: ParquetDataset, own: tuple[str, int, Ranges]) -> list[tuple[str, int, Ranges]]:
     world_size = dataset.topology().world_size
     if world_size == 1:
         return [own]
@@ -133,8 +131,7 @@ def _check_same_data(gathered: list[tuple[str, int, Ranges]]) -> None:
             )
         if epoch != gathered[0][1]:
             raise RuntimeError(
-                f"ranks are at different epochs: {gathered[0][1]} on rank 0, "
-                f"{epoch} on rank {rank}"
+                f"ranks are at different epochs: {gathered[0][1]} on rank 0, {epoch} on rank {rank}"
             )
 
 

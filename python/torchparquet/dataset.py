@@ -146,7 +146,8 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         self._manifest = read_manifest(paths, num_threads)
         self._fields = resolve_columns(columns, self._manifest, nulls)
         # In shared memory, so that iterations in worker processes count.
-        self._ledger = torch.zeros(EPOCH_LEDGER_WORDS, dtype=torch.int64).share_memory_()
+        self._ledger = torch.zeros(EPOCH_LEDGER_WORDS, dtype=torch.int64)
+        self._ledger.share_memory_()  # type: ignore[no-untyped-call]
         self._topology_of_loader: Topology | None = None
         self._reset_runtime()
 
@@ -310,7 +311,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         """Take a copy's place in this process."""
         self.__dict__.update(state)
         if not self._ledger.is_shared():
-            self._ledger.share_memory_()
+            self._ledger.share_memory_()  # type: ignore[no-untyped-call]
         self._reset_runtime()
 
     def _topology(self) -> Topology:

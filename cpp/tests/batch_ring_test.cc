@@ -1,0 +1,250 @@
+#include "batch_ring.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <vector>
+
+#include "caught.h"
+
+namespace torchparquet {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Caught;
+using testing::Throws;
+using TakeStatus = BatchRing::TakeStatus;
+
+constexpr milliseconds kNoWait{0};
+constexpr milliseconds kLong{30'000};
+
+// Opens a batch that carries `token` and lacks `num_cells` cells.
+InFlightBatch& Open(BatchRing& ring, int64_t token, int64_t num_cells = 1) {
+  return ring.Open({.data = nullptr, .slab = {}, .lent_token = token}, token + 100,
+                   num_cells);
+}
+
+Error Failure(const std::string& message) {
+  return Error(ErrorKind::kCorruptFile, message);
+}
+
+TEST_CASE("batches leave in plan order, whatever the order of completion") {
+  std::array<size_t, 4> order{0, 1, 2, 3};
+  do {
+    BatchRing ring(4, 4);
+    std::vector<InFlightBatch*> batches;
+    for (int64_t i = 0; i < 4; ++i) {
+      CHECK(ring.num_opened() == i);
+      batches.push_back(&Open(ring, i));
+    }
+    std::array<bool, 4> complete{};
+    int64_t num_taken = 0;
+    for (const size_t next : order) {
+      ring.CountDown(*batches[next], 1);
+      complete[next] = true;
+      while (num_taken < 4 && complete[static_cast<size_t>(num_taken)]) {
+        const auto taken = ring.Take(kNoWait);
+        REQUIRE(taken.status == TakeStatus::kTaken);
+        CHECK(taken.memory.lent_token == num_taken);
+        CHECK(taken.num_rows == num_taken + 100);
+        ++num_taken;
+      }
+      if (num_taken < 4) CHECK(ring.Take(kNoWait).status == TakeStatus::kTimedOut);
+    }
+    CHECK(ring.num_opened() == 4);
+    for (int i = 0; i < 2; ++i) CHECK(ring.Take(kNoWait).status == TakeStatus::kEnded);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("a batch is complete with its last cell") {
+  BatchRing ring(1, 1);
+  InFlightBatch& batch = Open(ring, 0, 10);
+  for (const int64_t cells : {3, 6}) {
+    ring.CountDown(batch, cells);
+    CHECK(ring.Take(kNoWait).status == TakeStatus::kTimedOut);
+  }
+  ring.CountDown(batch, 1);
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);
+}
+
+TEST_CASE("an empty stream has ended from the start") {
+  BatchRing ring(0, 2);
+  CHECK(ring.Take(kLong).status == TakeStatus::kEnded);
+}
+
+TEST_CASE("room is what is not in flight") {
+  BatchRing ring(10, 3);
+  CHECK(ring.HasRoom(0));
+  CHECK(ring.HasRoom(3));
+  CHECK_FALSE(ring.HasRoom(4));
+  InFlightBatch& first = Open(ring, 0);
+  Open(ring, 1);
+  CHECK(ring.HasRoom(1));
+  CHECK_FALSE(ring.HasRoom(2));
+  ring.CountDown(first, 1);
+  CHECK_FALSE(ring.HasRoom(2));  // complete, but still here
+  REQUIRE(ring.Take(kNoWait).status == TakeStatus::kTaken);
+  CHECK(ring.HasRoom(2));
+  CHECK_FALSE(ring.HasRoom(3));
+}
+
+TEST_CASE("a wait lasts its timeout and no longer than needed") {
+  using Clock = std::chrono::steady_clock;
+  BatchRing ring(1, 1);
+  const auto begin = Clock::now();
+  CHECK(ring.Take(milliseconds(30)).status == TakeStatus::kTimedOut);
+  CHECK(Clock::now() - begin >= milliseconds(30));
+  InFlightBatch& batch = Open(ring, 0);
+  std::jthread producer([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    ring.CountDown(batch, 1);
+  });
+  CHECK(ring.Take(kLong).status == TakeStatus::kTaken);
+  CHECK(Clock::now() - begin < kLong);
+}
+
+TEST_CASE("the least failure is raised, in whatever order they are recorded") {
+  std::vector<std::pair<FailureKey, std::string>> failures{{{1, 0, 2}, "least"},
+                                                           {{1, 1, 0}, "later slice"},
+                                                           {{1, 1, 1}, "later column"},
+                                                           {{2, 0, 0}, "later batch"}};
+  std::sort(failures.begin(), failures.end());
+  do {
+    BatchRing ring(3, 3);
+    InFlightBatch& first = Open(ring, 0);
+    for (const auto& [key, message] : failures) ring.Fail(key, Failure(message));
+    ring.CountDown(first, 1);
+    ring.Close();
+    REQUIRE(ring.Take(kNoWait).status == TakeStatus::kTaken);
+    const auto error = Caught([&] { ring.Take(kNoWait); });
+    REQUIRE(error);
+    CHECK(std::string(error->what()) == "least");
+  } while (std::next_permutation(failures.begin(), failures.end()));
+}
+
+TEST_CASE("of two failures at one place the first recorded stays") {
+  BatchRing ring(1, 1);
+  ring.Fail({0, 0, 0}, Failure("one"));
+  ring.Fail({0, 0, 0}, Failure("two"));
+  ring.Close();
+  CHECK(std::string(Caught([&] { ring.Take(kNoWait); })->what()) == "one");
+}
+
+TEST_CASE("a failure waits for Close and for the batches before it, then stays") {
+  BatchRing ring(4, 4);
+  InFlightBatch& first = Open(ring, 0);
+  InFlightBatch& second = Open(ring, 1);
+  InFlightBatch& third = Open(ring, 2);
+  Open(ring, 3);
+  ring.Fail({3, 0, 0}, Failure("bad page"));
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kTimedOut);
+  ring.CountDown(first, 1);
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);
+  ring.CountDown(third, 1);
+  ring.CountDown(second, 1);
+  ring.Close();
+  CHECK(ring.Take(kNoWait).memory.lent_token == 1);
+  CHECK(ring.Take(kNoWait).memory.lent_token == 2);
+  for (int i = 0; i < 3; ++i) {
+    const auto error = Caught([&] { ring.Take(kLong); });
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::kCorruptFile);
+    CHECK(std::string(error->what()) == "bad page");
+  }
+}
+
+TEST_CASE("Close wakes the consumer that waits for a failed batch") {
+  BatchRing ring(1, 1);
+  Open(ring, 0);
+  std::jthread producer([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    ring.Fail({0, 0, 0}, Failure("bad"));
+    ring.Close();
+  });
+  CHECK(Throws(ErrorKind::kCorruptFile, [&] { ring.Take(kLong); }));
+}
+
+TEST_CASE("Stop wakes the consumer, and every later wait ends at once") {
+  BatchRing ring(2, 2);
+  InFlightBatch& batch = Open(ring, 0);
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    ring.Stop();
+  });
+  CHECK(Throws(ErrorKind::kStopped, [&] { ring.Take(kLong); }));
+  stopper.join();
+  ring.CountDown(batch, 1);  // a thread that had not yet noticed
+  for (int i = 0; i < 2; ++i) {
+    CHECK(Throws(ErrorKind::kStopped, [&] { ring.Take(kLong); }));
+  }
+  ring.Stop();
+}
+
+TEST_CASE("a failure that was raised outlives Stop") {
+  BatchRing ring(1, 1);
+  ring.Fail({0, 0, 0}, Failure("bad"));
+  ring.Close();
+  CHECK(Throws(ErrorKind::kCorruptFile, [&] { ring.Take(kNoWait); }));
+  ring.Stop();
+  CHECK(Throws(ErrorKind::kCorruptFile, [&] { ring.Take(kNoWait); }));
+}
+
+TEST_CASE("slabs travel with their batch and return to the pool") {
+  const auto pool = SlabPool::Make(4096, int64_t{1} << 30);
+  BatchRing ring(1, 1);
+  BatchMemory memory;
+  memory.slab = pool->Acquire();
+  memory.data = memory.slab.data();
+  uint8_t* data = memory.data;
+  const int64_t num_idle = pool->num_idle();
+  ring.CountDown(ring.Open(std::move(memory), 1, 1), 1);
+  {
+    const auto taken = ring.Take(kNoWait);
+    CHECK(taken.memory.data == data);
+    CHECK(pool->num_idle() == num_idle);
+  }
+  CHECK(pool->num_idle() == num_idle + 1);
+}
+
+// Each of `num_threads` threads writes its cell of every batch; a batch has one per
+// thread.
+TEST_CASE("what many threads write is whole when the consumer takes it") {
+  constexpr int64_t kNumBatches = 500;
+  constexpr int64_t kNumThreads = 4;
+  constexpr int64_t kInFlight = 5;
+  BatchRing ring(kNumBatches, kNumBatches);
+  std::vector<std::array<int64_t, kNumThreads>> cells(kNumBatches);
+  std::vector<InFlightBatch*> batches;
+  for (int64_t i = 0; i < kNumBatches; ++i)
+    batches.push_back(&Open(ring, i, kNumThreads));
+  std::vector<std::jthread> threads;
+  for (int64_t number = 0; number < kNumThreads; ++number) {
+    threads.emplace_back([&, number] {
+      for (int64_t i = 0; i < kNumBatches; ++i) {
+        // Threads go through each stretch in orders of their own.
+        const int64_t stretch = i / kInFlight * kInFlight;
+        const auto batch = static_cast<size_t>(stretch + (i + number) % kInFlight);
+        cells[batch][static_cast<size_t>(number)] =
+            static_cast<int64_t>(batch) * 10 + number;
+        ring.CountDown(*batches[batch], 1);
+      }
+    });
+  }
+  int64_t mismatches = 0;
+  for (int64_t i = 0; i < kNumBatches; ++i) {
+    const auto taken = ring.Take(kLong);
+    REQUIRE(taken.status == TakeStatus::kTaken);
+    mismatches += taken.memory.lent_token != i;
+    for (int64_t number = 0; number < kNumThreads; ++number) {
+      mismatches +=
+          cells[static_cast<size_t>(i)][static_cast<size_t>(number)] != i * 10 + number;
+    }
+  }
+  CHECK(mismatches == 0);
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kEnded);
+}
+
+}  // namespace
+}  // namespace torchparquet

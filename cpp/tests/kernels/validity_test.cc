@@ -1,0 +1,127 @@
+#include "kernels/validity.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "caught.h"
+#include "draws.h"
+#include "exact_buffer.h"
+#include "kernels/hybrid_encoder.h"
+
+namespace torchparquet::kernels {
+namespace {
+
+using testing::Draws;
+using testing::ExactBuffer;
+using testing::HybridEncoder;
+using testing::Throws;
+
+constexpr uint8_t kUntouched = 0xEE;
+
+TEST_CASE("UnpackBits writes every bit once and reads only their bytes") {
+  Draws draws(11);
+  for (int64_t num_values = 0; num_values <= 300; ++num_values) {
+    ExactBuffer<uint8_t> bits(testing::RandomBytes(draws, (num_values + 7) / 8));
+    std::vector<uint8_t> expected;
+    for (int64_t i = 0; i < num_values; ++i) {
+      expected.push_back((bits.data()[i / 8] >> (i % 8)) & 1);
+    }
+    ExactBuffer<uint8_t> out(static_cast<size_t>(num_values));
+    UnpackBits(bits.data(), num_values, out.data());
+    CHECK(out.Copy() == expected);
+  }
+}
+
+TEST_CASE("random levels of every nesting depth") {
+  Draws draws(12);
+  for (const int max_level : {1, 2, 3, 4, 7, 8, 31, 100}) {
+    CAPTURE(max_level);
+    for (int trial = 0; trial < 20; ++trial) {
+      HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+      encoder.AppendRepeated(0, 1);  // so that no single run holds all rows
+      encoder.AppendRandom(draws, 300, max_level + 1);
+      const auto num_rows = draws.Between(2, static_cast<int64_t>(encoder.values().size()));
+      std::vector<uint8_t> expected;
+      for (int64_t row = 0; row < num_rows; ++row) {
+        expected.push_back(encoder.values()[static_cast<size_t>(row)] ==
+                           static_cast<uint32_t>(max_level));
+      }
+      ExactBuffer<uint8_t> runs(encoder.bytes());
+      ExactBuffer<uint8_t> validity(static_cast<size_t>(num_rows));
+      const int64_t num_valid =
+          DecodeValidity(runs.span(), max_level, num_rows, validity.data());
+      CHECK(num_valid == std::accumulate(expected.begin(), expected.end(), int64_t{0}));
+      CHECK(validity.Copy() == expected);
+    }
+  }
+}
+
+TEST_CASE("a single run of present values writes nothing") {
+  for (const int max_level : {1, 3}) {
+    for (const int64_t run_rows : {50, 51, 5000}) {
+      HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+      encoder.AppendRepeated(0, 0);
+      encoder.AppendRepeated(static_cast<uint32_t>(max_level), run_rows);
+      ExactBuffer<uint8_t> validity(std::vector<uint8_t>(50, kUntouched));
+      CHECK(DecodeValidity(encoder.bytes(), max_level, 50, validity.data()) == 50);
+      CHECK(validity.Copy() == std::vector<uint8_t>(50, kUntouched));
+    }
+  }
+}
+
+TEST_CASE("all rows null, and all rows present in several runs") {
+  HybridEncoder nulls(1);
+  nulls.AppendRepeated(0, 40);
+  ExactBuffer<uint8_t> validity(40);
+  CHECK(DecodeValidity(nulls.bytes(), 1, 40, validity.data()) == 0);
+  CHECK(validity.Copy() == std::vector<uint8_t>(40, 0));
+
+  HybridEncoder present(1);
+  present.AppendRepeated(1, 16);
+  present.AppendPacked(std::vector<uint32_t>(24, 1));
+  CHECK(DecodeValidity(present.bytes(), 1, 40, validity.data()) == 40);
+  CHECK(validity.Copy() == std::vector<uint8_t>(40, 1));
+  CHECK(DecodeValidity({}, 1, 0, nullptr) == 0);
+}
+
+TEST_CASE("too few levels are an error, wherever the input is cut") {
+  Draws draws(13);
+  for (const int max_level : {1, 2, 5}) {
+    HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+    encoder.AppendRandom(draws, 200, max_level + 1);
+    encoder.AppendRepeated(1, 1);
+    const auto num_rows = static_cast<int64_t>(encoder.values().size());
+    for (size_t size = 0; size < encoder.bytes().size(); ++size) {
+      ExactBuffer<uint8_t> cut(std::span(encoder.bytes()).first(size));
+      ExactBuffer<uint8_t> validity(static_cast<size_t>(num_rows));
+      CHECK(Throws(ErrorKind::kCorruptFile,
+                   [&] { DecodeValidity(cut.span(), max_level, num_rows, validity.data()); }));
+    }
+  }
+}
+
+TEST_CASE("a level above the greatest is an error") {
+  for (const int max_level : {1, 2, 4, 6}) {
+    const int width = std::bit_width(static_cast<unsigned>(max_level));
+    HybridEncoder repeated(width);
+    repeated.AppendRepeated(static_cast<uint32_t>(max_level) + 1, 8);
+    ExactBuffer<uint8_t> validity(8);
+    CHECK(Throws(ErrorKind::kCorruptFile,
+                 [&] { DecodeValidity(repeated.bytes(), max_level, 8, validity.data()); }));
+    if (max_level == 1) continue;  // one bit cannot say 2
+    std::vector<uint32_t> levels(8);
+    levels[5] = static_cast<uint32_t>(max_level) + 1;
+    HybridEncoder packed(width);
+    packed.AppendPacked(levels);
+    CHECK(Throws(ErrorKind::kCorruptFile,
+                 [&] { DecodeValidity(packed.bytes(), max_level, 8, validity.data()); }));
+    CHECK(DecodeValidity(packed.bytes(), max_level, 5, validity.data()) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace torchparquet::kernels

@@ -1,0 +1,85 @@
+#include "memory_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "caught.h"
+#include "draws.h"
+
+namespace torchparquet {
+namespace {
+
+using testing::Draws;
+
+MemoryDemand RandomDemand(Draws& draws) {
+  MemoryDemand demand;
+  demand.slab_bytes = int64_t{64} << draws.Below(22);
+  demand.batch_rows = draws.Between(1, 5000);
+  demand.max_chunk_rows = draws.Below(2'000'000);
+  demand.num_batches = draws.OneIn(3) ? draws.Below(5) : draws.Below(100'000);
+  demand.num_tasks = draws.Between(1, 60);
+  demand.num_threads = draws.Between(1, 70);
+  demand.max_memory_bytes =
+      demand.slab_bytes * draws.Between(2, draws.OneIn(2) ? 8 : 3000) +
+      draws.Below(demand.slab_bytes);
+  return demand;
+}
+
+TEST_CASE("a plan stays within the bound and never waits for itself") {
+  Draws draws(30);
+  for (int trial = 0; trial < 20'000; ++trial) {
+    const MemoryDemand demand = RandomDemand(draws);
+    CAPTURE(demand.slab_bytes);
+    CAPTURE(demand.batch_rows);
+    CAPTURE(demand.max_chunk_rows);
+    CAPTURE(demand.num_batches);
+    CAPTURE(demand.num_tasks);
+    CAPTURE(demand.num_threads);
+    CAPTURE(demand.max_memory_bytes);
+    const MemoryPlan plan = PlanMemory(demand);
+    REQUIRE(plan.max_slabs >= 2);
+    REQUIRE(plan.max_slabs * demand.slab_bytes <= demand.max_memory_bytes);
+    REQUIRE(plan.max_slabs <= std::max<int64_t>(2, demand.num_batches));
+    REQUIRE(plan.max_slice_rows >= demand.batch_rows);
+    REQUIRE(plan.max_slice_rows % demand.batch_rows == 0);
+    // While one batch waits for its last rows, the slice that brings them has room.
+    const int64_t slice_batches = plan.max_slice_rows / demand.batch_rows;
+    REQUIRE(std::min(slice_batches + 1, std::max<int64_t>(demand.num_batches, 2)) <=
+            plan.max_slabs);
+  }
+}
+
+TEST_CASE("with memory to spare chunks stay whole, and every thread finds work") {
+  MemoryDemand demand{.slab_bytes = 1 << 20,
+                      .batch_rows = 1000,
+                      .max_chunk_rows = 10'000,
+                      .num_batches = 100'000,
+                      .num_tasks = 4,
+                      .num_threads = 16,
+                      .max_memory_bytes = int64_t{4} << 30};
+  const MemoryPlan plan = PlanMemory(demand);
+  CHECK(plan.max_slice_rows >= demand.max_chunk_rows);
+  // Sixteen threads on four columns are four slices, and two more to go on with.
+  CHECK(plan.max_slabs >= 6 * 10);
+  CHECK(plan.max_slabs < 4096);  // not all that the bound allows
+}
+
+TEST_CASE("a bound for less than two batches is refused, with the figures") {
+  MemoryDemand demand{.slab_bytes = 1000,
+                      .batch_rows = 77,
+                      .max_chunk_rows = 10,
+                      .num_batches = 10,
+                      .num_tasks = 1,
+                      .num_threads = 1,
+                      .max_memory_bytes = 1999};
+  const auto error = testing::Caught([&] { PlanMemory(demand); });
+  REQUIRE(error);
+  CHECK(error->kind() == ErrorKind::kInvalidArgument);
+  CHECK(testing::Mentions(*error, "2000 bytes for batches of 77 rows: 1999 bytes"));
+  demand.max_memory_bytes = 2000;
+  CHECK(PlanMemory(demand).max_slabs == 2);
+}
+
+}  // namespace
+}  // namespace torchparquet

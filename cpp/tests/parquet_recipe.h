@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torchparquet::testing {
+
+// How a column's values are stored. kFallback is delta for integers, byte stream split
+// for floats, and runs for booleans: what Arrow's decoders read for us.
+enum class StoredAs { kPlain, kDictionary, kFallback };
+
+// A column whose content is a pure function of its name and the row.
+struct StoredColumn {
+  std::string name;
+  std::string kind;  // one of those of LeafColumn::kind
+  StoredAs stored_as = StoredAs::kPlain;
+  int64_t null_every =
+      0;  // each so-manieth row is null; 0: required, -1: optional without nulls
+};
+
+// Bytes of an item of the output type.
+int64_t ItemBytes(const std::string& kind);
+// The output's bit pattern at global row `row`, whether that is null or not.
+uint64_t CellBits(const StoredColumn& column, int64_t row);
+bool CellIsNull(const StoredColumn& column, int64_t row);
+
+struct FileRecipe {
+  std::vector<StoredColumn> columns;
+  std::vector<int64_t> row_group_rows;
+  int64_t page_rows = 100;
+  bool second_version = false;  // of data pages
+  bool compressed = true;
+};
+
+// Writes the rows from `first_row` on, checksums included.
+void WriteParquet(const std::string& path, const FileRecipe& recipe, int64_t first_row);
+
+}  // namespace torchparquet::testing

@@ -1,0 +1,196 @@
+#include "reading.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace torchparquet::testing {
+namespace {
+
+constexpr std::chrono::milliseconds kTooLong{60'000};
+
+std::filesystem::path MakeDirectory() {
+  std::string name =
+      (std::filesystem::temp_directory_path() / "torchparquet-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  return name;
+}
+
+uint64_t LoadItem(const uint8_t* data, int64_t item_bytes) {
+  uint64_t item = 0;
+  std::memcpy(&item, data, static_cast<size_t>(item_bytes));
+  return item;
+}
+
+uint64_t LowBytes(uint64_t bits, int64_t num_bytes) {
+  return num_bytes == 8 ? bits : bits & ((uint64_t{1} << (8 * num_bytes)) - 1);
+}
+
+int64_t SlabBytes(const ReaderSpec& spec) {
+  int64_t capacity = spec.batch_rows;
+  for (const Chunk& chunk : spec.share.chunks) {
+    if (spec.batch_rows == 0) capacity = std::max(capacity, chunk.rows.num_rows);
+  }
+  return MakeBatchLayout(spec.fields, capacity).slab_bytes;
+}
+
+}  // namespace
+
+DataSet::DataSet(FileRecipe recipe, int64_t num_files)
+    : recipe_(std::move(recipe)), directory_(MakeDirectory()) {
+  file_rows_ = std::accumulate(recipe_.row_group_rows.begin(),
+                               recipe_.row_group_rows.end(), int64_t{0});
+  for (int64_t file = 0; file < num_files; ++file) {
+    paths_.push_back((directory_ / (std::to_string(file) + ".parquet")).string());
+    WriteParquet(paths_.back(), recipe_, file * file_rows_);
+  }
+}
+
+DataSet::~DataSet() { std::filesystem::remove_all(directory_); }
+
+ReaderSpec DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
+  ReaderSpec spec;
+  for (const std::string& path : paths_) {
+    const auto file = static_cast<int64_t>(spec.files.size());
+    spec.files.push_back({.path = path, .identity = {}});
+    int64_t row = file * file_rows_;
+    for (size_t group = 0; group < recipe_.row_group_rows.size(); ++group) {
+      const int64_t num_rows = recipe_.row_group_rows[group];
+      spec.share.chunks.push_back({.file = file,
+                                   .rows = {static_cast<int64_t>(group), 0, num_rows},
+                                   .first_row_id = row,
+                                   .valid = true});
+      row += num_rows;
+    }
+  }
+  for (const StoredColumn& column : recipe_.columns) {
+    spec.columns.push_back({.source = {column.name, column.kind},
+                            .field = static_cast<int64_t>(spec.fields.size()),
+                            .nulls = NullPolicy::kFill,
+                            .fill_bits = kFillBits});
+    spec.fields.push_back({.item_bytes = ItemBytes(column.kind),
+                           .width = 1,
+                           .has_valid = column.null_every != 0});
+  }
+  spec.row_id_field = static_cast<int64_t>(spec.fields.size());
+  spec.fields.push_back({.item_bytes = 8});
+  spec.row_valid_field = static_cast<int64_t>(spec.fields.size());
+  spec.fields.push_back({.item_bytes = 1});
+  spec.batch_rows = batch_rows;
+  spec.num_threads = num_threads;
+  return spec;
+}
+
+int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs) {
+  return num_slabs * SlabBytes(spec);
+}
+
+std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec) {
+  std::vector<PlannedRow> rows;
+  for (const Chunk& chunk : spec.share.chunks) {
+    for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
+      rows.push_back({chunk.first_row_id + i, chunk.valid});
+    }
+  }
+  return rows;
+}
+
+Consumer::Consumer(const DataSet& data, const ReaderSpec& spec,
+                   std::shared_ptr<SlabPool> pool)
+    : spec_(spec),
+      columns_(data.columns()),
+      planned_(PlannedRows(spec)),
+      reader_(spec, std::move(pool)) {
+  if (!spec.lent_slabs) return;
+  for (int64_t token = 0; token < reader_.max_slabs(); ++token) {
+    lent_.emplace_back(static_cast<size_t>(reader_.layout().slab_bytes));
+    is_lent_.push_back(true);
+    reader_.Lend(lent_.back().data(), token);
+  }
+}
+
+bool Consumer::TakeOne() {
+  const BatchRing::TakeResult result = reader_.Next(kTooLong);
+  if (result.status == BatchRing::TakeStatus::kTimedOut)
+    throw std::runtime_error("a hang");
+  if (result.status == BatchRing::TakeStatus::kEnded) return false;
+  const auto token = static_cast<size_t>(result.memory.lent_token);
+  if (spec_.lent_slabs) {
+    num_mismatches_ += !is_lent_.at(token) || lent_[token].data() != result.memory.data;
+    is_lent_[token] = false;
+  } else {
+    num_mismatches_ += result.memory.lent_token != -1;
+  }
+  Check(result.memory.data, result.num_rows);
+  ++batches_taken_;
+  rows_taken_ += result.num_rows;
+  if (spec_.lent_slabs) {
+    std::memset(result.memory.data, 0xEE, lent_[token].size());
+    is_lent_[token] = true;
+    reader_.Lend(result.memory.data, result.memory.lent_token);
+  }
+  return true;
+}
+
+int64_t Consumer::TakeAll() {
+  try {
+    while (TakeOne()) {
+    }
+  } catch (const Error& error) {
+    error_ = error;
+  }
+  return batches_taken_;
+}
+
+void Consumer::Check(const uint8_t* slab, int64_t num_rows) {
+  const auto planned_rows = static_cast<int64_t>(planned_.size());
+  int64_t expected_rows = std::min(spec_.batch_rows, planned_rows - rows_taken_);
+  if (spec_.batch_rows == 0) {
+    std::vector<int64_t> sizes;
+    for (const Chunk& chunk : spec_.share.chunks) {
+      if (chunk.rows.num_rows > 0) sizes.push_back(chunk.rows.num_rows);
+    }
+    expected_rows = sizes.at(static_cast<size_t>(batches_taken_));
+  }
+  if (num_rows != expected_rows) {
+    ++num_mismatches_;
+    return;
+  }
+  for (const ColumnSpec& column : spec_.columns) CheckColumn(column, slab, num_rows);
+  const auto& fields = reader_.layout().fields;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const PlannedRow& planned = planned_[static_cast<size_t>(rows_taken_ + row)];
+    if (spec_.row_id_field >= 0) {
+      const auto offset = fields[static_cast<size_t>(spec_.row_id_field)].values_offset;
+      num_mismatches_ +=
+          LoadItem(slab + offset + 8 * row, 8) != static_cast<uint64_t>(planned.row_id);
+    }
+    if (spec_.row_valid_field >= 0) {
+      const auto offset =
+          fields[static_cast<size_t>(spec_.row_valid_field)].values_offset;
+      num_mismatches_ += slab[offset + row] != planned.valid;
+    }
+  }
+}
+
+void Consumer::CheckColumn(const ColumnSpec& column, const uint8_t* slab,
+                           int64_t num_rows) {
+  const auto stored = std::find_if(
+      columns_.begin(), columns_.end(),
+      [&](const StoredColumn& other) { return other.name == column.source.path; });
+  const FieldPlace& place = reader_.layout().fields[static_cast<size_t>(column.field)];
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const int64_t row_id = planned_[static_cast<size_t>(rows_taken_ + row)].row_id;
+    const bool null = CellIsNull(*stored, row_id);
+    const uint64_t expected = null ? column.fill_bits : CellBits(*stored, row_id);
+    const int64_t item = row * place.width + column.element;
+    num_mismatches_ += LoadItem(slab + place.values_offset + item * place.item_bytes,
+                                place.item_bytes) != LowBytes(expected, place.item_bytes);
+    if (place.valid_offset >= 0)
+      num_mismatches_ += slab[place.valid_offset + item] != !null;
+  }
+}
+
+}  // namespace torchparquet::testing

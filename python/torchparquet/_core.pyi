@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import collections.abc
+import typing
+
+import numpy
+import numpy.typing
+
+__all__: list[str] = [
+    "EPOCH_LEDGER_WORDS",
+    "PYARROW_VERSION",
+    "BatchReader",
+    "ChunkCursor",
+    "ColumnSpec",
+    "FieldPlace",
+    "FieldSpec",
+    "Footers",
+    "LeafColumn",
+    "ReaderStats",
+    "SlabPool",
+    "begin_epoch",
+    "next_epoch",
+    "read_footers",
+    "set_epoch",
+]
+
+class LeafColumn:
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def nullable(self) -> bool: ...
+    @property
+    def path(self) -> str: ...
+
+class Footers:
+    @property
+    def file_mtime_ns(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def file_num_bytes(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def file_num_row_groups(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def file_num_rows(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def file_schema(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def row_group_num_bytes(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def row_group_num_rows(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def schemas(self) -> list[list[LeafColumn]]: ...
+
+class ChunkCursor:
+    def __init__(
+        self,
+        num_positions: typing.SupportsInt | typing.SupportsIndex,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        world_size: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def claim(self) -> int | None: ...
+
+class FieldSpec:
+    def __init__(
+        self,
+        item_bytes: typing.SupportsInt | typing.SupportsIndex,
+        width: typing.SupportsInt | typing.SupportsIndex,
+        has_valid: bool,
+    ) -> None: ...
+
+class ColumnSpec:
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        field: typing.SupportsInt | typing.SupportsIndex,
+        element: typing.SupportsInt | typing.SupportsIndex,
+        nulls_are_errors: bool,
+        fill_bits: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+
+class SlabPool:
+    @property
+    def mapped_bytes(self) -> int: ...
+    @property
+    def num_idle(self) -> int: ...
+    @property
+    def slab_bytes(self) -> int: ...
+
+class ReaderStats:
+    @property
+    def batches(self) -> int: ...
+    @property
+    def decode_seconds(self) -> float: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def wait_seconds(self) -> float: ...
+
+class FieldPlace:
+    @property
+    def valid_offset(self) -> int: ...
+    @property
+    def values_offset(self) -> int: ...
+
+class BatchReader:
+    def __init__(
+        self,
+        *,
+        paths: collections.abc.Sequence[str],
+        file_num_bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        file_mtime_ns: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_first_row_id: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        world_size: typing.SupportsInt | typing.SupportsIndex,
+        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        fields: collections.abc.Sequence[FieldSpec],
+        columns: collections.abc.Sequence[ColumnSpec],
+        row_id_field: typing.SupportsInt | typing.SupportsIndex,
+        row_valid_field: typing.SupportsInt | typing.SupportsIndex,
+        num_threads: typing.SupportsInt | typing.SupportsIndex,
+        max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
+        lent_slabs: bool,
+        pool: SlabPool | None,
+    ) -> None: ...
+    def lend(
+        self,
+        data: typing.SupportsInt | typing.SupportsIndex,
+        token: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def next(self) -> tuple[numpy.typing.NDArray[numpy.uint8] | int, int] | None: ...
+    def stop(self) -> None: ...
+    @property
+    def capacity_rows(self) -> int: ...
+    @property
+    def fields(self) -> list[FieldPlace]: ...
+    @property
+    def max_slabs(self) -> int: ...
+    @property
+    def num_batches(self) -> int: ...
+    @property
+    def pool(self) -> SlabPool | None: ...
+    @property
+    def slab_bytes(self) -> int: ...
+    @property
+    def stats(self) -> ReaderStats: ...
+
+def begin_epoch(
+    words: numpy.typing.NDArray[numpy.int64],
+    key: typing.SupportsInt | typing.SupportsIndex,
+    worker: typing.SupportsInt | typing.SupportsIndex,
+) -> int: ...
+def next_epoch(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
+def read_footers(
+    paths: collections.abc.Sequence[str], num_threads: typing.SupportsInt | typing.SupportsIndex
+) -> Footers: ...
+def set_epoch(
+    words: numpy.typing.NDArray[numpy.int64], epoch: typing.SupportsInt | typing.SupportsIndex
+) -> None: ...
+
+EPOCH_LEDGER_WORDS: int = 17410
+PYARROW_VERSION: str = "26.0.1"

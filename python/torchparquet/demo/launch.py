@@ -1,0 +1,89 @@
+"""Starting the ranks with torchrun, stopping them, and finding out what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from torchparquet.cli import one_line
+from torchparquet.demo.job import EpochResult, Job, load_results, save_job
+
+_STOP_SECONDS = 15.0
+
+
+def run_ranks(job: Job, num_ranks: int) -> list[EpochResult]:
+    """Run the job under torchrun, and return what the ranks did in each epoch.
+
+    Raises:
+        RuntimeError: A rank failed; the message is that of the first to fail.
+    """
+    save_job(job)
+    log = job.directory / "log"
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
+        *(f"--nproc-per-node={num_ranks}", "-m", "torchparquet.demo.train", str(job.directory)),
+    ]
+    sys.stdout.flush()
+    with log.open("wb") as errors:
+        code = _run(command, _environment(num_ranks), None if job.debug else errors)
+    if code != 0:
+        raise RuntimeError(_failure(job, code, log))
+    return load_results(job)
+
+
+def _environment(num_ranks: int) -> dict[str, str]:
+    threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
+    defaults = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
+    return {**defaults, **os.environ}
+
+
+def _run(command: list[str], environment: dict[str, str], errors: IO[bytes] | None) -> int:
+    # In a session of its own Ctrl-C reaches this process alone, which ends the others in order.
+    process = subprocess.Popen(  # noqa: S603
+        command, env=environment, stderr=errors, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        _stop(process)
+        raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End torchrun, which ends its ranks."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_SECONDS)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def save_failure(job: Job, rank: int, error: Exception) -> None:
+    """Leave word of what ended this rank; called by the rank."""
+    word = {"time": time.time(), "rank": rank, "error": one_line(error)}
+    (job.directory / f"failure-{rank}").write_text(json.dumps(word))
+
+
+def _failure(job: Job, code: int, log: Path) -> str:
+    """Return what went wrong first: the other ranks fail because a peer is gone."""
+    words = [json.loads(path.read_text()) for path in job.directory.glob("failure-*")]
+    if words:
+        first = min(words, key=lambda word: float(word["time"]))
+        return f"rank {first['rank']} failed: {first['error']}"
+    # torchrun's own report, of a rank that could not leave word.
+    text = log.read_text(errors="replace")
+    match = re.search(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", text, re.DOTALL)
+    if match is None:
+        return f"torchrun failed (exit code {code}); run with --debug for its output"
+    rank, exit_code = int(match[1]), int(match[2])
+    how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with code {exit_code}"
+    return f"rank {rank} {how}; run with --debug for its output"

@@ -1,0 +1,747 @@
+"""The life of an iterator: its threads and files, its end, interrupts, forks, pickles, exit."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from torchparquet import CorruptFileError, NullValueError, ParquetDataset
+
+NUM_ROWS = 40_000
+BATCH_SIZE = 1000
+NUM_BATCHES = NUM_ROWS // BATCH_SIZE
+# Room for few batches of the 40: threads wait for the consumer in the middle of an epoch.
+MAX_MEMORY = "150KB"
+ENDINGS = ("end", "close iterator", "close dataset", "break", "exception", "forget", "cycle")
+
+
+def write(path: Path, begin: int, end: int, row_group_size: int = 700, nulls=()) -> None:
+    ids = np.arange(begin, end)
+    mask = np.isin(ids, nulls)
+    table = pa.table({"id": ids, "n": pa.array(ids, mask=mask), "x": (ids % 50).astype(np.float32)})
+    pq.write_table(table, path, row_group_size=row_group_size)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Three files, 60 row groups, 40,000 rows; `id` is the row number."""
+    root = tmp_path_factory.mktemp("lifecycle")
+    for number, (begin, end) in enumerate(pairwise([0, 15_000, 26_000, NUM_ROWS])):
+        write(root / f"{number}.parquet", begin, end)
+    return root
+
+
+@pytest.fixture
+def damaged(tmp_path) -> Path:
+    """Two files; a page in the middle of the second one is overwritten."""
+    write(tmp_path / "0.parquet", 0, 2000)
+    path = tmp_path / "1.parquet"
+    write(path, 2000, 4000)
+    offset = pq.read_metadata(path).row_group(1).column(0).dictionary_page_offset
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 40] = b"\xff" * 40
+    path.write_bytes(content)
+    return tmp_path
+
+
+def open_dataset(data: Path, **options) -> ParquetDataset:
+    defaults = {"batch_size": BATCH_SIZE, "num_threads": 3, "max_memory": MAX_MEMORY}
+    return ParquetDataset(data, **(defaults | options))
+
+
+def ids_of(batches) -> list[int]:
+    return torch.cat([batch["id"] for batch in batches]).tolist()
+
+
+def thread_ids() -> set[int]:
+    return {thread.id for thread in psutil.Process().threads()}
+
+
+def open_paths() -> list[str]:
+    return sorted(file.path for file in psutil.Process().open_files())
+
+
+class Baseline:
+    """The threads and open files of this process, as they were when this was made."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._threads = thread_ids()
+        self._paths = open_paths()
+        self._num_fds = psutil.Process().num_fds()
+
+    def num_new_threads(self) -> int:
+        return len(thread_ids() - self._threads)
+
+    def check_threads(self) -> None:
+        # The kernel lists a thread for a moment longer than a join of it lasts.
+        deadline = time.monotonic() + 2
+        while self.num_new_threads() and time.monotonic() < deadline:
+            os.sched_yield()
+        assert self.num_new_threads() == 0
+
+    def check(self) -> None:
+        self.check_threads()
+        assert open_paths() == self._paths
+        assert psutil.Process().num_fds() <= self._num_fds
+
+
+def leave(how: str, dataset: ParquetDataset):
+    """Iterate, end it in that way, and return what a user might still hold."""
+    if how == "end":
+        iterator = iter(dataset)
+        assert sum(1 for _ in iterator) == NUM_BATCHES
+        return iterator
+    if how == "break":
+        for _ in dataset:
+            break
+        return None
+    if how == "exception":
+        try:
+            for _ in dataset:
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            return None
+    iterator = iter(dataset)
+    next(iterator)
+    if how == "close iterator":
+        iterator.close()
+        iterator.close()
+        return iterator
+    if how == "close dataset":
+        dataset.close()
+        dataset.close()
+        return iterator
+    if how == "cycle":
+        cycle = [iterator]
+        cycle.append(cycle)
+        iterator.owner = cycle
+        del cycle
+    del iterator
+    gc.collect()
+    return None
+
+
+# Threads and files
+
+
+def test_no_thread_before_the_first_next(data):
+    baseline = Baseline()
+    dataset = open_dataset(data)
+    baseline.check_threads()
+    dataset.set_epoch(3)
+    assert len(dataset) == NUM_BATCHES
+    dataset.get_shard_distribution_info()
+    iterator = iter(dataset)
+    assert baseline.num_new_threads() == 0
+    next(iterator)
+    assert baseline.num_new_threads() == 3
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_no_thread_and_no_open_file_is_left(data, how):
+    dataset = open_dataset(data)
+    baseline = Baseline()
+    held = leave(how, dataset)
+    baseline.check()
+    del held
+    assert ids_of(dataset) == list(range(NUM_ROWS))
+    baseline.check()
+
+
+def test_a_collected_data_set_leaves_nothing(data):
+    baseline = Baseline()
+    dataset = open_dataset(data)
+    iterator = iter(dataset)
+    next(iterator)
+    del dataset
+    next(iterator)
+    del iterator
+    baseline.check()
+
+
+def test_an_error_leaves_nothing(damaged):
+    dataset = open_dataset(damaged)
+    baseline = Baseline()
+    with pytest.raises(CorruptFileError):
+        list(dataset)
+    gc.collect()
+    baseline.check()
+
+
+def test_an_iterator_that_was_never_used_leaves_nothing(data):
+    dataset = open_dataset(data)
+    baseline = Baseline()
+    iter(dataset).close()
+    iter(dataset)
+    baseline.check()
+
+
+def test_break_after_every_batch_then_a_new_epoch(data):
+    dataset = open_dataset(data, shuffle=True)
+    baseline = Baseline()
+    for count in range(NUM_BATCHES + 1):
+        dataset.set_epoch(count)
+        taken = []
+        if count:
+            for batch in dataset:
+                taken.append(batch)
+                if len(taken) == count:
+                    break
+        dataset.set_epoch(count)
+        whole = ids_of(dataset)
+        assert sorted(whole) == list(range(NUM_ROWS))
+        assert whole[: count * BATCH_SIZE] == (ids_of(taken) if taken else [])
+    del batch, taken
+    baseline.check()
+
+
+def test_two_iterators_side_by_side(data):
+    dataset = open_dataset(data, shuffle=True)
+    expected = [ids_of(dataset), ids_of(dataset)]
+    dataset.set_epoch(0)
+    first, second = iter(dataset), iter(dataset)
+    pairs = list(zip(first, second, strict=True))
+    assert [ids_of(side) for side in zip(*pairs, strict=True)] == expected
+
+
+def test_batches_outlive_everything(data):
+    dataset = open_dataset(data)
+    iterator = iter(dataset)
+    batches = [next(iterator) for _ in range(3)]
+    dataset.close()
+    del dataset, iterator
+    gc.collect()
+    assert ids_of(batches) == list(range(3 * BATCH_SIZE))
+
+
+# After the end
+
+
+def test_next_after_the_end_says_so_again(data):
+    iterator = iter(open_dataset(data))
+    for _ in iterator:
+        pass
+    for _ in range(3):
+        with pytest.raises(StopIteration):
+            next(iterator)
+    assert list(iterator) == []
+
+
+@pytest.mark.parametrize("num_taken", [0, 1, NUM_BATCHES])
+def test_next_after_close_raises(data, num_taken):
+    iterator = iter(open_dataset(data))
+    for _ in range(num_taken):
+        next(iterator)
+    iterator.close()
+    assert iterator.closed
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="closed"):
+            next(iterator)
+
+
+def errors_of(iterator, count: int) -> list[tuple[type, str]]:
+    errors = []
+    for _ in range(count):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            next(iterator)
+        errors.append((caught.type, str(caught.value)))
+    return errors
+
+
+def test_an_error_comes_at_its_place_and_again(damaged):
+    dataset = open_dataset(damaged, batch_size=100)
+    texts = set()
+    for _ in range(5):
+        iterator = iter(dataset)
+        # The row group that is damaged begins at row 2700.
+        assert ids_of(next(iterator) for _ in range(27)) == list(range(2700))
+        errors = errors_of(iterator, 3)
+        assert len(set(errors)) == 1
+        assert errors[0][0] is CorruptFileError
+        assert str(damaged / "1.parquet") in errors[0][1]
+        texts.add(errors[0][1])
+    assert len(texts) == 1
+
+
+def test_a_null_is_raised_again_after_close(tmp_path):
+    write(tmp_path / "a.parquet", 0, 2000, nulls=[1200])
+    iterator = iter(open_dataset(tmp_path, batch_size=100))
+    assert ids_of(next(iterator) for _ in range(12)) == list(range(1200))
+    before = errors_of(iterator, 2)
+    iterator.close()
+    after = errors_of(iterator, 2)
+    assert {kind for kind, _ in before} == {NullValueError}
+    assert {kind for kind, _ in after} <= {NullValueError, RuntimeError}
+
+
+def test_a_data_set_is_usable_after_an_error(tmp_path):
+    path = tmp_path / "a.parquet"
+    write(path, 0, 2000)
+    dataset = open_dataset(tmp_path, batch_size=100)
+    hidden = path.rename(tmp_path / "_hidden")
+    with pytest.raises(FileNotFoundError, match=r"a\.parquet"):
+        list(dataset)
+    hidden.rename(path)
+    assert ids_of(dataset) == list(range(2000))
+
+
+def test_close_from_another_thread_ends_next(data):
+    dataset = open_dataset(data)
+    outcomes = []
+    stopping = threading.Event()
+
+    def consume() -> None:
+        while not stopping.is_set():
+            iterator = iter(dataset)
+            iterators.append(iterator)
+            try:
+                outcomes.append(sum(1 for _ in iterator))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+
+    baseline = Baseline()
+    iterators = []
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    closed = 0
+    while closed < 50:
+        if iterators:
+            iterators.pop().close()
+            closed += 1
+    stopping.set()
+    consumer.join(20)
+    assert not consumer.is_alive()
+    assert {outcome for outcome in outcomes if isinstance(outcome, str)} <= {
+        "the reader was closed"
+    }
+    iterators.clear()
+    baseline.check()
+
+
+# Signals
+
+
+def test_signals_change_nothing(data):
+    fired = []
+    previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        for _ in range(5):
+            assert ids_of(open_dataset(data)) == list(range(NUM_ROWS))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert len(fired) > 10
+
+
+INTERRUPTED = """
+    import sys, time
+    from torchparquet import ParquetDataset
+    dataset = ParquetDataset(sys.argv[1], batch_size=100, num_threads=2, max_memory="50KB")
+    for _ in range(int(sys.argv[2])):
+        try:
+            print("ready", flush=True)
+            while True:
+                for batch in dataset:
+                    pass
+        except KeyboardInterrupt:
+            print(time.monotonic(), flush=True)
+    print("ready", flush=True)
+    while True:
+        for batch in dataset:
+            pass
+"""
+
+
+def start_program(text: str, *arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [*before, sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_interrupt_of_a_loop(data):
+    program = start_program(INTERRUPTED, data, 5)
+    try:
+        for _ in range(5):
+            assert program.stdout.readline() == "ready\n"
+            sent = time.monotonic()
+            program.send_signal(signal.SIGINT)
+            assert float(program.stdout.readline()) - sent < 1
+        assert program.stdout.readline() == "ready\n"
+        sent = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=10)
+    finally:
+        program.kill()
+    assert program.returncode == -signal.SIGINT, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+BLOCKED = """
+    import os, sys, time
+    from torchparquet import ParquetDataset
+    dataset = ParquetDataset(sys.argv[1], batch_size=100, num_threads=2)
+    iterator = iter(dataset)
+    print(os.getpid(), flush=True)
+    try:
+        next(iterator)
+    except KeyboardInterrupt:
+        print(time.monotonic(), flush=True)
+        raise
+    print("not blocked", flush=True)
+"""
+DELAY_SECONDS = 4
+
+
+@pytest.fixture
+def strace(tmp_path) -> str:
+    """The path of strace, where it may trace here."""
+    path = shutil.which("strace")
+    if path is None:
+        pytest.skip("strace is not installed")
+    trial = subprocess.run([path, "-f", "--seccomp-bpf", "true"], capture_output=True, check=False)
+    if trial.returncode != 0:
+        pytest.skip(f"strace may not trace here: {trial.stderr!r}")
+    return path
+
+
+def test_interrupt_of_a_blocked_next(tmp_path, strace):
+    path = tmp_path / "a.parquet"
+    write(path, 0, 20_000)
+    log = tmp_path / "strace.log"
+    # The first reads are the footer's, by the constructor and by the reader.
+    delay = f"inject=pread64:delay_enter={DELAY_SECONDS}s:when=2+"
+    tracer = (strace, "-f", "--seccomp-bpf", "-qq", "-o", str(log), "-P", str(path))
+    program = start_program(BLOCKED, path, before=(*tracer, "-e", "trace=pread64", "-e", delay))
+    try:
+        reader = psutil.Process(int(program.stdout.readline()))
+        idle = reader.num_threads()
+        while reader.num_threads() == idle:
+            os.sched_yield()
+        sent = time.monotonic()
+        reader.send_signal(signal.SIGINT)
+        caught = program.stdout.readline()
+        _, errors = program.communicate(timeout=DELAY_SECONDS * 4)
+    finally:
+        program.kill()
+    assert "DELAYED" in log.read_text()
+    assert float(caught) - sent < 1, (caught, errors)
+    assert program.returncode == -signal.SIGINT, errors
+
+
+# Interpreter exit
+
+# Imports once; every program runs in forks of that process, taken before it has a thread, and
+# each ends its interpreter in the regular way.
+EXITS = """
+    import atexit, gc, json, os, signal, sys, threading
+    early_hooks = []
+    atexit.register(lambda: [hook() for hook in early_hooks])
+    import torchparquet
+
+    def dataset(**options):
+        options = dict(batch_size=100, num_threads=3, max_memory="60KB") | options
+        return torchparquet.ParquetDataset(DATA, **options)
+
+    def fork_some(program, name):
+        children = []
+        for number in range(REPEATS):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                log = os.open(f"{OUT}/{name}.{number}", os.O_WRONLY | os.O_CREAT)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                return program
+            children.append(child)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+        codes[name] = [os.waitstatus_to_exitcode(status) for status in statuses]
+
+    DATA, OUT, REPEATS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    codes = {}
+    for name, (_, text) in json.load(sys.stdin).items():
+        mine = fork_some(text, name)
+        if mine is not None:
+            break
+    else:
+        with open(f"{OUT}/codes.json", "w") as file:
+            json.dump(codes, file)
+        mine = ""
+    exec(mine, globals())
+"""
+EXIT_PROGRAMS = {
+    "nothing iterated": (0, "d = dataset()"),
+    "iterator never used": (0, "it = iter(dataset())"),
+    "iterator global": (0, "it = iter(dataset()); next(it)"),
+    "iterator and batches global": (0, "it = iter(dataset()); b = [next(it) for _ in range(3)]"),
+    "threads still decoding": (0, "it = iter(dataset(max_memory='1GiB', batch_size=7)); next(it)"),
+    "in a frame": (0, "def f():\n  for b in dataset(): sys.exit()\nf()"),
+    "sys.exit in the loop": (3, "for b in dataset(): sys.exit(3)"),
+    "exception in the loop": (1, "for b in dataset(): raise ValueError('mine')"),
+    "os._exit in the loop": (7, "for b in dataset(): os._exit(7)"),
+    "after break": (0, "for b in dataset(): break"),
+    "after the end": (0, "for b in dataset(): pass"),
+    "after close": (0, "d = dataset(); it = iter(d); next(it); d.close()"),
+    "reference cycle": (0, "gc.disable(); it = iter(dataset()); next(it); it.me = it; del it"),
+    "suspended generator": (0, "def g():\n  for b in dataset(): yield b\ng = g(); next(g)"),
+    "many iterators": (0, "its = [iter(dataset()) for _ in range(8)]; [next(i) for i in its]"),
+    "other thread iterates on": (
+        0,
+        "threading.Thread(target=lambda: print(sum(1 for _ in dataset()))).start()",
+    ),
+    "daemon thread in the loop": (
+        0,
+        "d = dataset(); began = threading.Event()\n"
+        "def run():\n"
+        "  for b in d: began.set()\n"
+        "threading.Thread(target=run, daemon=True).start(); began.wait()",
+    ),
+    "daemon thread begins again": (
+        0,
+        "d = dataset(); began = threading.Event()\n"
+        "def run():\n"
+        "  while True:\n"
+        "    try:\n"
+        "      for b in d: began.set()\n"
+        "    except RuntimeError: pass\n"
+        "threading.Thread(target=run, daemon=True).start(); began.wait()",
+    ),
+    "begun by an exit hook": (
+        0,
+        "d = dataset()\ndef hook():\n  global it\n  it = iter(d); next(it)\natexit.register(hook)",
+    ),
+    "begun by the last exit hook": (
+        0,
+        "d = dataset()\ndef hook():\n  global it\n  it = iter(d); next(it)\n"
+        "early_hooks.append(hook)",
+    ),
+    "SIGTERM in the loop": (
+        -signal.SIGTERM,
+        "for b in dataset(): os.kill(os.getpid(), signal.SIGTERM)",
+    ),
+    "forked in the loop": (
+        0,
+        "it = iter(dataset()); next(it)\n"
+        "if child := os.fork(): sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+    ),
+}
+REPEATS = 5
+
+
+@pytest.fixture(scope="module")
+def exits(data, tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
+    """Exit code and output of every repeat of every program."""
+    out = tmp_path_factory.mktemp("exits")
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(EXITS), str(data), str(out), str(REPEATS)],
+        input=json.dumps(EXIT_PROGRAMS),
+        text=True,
+        check=True,
+        timeout=150,
+    )
+    return {
+        name: [(code, (out / f"{name}.{i}").read_text()) for i, code in enumerate(codes)]
+        for name, codes in json.loads((out / "codes.json").read_text()).items()
+    }
+
+
+@pytest.mark.parametrize("name", EXIT_PROGRAMS)
+def test_interpreter_exit(exits, name):
+    expected, _ = EXIT_PROGRAMS[name]
+    assert [code for code, _ in exits[name]] == [expected] * REPEATS, exits[name]
+    for _, output in exits[name]:
+        if name == "exception in the loop":
+            assert output.endswith("\nValueError: mine\n")
+        elif name == "other thread iterates on":
+            assert output == "400\n"
+        elif name == "daemon thread in the loop":
+            # The loop may or may not get to hear that its iterator was closed.
+            assert "Fatal" not in output
+            assert "terminate" not in output
+        else:
+            assert output == ""
+
+
+# Fork
+
+
+def in_fork(call) -> object:
+    """Run `call` in a forked child and return what it returns; a child that hangs is killed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        try:
+            outcome = call()
+        except BaseException:  # goes to the parent, which shows it
+            outcome = traceback.format_exc()
+        os.write(writing, pickle.dumps(outcome))
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:  # noqa: PTH123
+        outcome = pipe.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return pickle.loads(outcome)
+
+
+def use_inherited(iterator) -> list[str]:
+    """Try all that an iterator of another process offers; return the errors' texts."""
+    texts = []
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as caught:
+            next(iterator)
+        texts.append(str(caught.value))
+    iterator.close()
+    with pytest.raises(RuntimeError) as caught:
+        next(iterator)
+    return [*texts, str(caught.value)]
+
+
+def test_an_inherited_iterator_raises(data):
+    dataset = open_dataset(data)
+    iterator = iter(dataset)
+    batches = [next(iterator)]
+    for text in in_fork(lambda: use_inherited(iterator)):
+        assert "another process" in text
+    batches.extend(iterator)
+    assert ids_of(batches) == list(range(NUM_ROWS))
+
+
+def test_an_inherited_iterator_that_was_not_begun_raises(data):
+    iterator = iter(open_dataset(data))
+    for text in in_fork(lambda: use_inherited(iterator)):
+        assert "another process" in text
+    assert ids_of(iterator) == list(range(NUM_ROWS))
+
+
+@pytest.mark.parametrize("state", ["constructed", "under way", "ended", "closed"])
+def test_a_child_begins_its_own_iteration(data, state):
+    dataset = open_dataset(data, shuffle=True)
+    expected = [ids_of(dataset), ids_of(dataset)]
+    dataset.set_epoch(0)
+    iterator = iter(dataset)
+    batches = []
+    if state != "constructed":
+        batches.append(next(iterator))
+    if state == "ended":
+        batches.extend(iterator)
+    if state == "closed":
+        dataset.close()
+
+    def iterate() -> tuple[list[int], list[int]]:
+        own = ids_of(dataset)
+        dataset.set_epoch(0)
+        again = ids_of(dataset)
+        dataset.close()
+        return own, again, ids_of(batches) if batches else []
+
+    own, again, seen = in_fork(iterate)
+    assert own == expected[1]
+    assert again == expected[0]
+    assert seen == expected[0][: len(seen)]
+    if state != "closed":
+        batches.extend(iterator)
+        assert ids_of(batches) == expected[0]
+
+
+def test_forks_while_threads_are_busy(data):
+    dataset = open_dataset(data, batch_size=50)
+    epochs, iterators = [], []
+    stopping = threading.Event()
+
+    def consume() -> None:
+        while not stopping.is_set():
+            iterators[:] = [iter(dataset)]
+            epochs.append(ids_of(iterators[0]))
+
+    def use_both() -> list[int]:
+        assert all("another process" in text for text in use_inherited(iterators[0]))
+        return ids_of(dataset)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    try:
+        for _ in range(20):
+            assert in_fork(use_both) == list(range(NUM_ROWS))
+            subprocess.run(["true"], check=True)
+            assert in_fork(lambda: 1) == 1
+        process = multiprocessing.get_context("fork").Process(target=use_both)
+        process.start()
+        process.join(20)
+        assert process.exitcode == 0
+    finally:
+        stopping.set()
+        consumer.join(20)
+    assert epochs
+    assert all(ids == list(range(NUM_ROWS)) for ids in epochs)
+
+
+# Pickles
+
+COPIES = {
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "old pickle": lambda value: pickle.loads(pickle.dumps(value, protocol=2)),
+    "deepcopy": copy.deepcopy,
+    "cloudpickle": lambda value: pickle.loads(pytest.importorskip("cloudpickle").dumps(value)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("state", ["constructed", "under way", "ended", "closed"])
+def test_a_copy_goes_on_from_the_same_epoch(data, how, state):
+    dataset = open_dataset(data, shuffle=True, row_ids=True)
+    expected = [ids_of(dataset) for _ in range(2)]
+    dataset.set_epoch(0)
+    iterator = None if state == "constructed" else iter(dataset)
+    if state == "under way":
+        next(iterator)
+    elif state == "ended":
+        list(iterator)
+    elif state == "closed":
+        next(iterator)
+        dataset.close()
+    twin = COPIES[how](dataset)
+    del iterator
+    first = 0 if state == "constructed" else 1
+    assert twin.epoch == first
+    assert twin.manifest.fingerprint == dataset.manifest.fingerprint
+    assert ids_of(twin) == expected[first]
+    # The copy's epochs are its own.
+    assert ids_of(dataset) == expected[first]
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_an_iterator_has_no_copy(data, how):
+    with pytest.raises(TypeError, match="pickle"):
+        COPIES[how](iter(open_dataset(data)))
+
+
+def test_an_unpickled_copy_starts_nothing(data):
+    content = pickle.dumps(open_dataset(data))
+    baseline = Baseline()
+    twin = pickle.loads(content)
+    baseline.check_threads()
+    del twin
+    baseline.check()
