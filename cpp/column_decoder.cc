@@ -229,22 +229,15 @@ void RunDecodeJob(Conversion conversion, const DecodeJob& job) {
   throw Error(ErrorKind::kInvalidArgument, "column kind is not covered");
 }
 
-// Finds the requested leaf in this file's schema, where columns may stand elsewhere.
-int FindColumn(const parquet::SchemaDescriptor& schema, const ColumnRequest& request) {
-  for (int i = 0; i < schema.num_columns(); ++i) {
-    if (schema.Column(i)->path()->ToDotString() == request.path) return i;
-  }
-  throw CorruptFile("column is missing, although it was planned");
-}
-
 }  // namespace
 
 void DecodeColumn(const ParquetFile& file, const ColumnRequest& column, const RowRange& rows,
                   const ColumnTarget& target, DecodeScratch* scratch, DecodeProgress* progress) {
   try {
-    const parquet::SchemaDescriptor& schema = *file.metadata().schema();
-    const int index = FindColumn(schema, column);
-    const LeafColumn leaf = DescribeLeaf(*schema.Column(index));
+    // By name: in this file the column may stand elsewhere.
+    const int index = file.FindLeaf(column.path);
+    if (index < 0) throw CorruptFile("column is missing, although it was planned");
+    const LeafColumn& leaf = file.leaves()[static_cast<size_t>(index)];
     if (leaf.kind != column.kind) {
       throw CorruptFile("column has kind " + leaf.kind + " but " + column.kind + " was planned");
     }

@@ -34,9 +34,9 @@ int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
                 "at most 1024 DataLoader workers can iterate a data set: worker " +
                     std::to_string(worker));
   }
-  Word last(words_[kLastIteration + static_cast<size_t>(worker)]);
+  const Word last(words_[kLastIteration + static_cast<size_t>(worker)]);
   for (int64_t iteration = last.load(); iteration < kMaxIterations; ++iteration) {
-    Word entry(words_[kKeys + static_cast<size_t>(iteration)]);
+    const Word entry(words_[kKeys + static_cast<size_t>(iteration)]);
     int64_t found = 0;
     if (entry.compare_exchange_strong(found, key) || found == key) {
       last.store(iteration + 1);

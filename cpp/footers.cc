@@ -36,7 +36,7 @@ Footer ReadFooter(const std::string& path) {
     const ParquetFile file(path, FileIdentity{});
     const parquet::FileMetaData& metadata = file.metadata();
     footer.identity = file.file().identity();
-    footer.schema = DescribeSchema(*metadata.schema());
+    footer.schema = file.leaves();
     for (int i = 0; i < metadata.num_row_groups(); ++i) {
       const auto row_group = metadata.RowGroup(i);
       footer.row_group_num_rows.push_back(row_group->num_rows());

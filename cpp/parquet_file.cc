@@ -91,7 +91,18 @@ std::shared_ptr<parquet::FileMetaData> ReadFooter(const LocalFile& file) {
 }  // namespace
 
 ParquetFile::ParquetFile(std::string path, const FileIdentity& expected)
-    : file_(std::move(path), expected), metadata_(ReadFooter(file_)) {}
+    : file_(std::move(path), expected),
+      metadata_(ReadFooter(file_)),
+      leaves_(DescribeSchema(*metadata_->schema())) {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    leaf_of_path_.try_emplace(leaves_[i].path, static_cast<int>(i));
+  }
+}
+
+int ParquetFile::FindLeaf(const std::string& path) const {
+  const auto found = leaf_of_path_.find(path);
+  return found == leaf_of_path_.end() ? -1 : found->second;
+}
 
 ParquetFile::~ParquetFile() = default;
 

@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "schema.h"
 #include "source.h"
 
 namespace parquet {
@@ -26,9 +28,16 @@ class ParquetFile {
   const LocalFile& file() const { return file_; }
   const parquet::FileMetaData& metadata() const { return *metadata_; }
 
+  // The leaf columns in the file's order.
+  const std::vector<LeafColumn>& leaves() const { return leaves_; }
+  // The index of the first leaf with that dotted path, or -1.
+  int FindLeaf(const std::string& path) const;
+
  private:
   LocalFile file_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
+  std::vector<LeafColumn> leaves_;
+  std::unordered_map<std::string, int> leaf_of_path_;
 };
 
 struct PlannedFile {

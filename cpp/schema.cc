@@ -38,7 +38,7 @@ const char* UnitName(LogicalType::TimeUnit::unit unit) {
 }
 
 ValueType DescribeInteger(const parquet::IntLogicalType& type, Type::type physical) {
-  std::string name = (type.is_signed() ? "int" : "uint") + std::to_string(type.bit_width());
+  const std::string name = (type.is_signed() ? "int" : "uint") + std::to_string(type.bit_width());
   if (physical == Type::INT64 && type.bit_width() == 64) return {name, name, Conversion::kSame64};
   if (physical != Type::INT32) return NotCovered(name);
   switch (type.bit_width()) {
@@ -56,13 +56,13 @@ ValueType DescribeInteger(const parquet::IntLogicalType& type, Type::type physic
 }
 
 ValueType DescribeTime(const parquet::TimeLogicalType& type, Type::type physical) {
-  std::string kind = std::string("time[") + UnitName(type.time_unit()) + "]";
+  const std::string kind = std::string("time[") + UnitName(type.time_unit()) + "]";
   if (physical == Type::INT32) return {kind, "int64", Conversion::kInt32ToInt64};
   return {kind, "int64", Conversion::kSame64};
 }
 
 ValueType DescribeTimestamp(const parquet::TimestampLogicalType& type) {
-  std::string kind = std::string("timestamp[") + UnitName(type.time_unit()) +
+  const std::string kind = std::string("timestamp[") + UnitName(type.time_unit()) +
                      (type.is_adjusted_to_utc() ? ", UTC]" : "]");
   return {kind, "int64", Conversion::kSame64};
 }

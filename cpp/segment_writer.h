@@ -78,13 +78,16 @@ class SegmentWriter {
   // naming its row as `first_row` plus its index.
   void WriteNullable(ValueReader<T>& reader, const uint8_t* validity, int64_t num_rows,
                      int64_t first_row) {
-    if (target_.nulls == NullPolicy::kError) CheckNoNull(validity, num_rows, first_row);
     while (num_rows > 0) {
       const int64_t count = std::min({num_rows, RowsInSegment(), kBlockRows});
+      // Block by block, so that the rows of earlier segments are delivered whatever
+      // page or slice they share with the null.
+      if (target_.nulls == NullPolicy::kError) CheckNoNull(validity, count, first_row);
       T* dense = scratch_->dense.ReserveItems<T>(kBlockRows);
       reader.Read(dense, std::accumulate(validity, validity + count, int64_t{0}));
       PlaceNullable(dense, validity, count);
       validity += count;
+      first_row += count;
       Advance(count);
       num_rows -= count;
     }

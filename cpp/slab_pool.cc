@@ -69,7 +69,7 @@ void SlabPool::Grow() {
   const int64_t num_slabs = std::max<int64_t>(1, kArenaBytes / slab_bytes_);
   // A small pool (small batches, few of them) should not claim a large arena at once.
   const int64_t wanted_slabs =
-      std::clamp<int64_t>(2 * static_cast<int64_t>(mapped_bytes_ / slab_bytes_), 1, num_slabs);
+      std::clamp<int64_t>(2 * (mapped_bytes_ / slab_bytes_), 1, num_slabs);
   const int64_t arena_bytes = RoundUp(wanted_slabs * slab_bytes_, kHugePageBytes);
   const auto mapped_bytes = static_cast<size_t>(arena_bytes + kHugePageBytes);
   void* mapping = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,

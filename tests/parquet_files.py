@@ -223,7 +223,9 @@ def assert_reads_as(table: pa.Table, path: Any, **options: Any) -> None:
         if not same_bits(read[name], stored_values(column)):
             wrong.append(f"{name}: {first_difference(read[name], stored_values(column))}")
         if not same_bits(read[f"{name}.valid"], validity(column)):
-            wrong.append(f"{name}.valid: {first_difference(read[name + '.valid'], validity(column))}")
+            wrong.append(
+                f"{name}.valid: {first_difference(read[name + '.valid'], validity(column))}"
+            )
     assert not wrong
     assert set(read) == {f"{n}{s}" for n in table.column_names for s in ("", ".valid")}
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from parquet_files import (
     batch_lengths,
     gathered,
@@ -24,7 +25,6 @@ from parquet_files import (
     with_nulls,
     write,
 )
-
 from torchparquet import ParquetDataset
 from torchparquet.plan import EpochPlan, PlanOptions
 
@@ -66,8 +66,11 @@ def planned_rows(epoch=0, rank=0, **options):
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 64, 671, 1000])
+@pytest.mark.filterwarnings("ignore:this epoch has no step")
 def test_lengths_and_rows(folder, batch_size, drop_last):
-    batches = list(dataset(folder, batch_size=batch_size, drop_last=drop_last, columns=None, nulls=0))
+    batches = list(
+        dataset(folder, batch_size=batch_size, drop_last=drop_last, columns=None, nulls=0)
+    )
     lengths = batch_lengths(NUM_ROWS, batch_size, drop_last)
     assert [len(batch["id"]) for batch in batches] == lengths
     ids = np.arange(sum(lengths))
@@ -326,8 +329,14 @@ def test_close_ends_iterators_but_not_the_data_set(folder):
 @st.composite
 def reads(draw):
     num_rows = draw(st.integers(1, 3000))
-    kinds = draw(st.lists(st.sampled_from(["bool", "int8", "int32", "int64", "float16", "float64"]),
-                          min_size=1, max_size=3, unique=True))
+    kinds = draw(
+        st.lists(
+            st.sampled_from(["bool", "int8", "int32", "int64", "float16", "float64"]),
+            min_size=1,
+            max_size=3,
+            unique=True,
+        )
+    )
     return {
         "table": kinds_table(
             num_rows,

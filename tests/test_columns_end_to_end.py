@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from parquet_files import column_at, read_all, same_bits, stored_values, write
 
+from parquet_files import column_at, read_all, same_bits, stored_values, write
 from torchparquet import (
     Column,
     ParquetDataset,
@@ -249,9 +249,7 @@ def test_a_kind_that_differs_names_both_files(tmp_path, kind, shown):
     for part in (*paths, "'a'", "int64", shown):
         assert part in str(caught.value), part
     assert isinstance(caught.value, ValueError)
-    assert same_bits(
-        read_all(paths, columns=["f"])["f"], np.arange(2 * NUM_ROWS, dtype=np.float32)
-    )
+    assert same_bits(read_all(paths, columns=["f"])["f"], np.arange(2 * NUM_ROWS, dtype=np.float32))
 
 
 @pytest.mark.parametrize("missing_in", [0, 1])

@@ -1,4 +1,4 @@
-"""The parquet-testing files, written by many tools and bugs: as pyarrow reads them, or an error."""
+"""The parquet-testing files, written by many tools and bugs: as pyarrow reads them or an error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from parquet_files import (
     column_at,
     first_difference,
@@ -16,7 +17,6 @@ from parquet_files import (
     stored_values,
     validity,
 )
-
 from torchparquet import CorruptFileError, ParquetDataset, UnsupportedColumnError
 from torchparquet.manifest import read_manifest
 
@@ -96,8 +96,7 @@ def test_every_covered_column_equals_pyarrows(path, batch_size):
         try:
             read = read_all(str(path), columns=[column], nulls="mask", batch_size=batch_size)
         except CorruptFileError as error:
-            assert path.name in str(error)
-            if table is not None:
+            if table is not None or path.name not in str(error):
                 wrong.append(f"{column}: {error}")
             continue
         if table is None:
@@ -105,9 +104,7 @@ def test_every_covered_column_equals_pyarrows(path, batch_size):
             continue
         array = column_at(table, column)
         pairs = [(read[column], stored_values(array)), (read[f"{column}.valid"], validity(array))]
-        wrong += [
-            f"{column}: {first_difference(*pair)}" for pair in pairs if not same_bits(*pair)
-        ]
+        wrong += [f"{column}: {first_difference(*pair)}" for pair in pairs if not same_bits(*pair)]
     assert not wrong
 
 

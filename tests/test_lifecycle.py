@@ -24,7 +24,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from torchparquet import CorruptFileError, NullValueError, ParquetDataset
 
@@ -71,7 +70,7 @@ def open_dataset(data: Path, **options) -> ParquetDataset:
 
 
 def ids_of(batches) -> list[int]:
-    return torch.cat([batch["id"] for batch in batches]).tolist()
+    return np.concatenate([batch["id"].numpy() for batch in batches]).tolist()
 
 
 def thread_ids() -> set[int]:
@@ -288,11 +287,18 @@ def test_an_error_comes_at_its_place_and_again(damaged):
 def test_a_null_is_raised_again_after_close(tmp_path):
     write(tmp_path / "a.parquet", 0, 2000, nulls=[1200])
     iterator = iter(open_dataset(tmp_path, batch_size=100))
-    assert ids_of(next(iterator) for _ in range(12)) == list(range(1200))
-    before = errors_of(iterator, 2)
+    # The row group with the null, from row 700 on, may not be delivered at all.
+    assert ids_of(next(iterator) for _ in range(7)) == list(range(700))
+    before = set()
+    while not before:
+        try:
+            next(iterator)
+        except NullValueError as error:
+            before = {(NullValueError, str(error))}
+    before.update(errors_of(iterator, 2))
+    assert len(before) == 1
     iterator.close()
     after = errors_of(iterator, 2)
-    assert {kind for kind, _ in before} == {NullValueError}
     assert {kind for kind, _ in after} <= {NullValueError, RuntimeError}
 
 
@@ -338,6 +344,45 @@ def test_close_from_another_thread_ends_next(data):
     }
     iterators.clear()
     baseline.check()
+
+
+FRESH = """
+    import os, pickle, signal, sys, torch, pyarrow.parquet, torchparquet
+
+    def construct():
+        return torchparquet.ParquetDataset(sys.argv[1], batch_size=1000, num_threads=2)
+
+    def in_child(name, call):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(5)
+            call()
+            os._exit(0)
+        print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    before = len(os.listdir("/proc/self/task"))
+    dataset = construct()
+    twin = pickle.loads(pickle.dumps(dataset))
+    iterator = iter(dataset)
+    print("threads", len(os.listdir("/proc/self/task")) - before)
+    in_child("iterate", lambda: list(dataset))
+    in_child("construct", construct)
+    in_child("unpickle", lambda: pickle.loads(pickle.dumps(dataset)))
+    in_child("compute", lambda: torch.ones(1_000_000).sum())
+"""
+
+
+def test_a_data_set_does_not_make_torch_start_threads(data):
+    """They would not survive a fork, and torch waits for them for ever in the child."""
+    program = start_program(FRESH, data)
+    output, errors = program.communicate(timeout=60)
+    assert output.splitlines() == [
+        "threads 0",
+        "iterate 0",
+        "construct 0",
+        "unpickle 0",
+        "compute 0",
+    ], errors
 
 
 # Signals
@@ -480,6 +525,7 @@ EXITS = """
 
     DATA, OUT, REPEATS = sys.argv[1], sys.argv[2], int(sys.argv[3])
     codes = {}
+    gc.freeze()  # the modules' objects: going over them again would take half of an exit
     for name, (_, text) in json.load(sys.stdin).items():
         mine = fork_some(text, name)
         if mine is not None:
@@ -669,11 +715,12 @@ def test_a_child_begins_its_own_iteration(data, state):
 def test_forks_while_threads_are_busy(data):
     dataset = open_dataset(data, batch_size=50)
     epochs, iterators = [], []
-    stopping = threading.Event()
+    began, stopping = threading.Event(), threading.Event()
 
     def consume() -> None:
         while not stopping.is_set():
             iterators[:] = [iter(dataset)]
+            began.set()
             epochs.append(ids_of(iterators[0]))
 
     def use_both() -> list[int]:
@@ -682,6 +729,7 @@ def test_forks_while_threads_are_busy(data):
 
     consumer = threading.Thread(target=consume)
     consumer.start()
+    began.wait()
     try:
         for _ in range(20):
             assert in_fork(use_both) == list(range(NUM_ROWS))

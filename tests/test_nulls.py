@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from parquet_files import (
     KINDS,
     assert_reads_as,
@@ -16,7 +17,6 @@ from parquet_files import (
     with_nulls,
     write,
 )
-
 from torchparquet import Column, NullValueError, ParquetDataset
 
 NUM_ROWS = 2500
@@ -191,8 +191,7 @@ def null_at(folder, *places):
     """20 row groups of 100 rows; column x of places[0] is null there, y of places[1]."""
     ids = np.arange(2000)
     columns = {
-        name: pa.array(ids, mask=ids == place)
-        for name, place in zip("xy", places, strict=False)
+        name: pa.array(ids, mask=ids == place) for name, place in zip("xy", places, strict=False)
     }
     return write(folder / "a.parquet", pa.table(columns), row_group_size=100)
 
@@ -218,14 +217,12 @@ def test_batches_before_the_null_arrive_whole(tmp_path, batch_size, num_threads)
     """An error takes its place in the order, whatever was decoded ahead of it."""
     path = null_at(tmp_path, 1357)
     iterator = iter(
-        ParquetDataset(
-            path, batch_size=batch_size, rank=0, world_size=1, num_threads=num_threads
-        )
+        ParquetDataset(path, batch_size=batch_size, rank=0, world_size=1, num_threads=num_threads)
     )
-    rows = []
+    batches = []
     with pytest.raises(NullValueError, match=r"row 57\b.*row group 13\b"):
-        for batch in iterator:
-            rows.extend(batch["x"].tolist())
+        batches.extend(iterator)
+    rows = [row for batch in batches for row in batch["x"].tolist()]
     # All batches that end before the row group of the null; at most up to its batch.
     assert rows == list(range(len(rows)))
     assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+import torchparquet
 from parquet_files import (
     CODECS,
     KINDS,
@@ -24,20 +26,26 @@ from parquet_files import (
     write,
 )
 from thrift_bytes import PLAIN, RLE_DICTIONARY, pages
-
-import torchparquet
 from torchparquet import ParquetDataset
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 TEMPORAL = tuple(kind for kind in KINDS if kind.startswith(("date", "time")))
 # NaNs with payloads and signs, infinities, zeros of both signs, subnormals.
+_NAN32, _NAN64, _INF64 = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
 SPECIAL_BITS = {
     "float16": [0x7E00, 0x7C01, 0xFE2A, 0xFFFF, 0x7C00, 0xFC00, 0x8000, 0, 1, 0x83FF],
-    "float32": [0x7FC00000, 0x7F800001, 0xFFC12345, 0xFFFFFFFF, 0x7F800000, 0xFF800000]
-    + [0x80000000, 0, 1, 0x807FFFFF],
-    "float64": [0x7FF8 << 48, (0x7FF0 << 48) + 1, (0xFFF8 << 48) + 0xABCDEF, 2**64 - 1]
-    + [0x7FF0 << 48, 0xFFF0 << 48, 2**63, 0, 1, 2**63 + 2**52 - 1],
+    "float32": [_NAN32, 0x7F80_0001, 0xFFC1_2345, 2**32 - 1, 0x7F80_0000, 0xFF80_0000, 2**31, 0, 1],
+    "float64": [
+        _NAN64,
+        _INF64 + 1,
+        2**63 + _NAN64 + 7,
+        2**64 - 1,
+        _INF64,
+        2**63 + _INF64,
+        2**63,
+        0,
+    ],
 }
 
 

@@ -1,6 +1,7 @@
 #include "exceptions.h"
 
 #include <exception>
+#include <utility>
 
 #include <pybind11/pybind11.h>
 
@@ -41,7 +42,7 @@ py::object ExceptionClass(ErrorKind kind) {
 void RegisterExceptions() {
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
-      if (pointer) std::rethrow_exception(pointer);
+      if (pointer) std::rethrow_exception(std::move(pointer));
     } catch (const Error& error) {
       PyErr_SetString(ExceptionClass(error.kind()).ptr(), error.what());
     }

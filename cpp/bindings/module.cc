@@ -53,7 +53,7 @@ py::array_t<int64_t> ToArray(const std::vector<int64_t>& values) {
 py::array_t<uint8_t> ToArray(SlabPool::Slab slab, int64_t num_bytes) {
   auto owner = std::make_unique<SlabPool::Slab>(std::move(slab));
   uint8_t* data = owner->data();
-  py::capsule capsule(owner.get(), [](void* pointer) { delete static_cast<SlabPool::Slab*>(pointer); });
+  const py::capsule capsule(owner.get(), [](void* pointer) { delete static_cast<SlabPool::Slab*>(pointer); });
   static_cast<void>(owner.release());
   return py::array_t<uint8_t>(num_bytes, data, capsule);
 }

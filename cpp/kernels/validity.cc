@@ -78,7 +78,7 @@ void UnpackBits(const uint8_t* bits, int64_t num_values, uint8_t* out) {
 
 int64_t DecodeValidity(std::span<const uint8_t> runs, int max_level, int64_t num_rows,
                        uint8_t* validity) {
-  const int bit_width = std::bit_width(static_cast<unsigned>(max_level));
+  const auto bit_width = static_cast<int>(std::bit_width(static_cast<unsigned>(max_level)));
   HybridRunReader reader(runs, bit_width);
   HybridRun run;
   int64_t row = 0;

@@ -173,17 +173,36 @@ TEST_CASE("a plan that asks for more than the file has") {
   CHECK(ReadToFailure(data, spec).kind == ErrorKind::kCorruptFile);
 }
 
+// Changes the number of values in the header of the page numbered `page`, of 100 plain
+// values, of the first file.
+void ClaimMoreValues(const DataSet& data, int64_t page) {
+  std::string bytes = ReadBytes(data.path(0));
+  // Thrift's compact form: the struct, 100 as the first of its 32-bit fields, PLAIN.
+  const std::string header("\x2c\x15\xc8\x01\x15\x00", 6);
+  size_t place = bytes.find(header);
+  for (; page > 0 && place != std::string::npos; --page) place = bytes.find(header, place + 1);
+  REQUIRE(place != std::string::npos);
+  bytes[place + 2] = '\xca';  // 101
+  WriteBytes(data.path(0), bytes);
+}
+
+TEST_CASE("a last page that claims more rows than its row group has") {
+  const DataSet data(Recipe(), 1);
+  ClaimMoreValues(data, 2);
+  CheckFailure(data, data.Spec(kBatchRows, 1), {200 / kBatchRows, "", ErrorKind::kCorruptFile},
+               {data.path(0), "row group 0", "column 'a'"});
+}
+
 TEST_CASE("a null under nulls='error' names its row") {
   FileRecipe recipe = Recipe();
   recipe.columns[1].null_every = 777;  // the rows 776 and 1553
   const DataSet data(recipe, 4);
   ReaderSpec spec = data.Spec(kBatchRows, 1);
   spec.columns[1].nulls = NullPolicy::kError;
-  // The page of the rows 700 to 799 is not delivered in part.
-  CheckFailure(data, spec, {700 / kBatchRows, "", ErrorKind::kNullValue},
+  CheckFailure(data, spec, {776 / kBatchRows, "", ErrorKind::kNullValue},
                {data.path(1), "row group 0", "column 'b'", "row 276 of its row group"});
   spec.share.chunks.erase(spec.share.chunks.begin() + 2);  // the row group of row 776
-  CheckFailure(data, spec, {(1500 - 300) / kBatchRows, "", ErrorKind::kNullValue},
+  CheckFailure(data, spec, {(1553 - 300) / kBatchRows, "", ErrorKind::kNullValue},
                {data.path(3), "row group 0", "column 'b'", "row 53 of its row group"});
 }
 

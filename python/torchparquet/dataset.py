@@ -310,7 +310,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a copy's place in this process."""
         self.__dict__.update(state)
-        if not self._ledger.is_shared():
+        if not self._ledger.is_shared():  # type: ignore[no-untyped-call]
             self._ledger.share_memory_()  # type: ignore[no-untyped-call]
         self._reset_runtime()
 

@@ -1,9 +1,9 @@
 #include "kernels/dictionary_groups.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "draws.h"
 #include "exact_buffer.h"
@@ -28,7 +28,8 @@ void CheckVariant(Draws& draws, DecodeGroupsFunction<T> decode, int width) {
   for (T& value : dictionary.span()) value = static_cast<T>(draws.Bits());
   for (const int64_t num_groups : {0, 1, 2, 3, 17}) {
     std::vector<uint32_t> indices(static_cast<size_t>(num_groups * kGroupValues));
-    for (uint32_t& index : indices) index = static_cast<uint32_t>(draws.Below(num_indices));
+    for (uint32_t& index : indices)
+      index = static_cast<uint32_t>(draws.Below(num_indices));
     std::vector<uint8_t> packed = testing::PackBits(indices, width);
     const auto readable =
         num_groups > 0 ? (num_groups - 1) * width + GroupReadableBytes(width) : 0;
@@ -53,8 +54,8 @@ void CheckVariant(Draws& draws, DecodeGroupsFunction<T> decode, int width) {
   }
 }
 
-TEST_CASE_TEMPLATE("every variant of every width looks up and checks", T, uint8_t, uint16_t,
-                   uint32_t, uint64_t) {
+TEST_CASE_TEMPLATE("every variant of every width looks up and checks", T, uint8_t,
+                   uint16_t, uint32_t, uint64_t) {
   Draws draws(14);
   for (int width = 0; width <= 32; ++width) {
     CAPTURE(width);

@@ -1,9 +1,9 @@
 #include "kernels/dictionary.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "caught.h"
 #include "draws.h"
@@ -39,8 +39,8 @@ void CheckSteps(Draws& draws, std::span<const uint8_t> bytes, int width,
   size_t position = 0;
   while (position < expected.size()) {
     const auto left = static_cast<int64_t>(expected.size() - position);
-    const auto count =
-        static_cast<size_t>(draws.Between(0, std::min<int64_t>(left, draws.OneIn(3) ? 90 : 11)));
+    const auto count = static_cast<size_t>(
+        draws.Between(0, std::min<int64_t>(left, draws.OneIn(3) ? 90 : 11)));
     if (draws.OneIn(2)) {
       reader.Skip(static_cast<int64_t>(count));
     } else {
@@ -65,8 +65,8 @@ TEST_CASE_TEMPLATE("random runs of every width, in random steps", T, uint8_t, ui
     CAPTURE(width);
     for (int trial = 0; trial < 4; ++trial) {
       ScratchBuffer memory;
-Dictionary<T> dictionary(&memory);
-FillRandomly(draws, DictionarySize(draws, width), &dictionary);
+      Dictionary<T> dictionary(&memory);
+      FillRandomly(draws, DictionarySize(draws, width), &dictionary);
       HybridEncoder encoder(width);
       encoder.AppendRandom(draws, 700, dictionary.num_values());
       ExactBuffer<uint8_t> bytes(encoder.bytes());
@@ -88,8 +88,8 @@ TEST_CASE("a skip to every offset") {
   Draws draws(8);
   for (const int width : {1, 5, 12}) {
     ScratchBuffer memory;
-Dictionary<uint32_t> dictionary(&memory);
-FillRandomly(draws, 1 << width, &dictionary);
+    Dictionary<uint32_t> dictionary(&memory);
+    FillRandomly(draws, 1 << width, &dictionary);
     HybridEncoder encoder(width);
     encoder.AppendRandom(draws, 150, dictionary.num_values());
     ExactBuffer<uint8_t> bytes(encoder.bytes());
@@ -109,8 +109,8 @@ TEST_CASE("input cut at any byte gives the values before the cut, then an error"
   for (const int width : {0, 1, 4, 9, 17, 32}) {
     CAPTURE(width);
     ScratchBuffer memory;
-Dictionary<uint16_t> dictionary(&memory);
-FillRandomly(draws, DictionarySize(draws, width), &dictionary);
+    Dictionary<uint16_t> dictionary(&memory);
+    FillRandomly(draws, DictionarySize(draws, width), &dictionary);
     HybridEncoder encoder(width);
     encoder.AppendRandom(draws, 120, dictionary.num_values());
     encoder.AppendPacked(std::vector<uint32_t>(24));
@@ -140,8 +140,8 @@ void CheckIllegalIndex(Draws& draws, int width, int64_t dictionary_size, uint32_
   CAPTURE(dictionary_size);
   CAPTURE(illegal);
   ScratchBuffer memory;
-Dictionary<uint64_t> dictionary(&memory);
-FillRandomly(draws, dictionary_size, &dictionary);
+  Dictionary<uint64_t> dictionary(&memory);
+  FillRandomly(draws, dictionary_size, &dictionary);
   std::vector<uint32_t> indices(200);
   for (uint32_t& index : indices) {
     index = static_cast<uint32_t>(draws.Below(std::max<int64_t>(dictionary_size, 1)));

@@ -1,9 +1,9 @@
 #include "kernels/hybrid_runs.h"
 
+#include <doctest/doctest.h>
+
 #include <optional>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "caught.h"
 #include "draws.h"
@@ -81,11 +81,11 @@ TEST_CASE("a packed run that ends at its last value keeps the whole values") {
 }
 
 TEST_CASE("a run header of more than 32 bits is an error") {
-  for (const std::vector<uint8_t>& header : std::vector<std::vector<uint8_t>>{
-           {0xFF, 0xFF, 0xFF, 0xFF, 0x1F},
-           {0xFF, 0xFF, 0xFF, 0xFF, 0xFF},
-           {0x80, 0x80, 0x80, 0x80, 0x80, 0x01},
-           {0x80}}) {
+  for (const std::vector<uint8_t>& header :
+       std::vector<std::vector<uint8_t>>{{0xFF, 0xFF, 0xFF, 0xFF, 0x1F},
+                                         {0xFF, 0xFF, 0xFF, 0xFF, 0xFF},
+                                         {0x80, 0x80, 0x80, 0x80, 0x80, 0x01},
+                                         {0x80}}) {
     ExactBuffer<uint8_t> bytes(header);
     CHECK(Throws(ErrorKind::kCorruptFile, [&] { Expand(bytes.span(), 8); }));
   }

@@ -1,9 +1,9 @@
 #include "kernels/placement.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "draws.h"
 #include "exact_buffer.h"
@@ -33,18 +33,20 @@ TEST_CASE_TEMPLATE("ExpandNulls spreads the dense values over the valid rows", T
       ExactBuffer<T> dense_buffer(dense);
       ExactBuffer<uint8_t> validity_buffer(validity);
       ExactBuffer<T> out(static_cast<size_t>(num_rows));
-      ExpandNulls(dense_buffer.data(), validity_buffer.data(), num_rows, fill, out.data());
+      ExpandNulls(dense_buffer.data(), validity_buffer.data(), num_rows, fill,
+                  out.data());
       CHECK(out.Copy() == expected);
     }
   }
 }
 
-TEST_CASE_TEMPLATE("strided writes touch their column only", T, uint8_t, uint16_t, uint32_t,
-                   uint64_t) {
+TEST_CASE_TEMPLATE("strided writes touch their column only", T, uint8_t, uint16_t,
+                   uint32_t, uint64_t) {
   Draws draws(4);
   for (const int64_t stride : {1, 2, 3, 17}) {
     for (const int64_t num_rows : {0, 1, 5, 64}) {
-      const auto size = static_cast<size_t>(std::max<int64_t>((num_rows - 1) * stride + 1, 0));
+      const auto size =
+          static_cast<size_t>(std::max<int64_t>((num_rows - 1) * stride + 1, 0));
       std::vector<T> scattered(size, T{99});
       std::vector<T> filled(size, T{99});
       std::vector<T> values;

@@ -1,11 +1,11 @@
 #include "kernels/validity.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <bit>
 #include <numeric>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "caught.h"
 #include "draws.h"
@@ -44,7 +44,8 @@ TEST_CASE("random levels of every nesting depth") {
       HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
       encoder.AppendRepeated(0, 1);  // so that no single run holds all rows
       encoder.AppendRandom(draws, 300, max_level + 1);
-      const auto num_rows = draws.Between(2, static_cast<int64_t>(encoder.values().size()));
+      const auto num_rows =
+          draws.Between(2, static_cast<int64_t>(encoder.values().size()));
       std::vector<uint8_t> expected;
       for (int64_t row = 0; row < num_rows; ++row) {
         expected.push_back(encoder.values()[static_cast<size_t>(row)] ==
@@ -98,8 +99,9 @@ TEST_CASE("too few levels are an error, wherever the input is cut") {
     for (size_t size = 0; size < encoder.bytes().size(); ++size) {
       ExactBuffer<uint8_t> cut(std::span(encoder.bytes()).first(size));
       ExactBuffer<uint8_t> validity(static_cast<size_t>(num_rows));
-      CHECK(Throws(ErrorKind::kCorruptFile,
-                   [&] { DecodeValidity(cut.span(), max_level, num_rows, validity.data()); }));
+      CHECK(Throws(ErrorKind::kCorruptFile, [&] {
+        DecodeValidity(cut.span(), max_level, num_rows, validity.data());
+      }));
     }
   }
 }
@@ -110,8 +112,9 @@ TEST_CASE("a level above the greatest is an error") {
     HybridEncoder repeated(width);
     repeated.AppendRepeated(static_cast<uint32_t>(max_level) + 1, 8);
     ExactBuffer<uint8_t> validity(8);
-    CHECK(Throws(ErrorKind::kCorruptFile,
-                 [&] { DecodeValidity(repeated.bytes(), max_level, 8, validity.data()); }));
+    CHECK(Throws(ErrorKind::kCorruptFile, [&] {
+      DecodeValidity(repeated.bytes(), max_level, 8, validity.data());
+    }));
     if (max_level == 1) continue;  // one bit cannot say 2
     std::vector<uint32_t> levels(8);
     levels[5] = static_cast<uint32_t>(max_level) + 1;

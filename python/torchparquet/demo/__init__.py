@@ -11,7 +11,6 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,16 +100,16 @@ def _open_data(options: DemoOptions, console: Console, scratch: Path) -> tuple[M
         task = own_task(manifest, names, options.target)
         origin = options.data[0] + (f" and {len(options.data) - 1} more" * (len(options.data) > 1))
     else:
-        started = time.perf_counter()
         parent = scratch if options.data_dir is None else Path(options.data_dir)
-        directory = write_lineitem(parent, options.scale_factor)
-        seconds = time.perf_counter() - started
+        origin = f"TPC-H lineitem at scale factor {options.scale_factor:g}, "
+        started = time.perf_counter()
+        directory, is_new = write_lineitem(parent, options.scale_factor)
+        if is_new:
+            origin += f"by tpchgen-cli in {time.perf_counter() - started:.1f} s"
+        else:
+            origin += f"kept in {directory}"
         manifest = read_manifest(directory)
         task = lineitem_task(manifest)
-        origin = (
-            f"TPC-H lineitem at scale factor {options.scale_factor:g}, by tpchgen-cli "
-            f"{version('tpchgen-cli')} in {seconds:.1f} s"
-        )
     print_data(console, manifest, origin)
     return manifest, task
 
@@ -145,4 +144,4 @@ def _train_and_audit(
     report.print_ranks(console, results)
     report.print_errors(console, task, results)
     sums_agree = report.print_totals(console, reader, facts, repeated, results)
-    return report.print_audit(console, results, sums_agree=sums_agree)
+    return report.print_audit(console, results, reader, sums_agree=sums_agree)

@@ -49,7 +49,7 @@ class Task:
     remark: str
 
 
-def write_lineitem(directory: Path, scale_factor: float) -> Path:
+def write_lineitem(directory: Path, scale_factor: float) -> tuple[Path, bool]:
     """Write TPC-H's `lineitem` with tpchgen-cli, unless it lies there already.
 
     Args:
@@ -57,14 +57,14 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
         scale_factor: TPC-H's; 1 is six million rows.
 
     Returns:
-        The directory of the four files.
+        The directory of the four files, and whether they were written now.
 
     Raises:
         RuntimeError: tpchgen-cli is missing or fails.
     """
     final = directory / f"lineitem-sf{scale_factor:g}"
     if final.is_dir():
-        return final
+        return final, False
     program = find_tpchgen()
     directory.mkdir(parents=True, exist_ok=True)
     # Under its name only when complete: what an interrupted run leaves is never taken for data.
@@ -72,7 +72,7 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
         for number in range(1, len(_PARTS) + 1):
             _write_part(program, number, scale_factor, unfinished)
         os.replace(Path(unfinished) / "lineitem", final)  # noqa: PTH105
-    return final
+    return final, True
 
 
 def find_tpchgen() -> str:

@@ -32,16 +32,17 @@ def run_ranks(job: Job, num_ranks: int) -> list[EpochResult]:
     ]
     sys.stdout.flush()
     with log.open("wb") as errors:
-        code = _run(command, _environment(num_ranks), None if job.debug else errors)
+        code = _run(command, _environment(job, num_ranks), None if job.debug else errors)
     if code != 0:
         raise RuntimeError(_failure(job, code, log))
     return load_results(job)
 
 
-def _environment(num_ranks: int) -> dict[str, str]:
+def _environment(job: Job, num_ranks: int) -> dict[str, str]:
     threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
     defaults = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
-    return {**defaults, **os.environ}
+    # torch and torchrun leave caches and logs behind; here they go with the job.
+    return {**defaults, **os.environ, "TMPDIR": str(job.directory)}
 
 
 def _run(command: list[str], environment: dict[str, str], errors: IO[bytes] | None) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from torchparquet.demo.data import Task
@@ -13,12 +15,14 @@ from torchparquet.demo.totals import ColumnFacts, Totals
 from torchparquet.manifest import Manifest
 from torchparquet.plan import EpochPlan, PlanOptions
 
+_MAX_CHARACTERS = 70
+
 
 def print_data(console: Console, manifest: Manifest, origin: str) -> None:
     """Print what the files hold."""
     rows = manifest.row_group_num_rows
     megabytes = int(manifest.file_num_bytes.sum()) / 1e6
-    console.print(f"[bold]Data[/]    {origin}")
+    console.print(f"[bold]Data[/]    {escape(origin)}")
     console.print(
         f"        {manifest.num_rows:,} rows in {_counted(len(manifest.files), 'file')}, "
         f"{megabytes:,.1f} MB; {_counted(len(rows), 'row group')} of "
@@ -30,8 +34,10 @@ def print_plan(
     console: Console, manifest: Manifest, task: Task, batch_size: int, num_ranks: int
 ) -> None:
     """Print what is predicted, and the steps with and without evening out."""
-    features = ", ".join(task.features[:6]) + (", …" if len(task.features) > 6 else "")
-    console.print(f"[bold]Model[/]   {task.target} from {features}")
+    features = shorten(", ".join(task.features), _MAX_CHARACTERS, placeholder=" ...")
+    columns = _counted(len(task.features), "column")
+    console.print(f"[bold]Model[/]   predicts {escape(task.target)} from {columns}")
+    console.print(f"        {escape(features)}")
     if task.remark:
         console.print(f"        {task.remark}")
 
@@ -83,8 +89,8 @@ def print_errors(console: Console, task: Task, results: Sequence[EpochResult]) -
     first, last = results[0].error(0.0, 0.02), results[-1].error(0.9, 1.0)
     unit = f" {task.unit}" if task.unit else ""
     console.print(
-        f"\n[bold]Error[/]   of {task.target}: {first:,.4g}{unit} at first, "
-        f"{last:,.4g}{unit} at last (root mean square)"
+        f"\n[bold]Error[/]   root mean square, of {escape(task.target)}"
+        f"\n        {first:,.4g}{unit} at first, {last:,.4g}{unit} at last"
     )
 
 
@@ -121,7 +127,7 @@ def print_totals(
         ]
         num_nulls = results[0].audit.num_rows - fact.totals.count
         table.add_row(
-            name,
+            escape(name),
             _number(fact.totals.total),
             _number((wrong or delivered)[0].total),
             f"{num_nulls:,}",
@@ -141,7 +147,9 @@ def _without(totals: Totals, repeated: Totals) -> Totals:
     )
 
 
-def print_audit(console: Console, results: Sequence[EpochResult], *, sums_agree: bool) -> bool:
+def print_audit(
+    console: Console, results: Sequence[EpochResult], reader: str, *, sums_agree: bool
+) -> bool:
     """Print whether everything holds, and return it."""
     console.print("\n[bold]Audit[/]")
     holds = sums_agree
@@ -163,8 +171,8 @@ def print_audit(console: Console, results: Sequence[EpochResult], *, sums_agree:
         ranks = len(results[0].ranks)
         steps_of_all = sum(result.planned_steps for result in results)
         _print_check(console, True, f"{_all_of('rank', ranks)} took {steps_of_all:,} steps")
-    equal = "equal another reader's" if sums_agree else "DIFFER from another reader's"
-    _print_check(console, sums_agree, f"sums of all columns {equal}")
+    equal = "equal those" if sums_agree else "differ from those"
+    _print_check(console, sums_agree, f"column sums {equal} by {reader}")
     verdict = "[bold green]The audit holds.[/]" if holds else "[bold red]The audit FAILS.[/]"
     console.print(verdict)
     return holds

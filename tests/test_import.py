@@ -1,0 +1,179 @@
+"""What `import torchparquet` does and does not, its version pins, and its public names."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import torchparquet
+from torchparquet import _pyarrow, reader
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+PUBLIC = [
+    "Column",
+    "CorruptFileError",
+    "NullValueError",
+    "ParquetDataset",
+    "SchemaMismatchError",
+    "UnsupportedColumnError",
+    "verify_no_shard_overlap",
+]
+
+
+def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+# The import
+
+
+def test_import_starts_and_prints_nothing():
+    result = run(
+        """
+        import os, sys
+        import numpy, pyarrow, torch, torch.distributed, torch.utils.data
+        def threads():
+            return len(os.listdir("/proc/self/task"))
+        def files():
+            return len(os.listdir("/proc/self/fd"))
+        before = threads(), files()
+        import torchparquet
+        assert (threads(), files()) == before
+        unwanted = {"duckdb", "rich", "pyarrow.dataset", "pyarrow.parquet", "pandas", "psutil"}
+        assert not unwanted & set(sys.modules), unwanted & set(sys.modules)
+        """,
+        "-W",
+        "error",
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert result.stderr == ""
+
+
+def test_report_the_time_of_the_import(record_property, capsys):
+    result = run(
+        """
+        import sys, time
+        import numpy, pyarrow, torch
+        modules, begin = set(sys.modules), time.perf_counter()
+        import torchparquet
+        print(f"{1000 * (time.perf_counter() - begin):.0f} ms,")
+        print(len(set(sys.modules) - modules), "modules over torch and pyarrow")
+        """
+    )
+    assert result.returncode == 0, result.stderr
+    figure = " ".join(result.stdout.split())
+    record_property("import", figure)
+    with capsys.disabled():
+        print(f"\nimport torchparquet: {figure}")
+
+
+# The version of pyarrow
+
+
+def assert_names_the_mend(text: str, installed: str) -> None:
+    assert f"pyarrow {_pyarrow.REQUIRED}" in text
+    assert installed in text
+    assert f'pip install "pyarrow=={_pyarrow.REQUIRED}.*"' in text
+
+
+@pytest.mark.parametrize("installed", ["25.0.0", "26.1.0", "260.0", "27.0.0.dev1"])
+def test_another_pyarrow_is_refused(monkeypatch, tmp_path, installed):
+    """The metadata of another version comes first on the path, as after a bad upgrade."""
+    metadata = tmp_path / f"pyarrow-{installed}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: pyarrow\nVersion: {installed}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert importlib.metadata.version("pyarrow") == installed
+    with pytest.raises(ImportError) as caught:
+        _pyarrow.check_pyarrow()
+    assert_names_the_mend(str(caught.value), installed)
+
+
+def test_no_pyarrow_is_refused(monkeypatch):
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(_pyarrow, "version", missing)
+    with pytest.raises(ImportError) as caught:
+        _pyarrow.check_pyarrow()
+    assert_names_the_mend(str(caught.value), "none is installed")
+
+
+def test_the_import_itself_checks_before_the_extension_loads(tmp_path):
+    metadata = tmp_path / "pyarrow-1.2.3.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.2.3\n")
+    result = run(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        try:
+            import torchparquet
+        except ImportError as error:
+            print(error)
+        print("torchparquet._core" in sys.modules, "torch" in sys.modules)
+        """
+    )
+    assert result.returncode == 0, result.stderr
+    message, loaded = result.stdout.splitlines()
+    assert_names_the_mend(message, "1.2.3")
+    assert loaded == "False False"
+
+
+def test_the_installed_pyarrow_is_accepted():
+    _pyarrow.check_pyarrow()
+
+
+def pins_of(requirements: list[str]) -> list[str]:
+    return [text for text in requirements if re.match(r"pyarrow\b", text)]
+
+
+def test_all_pins_of_pyarrow_are_one():
+    major, minor = map(int, _pyarrow.REQUIRED.split("."))
+    pin = f"pyarrow>={major}.{minor},<{major}.{minor + 1}"
+    assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
+    assert pins_of(PROJECT["build-system"]["requires"]) == [pin]
+    assert reader.PYARROW_VERSION.split(".")[:2] == [str(major), str(minor)]
+    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text().splitlines()
+    (exact,) = pins_of(constraints)
+    assert exact.startswith(f"pyarrow=={major}.{minor}.")
+
+
+# Public names
+
+
+def test_public_names():
+    assert torchparquet.__all__ == PUBLIC
+    for name in PUBLIC:
+        assert getattr(torchparquet, name).__doc__
+    names = {}
+    exec("from torchparquet import *", names)
+    assert set(names) - {"__builtins__"} == set(PUBLIC)
+
+
+def test_public_exceptions_derive_from_pythons_own():
+    assert issubclass(torchparquet.CorruptFileError, OSError)
+    assert issubclass(torchparquet.SchemaMismatchError, ValueError)
+    assert issubclass(torchparquet.UnsupportedColumnError, TypeError)
+    assert issubclass(torchparquet.NullValueError, ValueError)
+
+
+def test_version_is_that_of_the_project():
+    assert torchparquet.__version__ == PROJECT["project"]["version"]
+
+
+def test_types_are_announced():
+    marker = Path(torchparquet.__file__).parent / "py.typed"
+    assert marker.is_file()
+    assert not any(
+        "py.typed" in pattern for pattern in PROJECT["tool"]["scikit-build"]["wheel.exclude"]
+    )

@@ -1,0 +1,275 @@
+"""The layers: C++ and Python files import downwards only."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CPP = ROOT / "cpp"
+PACKAGE = ROOT / "python" / "torchparquet"
+
+# From the lowest to the highest. A file includes what stands in a lower layer or, without
+# going round, in its own.
+CPP_LAYERS = {
+    "errors": ["errors"],
+    "kernels": [
+        "kernels/bit_unpack",
+        "kernels/conversion",
+        "kernels/dictionary",
+        "kernels/hybrid_runs",
+        "kernels/placement",
+        "kernels/validity",
+    ],
+    "layout": ["layout"],
+    "slab pool": ["slab_pool"],
+    "cursor": ["chunk_cursor", "epoch_ledger"],
+    "source": ["source", "scratch", "window_stream"],
+    "column decoder": [
+        "column_decoder",
+        "column_pages",
+        "fallback_reader",
+        "footers",
+        "parquet_file",
+        "schema",
+        "segment_writer",
+        "value_reader",
+    ],
+    "batch ring": ["batch_ring", "memory_plan", "share"],
+    "parallel reader": ["parallel_reader"],
+    "bindings": ["bindings/exceptions", "bindings/module"],
+}
+# Compiled and tested without the Arrow libraries, all that they include too.
+WITHOUT_ARROW = {
+    "batch_ring",
+    "chunk_cursor",
+    "epoch_ledger",
+    "errors",
+    "layout",
+    "memory_plan",
+    "parallel_reader",
+    "share",
+    "slab_pool",
+    *CPP_LAYERS["kernels"],
+}
+PYTHON_LAYERS = [
+    ["errors", "_pyarrow", "plan", "_core"],
+    ["columns", "discovery", "options", "sharding"],
+    ["tensors"],
+    ["reader"],
+    ["manifest"],
+    ["dataset"],
+    ["audit"],
+    ["__init__"],
+    ["cli", "__main__"],
+]
+
+LAYER_OF = {unit: number for number, units in enumerate(CPP_LAYERS.values()) for unit in units}
+PYTHON_LAYER_OF = {
+    module: number for number, modules in enumerate(PYTHON_LAYERS) for module in modules
+}
+
+
+def cpp_files() -> dict[str, Path]:
+    """Every source file by its path within cpp/; the tests there are above all layers."""
+    paths = [path for path in CPP.rglob("*") if path.suffix in {".h", ".cc"}]
+    files = {str(path.relative_to(CPP)): path for path in paths}
+    return {name: path for name, path in files.items() if not name.startswith("tests/")}
+
+
+def includes_of(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s*[<"]([^">]+)[">]', path.read_text(), re.MULTILINE)
+
+
+CPP_FILES = cpp_files()
+INCLUDES = {name: includes_of(path) for name, path in CPP_FILES.items()}
+
+
+def unit_of(name: str) -> str:
+    return name.rsplit(".", 1)[0]
+
+
+def own_file(name: str, included: str) -> str | None:
+    """The name within cpp/ of an included file of ours."""
+    beside = str(Path(name).parent / included)
+    return next((known for known in (included, beside) if known in CPP_FILES), None)
+
+
+def own_includes(name: str) -> list[str]:
+    return [own for included in INCLUDES[name] if (own := own_file(name, included))]
+
+
+def reached(name: str) -> set[str]:
+    """Every header, ours or not, that the file includes itself or through others."""
+    found, pending = set(), [name]
+    while pending:
+        current = pending.pop()
+        for included in INCLUDES[current]:
+            own = own_file(current, included)
+            if own is None:
+                found.add(included)
+            elif own not in found:
+                found.add(own)
+                pending.append(own)
+    return found
+
+
+def is_arrow(header: str) -> bool:
+    return header.startswith(("arrow/", "parquet/"))
+
+
+# C++
+
+
+def test_every_cpp_file_has_a_layer():
+    assert {unit_of(name) for name in CPP_FILES} == set(LAYER_OF)
+
+
+@pytest.mark.parametrize("name", CPP_FILES)
+def test_cpp_includes_go_down(name):
+    unit = unit_of(name)
+    for included in own_includes(name):
+        assert LAYER_OF[unit_of(included)] <= LAYER_OF[unit], included
+
+
+def test_cpp_includes_do_not_go_round():
+    graph: dict[str, set[str]] = {}
+    for name in CPP_FILES:
+        others = {unit_of(included) for included in own_includes(name)} - {unit_of(name)}
+        graph.setdefault(unit_of(name), set()).update(others)
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_only_source_files_are_included():
+    included = {header for headers in INCLUDES.values() for header in headers}
+    assert not [header for header in included if header.endswith((".cc", ".cpp"))]
+
+
+def test_only_bindings_know_python():
+    for name, headers in INCLUDES.items():
+        knows = [header for header in headers if header.startswith(("pybind11/", "Python.h"))]
+        assert not knows or name.startswith("bindings/"), name
+
+
+def test_headers_do_not_know_arrow():
+    for name, headers in INCLUDES.items():
+        assert name.endswith(".cc") or not any(map(is_arrow, headers)), name
+
+
+@pytest.mark.parametrize("unit", sorted(WITHOUT_ARROW))
+def test_kernels_and_machinery_do_without_arrow(unit):
+    names = [name for name in CPP_FILES if unit_of(name) == unit]
+    assert names
+    for name in names:
+        assert not any(map(is_arrow, reached(name)))
+        assert "arrow::" not in CPP_FILES[name].read_text()
+
+
+def test_bindings_know_no_arrow_and_decode_threads_no_python():
+    for name in CPP_FILES:
+        if name.startswith("bindings/"):
+            assert not any(map(is_arrow, INCLUDES[name])), name
+        else:
+            assert not re.search(r"\bPy(Gil|GIL|Obj|Err|Eval)", CPP_FILES[name].read_text()), name
+
+
+# Python
+
+
+def imports_of(path: Path) -> dict[str, set[str]]:
+    """What a module imports when it runs: {"top": …, "any": …}; not what only types need."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    return {"top": _names(tree.body), "any": _names(list(ast.walk(tree)))}
+
+
+def _names(nodes: list[ast.AST]) -> set[str]:
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            if node.module == "torchparquet":
+                names.update(f"torchparquet.{alias.name}" for alias in node.names)
+            else:
+                names.add(node.module)
+    return names
+
+
+MODULES = {path.stem: imports_of(path) for path in PACKAGE.glob("*.py")}
+
+
+def own_modules(names: set[str]) -> set[str]:
+    """The modules of the package among imported names; a public name stands for `__init__`."""
+    parts = [name.split(".")[1] for name in names if name.startswith("torchparquet.")]
+    return {part if part in PYTHON_LAYER_OF else "__init__" for part in parts}
+
+
+def test_every_module_has_a_layer():
+    assert set(MODULES) <= set(PYTHON_LAYER_OF)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_python_imports_go_down(module):
+    for other in own_modules(MODULES[module]["any"]):
+        assert PYTHON_LAYER_OF[other] <= PYTHON_LAYER_OF[module], other
+
+
+def test_python_imports_do_not_go_round():
+    graph = {module: own_modules(imports["any"]) for module, imports in MODULES.items()}
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_only_the_reader_imports_the_extension():
+    importers = {module for module in MODULES if "_core" in own_modules(MODULES[module]["any"])}
+    assert importers == {"reader"}
+
+
+def test_third_party_imports():
+    """The data planning needs no torch; the demo's and test's packages are nowhere needed."""
+    known = {"numpy", "torch", "pyarrow", "torchparquet"}
+    for module, imports in MODULES.items():
+        if module in {"cli", "__main__"}:
+            continue
+        roots = {name.split(".")[0] for name in imports["any"]} - set(sys.stdlib_module_names)
+        assert roots <= known, module
+    for module in ("plan", "discovery", "columns", "manifest", "options", "errors"):
+        assert "torch" not in {name.split(".")[0] for name in MODULES[module]["any"]}, module
+
+
+def test_the_plan_is_pure():
+    imports = MODULES["plan"]["any"]
+    allowed = {"__future__", "bisect", "dataclasses", "functools", "typing", "numpy", "math"}
+    assert {name.split(".")[0] for name in imports} <= allowed
+    program = """
+        import importlib.util, sys
+        import numpy as np
+        import numpy.random
+        spec = importlib.util.spec_from_file_location("plan", sys.argv[1])
+        plan = sys.modules["plan"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(plan)
+        assert not {"torch", "pyarrow", "torchparquet"} & set(sys.modules)
+        events = []
+        watched = ("open", "os.", "socket.", "subprocess.", "time.sleep", "import", "ctypes.")
+        sys.addaudithook(lambda event, _: event.startswith(watched) and events.append(event))
+        rows = np.array([3, 0, 50, 7, 11])
+        for even in ("split", "drop", "pad", "none"):
+            for batch_size in (None, 4):
+                options = plan.PlanOptions(batch_size, shuffle=True, world_size=3, even=even)
+                epoch = plan.EpochPlan(rows, options)
+                assert sum(epoch.share(index).total_rows for index in range(3)) > 0
+        assert not events, events
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(PACKAGE / "plan.py")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
