@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -53,47 +52,55 @@ class PageDecoder {
   // within its row group.
   void ReadRows(const parquet::DataPage& page, int64_t first_row, int64_t begin, int64_t end,
                 SegmentWriter<Out>* writer) {
-    const int64_t num_rows = page.num_values();
-    const PageParts parts = SplitPage(page, descriptor_.max_definition_level());
-    uint8_t* validity = scratch_->validity.Reserve(static_cast<size_t>(num_rows));
-    const int64_t num_valid = ReadValidity(parts, num_rows, validity);
-    const auto reader = OpenValues(page, parts.values, num_valid);
-    if (num_valid == num_rows) {
+    const int max_level = descriptor_.max_definition_level();
+    const PageParts parts = SplitPage(page, max_level);
+    const auto reader = OpenValues(page, parts.values);
+    if (max_level == 0) {
       reader->Skip(begin);
       writer->WriteValid(*reader, end - begin);
-    } else {
-      reader->Skip(std::accumulate(validity, validity + begin, int64_t{0}));
-      writer->WriteNullable(*reader, validity + begin, end - begin, first_row + begin);
+      return;
     }
+    kernels::ValidityReader validity =
+        parts.bit_packed_levels
+            ? kernels::ValidityReader(RepackLevels(parts.levels, page.num_values()), 1)
+            : kernels::ValidityReader(parts.levels, max_level);
+    reader->Skip(validity.Skip(begin));
+    writer->WriteNullable(*reader, validity, end - begin, first_row + begin);
   }
 
  private:
-  // As kernels::DecodeValidity, for a required column too.
-  int64_t ReadValidity(const PageParts& parts, int64_t num_rows, uint8_t* validity) const {
-    const auto max_level = descriptor_.max_definition_level();
-    if (max_level == 0) return num_rows;
-    if (!parts.bit_packed_levels) {
-      return kernels::DecodeValidity(parts.levels, max_level, num_rows, validity);
-    }
+  // Turns levels in the deprecated encoding into one packed run of validity bits.
+  std::span<const uint8_t> RepackLevels(std::span<const uint8_t> levels, int num_rows) const {
+    const int max_level = descriptor_.max_definition_level();
     parquet::LevelDecoder decoder;
-    auto* levels = scratch_->stored.ReserveItems<int16_t>(num_rows);
-    decoder.SetData(parquet::Encoding::BIT_PACKED, max_level, static_cast<int>(num_rows),
-                    parts.levels.data(), static_cast<int32_t>(parts.levels.size()));
-    if (decoder.Decode(static_cast<int>(num_rows), levels) != num_rows) {
+    auto* decoded = scratch_->stored.ReserveItems<int16_t>(num_rows);
+    decoder.SetData(parquet::Encoding::BIT_PACKED, static_cast<int16_t>(max_level), num_rows,
+                    levels.data(), static_cast<int32_t>(levels.size()));
+    if (decoder.Decode(num_rows, decoded) != num_rows) {
       throw CorruptFile("page holds fewer definition levels than rows");
     }
-    std::transform(levels, levels + num_rows, validity,
-                   [&](int16_t level) { return level == max_level; });
-    return std::accumulate(validity, validity + num_rows, int64_t{0});
+    constexpr size_t kHeaderBytes = 5;
+    const size_t num_groups = (static_cast<size_t>(num_rows) + 7) / 8;
+    uint8_t* run = scratch_->levels.Reserve(kHeaderBytes + num_groups);
+    const size_t header = num_groups << 1 | 1;
+    for (size_t i = 0; i < kHeaderBytes; ++i) {
+      const int more = i + 1 < kHeaderBytes ? 0x80 : 0;
+      run[i] = static_cast<uint8_t>((header >> (7 * i) & 0x7F) | more);
+    }
+    std::fill_n(run + kHeaderBytes, num_groups, uint8_t{0});
+    for (int row = 0; row < num_rows; ++row) {
+      const int bit = (decoded[row] == max_level) << (row % 8);
+      run[kHeaderBytes + static_cast<size_t>(row) / 8] |= static_cast<uint8_t>(bit);
+    }
+    return {run, kHeaderBytes + num_groups};
   }
 
-  // Opens the values of a page by the class for its encoding. A page without a stored
-  // value may have no bytes at all, not even an encoding's header.
+  // Opens the values of a page by the class for its encoding. A page of nulls may have
+  // no bytes at all, not even an encoding's header.
   std::unique_ptr<ValueReader<Out>> OpenValues(const parquet::DataPage& page,
-                                               std::span<const uint8_t> bytes,
-                                               int64_t num_valid) const {
+                                               std::span<const uint8_t> bytes) const {
     const parquet::Encoding::type encoding = page.encoding();
-    if (num_valid == 0 || encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes);
+    if (bytes.empty() || encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes);
     if (encoding == parquet::Encoding::RLE_DICTIONARY ||
         encoding == parquet::Encoding::PLAIN_DICTIONARY) {
       if (!has_dictionary_) throw CorruptFile("dictionary-encoded page without a dictionary");
@@ -132,15 +139,20 @@ struct DecodeJob {
 };
 
 // Counts the rows of the pages as they are announced, and skips those that end before
-// the range begins.
+// the range begins. Throws Error(kCorruptFile) for a page that claims rows beyond the
+// row group, before any of its rows is delivered.
 class PageRows {
  public:
-  explicit PageRows(int64_t begin) : begin_(begin) {}
+  PageRows(int64_t begin, int64_t group_rows) : begin_(begin), group_rows_(group_rows) {}
 
   bool Skip(const parquet::DataPageStats& page) {
     if (page.num_values < 0) throw CorruptFile("page claims a negative number of values");
     page_begin_ = page_end_;
     page_end_ += page.num_values;
+    if (page_end_ > group_rows_) {
+      throw CorruptFile("column chunk holds more rows than its row group: " +
+                        std::to_string(page_end_) + ", " + std::to_string(group_rows_));
+    }
     return page_end_ <= begin_;
   }
 
@@ -149,6 +161,7 @@ class PageRows {
 
  private:
   const int64_t begin_;
+  const int64_t group_rows_;
   int64_t page_begin_ = 0;
   int64_t page_end_ = 0;
 };
@@ -158,22 +171,13 @@ Error TooFewRows(int64_t found, int64_t wanted) {
                      std::to_string(wanted));
 }
 
-// After the last row of a row group there must be no further page with rows.
-void CheckNoMoreRows(parquet::PageReader* pages, const PageRows& page_rows, int64_t num_rows) {
-  while (pages->NextPage() != nullptr) {
-  }
-  if (page_rows.page_end() != num_rows) {
-    throw CorruptFile("column chunk holds more rows than its row group: " +
-                      std::to_string(page_rows.page_end()) + ", " + std::to_string(num_rows));
-  }
-}
-
 template <typename Converter>
 void RunDecodeJob(const DecodeJob& job) {
   const parquet::FileMetaData& metadata = job.file->metadata();
   const auto pages =
       OpenColumnPages(*job.file, job.rows.row_group, job.column, &job.scratch->window);
-  PageRows page_rows(job.rows.begin);
+  PageRows page_rows(job.rows.begin,
+                     metadata.RowGroup(static_cast<int>(job.rows.row_group))->num_rows());
   pages->set_data_page_filter(
       [&](const parquet::DataPageStats& page) { return page_rows.Skip(page); });
   PageDecoder<Converter> decoder(*metadata.schema()->Column(job.column), job.scratch);
@@ -198,9 +202,6 @@ void RunDecodeJob(const DecodeJob& job) {
                      stop - page_begin, &writer);
     row = stop;
   }
-  const int64_t group_rows =
-      metadata.RowGroup(static_cast<int>(job.rows.row_group))->num_rows();
-  if (end == group_rows) CheckNoMoreRows(pages.get(), page_rows, group_rows);
 }
 
 void RunDecodeJob(Conversion conversion, const DecodeJob& job) {

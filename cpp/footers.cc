@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <parquet/metadata.h>
+#include <parquet/schema.h>
 
 #include "errors.h"
 #include "parquet_file.h"
@@ -22,10 +23,22 @@ struct Footer {
   std::optional<Error> error;
 };
 
-int64_t CompressedBytes(const parquet::RowGroupMetaData& row_group) {
+// Sums the compressed bytes of a row group, and checks that its column chunks hold a
+// value, or a null, for each of its rows. A row group that claims fewer would be
+// passed over in silence.
+int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
+  const auto group = metadata.RowGroup(row_group);
   int64_t total = 0;
-  for (int i = 0; i < row_group.num_columns(); ++i) {
-    total += row_group.ColumnChunk(i)->total_compressed_size();
+  for (int i = 0; i < group->num_columns(); ++i) {
+    const auto chunk = group->ColumnChunk(i);
+    total += chunk->total_compressed_size();
+    const bool flat = metadata.schema()->Column(i)->max_repetition_level() == 0;
+    if (flat && chunk->num_values() != group->num_rows()) {
+      throw Error(ErrorKind::kCorruptFile,
+                  "column chunk claims " + std::to_string(chunk->num_values()) +
+                      " values in a row group of " + std::to_string(group->num_rows()) + " rows",
+                  {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
+    }
   }
   return total;
 }
@@ -38,9 +51,8 @@ Footer ReadFooter(const std::string& path) {
     footer.identity = file.file().identity();
     footer.schema = file.leaves();
     for (int i = 0; i < metadata.num_row_groups(); ++i) {
-      const auto row_group = metadata.RowGroup(i);
-      footer.row_group_num_rows.push_back(row_group->num_rows());
-      footer.row_group_num_bytes.push_back(CompressedBytes(*row_group));
+      footer.row_group_num_rows.push_back(metadata.RowGroup(i)->num_rows());
+      footer.row_group_num_bytes.push_back(CompressedBytes(metadata, i));
     }
   } catch (...) {
     footer.error = CurrentErrorAt({.path = path});

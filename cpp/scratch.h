@@ -45,7 +45,8 @@ class ScratchBuffer {
 struct DecodeScratch {
   ScratchBuffer window;      // bytes read from the file
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
-  ScratchBuffer validity;    // one byte per row of a page
+  ScratchBuffer levels;      // definition levels that had to be packed anew
+  ScratchBuffer validity;    // one byte per row of a block
   ScratchBuffer dense;       // stored values of a block with nulls
   ScratchBuffer block;       // values on their way to a strided place
   ScratchBuffer stored;      // values as the fallback decoder delivers them

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <span>
 
 #include "errors.h"
 #include "kernels/placement.h"
+#include "kernels/validity.h"
 #include "scratch.h"
 #include "value_reader.h"
 
@@ -73,28 +73,30 @@ class SegmentWriter {
     }
   }
 
-  // Takes `num_rows` rows, those with a value from `reader`, the others null. There is
-  // one byte per row in `validity`. Throws Error(kNullValue) for a null under kError,
-  // naming its row as `first_row` plus its index.
-  void WriteNullable(ValueReader<T>& reader, const uint8_t* validity, int64_t num_rows,
-                     int64_t first_row) {
+  // Takes the next `num_rows` rows of `validity`, those with a value from `reader`, the
+  // others null. Throws Error(kNullValue) for a null under kError, naming its row as
+  // `first_row` plus its index, when the rows of the segments before are delivered.
+  void WriteNullable(ValueReader<T>& reader, kernels::ValidityReader& validity,
+                     int64_t num_rows, int64_t first_row) {
     while (num_rows > 0) {
-      const int64_t count = std::min({num_rows, RowsInSegment(), kBlockRows});
-      // Block by block, so that the rows of earlier segments are delivered whatever
-      // page or slice they share with the null.
-      if (target_.nulls == NullPolicy::kError) CheckNoNull(validity, count, first_row);
-      T* dense = scratch_->dense.ReserveItems<T>(kBlockRows);
-      reader.Read(dense, std::accumulate(validity, validity + count, int64_t{0}));
-      PlaceNullable(dense, validity, count);
-      validity += count;
+      // A long run without nulls goes straight to place; shorter ones are not worth it.
+      const int64_t run_rows = std::min(num_rows, validity.ValidRunRows());
+      int64_t count = run_rows;
+      if (run_rows >= std::min(num_rows, kMinRunRows)) {
+        validity.Skip(run_rows);
+        WriteValid(reader, run_rows);
+      } else {
+        count = std::min({num_rows, RowsInSegment(), kBlockRows});
+        WriteBlock(reader, validity, count, first_row);
+      }
       first_row += count;
-      Advance(count);
       num_rows -= count;
     }
   }
 
  private:
   static constexpr int64_t kBlockRows = 2048;
+  static constexpr int64_t kMinRunRows = 256;
 
   T* values() const {
     // Fields are aligned to 64 bytes and hold items of T's size.
@@ -114,6 +116,22 @@ class SegmentWriter {
     return target_.stride == 1 ? RowsInSegment() : std::min(RowsInSegment(), kBlockRows);
   }
 
+  // Rows of one segment, at most kBlockRows.
+  void WriteBlock(ValueReader<T>& reader, kernels::ValidityReader& validity, int64_t num_rows,
+                  int64_t first_row) {
+    uint8_t* bytes = scratch_->validity.Reserve(kBlockRows);
+    const int64_t num_valid = validity.Read(num_rows, bytes);
+    if (num_valid == num_rows) {
+      WriteValid(reader, num_rows);
+      return;
+    }
+    if (target_.nulls == NullPolicy::kError) ThrowNull(bytes, num_rows, first_row);
+    T* dense = scratch_->dense.ReserveItems<T>(kBlockRows);
+    reader.Read(dense, num_valid);
+    PlaceNullable(dense, bytes, num_rows);
+    Advance(num_rows);
+  }
+
   void PlaceNullable(const T* dense, const uint8_t* validity, int64_t count) {
     if (target_.stride == 1) {
       kernels::ExpandNulls(dense, validity, count, fill_, values());
@@ -125,10 +143,9 @@ class SegmentWriter {
     if (valid() != nullptr) kernels::ScatterStrided(validity, count, target_.stride, valid());
   }
 
-  static void CheckNoNull(const uint8_t* validity, int64_t num_rows, int64_t first_row) {
-    const void* null = std::memchr(validity, 0, static_cast<size_t>(num_rows));
-    if (null == nullptr) return;
-    const int64_t row = first_row + (static_cast<const uint8_t*>(null) - validity);
+  [[noreturn]] static void ThrowNull(const uint8_t* validity, int64_t num_rows,
+                                     int64_t first_row) {
+    const int64_t row = first_row + (std::find(validity, validity + num_rows, 0) - validity);
     throw Error(ErrorKind::kNullValue,
                 "null value where nulls='error'; read the column with Column(..., nulls=VALUE) "
                 "to fill, nulls='nan' for floats, or nulls='mask' for a mask; row " +

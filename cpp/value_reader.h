@@ -54,13 +54,7 @@ class PlainBoolReader : public ValueReader<uint8_t> {
 
   void Read(uint8_t* out, int64_t num_values) override {
     CheckAvailable(num_values);
-    // Up to the next byte border bit by bit, from there on whole bytes.
-    while (num_values > 0 && position_ % 8 != 0) {
-      *out++ = (bytes_[static_cast<size_t>(position_ / 8)] >> (position_ % 8)) & 1;
-      ++position_;
-      --num_values;
-    }
-    kernels::UnpackBits(bytes_.data() + position_ / 8, num_values, out);
+    kernels::UnpackBits(bytes_.data(), position_, num_values, out);
     position_ += num_values;
   }
   void Skip(int64_t num_values) override {

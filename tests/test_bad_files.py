@@ -22,6 +22,7 @@ from thrift_bytes import (
     META_NUM_VALUES,
     PAGE_BYTES,
     PAGE_COMPRESSED_BYTES,
+    all_replaced,
     column_metadata,
     footer,
     footer_begin,
@@ -347,9 +348,7 @@ def lie(content, delta, levels, row_group=1, column=None):
         wanted.append(groups[row_group][GROUP_NUM_ROWS])
     if "file" in levels:
         wanted.append(footer(content)[FILE_NUM_ROWS])
-    for number in sorted(wanted, key=lambda number: -number.begin):
-        content = replaced(content, number, number.value + delta)
-    return content
+    return all_replaced(content, {number: number.value + delta for number in wanted})
 
 
 @pytest.mark.parametrize("delta", [-1000, -1, 1, 1000, 2**40, 2**61, -(2**40)])
@@ -371,6 +370,17 @@ def test_row_counts_that_lie(tmp_path, levels, delta, batch_size):
         assert rows_until_error(str(path), batch_size=batch_size) == (GROUP_ROWS, None)
         return
     assert_reported(path, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_an_error_behind_the_last_row_is_raised_every_time(tmp_path, num_threads):
+    """The last page holds a row too many: known only when the last batch is already full."""
+    content = write_mixed(tmp_path / "a.parquet").read_bytes()
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(lie(content, -1, ["file", "group", "values"]))
+    options = {"batch_size": NUM_ROWS - 1, "num_threads": num_threads}
+    silent = [rows_until_error(str(path), **options)[1] is None for _ in range(30)]
+    assert silent.count(True) == 0
 
 
 @pytest.mark.parametrize("delta", [-500, -1, 1, 10**6])

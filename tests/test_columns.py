@@ -89,8 +89,8 @@ def test_none_takes_every_column_in_file_order():
 @pytest.mark.parametrize("as_type", [list, tuple])
 def test_sequence_keeps_its_order_and_names(as_type):
     label, inner = resolve_columns(as_type(["label", "s.inner"]), WIDE)
-    assert same(label, Field("label", ("label",), "int64", None, "error", 0))
-    assert same(inner, Field("s.inner", ("s.inner",), "float64", None, "fill", math.nan))
+    assert same(label, Field("label", ("label",), ("int64",), "int64", None, "error", 0))
+    assert same(inner, Field("s.inner", ("s.inner",), ("float64",), "float64", None, "fill", math.nan))
 
 
 def test_mapping_renames_groups_and_configures():
@@ -105,11 +105,11 @@ def test_mapping_renames_groups_and_configures():
         WIDE,
     )
     expected = [
-        Field("target", ("label",), "int64", None, "error", 0),
-        Field("features", ("y", "x"), "float32", 2, "fill", math.nan),
-        Field("one", ("x",), "float32", 1, "fill", math.nan),
-        Field("filled", ("label",), "int64", None, "fill", -1),
-        Field("masked", ("x", "y"), "float32", 2, "mask", 0.0),
+        Field("target", ("label",), ("int64",), "int64", None, "error", 0),
+        Field("features", ("y", "x"), ("float32", "float32"), "float32", 2, "fill", math.nan),
+        Field("one", ("x",), ("float32",), "float32", 1, "fill", math.nan),
+        Field("filled", ("label",), ("int64",), "int64", None, "fill", -1),
+        Field("masked", ("x", "y"), ("float32", "float32"), "float32", 2, "mask", 0.0),
     ]
     assert [repr(field) for field in fields] == [repr(field) for field in expected]
 

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from torchparquet.cli import main
 from torchparquet.demo import report
-from torchparquet.demo.data import own_task
+from torchparquet.demo.data import own_task, write_lineitem
 from torchparquet.demo.job import EpochResult, Job, RankEpoch
-from torchparquet.demo.launch import run_ranks
+from torchparquet.demo.launch import _failure, run_ranks, save_failure
 from torchparquet.demo.rows import RowAudit, SeenRows, audit_rows, joined
 from torchparquet.demo.totals import (
     ColumnFacts,
@@ -102,17 +102,16 @@ def test_demo_holds(tmp_path: Path) -> None:
     assert last < first / 5
 
 
-def test_demo_keeps_data_and_uses_it_again(tmp_path: Path) -> None:
-    arguments = ["--scale-factor=0.001", "--epochs=1", "--nproc=3", f"--data-dir={tmp_path}/kept"]
-    assert run_demo(*arguments, scratch=tmp_path / "tmp").returncode == 0
-    files = sorted((tmp_path / "kept" / "lineitem-sf0.001").iterdir())
+def test_lineitem_is_kept_and_used_again(tmp_path: Path) -> None:
+    directory, is_new = write_lineitem(tmp_path / "kept", 0.001)
+    assert is_new
+    files = sorted(directory.iterdir())
     assert len(files) == 4
+    assert len(set(read_manifest(directory).row_group_num_rows.tolist())) > 4
     times = [file.stat().st_mtime_ns for file in files]
-    again = run_demo(*arguments, scratch=tmp_path / "tmp")
-    assert again.returncode == 0
-    assert "all 3 ranks took" in again.stdout
+    assert write_lineitem(tmp_path / "kept", 0.001) == (directory, False)
     assert [file.stat().st_mtime_ns for file in files] == times
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["lineitem-sf0.001"]
+    assert list((tmp_path / "kept").iterdir()) == [directory]
 
 
 def test_demo_on_own_data_with_nulls(own_files: Path, tmp_path: Path) -> None:
@@ -127,9 +126,9 @@ def test_demo_on_own_data_with_nulls(own_files: Path, tmp_path: Path) -> None:
 
 def test_demo_on_one_column_and_fewer_rows_than_ranks(tmp_path: Path) -> None:
     pq.write_table(pa.table({"only": pa.array([3, None], pa.int16())}), tmp_path / "a.parquet")
-    done = run_demo("--data", str(tmp_path / "a.parquet"), "--nproc=4", scratch=tmp_path / "tmp")
+    done = run_demo("--data", str(tmp_path / "a.parquet"), "--nproc=3", scratch=tmp_path / "tmp")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(lines_with("every one of 2 rows exactly once (+2 planned", done.stdout)) == 2
+    assert len(lines_with("every one of 2 rows exactly once (+1 planned", done.stdout)) == 2
 
 
 def damaged_copy(files: Path, directory: Path) -> Path:
@@ -151,6 +150,29 @@ def test_error_in_a_rank_is_one_clear_message(own_files: Path, tmp_path: Path) -
     job = Job(tmp_path / "job", damaged, task, facts, num_epochs=1, batch_size=64, debug=False)
     with pytest.raises(RuntimeError, match=r"^rank [01] failed: .*part-\d\.parquet"):
         run_ranks(job, 2)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "has_word", "message"),
+    [
+        (-11, True, "rank 1 was ended by SIGSEGV"),
+        (-15, True, "rank 0 failed: it broke"),
+        (1, True, "rank 0 failed: it broke"),
+        (1, False, "rank 1 ended with exit code 1"),
+    ],
+)
+def test_message_is_of_the_first_failure(
+    exit_code: int, has_word: bool, message: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, (), None, {}, 1, 1, debug=False)  # type: ignore[arg-type]
+    log = tmp_path / "log"
+    other = "[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 7)\n"
+    root = f"[1]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : {exit_code} (pid: 8)\n"
+    log.write_text(f"Failures:\n{other}Root Cause (first observed failure):\n{root}")
+    if has_word:
+        save_failure(job, 0, ValueError("it\nbroke"))
+        save_failure(job, 1, RuntimeError("connection closed by peer"))
+    assert _failure(job, 1, log).startswith(message)
 
 
 def test_unreadable_data_is_one_line(

@@ -20,10 +20,10 @@ from thrift_bytes import (
     META_NUM_VALUES,
     PAGE_BYTES,
     PAGE_COMPRESSED_BYTES,
+    all_replaced,
     column_metadata,
     footer,
     pages,
-    replaced,
 )
 
 MIB = 2**20
@@ -123,18 +123,15 @@ def one_page(tmp_path_factory):
     # The length of the levels, the run's header (1000 << 1 as a varint), its value.
     assert content[page.begin : page.end] == b"\x03\0\0\0\xd0\x0f\0"
     body = b"\x06\0\0\0\x80\x80\x80\x80\x02\0"
+    sizes = {page.header[key]: len(body) for key in (PAGE_COMPRESSED_BYTES, PAGE_BYTES)}
     changed = content[: page.begin] + body + content[page.end :]
-    changed = replaced(changed, page.details[1], num_rows)
-    for key in (PAGE_COMPRESSED_BYTES, PAGE_BYTES):
-        changed = replaced(changed, page.header[key], len(body))
-    size = column_metadata(changed, 0, 0)[META_COMPRESSED_BYTES]
-    changed = replaced(changed, size, size.value + len(changed) - len(content))
-    for count in (
-        lambda: column_metadata(changed, 0, 0)[META_NUM_VALUES],
-        lambda: footer(changed)[FILE_ROW_GROUPS][0][GROUP_NUM_ROWS],
-        lambda: footer(changed)[FILE_NUM_ROWS],
-    ):
-        changed = replaced(changed, count(), num_rows)
+    changed = all_replaced(changed, {**sizes, page.details[1]: num_rows})
+    grown = len(changed) - len(content)
+    metadata, groups = column_metadata(changed, 0, 0), footer(changed)[FILE_ROW_GROUPS]
+    lies = (metadata[META_NUM_VALUES], groups[0][GROUP_NUM_ROWS], footer(changed)[FILE_NUM_ROWS])
+    size = metadata[META_COMPRESSED_BYTES]
+    changed = all_replaced(changed, {**dict.fromkeys(lies, num_rows), size: size.value + grown})
+    assert pq.read_metadata(pa.BufferReader(changed)).num_rows == num_rows
     path.write_bytes(changed)
     return str(path)
 

@@ -91,6 +91,13 @@ def replaced(content: bytes, number: Number, value: int) -> bytes:
     return changed[:-8] + length.to_bytes(4, "little") + changed[-4:]
 
 
+def all_replaced(content: bytes, values: dict[Number, int]) -> bytes:
+    """`content` with other values in several numbers' places."""
+    for number in sorted(values, key=lambda number: -number.begin):
+        content = replaced(content, number, values[number])
+    return content
+
+
 def _zigzag(value: int) -> bytes:
     rest = ((value << 1) ^ (value >> 63)) & (2**64 - 1)
     encoded = bytearray()

@@ -3,21 +3,42 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/hybrid_runs.h"
+
 namespace torchparquet::kernels {
 
-// Decodes the definition levels of one page of a column without repetition to one
-// byte per row: 1 where the level is `max_level`, so that a value is stored, else 0.
-// Returns the number of stored values.
-//
-// `runs` is the hybrid encoding of the levels, `validity` has room for `num_rows`
-// bytes. When every row has a value in a single repeated run, which is what most
-// writers store for a column without nulls, nothing is written to `validity`.
-// Throws Error(kCorruptFile) for a level above `max_level` or too few levels.
-int64_t DecodeValidity(std::span<const uint8_t> runs, int max_level, int64_t num_rows,
-                       uint8_t* validity);
+// Reads the definition levels of one page of a column without repetition as validity:
+// whether a row has a stored value, which is so where its level is `max_level`. Runs
+// are kept as runs, so levels cost nothing where a column has no nulls.
+// Read and Skip throw Error(kCorruptFile) for a level above `max_level` or at the end
+// of the levels.
+class ValidityReader {
+ public:
+  // `runs` is the hybrid encoding of the levels and must outlive the reader.
+  ValidityReader(std::span<const uint8_t> runs, int max_level);
 
-// Writes the first `num_values` bits of `bits`, LSB first, as bytes 0 and 1. Reads
-// only the bytes that hold those bits.
-void UnpackBits(const uint8_t* bits, int64_t num_values, uint8_t* out);
+  // Number of rows from here on that a single repeated run says are all valid; 0 where
+  // the next row is null or in a packed run, or there is none.
+  int64_t ValidRunRows();
+
+  // Writes one byte per row, 1 where it is valid, else 0. Returns the number of ones.
+  int64_t Read(int64_t num_rows, uint8_t* validity);
+  // Returns the number of valid rows among those skipped.
+  int64_t Skip(int64_t num_rows);
+
+ private:
+  bool NextRun();
+  int64_t ReadPacked(int64_t num_rows, uint8_t* validity);
+  void UnpackWideLevels(int64_t num_rows, uint8_t* validity) const;
+
+  HybridRunReader runs_;
+  uint32_t max_level_;
+  HybridRun run_;
+  int64_t run_position_ = 0;
+};
+
+// Writes the bits [begin, begin + num_values) of `bits`, LSB first, as bytes 0 and 1.
+// Reads only the bytes that hold those bits.
+void UnpackBits(const uint8_t* bits, int64_t begin, int64_t num_values, uint8_t* out);
 
 }  // namespace torchparquet::kernels

@@ -178,7 +178,7 @@ TEST_CASE("a plan that asks for more than the file has") {
 void ClaimMoreValues(const DataSet& data, int64_t page) {
   std::string bytes = ReadBytes(data.path(0));
   // Thrift's compact form: the struct, 100 as the first of its 32-bit fields, PLAIN.
-  const std::string header("\x2c\x15\xc8\x01\x15\x00", 6);
+  const std::string header("\x1c\x15\xc8\x01\x15\x00", 6);
   size_t place = bytes.find(header);
   for (; page > 0 && place != std::string::npos; --page) place = bytes.find(header, place + 1);
   REQUIRE(place != std::string::npos);

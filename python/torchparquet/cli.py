@@ -11,7 +11,8 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -36,10 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: The arguments are wrong (code 2), or help was asked for (code 0).
     """
     options = _parser().parse_args(arguments)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
     try:
-        code: int = options.run(options)
+        with _termination_unwinds():
+            code: int = options.run(options)
     except KeyboardInterrupt:
         _say("interrupted")
         return _INTERRUPTED
@@ -65,9 +65,21 @@ def _say(text: str) -> None:
     print(f"torchparquet: {text}", file=sys.stderr)
 
 
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    """Unwind as for Ctrl-C, so that temporary files and subprocesses go too."""
-    raise SystemExit(_TERMINATED)
+@contextmanager
+def _termination_unwinds() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that temporary files and subprocesses go too."""
+
+    def unwind(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(_TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -66,6 +66,7 @@ class Field:
     Attributes:
         name: Key in the batch.
         sources: Names of the columns it is read from.
+        kinds: What those columns are in the files, such as ``"timestamp[us]"``.
         dtype: numpy name of its dtype, the same for all sources.
         width: None: shape ``[B]``. F: shape ``[B, F]``, one place for each source.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
@@ -74,6 +75,7 @@ class Field:
 
     name: str
     sources: tuple[str, ...]
+    kinds: tuple[str, ...]
     dtype: str
     width: int | None
     nulls: Literal["error", "fill", "mask"]
@@ -255,7 +257,8 @@ def _field(name: str, column: Column, leaves: Mapping[str, Leaf], default: Nulls
     policy = default if column.nulls is None else column.nulls
     nulls, fill = _resolve_nulls(policy, name, np.dtype(dtype))
     width = None if isinstance(column.source, str) else len(sources)
-    return Field(name, sources, dtype, width, nulls, fill)
+    kinds = tuple(leaves[source].kind for source in sources)
+    return Field(name, sources, kinds, dtype, width, nulls, fill)
 
 
 def _resolve_nulls(

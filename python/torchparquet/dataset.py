@@ -363,7 +363,11 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
             # A worker sends its batches through shared memory; CUDA may not survive its fork.
             return False
         wanted = self._read_options.pin_memory
-        return torch.cuda.is_available() if wanted is None else wanted
+        if wanted is False or torch.cuda.is_available():
+            return wanted is not False
+        if wanted:
+            warnings.warn("pin_memory=True has no effect: CUDA is not available", stacklevel=3)
+        return False
 
     def _warn_of_no_steps(self, plan: EpochPlan, topology: Topology) -> None:
         if self._plan_options.even == "none":

@@ -97,8 +97,8 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         Raises:
             ValueError: Two batches do not fit `max_memory_bytes`.
         """
-        extra = [Field(ROW_ID, (), "int64", None, "error", 0)] if row_ids else []
-        extra += [Field(ROW_VALID, (), "bool", None, "error", 0)] if row_valid else []
+        extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
+        extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
         given = [*fields, *extra]
         ordered = slab_order(given)
         lends = pin_memory if lend_slabs is None else lend_slabs
@@ -117,7 +117,7 @@ class BatchStream(Iterator[dict[str, Tensor]]):
             world_size=share.num_shares,
             batch_rows=share.batch_size or 0,
             fields=[_field_spec(field) for field in ordered],
-            columns=_column_specs(ordered, manifest),
+            columns=_column_specs(ordered),
             row_id_field=places[ROW_ID] if row_ids else -1,
             row_valid_field=places[ROW_VALID] if row_valid else -1,
             num_threads=num_threads,
@@ -131,6 +131,7 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         self._names = names if names != batch_names(ordered) else None
         self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
         self._started = False
+        self._ended = False
         self._closed = False
         _live_streams.add(self)
 
@@ -143,10 +144,13 @@ class BatchStream(Iterator[dict[str, Tensor]]):
             NullValueError: A null stands where none may.
             RuntimeError: The stream was closed, or was begun in another process.
         """
+        if self._ended:
+            raise StopIteration
         if not self._started:
             self._start()
         item = self._reader.next()
         if item is None:
+            self._ended = True
             self.close()
             raise StopIteration
         memory, num_rows = item
@@ -206,19 +210,18 @@ def _field_spec(field: Field) -> FieldSpec:
     )
 
 
-def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpec]:
-    kinds = {leaf.path: leaf.kind for schema in reversed(manifest.schemas) for leaf in schema}
+def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
     return [
         ColumnSpec(
             path=source,
-            kind=kinds[source],
+            kind=kind,
             field=index,
             element=element,
             nulls_are_errors=field.nulls == "error",
             fill_bits=_bit_pattern(field.fill, field.dtype),
         )
         for index, field in enumerate(fields)
-        for element, source in enumerate(field.sources)
+        for element, (source, kind) in enumerate(zip(field.sources, field.kinds, strict=True))
     ]
 
 

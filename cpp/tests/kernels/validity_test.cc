@@ -15,12 +15,15 @@
 namespace torchparquet::kernels {
 namespace {
 
+int64_t DecodeValidity(std::span<const uint8_t> runs, int max_level, int64_t num_rows,
+                       uint8_t* validity) {
+  return ValidityReader(runs, max_level).Read(num_rows, validity);
+}
+
 using testing::Draws;
 using testing::ExactBuffer;
 using testing::HybridEncoder;
 using testing::Throws;
-
-constexpr uint8_t kUntouched = 0xEE;
 
 TEST_CASE("UnpackBits writes every bit once and reads only their bytes") {
   Draws draws(11);
@@ -31,7 +34,7 @@ TEST_CASE("UnpackBits writes every bit once and reads only their bytes") {
       expected.push_back((bits.data()[i / 8] >> (i % 8)) & 1);
     }
     ExactBuffer<uint8_t> out(static_cast<size_t>(num_values));
-    UnpackBits(bits.data(), num_values, out.data());
+    UnpackBits(bits.data(), 0, num_values, out.data());
     CHECK(out.Copy() == expected);
   }
 }
@@ -61,16 +64,47 @@ TEST_CASE("random levels of every nesting depth") {
   }
 }
 
-TEST_CASE("a single run of present values writes nothing") {
-  for (const int max_level : {1, 3}) {
-    for (const int64_t run_rows : {50, 51, 5000}) {
-      HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
-      encoder.AppendRepeated(0, 0);
-      encoder.AppendRepeated(static_cast<uint32_t>(max_level), run_rows);
-      ExactBuffer<uint8_t> validity(std::vector<uint8_t>(50, kUntouched));
-      CHECK(DecodeValidity(encoder.bytes(), max_level, 50, validity.data()) == 50);
-      CHECK(validity.Copy() == std::vector<uint8_t>(50, kUntouched));
+TEST_CASE("rows are read and skipped from every place") {
+  Draws draws(14);
+  for (const int max_level : {1, 2, 5}) {
+    HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+    encoder.AppendRandom(draws, 400, max_level + 1);
+    std::vector<uint8_t> expected;
+    for (const uint32_t level : encoder.values()) {
+      expected.push_back(level == static_cast<uint32_t>(max_level));
     }
+    const auto num_rows = static_cast<int64_t>(expected.size());
+    ExactBuffer<uint8_t> runs(encoder.bytes());
+    for (int64_t begin = 0; begin < num_rows; ++begin) {
+      ValidityReader reader(runs.span(), max_level);
+      const auto middle = expected.begin() + begin;
+      CHECK(reader.Skip(begin) == std::accumulate(expected.begin(), middle, int64_t{0}));
+      const int64_t count = draws.Between(0, num_rows - begin);
+      ExactBuffer<uint8_t> validity(static_cast<size_t>(count));
+      CHECK(reader.Read(count, validity.data()) ==
+            std::accumulate(middle, middle + count, int64_t{0}));
+      CHECK(validity.Copy() == std::vector<uint8_t>(middle, middle + count));
+    }
+  }
+}
+
+TEST_CASE("a repeated run of present values is known as one") {
+  for (const int max_level : {1, 3}) {
+    HybridEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+    encoder.AppendRepeated(0, 0);
+    encoder.AppendRepeated(static_cast<uint32_t>(max_level), 50);
+    encoder.AppendRepeated(0, 3);
+    encoder.AppendPacked(std::vector<uint32_t>(8, static_cast<uint32_t>(max_level)));
+    ValidityReader reader(encoder.bytes(), max_level);
+    CHECK(reader.ValidRunRows() == 50);
+    CHECK(reader.Skip(20) == 20);
+    CHECK(reader.ValidRunRows() == 30);
+    CHECK(reader.Skip(30) == 30);
+    CHECK(reader.ValidRunRows() == 0);  // nulls
+    CHECK(reader.Skip(3) == 0);
+    CHECK(reader.ValidRunRows() == 0);  // packed
+    CHECK(reader.Skip(8) == 8);
+    CHECK(reader.ValidRunRows() == 0);  // the end
   }
 }
 

@@ -16,6 +16,10 @@ from torchparquet.cli import one_line
 from torchparquet.demo.job import EpochResult, Job, load_results, save_job
 
 _STOP_SECONDS = 15.0
+# In torchrun's own report, which also knows of ranks that could not leave word.
+_ROOT_CAUSE = re.compile(
+    r"Root Cause.*?^\s*rank\s*:\s*(\d+).*?^\s*exitcode\s*:\s*(-?\d+)", re.DOTALL | re.MULTILINE
+)
 
 
 def run_ranks(job: Job, num_ranks: int) -> list[EpochResult]:
@@ -76,15 +80,14 @@ def save_failure(job: Job, rank: int, error: Exception) -> None:
 
 def _failure(job: Job, code: int, log: Path) -> str:
     """Return what went wrong first: the other ranks fail because a peer is gone."""
+    root = _ROOT_CAUSE.search(log.read_text(errors="replace"))
+    if root is not None and int(root[2]) < 0 and int(root[2]) != -signal.SIGTERM:
+        name = signal.Signals(-int(root[2])).name
+        return f"rank {root[1]} was ended by {name}; run with --debug for its output"
     words = [json.loads(path.read_text()) for path in job.directory.glob("failure-*")]
     if words:
         first = min(words, key=lambda word: float(word["time"]))
         return f"rank {first['rank']} failed: {first['error']}"
-    # torchrun's own report, of a rank that could not leave word.
-    text = log.read_text(errors="replace")
-    match = re.search(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", text, re.DOTALL)
-    if match is None:
-        return f"torchrun failed (exit code {code}); run with --debug for its output"
-    rank, exit_code = int(match[1]), int(match[2])
-    how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with code {exit_code}"
-    return f"rank {rank} {how}; run with --debug for its output"
+    if root is not None:
+        return f"rank {root[1]} ended with exit code {root[2]}; run with --debug for its output"
+    return f"torchrun ended with exit code {code}; run with --debug for its output"

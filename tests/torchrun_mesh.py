@@ -1,0 +1,84 @@
+"""Run by torchrun on 4 ranks: data-parallel dimensions and groups that are part of the world."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DataLoader
+
+from torchparquet import ParquetDataset, verify_no_shard_overlap
+
+DATA = sys.argv[1]
+
+
+def stream_of(batches) -> list[list[int]]:
+    return [batch["row.id"].tolist() for batch in batches]
+
+
+def gathered(value) -> list:
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def check_groups(dataset: ParquetDataset, streams: list, peers: list[list[int]]) -> None:
+    """Ranks of `peers[i]` all deliver share i; the shares are disjoint and complete."""
+    for group in peers:
+        assert all(streams[rank] == streams[group[0]] for rank in group)
+    rows = [row for group in peers for ids in streams[group[0]] for row in ids]
+    num_rows = dataset.manifest.num_rows
+    assert set(rows) == set(range(num_rows))
+    assert len(rows) - num_rows < len(peers)
+    audit = verify_no_shard_overlap(dataset)
+    assert audit.world_size == len(peers)
+    assert audit.rows_delivered == num_rows
+    verify_no_shard_overlap(dataset, read=True)
+
+
+def open_dataset(**options) -> ParquetDataset:
+    return ParquetDataset(DATA, batch_size=32, shuffle=True, row_ids=True, **options)
+
+
+def main() -> None:
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank = dist.get_rank()
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    rows, columns = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
+    assert mesh.mesh.equal(torch.tensor(rows))
+
+    dataset = open_dataset(device_mesh=mesh)
+    assert dataset.topology().rank == mesh.get_local_rank("dp")
+    check_groups(dataset, gathered(stream_of(dataset)), rows)
+    # A spawned worker knows nothing of its parent's process groups.
+    for method in ("fork", "spawn"):
+        dataset = open_dataset(device_mesh=mesh)
+        options = {"num_workers": 1, "multiprocessing_context": method, "timeout": 60}
+        loader = DataLoader(dataset, batch_size=None, **options)
+        check_groups(dataset, gathered(stream_of(loader)), rows)
+
+    dataset = open_dataset(device_mesh=mesh["tp"])
+    check_groups(dataset, gathered(stream_of(dataset)), columns)
+    names_other = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "dp"))
+    dataset = open_dataset(device_mesh=names_other)
+    check_groups(dataset, gathered(stream_of(dataset)), columns)
+
+    groups = [dist.new_group(ranks) for ranks in columns]
+    dataset = open_dataset(process_group=groups[rank % 2])
+    assert dataset.topology().rank == rank // 2
+    check_groups(dataset, gathered(stream_of(dataset)), rows)
+    outside = open_dataset(process_group=groups[1 - rank % 2])
+    try:
+        iter(outside)
+    except ValueError as error:
+        assert "process_group" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("a group without this process was accepted")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
