@@ -90,7 +90,9 @@ def test_none_takes_every_column_in_file_order():
 def test_sequence_keeps_its_order_and_names(as_type):
     label, inner = resolve_columns(as_type(["label", "s.inner"]), WIDE)
     assert same(label, Field("label", ("label",), ("int64",), "int64", None, "error", 0))
-    assert same(inner, Field("s.inner", ("s.inner",), ("float64",), "float64", None, "fill", math.nan))
+    assert same(
+        inner, Field("s.inner", ("s.inner",), ("float64",), "float64", None, "fill", math.nan)
+    )
 
 
 def test_mapping_renames_groups_and_configures():
