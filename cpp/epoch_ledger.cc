@@ -1,5 +1,6 @@
 #include "epoch_ledger.h"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -8,15 +9,20 @@
 namespace torchparquet {
 namespace {
 
-// Layout of the words: the epoch last set, the iteration it was set for, one past the
-// last iteration of each worker, and the key of each iteration (0: free).
-constexpr size_t kBaseEpoch = 0;
-constexpr size_t kBaseIteration = 1;
-constexpr size_t kLastIteration = 2;
-constexpr size_t kKeys = 2 + EpochLedger::kMaxWorkers;
+// Layout of the words: one past the last iteration of each worker; the key of each
+// iteration (0: free); the epoch that was set for an iteration, plus one (0: none was).
+constexpr size_t kLastIteration = 0;
+constexpr size_t kKeys = EpochLedger::kMaxWorkers;
+constexpr size_t kSetEpochs = kKeys + EpochLedger::kMaxIterations;
 
 using Word = std::atomic_ref<int64_t>;
 static_assert(Word::is_always_lock_free);
+
+Error Full() {
+  return Error(ErrorKind::kInvalidArgument,
+               "a data set can be iterated " + std::to_string(EpochLedger::kMaxIterations) +
+                   " times; make a new one to go on");
+}
 
 }  // namespace
 
@@ -31,7 +37,7 @@ EpochLedger::EpochLedger(std::span<int64_t> words) : words_(words) {
 int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
   if (worker < 0 || worker >= kMaxWorkers) {
     throw Error(ErrorKind::kInvalidArgument,
-                "at most 1024 DataLoader workers can iterate a data set: worker " +
+                "at most " + std::to_string(kMaxWorkers) + " DataLoader workers can iterate a data set: worker " +
                     std::to_string(worker));
   }
   const Word last(words_[kLastIteration + static_cast<size_t>(worker)]);
@@ -43,19 +49,24 @@ int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
       return EpochOf(iteration);
     }
   }
-  throw Error(ErrorKind::kInvalidArgument,
-              "a data set can be iterated 16384 times; make a new one to go on");
+  throw Full();
 }
 
 void EpochLedger::SetEpoch(int64_t epoch) {
-  Word(words_[kBaseIteration]).store(NumIterations());
-  Word(words_[kBaseEpoch]).store(epoch);
+  const int64_t next = NumIterations();
+  if (next == kMaxIterations) throw Full();
+  Word(words_[kSetEpochs + static_cast<size_t>(next)]).store(epoch + 1);
 }
 
 int64_t EpochLedger::NextEpoch() const { return EpochOf(NumIterations()); }
 
+// Counts on from the latest epoch that was set, at first from 0.
 int64_t EpochLedger::EpochOf(int64_t iteration) const {
-  return Word(words_[kBaseEpoch]).load() + iteration - Word(words_[kBaseIteration]).load();
+  for (int64_t set_at = std::min(iteration, kMaxIterations - 1); set_at >= 0; --set_at) {
+    const int64_t set = Word(words_[kSetEpochs + static_cast<size_t>(set_at)]).load();
+    if (set != 0) return set - 1 + iteration - set_at;
+  }
+  return iteration;
 }
 
 int64_t EpochLedger::NumIterations() const {

@@ -168,6 +168,7 @@ void ParallelReader::Stop() {
   state.started = true;  // a reader that was stopped starts no thread any more
   for (std::thread& thread : state.threads) thread.join();
   state.threads.clear();
+  state.files.Close();
 }
 
 ReaderStats ParallelReader::stats() const {

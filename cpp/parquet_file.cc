@@ -106,6 +106,11 @@ int ParquetFile::FindLeaf(const std::string& path) const {
 
 ParquetFile::~ParquetFile() = default;
 
+void ParquetFiles::Close() {
+  const std::lock_guard lock(mutex_);
+  open_.clear();
+}
+
 std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(open_.begin(), open_.end(),

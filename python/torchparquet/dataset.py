@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import warnings
@@ -146,8 +147,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         self._manifest = read_manifest(paths, num_threads)
         self._fields = resolve_columns(columns, self._manifest, nulls)
         # In shared memory, so that iterations in worker processes count.
-        self._ledger = torch.zeros(EPOCH_LEDGER_WORDS, dtype=torch.int64)
-        self._ledger.share_memory_()  # type: ignore[no-untyped-call]
+        self._ledger = _shared_ledger()
         self._topology_of_loader: Topology | None = None
         self._reset_runtime()
 
@@ -300,18 +300,23 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         state = self.__dict__.copy()
         for name in ("_streams", "_stream", "_epoch_of_stream", "_pool", "_pool_pid", "_last_plan"):
             del state[name]
-        if self._device_mesh is not None or self._process_group is not None or _is_distributed():
-            # A spawned DataLoader worker knows nothing of the process groups of its parent.
+        if self._device_mesh is not None or self._process_group is not None:
+            # Groups stay in their process; what they say of this one goes with the copy.
+            topology = self._topology()
+            state.update(_rank=topology.rank, _world_size=topology.world_size)
+            state.update(_device_mesh=None, _process_group=None)
+        elif _is_distributed():
+            # A spawned DataLoader worker knows nothing of its parent's process group.
             state["_topology_of_loader"] = self._topology()
-        state["_device_mesh"] = None
-        state["_process_group"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a copy's place in this process."""
         self.__dict__.update(state)
         if not self._ledger.is_shared():  # type: ignore[no-untyped-call]
-            self._ledger.share_memory_()  # type: ignore[no-untyped-call]
+            copied = self._ledger.numpy()
+            self._ledger = _shared_ledger()
+            self._ledger.numpy()[:] = copied
         self._reset_runtime()
 
     def _topology(self) -> Topology:
@@ -325,11 +330,15 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
 
     def _begin_epoch(self) -> int:
         worker = get_worker_info()
-        # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
         if worker is None:
-            return begin_epoch(self._ledger.numpy(), secrets.randbits(62) | 1 << 62, 0)
-        loader_seed = (worker.seed - worker.id) & (2**62 - 1)
-        return begin_epoch(self._ledger.numpy(), loader_seed | 1 << 62, worker.id)
+            identity, worker_id = secrets.token_bytes(8), 0
+        else:
+            identity = f"{worker.seed - worker.id} {worker.num_workers}".encode()
+            worker_id = worker.id
+        digest = hashlib.blake2b(identity, digest_size=8).digest()
+        # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
+        key = int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
+        return begin_epoch(self._ledger.numpy(), key, worker_id)
 
     def _current_epoch(self) -> int:
         stream = self._stream() if self._stream is not None else None
@@ -386,6 +395,14 @@ def _shards_of(share: Share) -> list[int]:
     """Return the row groups that a share reads rows of, each once, in reading order."""
     read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
     return list(dict.fromkeys(read))
+
+
+def _shared_ledger() -> Tensor:
+    """Return zeroed words in memory that worker processes share, int64."""
+    # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do not
+    # survive a fork.
+    storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.int64).set_(storage)
 
 
 def _is_distributed() -> bool:
