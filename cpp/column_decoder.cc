@@ -44,16 +44,14 @@ class PageDecoder {
       }
       dictionary_.Resize(num_values);
       Converter::Convert(page.data(), num_values, dictionary_.values().data());
-      has_dictionary_ = true;
     }
   }
 
   // Delivers the rows [begin, end) of the page. `first_row` is the page's first row
   // within its row group.
-  void ReadRows(const parquet::DataPage& page, int64_t first_row, int64_t begin, int64_t end,
-                SegmentWriter<Out>* writer) {
+  void ReadRows(const parquet::DataPage& page, const PageParts& parts, int64_t first_row,
+                int64_t begin, int64_t end, SegmentWriter<Out>* writer) {
     const int max_level = descriptor_.max_definition_level();
-    const PageParts parts = SplitPage(page, max_level);
     const auto reader = OpenValues(page, parts.values);
     if (max_level == 0) {
       reader->Skip(begin);
@@ -101,9 +99,10 @@ class PageDecoder {
                                                std::span<const uint8_t> bytes) const {
     const parquet::Encoding::type encoding = page.encoding();
     if (bytes.empty() || encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes);
+    // Without a dictionary page the dictionary is empty, which any index on reading
+    // finds out; a page of nulls has none.
     if (encoding == parquet::Encoding::RLE_DICTIONARY ||
         encoding == parquet::Encoding::PLAIN_DICTIONARY) {
-      if (!has_dictionary_) throw CorruptFile("dictionary-encoded page without a dictionary");
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);
     }
     const EncodedPage encoded{bytes, page.num_values(), encoding};
@@ -125,7 +124,6 @@ class PageDecoder {
   const parquet::ColumnDescriptor& descriptor_;
   DecodeScratch* scratch_;
   kernels::Dictionary<Out> dictionary_;
-  bool has_dictionary_ = false;
 };
 
 // Everything that decoding one column chunk needs, whatever its type.
@@ -173,20 +171,22 @@ Error TooFewRows(int64_t found, int64_t wanted) {
 
 template <typename Converter>
 void RunDecodeJob(const DecodeJob& job) {
+  if (job.target->item_bytes != sizeof(typename Converter::Out)) {
+    throw Error(ErrorKind::kInternal, "a field's items are not of its column's size");
+  }
   const parquet::FileMetaData& metadata = job.file->metadata();
-  const auto pages =
-      OpenColumnPages(*job.file, job.rows.row_group, job.column, &job.scratch->window);
   PageRows page_rows(job.rows.begin,
                      metadata.RowGroup(static_cast<int>(job.rows.row_group))->num_rows());
-  pages->set_data_page_filter(
-      [&](const parquet::DataPageStats& page) { return page_rows.Skip(page); });
+  ColumnPages pages(
+      *job.file, job.rows.row_group, job.column,
+      [&](const parquet::DataPageStats& page) { return page_rows.Skip(page); }, job.scratch);
   PageDecoder<Converter> decoder(*metadata.schema()->Column(job.column), job.scratch);
   SegmentWriter<typename Converter::Out> writer(*job.target, job.scratch, job.progress);
 
   const int64_t end = job.rows.begin + job.rows.num_rows;
   int64_t row = job.rows.begin;
   while (row < end) {
-    const auto page = pages->NextPage();
+    const auto page = pages.Next();
     if (page == nullptr) throw TooFewRows(row, end);
     if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
       decoder.ReadDictionary(static_cast<const parquet::DictionaryPage&>(*page));
@@ -198,7 +198,8 @@ void RunDecodeJob(const DecodeJob& job) {
     }
     const int64_t page_begin = page_rows.page_begin();
     const int64_t stop = std::min(end, page_rows.page_end());
-    decoder.ReadRows(static_cast<const parquet::DataPage&>(*page), page_begin, row - page_begin,
+    const auto& data_page = static_cast<const parquet::DataPage&>(*page);
+    decoder.ReadRows(data_page, pages.Split(data_page), page_begin, row - page_begin,
                      stop - page_begin, &writer);
     row = stop;
   }

@@ -63,9 +63,11 @@ std::span<const uint8_t> TakeFront(std::span<const uint8_t>* bytes, int64_t num_
   return front;
 }
 
-PageParts SplitPageV1(const parquet::DataPageV1& page, int max_definition_level) {
+// Takes the definition levels off the front of a V1 page, whose parts are compressed
+// together.
+PageParts SplitV1(const parquet::DataPageV1& page, std::span<const uint8_t> bytes,
+                  int max_definition_level) {
   PageParts parts;
-  std::span<const uint8_t> bytes(page.data(), static_cast<size_t>(page.size()));
   if (max_definition_level > 0) {
     if (page.definition_level_encoding() == parquet::Encoding::BIT_PACKED) {
       const int64_t width = std::bit_width(static_cast<unsigned>(max_definition_level));
@@ -81,48 +83,110 @@ PageParts SplitPageV1(const parquet::DataPageV1& page, int max_definition_level)
   return parts;
 }
 
-PageParts SplitPageV2(const parquet::DataPageV2& page, int max_definition_level) {
-  PageParts parts;
-  std::span<const uint8_t> bytes(page.data(), static_cast<size_t>(page.size()));
-  // Some writers store repetition levels although the column has none.
-  TakeFront(&bytes, page.repetition_levels_byte_length());
-  const auto levels = TakeFront(&bytes, page.definition_levels_byte_length());
-  if (max_definition_level > 0) parts.levels = levels;
-  parts.values = bytes;
-  return parts;
-}
-
 }  // namespace
 
-std::unique_ptr<parquet::PageReader> OpenColumnPages(const ParquetFile& file, int64_t row_group,
-                                                     int column, ScratchBuffer* window) {
-  const parquet::FileMetaData& metadata = file.metadata();
-  if (row_group < 0 || row_group >= metadata.num_row_groups()) {
-    throw CorruptFile("file has only " + std::to_string(metadata.num_row_groups()) +
-                      " row groups");
+// What the footer says of the column chunk.
+struct ColumnPages::Chunk {
+  ByteRange range;
+  int64_t num_values;
+  parquet::Compression::type codec;
+  // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
+  bool always_compressed;
+  const parquet::ColumnDescriptor* descriptor;
+
+  static std::unique_ptr<const Chunk> Make(const ParquetFile& file, int64_t row_group,
+                                           int column) {
+    const parquet::FileMetaData& metadata = file.metadata();
+    if (row_group < 0 || row_group >= metadata.num_row_groups()) {
+      throw CorruptFile("file has only " + std::to_string(metadata.num_row_groups()) +
+                        " row groups");
+    }
+    const auto group = metadata.RowGroup(static_cast<int>(row_group));
+    const auto chunk = group->ColumnChunk(column);
+    if (chunk->num_values() != group->num_rows()) {
+      throw CorruptFile("column chunk claims " + std::to_string(chunk->num_values()) +
+                        " values in a row group of " + std::to_string(group->num_rows()) +
+                        " rows");
+    }
+    return std::make_unique<const Chunk>(
+        Chunk{.range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes()),
+              .num_values = chunk->num_values(),
+              .codec = chunk->compression(),
+              .always_compressed = metadata.writer_version().VersionLt(
+                  parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION()),
+              .descriptor = metadata.schema()->Column(column)});
   }
-  const auto group = metadata.RowGroup(static_cast<int>(row_group));
-  const auto chunk = group->ColumnChunk(column);
-  if (chunk->num_values() != group->num_rows()) {
-    throw CorruptFile("column chunk claims " + std::to_string(chunk->num_values()) +
-                      " values in a row group of " + std::to_string(group->num_rows()) + " rows");
-  }
-  const ByteRange range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes());
+};
+
+ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column, SkipPage skip,
+                         DecodeScratch* scratch)
+    : chunk_(Chunk::Make(file, row_group, column)),
+      skip_(std::move(skip)),
+      scratch_(scratch),
+      stream_(OpenWindowStream(&file.file(), chunk_->range.offset, chunk_->range.num_bytes,
+                               &scratch->window)),
+      first_page_reader_(OpenReader(/*decompress=*/true, chunk_->num_values)) {}
+
+ColumnPages::~ColumnPages() = default;
+
+std::unique_ptr<parquet::PageReader> ColumnPages::OpenReader(bool decompress,
+                                                             int64_t num_values) {
   parquet::ReaderProperties properties;
   properties.set_page_checksum_verification(true);
-  // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
-  const bool always_compressed = metadata.writer_version().VersionLt(
-      parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION());
-  return parquet::PageReader::Open(
-      OpenWindowStream(&file.file(), range.offset, range.num_bytes, window), chunk->num_values(),
-      chunk->compression(), properties, *metadata.schema()->Column(column), always_compressed);
+  auto reader = parquet::PageReader::Open(
+      stream_, num_values, decompress ? chunk_->codec : parquet::Compression::UNCOMPRESSED,
+      properties, *chunk_->descriptor, chunk_->always_compressed);
+  reader->set_data_page_filter([this](const parquet::DataPageStats& page) {
+    num_announced_ += page.num_values;
+    return skip_(page);
+  });
+  return reader;
 }
 
-PageParts SplitPage(const parquet::DataPage& page, int max_definition_level) {
-  if (page.type() == parquet::PageType::DATA_PAGE_V2) {
-    return SplitPageV2(static_cast<const parquet::DataPageV2&>(page), max_definition_level);
+std::shared_ptr<parquet::Page> ColumnPages::Next() {
+  if (raw_page_reader_ != nullptr) {
+    is_raw_ = true;
+    return raw_page_reader_->NextPage();
   }
-  return SplitPageV1(static_cast<const parquet::DataPageV1&>(page), max_definition_level);
+  auto page = first_page_reader_->NextPage();
+  if (page != nullptr && chunk_->codec != parquet::Compression::UNCOMPRESSED) {
+    // Both readers take their bytes from the stream as they need them, so the second
+    // goes on where the first stops. The first keeps the bytes of its page.
+    raw_page_reader_ = OpenReader(/*decompress=*/false, chunk_->num_values - num_announced_);
+  }
+  return page;
+}
+
+std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
+                                                 int64_t num_bytes) {
+  if (num_bytes < 0) throw CorruptFile("page claims a negative size");
+  if (bytes.empty() && num_bytes == 0) return {};
+  uint8_t* out = scratch_->page.Reserve(static_cast<size_t>(num_bytes));
+  const std::span<uint8_t> decompressed(out, static_cast<size_t>(num_bytes));
+  scratch_->codec.Decompress(chunk_->codec, bytes, decompressed);
+  return decompressed;
+}
+
+PageParts ColumnPages::Split(const parquet::DataPage& page) {
+  const int max_level = chunk_->descriptor->max_definition_level();
+  std::span<const uint8_t> bytes(page.data(), static_cast<size_t>(page.size()));
+  if (page.type() != parquet::PageType::DATA_PAGE_V2) {
+    if (is_raw_) bytes = Decompress(bytes, page.uncompressed_size());
+    return SplitV1(static_cast<const parquet::DataPageV1&>(page), bytes, max_level);
+  }
+  const auto& page_v2 = static_cast<const parquet::DataPageV2&>(page);
+  PageParts parts;
+  // Some writers store repetition levels although the column has none.
+  TakeFront(&bytes, page_v2.repetition_levels_byte_length());
+  const auto levels = TakeFront(&bytes, page_v2.definition_levels_byte_length());
+  if (max_level > 0) parts.levels = levels;
+  parts.values = bytes;
+  if (is_raw_ && (page_v2.is_compressed() || chunk_->always_compressed)) {
+    const int64_t level_bytes = int64_t{page_v2.repetition_levels_byte_length()} +
+                                page_v2.definition_levels_byte_length();
+    parts.values = Decompress(bytes, page.uncompressed_size() - level_bytes);
+  }
+  return parts;
 }
 
 }  // namespace torchparquet

@@ -54,6 +54,16 @@ void CheckField(const ReaderSpec& spec, int64_t field, int64_t element) {
   }
 }
 
+// Row ids and the like are wanted, as plain fields of that size, or not (below 0).
+void CheckMadeUpField(const ReaderSpec& spec, int64_t field, int64_t item_bytes) {
+  if (field < 0) return;
+  CheckField(spec, field, 0);
+  const FieldSpec& found = spec.fields[static_cast<size_t>(field)];
+  if (found.item_bytes != item_bytes || found.width != 1) {
+    throw Error(ErrorKind::kInvalidArgument, "a field has not the shape of what it is for");
+  }
+}
+
 ReaderSpec Checked(ReaderSpec spec) {
   if (NumTasks(spec) == 0) {
     throw Error(ErrorKind::kInvalidArgument, "a reader needs at least one column");
@@ -63,8 +73,8 @@ ReaderSpec Checked(ReaderSpec spec) {
                 "num_threads must be at least 1: " + std::to_string(spec.num_threads));
   }
   for (const ColumnSpec& column : spec.columns) CheckField(spec, column.field, column.element);
-  if (spec.row_id_field >= 0) CheckField(spec, spec.row_id_field, 0);
-  if (spec.row_valid_field >= 0) CheckField(spec, spec.row_valid_field, 0);
+  CheckMadeUpField(spec, spec.row_id_field, sizeof(int64_t));
+  CheckMadeUpField(spec, spec.row_valid_field, sizeof(bool));
   const auto num_files = static_cast<int64_t>(spec.files.size());
   for (const Chunk& chunk : spec.share.chunks) {
     if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
@@ -339,6 +349,7 @@ void ParallelReader::RunTask(State* state, const Task& task, DecodeScratch* scra
       const ColumnTarget target{
           .segments = segments,
           .stride = state->spec.fields[static_cast<size_t>(column.field)].width,
+          .item_bytes = state->spec.fields[static_cast<size_t>(column.field)].item_bytes,
           .nulls = column.nulls,
           .fill_bits = column.fill_bits};
       std::shared_ptr<const ParquetFile> file;

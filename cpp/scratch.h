@@ -5,6 +5,8 @@
 #include <memory>
 #include <new>
 
+#include "page_codec.h"
+
 namespace torchparquet {
 
 // A growing buffer whose content does not survive growth and whose memory is never
@@ -44,6 +46,8 @@ class ScratchBuffer {
 // The buffers that one decode thread reuses from task to task.
 struct DecodeScratch {
   ScratchBuffer window;      // bytes read from the file
+  ScratchBuffer page;        // bytes of a decompressed page
+  PageCodec codec;
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
   ScratchBuffer levels;      // definition levels that had to be packed anew
   ScratchBuffer validity;    // one byte per row of a block

@@ -29,6 +29,7 @@ enum class NullPolicy { kError, kFill };
 struct ColumnTarget {
   std::span<const Segment> segments;
   int64_t stride = 1;
+  int64_t item_bytes = 0;
   NullPolicy nulls = NullPolicy::kError;
   uint64_t fill_bits = 0;
 };

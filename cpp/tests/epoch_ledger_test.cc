@@ -94,6 +94,18 @@ TEST_CASE("SetEpoch names the next iteration, which need not be later") {
   CHECK(ledger.Begin(4, 1) == 4);
 }
 
+TEST_CASE("SetEpoch leaves the iteration under way as it is, for late workers too") {
+  std::vector<int64_t> words(EpochLedger::kNumWords);
+  EpochLedger ledger(words);
+  CHECK(ledger.Begin(1, 0) == 0);
+  ledger.SetEpoch(7);
+  CHECK(ledger.Begin(1, 1) == 0);
+  CHECK(ledger.NextEpoch() == 7);
+  CHECK(ledger.Begin(2, 1) == 7);
+  CHECK(ledger.Begin(2, 0) == 7);
+  CHECK(ledger.Begin(3, 0) == 8);
+}
+
 TEST_CASE("a worker that comes late to an iteration finds it by its key") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger ledger(words);
@@ -124,6 +136,7 @@ TEST_CASE("limits are errors") {
                [&] { EpochLedger{std::span(words).subspan(1)}; }));
   for (int64_t i = 1; i < EpochLedger::kMaxIterations; ++i) ledger.Begin(1 + i, 0);
   CHECK(Throws(ErrorKind::kInvalidArgument, [&] { ledger.Begin(1, 0); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { ledger.SetEpoch(1); }));
 }
 
 // Every worker begins `kNumIterations` under the key of each; returns all epochs.

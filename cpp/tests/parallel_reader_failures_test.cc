@@ -180,7 +180,8 @@ void ClaimMoreValues(const DataSet& data, int64_t page) {
   // Thrift's compact form: the struct, 100 as the first of its 32-bit fields, PLAIN.
   const std::string header("\x1c\x15\xc8\x01\x15\x00", 6);
   size_t place = bytes.find(header);
-  for (; page > 0 && place != std::string::npos; --page) place = bytes.find(header, place + 1);
+  for (; page > 0 && place != std::string::npos; --page)
+    place = bytes.find(header, place + 1);
   REQUIRE(place != std::string::npos);
   bytes[place + 2] = '\xca';  // 101
   WriteBytes(data.path(0), bytes);
@@ -189,7 +190,8 @@ void ClaimMoreValues(const DataSet& data, int64_t page) {
 TEST_CASE("a last page that claims more rows than its row group has") {
   const DataSet data(Recipe(), 1);
   ClaimMoreValues(data, 2);
-  CheckFailure(data, data.Spec(kBatchRows, 1), {200 / kBatchRows, "", ErrorKind::kCorruptFile},
+  CheckFailure(data, data.Spec(kBatchRows, 1),
+               {200 / kBatchRows, "", ErrorKind::kCorruptFile},
                {data.path(0), "row group 0", "column 'a'"});
 }
 
@@ -204,6 +206,18 @@ TEST_CASE("a null under nulls='error' names its row") {
   spec.share.chunks.erase(spec.share.chunks.begin() + 2);  // the row group of row 776
   CheckFailure(data, spec, {(1553 - 300) / kBatchRows, "", ErrorKind::kNullValue},
                {data.path(3), "row group 0", "column 'b'", "row 53 of its row group"});
+}
+
+TEST_CASE(
+    "of two bad columns of a row group the one that fails at the earlier row counts") {
+  FileRecipe recipe = Recipe();
+  recipe.columns[1].null_every = 151;  // the row 150 first
+  const DataSet data(recipe, 1);
+  CorruptCell(data, 0, 250);
+  ReaderSpec spec = data.Spec(kBatchRows, 1);
+  spec.columns[1].nulls = NullPolicy::kError;
+  CheckFailure(data, spec, {150 / kBatchRows, "", ErrorKind::kNullValue},
+               {"column 'b'", "row 150 of its row group"});
 }
 
 TEST_CASE("a byte changed anywhere gives the right values or an error, never others") {

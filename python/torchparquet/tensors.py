@@ -19,26 +19,30 @@ _VALID_SUFFIX = ".valid"
 
 @dataclass(frozen=True)
 class _Block:
-    """Fields whose tensors are cut from the slab in one go.
+    """Tensors of one dtype that lie side by side in the slab, evenly spaced.
 
     Attributes:
         dtype: Of all of them.
-        offset: Of the first value, in items from the slab's start.
-        shape: Of the view over all fields, for a full batch; the batch dimension is second.
-        stride: Of that view, in items.
+        begin: Of the first, in items from the slab's start.
+        step: From one to the next, in items; room for a full batch.
+        names: Of the tensors.
+        width: None for `[B]` tensors, F for `[B, F]`.
     """
 
     dtype: torch.dtype
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    begin: int
+    step: int
+    names: tuple[str, ...]
+    width: int | None
 
 
 class BatchViews:
     """Cuts a slab into the tensors of a batch.
 
-    Fields of one dtype lie side by side and are cut by one call, because at thousands of
-    batches a second a call per tensor costs as much as decoding.
+    Tensors of one dtype lie side by side and are cut by one call, because at thousands of
+    batches a second a call for each costs as much as decoding. It is the "unsafe" split, whose
+    parts are tensors in their own right: autograd does not take them for views of one tensor, so
+    changing one in place is not held against another.
     """
 
     def __init__(
@@ -51,47 +55,61 @@ class BatchViews:
             places: Of each field within the slab, in bytes.
             capacity_rows: Rows for which the slab has room.
         """
+        self._capacity_rows = capacity_rows
         self._blocks: list[_Block] = []
-        self._names: list[str] = []
-        self._dtypes = sorted({field.dtype for field in fields} | {"bool"})
-        placed = list(zip(fields, places, strict=True))
+        placed = zip(fields, places, strict=True)
         for _, group in groupby(placed, key=lambda item: _block_key(item[0])):
-            self._add_block(list(group), capacity_rows)
-        self._bases = {name: getattr(torch, name) for name in self._dtypes}
+            self._add_block(list(group))
+        self._names = [name for block in self._blocks for name in block.names]
+        # How to cut a batch of `_cut_rows` rows, which all batches but the last have.
+        self._cut_rows = -1
+        self._part_sizes: list[list[int]] = []
+        self._lengths: list[int] = []
 
-    def _add_block(self, placed: list[tuple[Field, FieldPlace]], capacity_rows: int) -> None:
-        first, place = placed[0]
-        dtype: torch.dtype = getattr(torch, first.dtype)
-        width = first.width or 1
-        step_bytes = placed[1][1].values_offset - place.values_offset if len(placed) > 1 else 0
-        inner_shape = () if first.width is None else (width,)
-        inner_stride = (1,) if first.width is None else (width, 1)
-        self._blocks.append(
-            _Block(
-                dtype,
-                place.values_offset // dtype.itemsize,
-                (len(placed), capacity_rows, *inner_shape),
-                (step_bytes // dtype.itemsize, *inner_stride),
-            )
-        )
-        self._names.extend(field.name for field, _ in placed)
-        if first.nulls == "mask":
-            shape = (1, capacity_rows, *inner_shape)
-            self._blocks.append(_Block(torch.bool, place.valid_offset, shape, (0, *inner_stride)))
-            self._names.append(first.name + _VALID_SUFFIX)
+    def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
+        field, place = placed[0]
+        dtype: torch.dtype = getattr(torch, field.dtype)
+        items = self._capacity_rows * (field.width or 1)
+        step = items
+        if len(placed) > 1:
+            step = (placed[1][1].values_offset - place.values_offset) // dtype.itemsize
+        names = tuple(field.name for field, _ in placed)
+        begin = place.values_offset // dtype.itemsize
+        self._blocks.append(_Block(dtype, begin, step, names, field.width))
+        if field.nulls == "mask":
+            names = (field.name + _VALID_SUFFIX,)
+            block = _Block(torch.bool, place.valid_offset, items, names, field.width)
+            self._blocks.append(block)
 
     def cut(self, slab: Tensor, num_rows: int) -> dict[str, Tensor]:
         """Return the tensors of a batch of `num_rows` rows; all share the slab's storage."""
+        if num_rows != self._cut_rows:
+            self._cut_rows = num_rows
+            self._part_sizes = [_part_sizes(block, num_rows) for block in self._blocks]
+            self._lengths = [sum(sizes) for sizes in self._part_sizes]
         tensors: list[Tensor] = []
         bases: dict[torch.dtype, Tensor] = {}
-        for block in self._blocks:
+        for block, sizes, length in zip(self._blocks, self._part_sizes, self._lengths, strict=True):
             base = bases.get(block.dtype)
             if base is None:
                 base = bases[block.dtype] = slab.view(block.dtype)
-            count, _, *inner = block.shape
-            view = base.as_strided((count, num_rows, *inner), block.stride, block.offset)
-            tensors.extend(view.unbind(0))
+            run = base.narrow(0, block.begin, length)
+            parts: Sequence[Tensor] = run.unsafe_split_with_sizes(sizes)
+            if len(parts) > len(block.names):
+                parts = parts[::2]
+            if block.width is not None:
+                parts = [part.view(num_rows, block.width) for part in parts]
+            tensors.extend(parts)
         return dict(zip(self._names, tensors, strict=True))
+
+
+def _part_sizes(block: _Block, num_rows: int) -> list[int]:
+    """Return the lengths of a block's tensors, with the gaps between them where there are any."""
+    length = num_rows * (block.width or 1)
+    gap = block.step - length
+    if gap == 0:
+        return [length] * len(block.names)
+    return [length, gap] * (len(block.names) - 1) + [length]
 
 
 def _block_key(field: Field) -> tuple[str, int | None, str]:

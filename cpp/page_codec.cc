@@ -1,0 +1,77 @@
+#include "page_codec.h"
+
+#include <string>
+
+#include <arrow/result.h>
+#include <arrow/status.h>
+#include <arrow/util/compression.h>
+#include <parquet/types.h>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+void CheckDecompressed(const arrow::Status& status) {
+  if (!status.ok()) throw CorruptFile("page cannot be decompressed: " + Printable(status.message()));
+}
+
+void CheckSize(int64_t found, size_t wanted) {
+  if (found != static_cast<int64_t>(wanted)) {
+    throw CorruptFile("page decompresses to " + std::to_string(found) + " bytes instead of " +
+                      std::to_string(wanted));
+  }
+}
+
+}  // namespace
+
+PageCodec::PageCodec() = default;
+PageCodec::~PageCodec() = default;
+
+void PageCodec::Open(int codec) {
+  if (codec == codec_type_) return;
+  codec_type_ = -1;
+  decompressor_.reset();
+  codec_ = parquet::GetCodec(static_cast<parquet::Compression::type>(codec));
+  if (codec == parquet::Compression::ZSTD) {
+    // Given a whole frame and room for all of it, zstd's streaming call decodes in one
+    // go like its simple call does, but in a context that is kept.
+    auto made = codec_->MakeDecompressor();
+    CheckDecompressed(made.status());
+    decompressor_ = *made;
+  }
+  codec_type_ = codec;
+}
+
+void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out) {
+  Open(codec);
+  const auto num_bytes = static_cast<int64_t>(bytes.size());
+  const auto capacity = static_cast<int64_t>(out.size());
+  if (decompressor_ == nullptr) {
+    const auto written = codec_->Decompress(num_bytes, bytes.data(), capacity, out.data());
+    CheckDecompressed(written.status());
+    CheckSize(*written, out.size());
+    return;
+  }
+  CheckDecompressed(decompressor_->Reset());
+  int64_t num_read = 0;
+  int64_t num_written = 0;
+  // A page is one frame as a rule, but may be several.
+  while (num_read < num_bytes) {
+    const auto step = decompressor_->Decompress(num_bytes - num_read, bytes.data() + num_read,
+                                                capacity - num_written, out.data() + num_written);
+    CheckDecompressed(step.status());
+    num_read += step->bytes_read;
+    num_written += step->bytes_written;
+    if (step->bytes_read == 0 && step->bytes_written == 0) break;
+    if (decompressor_->IsFinished() && num_read < num_bytes) {
+      CheckDecompressed(decompressor_->Reset());
+    }
+  }
+  if (num_read < num_bytes || !decompressor_->IsFinished()) {
+    throw CorruptFile("page cannot be decompressed: its content does not end with the page");
+  }
+  CheckSize(num_written, out.size());
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace arrow::util {
+class Codec;
+class Decompressor;
+}  // namespace arrow::util
+
+namespace torchparquet {
+
+// Decompresses pages of one codec after the other, keeping contexts from page to page.
+// One thread's.
+class PageCodec {
+ public:
+  PageCodec();
+  ~PageCodec();
+
+  // Decompresses `bytes` to exactly `out`. `codec` is a parquet::Compression::type.
+  // Throws Error(kCorruptFile) when the content is damaged or of another size, and
+  // Error(kInvalidArgument) for a codec that the linked Arrow does not have.
+  void Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out);
+
+ private:
+  void Open(int codec);
+
+  int codec_type_ = -1;
+  std::unique_ptr<arrow::util::Codec> codec_;
+  std::shared_ptr<arrow::util::Decompressor> decompressor_;  // zstd only
+};
+
+}  // namespace torchparquet
