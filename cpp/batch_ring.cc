@@ -25,10 +25,13 @@ int64_t BatchRing::num_opened() const {
 void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   // Release: the cells written before are visible to whoever sees the count reach
   // zero. Acquire: the thread that brings it to zero passes on the others' writes.
-  const int64_t before = batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
+  const int64_t before =
+      batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
   if (before != num_cells) return;
   // Taking the lock orders the notification after the consumer's check of the count.
-  { const std::lock_guard lock(mutex_); }
+  {
+    const std::lock_guard lock(mutex_);
+  }
   changed_.notify_one();
 }
 
@@ -64,7 +67,8 @@ bool BatchRing::FrontIsComplete() const {
 BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const bool ready = changed_.wait_for(lock, timeout, [&] {
-    return stopped_ || FrontIsComplete() || (closed_ && failure_) || num_taken_ == num_batches_;
+    return stopped_ || FrontIsComplete() || (closed_ && failure_) ||
+           num_taken_ == num_batches_;
   });
   if (!ready) return {.status = TakeStatus::kTimedOut, .memory = {}};
   if (!stopped_ && FrontIsComplete()) {

@@ -16,7 +16,7 @@ namespace torchparquet {
 // The memory of one batch: a slab of our pool, or one that the consumer lent.
 struct BatchMemory {
   uint8_t* data = nullptr;
-  SlabPool::Slab slab;     // empty for lent memory
+  SlabPool::Slab slab;      // empty for lent memory
   int64_t lent_token = -1;  // tells the consumer which of its slabs this is
 };
 

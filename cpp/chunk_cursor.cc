@@ -12,9 +12,9 @@ int64_t CountClaims(int64_t num_positions, int64_t rank, int64_t world_size) {
                 "num_positions must be at least 0: " + std::to_string(num_positions));
   }
   if (world_size < 1 || rank < 0 || rank >= world_size) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "rank must be in [0, world_size): rank " + std::to_string(rank) +
-                    ", world_size " + std::to_string(world_size));
+    throw Error(ErrorKind::kInvalidArgument, "rank must be in [0, world_size): rank " +
+                                                 std::to_string(rank) + ", world_size " +
+                                                 std::to_string(world_size));
   }
   return num_positions > rank ? (num_positions - rank - 1) / world_size + 1 : 0;
 }

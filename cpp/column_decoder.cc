@@ -1,15 +1,16 @@
 #include "column_decoder.h"
 
+#include <parquet/column_page.h>
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
-
-#include <parquet/column_page.h>
-#include <parquet/column_reader.h>
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
 
 #include "column_pages.h"
 #include "errors.h"
@@ -39,8 +40,8 @@ class PageDecoder {
     } else {
       const int64_t num_values = page.num_values();
       if (num_values < 0 || num_values * Converter::kStoredBytes > page.size()) {
-        throw CorruptFile("dictionary page is too short for its " + std::to_string(num_values) +
-                          " values");
+        throw CorruptFile("dictionary page is too short for its " +
+                          std::to_string(num_values) + " values");
       }
       dictionary_.Resize(num_values);
       Converter::Convert(page.data(), num_values, dictionary_.values().data());
@@ -68,12 +69,13 @@ class PageDecoder {
 
  private:
   // Turns levels in the deprecated encoding into one packed run of validity bits.
-  std::span<const uint8_t> RepackLevels(std::span<const uint8_t> levels, int num_rows) const {
+  std::span<const uint8_t> RepackLevels(std::span<const uint8_t> levels,
+                                        int num_rows) const {
     const int max_level = descriptor_.max_definition_level();
     parquet::LevelDecoder decoder;
     auto* decoded = scratch_->stored.ReserveItems<int16_t>(num_rows);
-    decoder.SetData(parquet::Encoding::BIT_PACKED, static_cast<int16_t>(max_level), num_rows,
-                    levels.data(), static_cast<int32_t>(levels.size()));
+    decoder.SetData(parquet::Encoding::BIT_PACKED, static_cast<int16_t>(max_level),
+                    num_rows, levels.data(), static_cast<int32_t>(levels.size()));
     if (decoder.Decode(num_rows, decoded) != num_rows) {
       throw CorruptFile("page holds fewer definition levels than rows");
     }
@@ -179,7 +181,8 @@ void RunDecodeJob(const DecodeJob& job) {
                      metadata.RowGroup(static_cast<int>(job.rows.row_group))->num_rows());
   ColumnPages pages(
       *job.file, job.rows.row_group, job.column,
-      [&](const parquet::DataPageStats& page) { return page_rows.Skip(page); }, job.scratch);
+      [&](const parquet::DataPageStats& page) { return page_rows.Skip(page); },
+      job.scratch);
   PageDecoder<Converter> decoder(*metadata.schema()->Column(job.column), job.scratch);
   SegmentWriter<typename Converter::Out> writer(*job.target, job.scratch, job.progress);
 
@@ -202,6 +205,17 @@ void RunDecodeJob(const DecodeJob& job) {
     decoder.ReadRows(data_page, pages.Split(data_page), page_begin, row - page_begin,
                      stop - page_begin, &writer);
     row = stop;
+  }
+}
+
+// Whether the exception in flight is Arrow's for a failed allocation.
+bool CurrentIsOutOfMemory() {
+  try {
+    throw;
+  } catch (const parquet::ParquetStatusException& error) {
+    return error.status().IsOutOfMemory();
+  } catch (...) {
+    return false;
   }
 }
 
@@ -233,15 +247,17 @@ void RunDecodeJob(Conversion conversion, const DecodeJob& job) {
 
 }  // namespace
 
-void DecodeColumn(const ParquetFile& file, const ColumnRequest& column, const RowRange& rows,
-                  const ColumnTarget& target, DecodeScratch* scratch, DecodeProgress* progress) {
+void DecodeColumn(const ParquetFile& file, const ColumnRequest& column,
+                  const RowRange& rows, const ColumnTarget& target,
+                  DecodeScratch* scratch, DecodeProgress* progress) {
   try {
     // By name: in this file the column may stand elsewhere.
     const int index = file.FindLeaf(column.path);
     if (index < 0) throw CorruptFile("column is missing, although it was planned");
     const LeafColumn& leaf = file.leaves()[static_cast<size_t>(index)];
     if (leaf.kind != column.kind) {
-      throw CorruptFile("column has kind " + leaf.kind + " but " + column.kind + " was planned");
+      throw CorruptFile("column has kind " + leaf.kind + " but " + column.kind +
+                        " was planned");
     }
     RunDecodeJob(leaf.conversion, {.file = &file,
                                    .column = index,
@@ -250,8 +266,12 @@ void DecodeColumn(const ParquetFile& file, const ColumnRequest& column, const Ro
                                    .scratch = scratch,
                                    .progress = progress});
   } catch (...) {
-    throw CurrentErrorAt(
-        {.path = file.file().path(), .row_group = rows.row_group, .column = column.path});
+    const ErrorPlace place{
+        .path = file.file().path(), .row_group = rows.row_group, .column = column.path};
+    if (CurrentIsOutOfMemory()) {
+      throw Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
+    }
+    throw CurrentErrorAt(place);
   }
 }
 

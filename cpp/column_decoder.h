@@ -25,7 +25,8 @@ struct RowRange {
 // Decodes the rows of one column chunk straight to their places in `target`. Pages
 // outside the range are skipped undecoded. Throws Error with path, row group and
 // column; never delivers fewer rows than asked.
-void DecodeColumn(const ParquetFile& file, const ColumnRequest& column, const RowRange& rows,
-                  const ColumnTarget& target, DecodeScratch* scratch, DecodeProgress* progress);
+void DecodeColumn(const ParquetFile& file, const ColumnRequest& column,
+                  const RowRange& rows, const ColumnTarget& target,
+                  DecodeScratch* scratch, DecodeProgress* progress);
 
 }  // namespace torchparquet

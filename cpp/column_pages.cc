@@ -1,15 +1,16 @@
 #include "column_pages.h"
 
+#include <parquet/column_page.h>
+#include <parquet/column_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+#include <parquet/types.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
-
-#include <parquet/column_page.h>
-#include <parquet/column_reader.h>
-#include <parquet/metadata.h>
-#include <parquet/properties.h>
 
 #include "errors.h"
 #include "window_stream.h"
@@ -24,17 +25,21 @@ struct ByteRange {
 
 // The bytes of a column chunk, dictionary page included.
 ByteRange ColumnChunkRange(const parquet::FileMetaData& metadata,
-                           const parquet::ColumnChunkMetaData& chunk, int64_t file_bytes) {
+                           const parquet::ColumnChunkMetaData& chunk,
+                           int64_t file_bytes) {
   ByteRange range{chunk.data_page_offset(), chunk.total_compressed_size()};
   // Some writers leave the dictionary's offset 0 or unset; it then stands where the
   // data pages are said to begin.
-  const int64_t dictionary_offset = chunk.has_dictionary_page() ? chunk.dictionary_page_offset() : 0;
-  if (dictionary_offset > 0 && dictionary_offset < range.offset) range.offset = dictionary_offset;
+  const int64_t dictionary_offset =
+      chunk.has_dictionary_page() ? chunk.dictionary_page_offset() : 0;
+  if (dictionary_offset > 0 && dictionary_offset < range.offset)
+    range.offset = dictionary_offset;
   if (range.offset < 0 || range.num_bytes < 0 || range.offset > file_bytes ||
       range.num_bytes > file_bytes - range.offset) {
     throw CorruptFile("column chunk lies outside the file: offset " +
-                      std::to_string(range.offset) + ", " + std::to_string(range.num_bytes) +
-                      " bytes, file of " + std::to_string(file_bytes));
+                      std::to_string(range.offset) + ", " +
+                      std::to_string(range.num_bytes) + " bytes, file of " +
+                      std::to_string(file_bytes));
   }
   // parquet-mr before 1.2.9 left the dictionary page's header out of the size.
   if (metadata.writer_version().VersionLt(
@@ -108,6 +113,10 @@ struct ColumnPages::Chunk {
                         " values in a row group of " + std::to_string(group->num_rows()) +
                         " rows");
     }
+    if (!parquet::IsCodecSupported(chunk->compression())) {
+      throw Error(ErrorKind::kNotSupported,
+                  "pages are compressed by a codec that is not built in");
+    }
     return std::make_unique<const Chunk>(
         Chunk{.range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes()),
               .num_values = chunk->num_values(),
@@ -118,13 +127,13 @@ struct ColumnPages::Chunk {
   }
 };
 
-ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column, SkipPage skip,
-                         DecodeScratch* scratch)
+ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
+                         SkipPage skip, DecodeScratch* scratch)
     : chunk_(Chunk::Make(file, row_group, column)),
       skip_(std::move(skip)),
       scratch_(scratch),
-      stream_(OpenWindowStream(&file.file(), chunk_->range.offset, chunk_->range.num_bytes,
-                               &scratch->window)),
+      stream_(OpenWindowStream(&file.file(), chunk_->range.offset,
+                               chunk_->range.num_bytes, &scratch->window)),
       first_page_reader_(OpenReader(/*decompress=*/true, chunk_->num_values)) {}
 
 ColumnPages::~ColumnPages() = default;
@@ -134,8 +143,9 @@ std::unique_ptr<parquet::PageReader> ColumnPages::OpenReader(bool decompress,
   parquet::ReaderProperties properties;
   properties.set_page_checksum_verification(true);
   auto reader = parquet::PageReader::Open(
-      stream_, num_values, decompress ? chunk_->codec : parquet::Compression::UNCOMPRESSED,
-      properties, *chunk_->descriptor, chunk_->always_compressed);
+      stream_, num_values,
+      decompress ? chunk_->codec : parquet::Compression::UNCOMPRESSED, properties,
+      *chunk_->descriptor, chunk_->always_compressed);
   reader->set_data_page_filter([this](const parquet::DataPageStats& page) {
     num_announced_ += page.num_values;
     return skip_(page);
@@ -152,7 +162,8 @@ std::shared_ptr<parquet::Page> ColumnPages::Next() {
   if (page != nullptr && chunk_->codec != parquet::Compression::UNCOMPRESSED) {
     // Both readers take their bytes from the stream as they need them, so the second
     // goes on where the first stops. The first keeps the bytes of its page.
-    raw_page_reader_ = OpenReader(/*decompress=*/false, chunk_->num_values - num_announced_);
+    raw_page_reader_ =
+        OpenReader(/*decompress=*/false, chunk_->num_values - num_announced_);
   }
   return page;
 }

@@ -20,7 +20,8 @@ static_assert(Word::is_always_lock_free);
 
 Error Full() {
   return Error(ErrorKind::kInvalidArgument,
-               "a data set can be iterated " + std::to_string(EpochLedger::kMaxIterations) +
+               "a data set can be iterated " +
+                   std::to_string(EpochLedger::kMaxIterations) +
                    " times; make a new one to go on");
 }
 
@@ -37,7 +38,8 @@ EpochLedger::EpochLedger(std::span<int64_t> words) : words_(words) {
 int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
   if (worker < 0 || worker >= kMaxWorkers) {
     throw Error(ErrorKind::kInvalidArgument,
-                "at most " + std::to_string(kMaxWorkers) + " DataLoader workers can iterate a data set: worker " +
+                "at most " + std::to_string(kMaxWorkers) +
+                    " DataLoader workers can iterate a data set: worker " +
                     std::to_string(worker));
   }
   const Word last(words_[kLastIteration + static_cast<size_t>(worker)]);

@@ -17,7 +17,7 @@ namespace torchparquet {
 class EpochLedger {
  public:
   static constexpr int64_t kMaxWorkers = 1024;
-  static constexpr int64_t kMaxIterations = 16384;
+  static constexpr int64_t kMaxIterations = 262144;
   static constexpr int64_t kNumWords = kMaxWorkers + 2 * kMaxIterations;
 
   // `words` has kNumWords entries and outlives the ledger.

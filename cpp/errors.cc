@@ -105,8 +105,8 @@ Error CurrentErrorAt(const ErrorPlace& place) {
     return Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
   } catch (const std::exception& error) {
     // What Parquet and Arrow throw while they read a file is about its content.
-    return Error(ErrorKind::kCorruptFile, "cannot read Parquet data: " + Printable(error.what()),
-                 place);
+    return Error(ErrorKind::kCorruptFile,
+                 "cannot read Parquet data: " + Printable(error.what()), place);
   }
 }
 

@@ -15,6 +15,7 @@ enum class ErrorKind {
   kNullValue,
   kInvalidArgument,
   kOutOfMemory,
+  kNotSupported,
   kStopped,
   kInternal,
 };

@@ -1,13 +1,13 @@
 #include "fallback_reader.h"
 
+#include <parquet/encoding.h>
+#include <parquet/schema.h>
+#include <parquet/types.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
-
-#include <parquet/encoding.h>
-#include <parquet/schema.h>
-#include <parquet/types.h>
 
 #include "errors.h"
 #include "kernels/conversion.h"
@@ -22,7 +22,8 @@ std::unique_ptr<parquet::TypedDecoder<Type>> OpenDecoder(
     const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
   auto decoder = parquet::MakeTypedDecoder<Type>(
       static_cast<parquet::Encoding::type>(page.encoding), &descriptor);
-  decoder->SetData(page.num_values, page.bytes.data(), static_cast<int>(page.bytes.size()));
+  decoder->SetData(page.num_values, page.bytes.data(),
+                   static_cast<int>(page.bytes.size()));
   return decoder;
 }
 
@@ -39,7 +40,8 @@ void DecodeExactly(parquet::TypedDecoder<Type>* decoder, typename Type::c_type* 
 template <typename Type, typename Converter>
 class NumberReader : public ValueReader<typename Converter::Out> {
  public:
-  NumberReader(std::unique_ptr<parquet::TypedDecoder<Type>> decoder, ScratchBuffer* stored)
+  NumberReader(std::unique_ptr<parquet::TypedDecoder<Type>> decoder,
+               ScratchBuffer* stored)
       : decoder_(std::move(decoder)), stored_(stored) {}
 
   void Read(typename Converter::Out* out, int64_t num_values) override {
@@ -80,7 +82,8 @@ class Float16Reader : public ValueReader<uint16_t> {
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kBlockValues);
       DecodeExactly<parquet::FLBAType>(decoder_.get(), block, count);
-      for (int64_t i = 0; i < count; ++i) std::memcpy(out + i, block[i].ptr, sizeof(*out));
+      for (int64_t i = 0; i < count; ++i)
+        std::memcpy(out + i, block[i].ptr, sizeof(*out));
       out += count;
       num_values -= count;
     }
@@ -102,13 +105,15 @@ class Float16Reader : public ValueReader<uint16_t> {
 
 class BoolReader : public ValueReader<uint8_t> {
  public:
-  explicit BoolReader(std::unique_ptr<parquet::TypedDecoder<parquet::BooleanType>> decoder)
+  explicit BoolReader(
+      std::unique_ptr<parquet::TypedDecoder<parquet::BooleanType>> decoder)
       : decoder_(std::move(decoder)) {}
 
   void Read(uint8_t* out, int64_t num_values) override {
     static_assert(sizeof(bool) == 1);
     // The decoder stores true and false as the bytes 1 and 0, as torch does.
-    DecodeExactly<parquet::BooleanType>(decoder_.get(), reinterpret_cast<bool*>(out), num_values);
+    DecodeExactly<parquet::BooleanType>(decoder_.get(), reinterpret_cast<bool*>(out),
+                                        num_values);
   }
 
   void Skip(int64_t num_values) override {
@@ -126,20 +131,22 @@ class BoolReader : public ValueReader<uint8_t> {
 
 template <typename Type, typename Converter>
 std::unique_ptr<ValueReader<typename Converter::Out>> OpenNumbers(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor, ScratchBuffer* stored) {
-  return std::make_unique<NumberReader<Type, Converter>>(OpenDecoder<Type>(page, descriptor),
-                                                         stored);
+    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor,
+    ScratchBuffer* stored) {
+  return std::make_unique<NumberReader<Type, Converter>>(
+      OpenDecoder<Type>(page, descriptor), stored);
 }
 
 }  // namespace
 
 template <typename Converter>
 std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor, ScratchBuffer* stored) {
+    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor,
+    ScratchBuffer* stored) {
   const parquet::Type::type physical = descriptor.physical_type();
   if constexpr (Converter::kStoredBytes == 2) {
-    return std::make_unique<Float16Reader>(OpenDecoder<parquet::FLBAType>(page, descriptor),
-                                           stored);
+    return std::make_unique<Float16Reader>(
+        OpenDecoder<parquet::FLBAType>(page, descriptor), stored);
   } else if constexpr (Converter::kStoredBytes == 4) {
     if (physical == parquet::Type::FLOAT) {
       return OpenNumbers<parquet::FloatType, Converter>(page, descriptor, stored);
@@ -155,10 +162,11 @@ std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
 
 std::unique_ptr<ValueReader<uint8_t>> OpenFallbackBoolReader(
     const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
-  return std::make_unique<BoolReader>(OpenDecoder<parquet::BooleanType>(page, descriptor));
+  return std::make_unique<BoolReader>(
+      OpenDecoder<parquet::BooleanType>(page, descriptor));
 }
 
-#define TORCHPARQUET_INSTANTIATE(Converter)                                        \
+#define TORCHPARQUET_INSTANTIATE(Converter)                                            \
   template std::unique_ptr<ValueReader<Converter::Out>> OpenFallbackReader<Converter>( \
       const EncodedPage&, const parquet::ColumnDescriptor&, ScratchBuffer*)
 TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint16_t>);

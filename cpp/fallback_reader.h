@@ -26,7 +26,8 @@ struct EncodedPage {
 // outlive the reader.
 template <typename Converter>
 std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor, ScratchBuffer* stored);
+    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor,
+    ScratchBuffer* stored);
 
 // The same for BOOLEAN columns.
 std::unique_ptr<ValueReader<uint8_t>> OpenFallbackBoolReader(

@@ -1,12 +1,13 @@
 #include "footers.h"
 
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <system_error>
 #include <thread>
-
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
 
 #include "errors.h"
 #include "parquet_file.h"
@@ -34,10 +35,11 @@ int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
     total += chunk->total_compressed_size();
     const bool flat = metadata.schema()->Column(i)->max_repetition_level() == 0;
     if (flat && chunk->num_values() != group->num_rows()) {
-      throw Error(ErrorKind::kCorruptFile,
-                  "column chunk claims " + std::to_string(chunk->num_values()) +
-                      " values in a row group of " + std::to_string(group->num_rows()) + " rows",
-                  {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
+      throw Error(
+          ErrorKind::kCorruptFile,
+          "column chunk claims " + std::to_string(chunk->num_values()) +
+              " values in a row group of " + std::to_string(group->num_rows()) + " rows",
+          {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
     }
   }
   return total;
@@ -76,7 +78,8 @@ void Append(Footer footer, Footers* out) {
   out->file_num_bytes.push_back(footer.identity.num_bytes);
   out->file_mtime_ns.push_back(footer.identity.mtime_ns);
   out->file_num_rows.push_back(num_rows);
-  out->file_num_row_groups.push_back(static_cast<int64_t>(footer.row_group_num_rows.size()));
+  out->file_num_row_groups.push_back(
+      static_cast<int64_t>(footer.row_group_num_rows.size()));
   out->file_schema.push_back(NumberSchema(std::move(footer.schema), &out->schemas));
   out->row_group_num_rows.insert(out->row_group_num_rows.end(),
                                  footer.row_group_num_rows.begin(),
@@ -101,7 +104,13 @@ Footers ReadFooters(const std::vector<std::string>& paths, int64_t num_threads) 
   {
     const auto num_files = static_cast<int64_t>(paths.size());
     std::vector<std::jthread> threads;
-    for (int64_t i = 1; i < std::min(num_threads, num_files); ++i) threads.emplace_back(read);
+    for (int64_t i = 1; i < std::min(num_threads, num_files); ++i) {
+      try {
+        threads.emplace_back(read);
+      } catch (const std::system_error&) {
+        break;  // fewer threads read everything too
+      }
+    }
     read();
   }
   Footers out;

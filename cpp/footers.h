@@ -17,7 +17,7 @@ struct Footers {
   std::vector<int64_t> file_num_row_groups;
   std::vector<int64_t> file_schema;  // index into schemas
   std::vector<int64_t> row_group_num_rows;
-  std::vector<int64_t> row_group_num_bytes;  // compressed, all columns
+  std::vector<int64_t> row_group_num_bytes;      // compressed, all columns
   std::vector<std::vector<LeafColumn>> schemas;  // distinct ones, by first appearance
 };
 

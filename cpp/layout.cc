@@ -19,9 +19,9 @@ int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
   int64_t bytes = 0;
   if (__builtin_mul_overflow(rows, width, &bytes) ||
       __builtin_mul_overflow(bytes, item_bytes, &bytes) || bytes > kMaxSlabBytes - *end) {
-    throw Error(ErrorKind::kInvalidArgument, "a batch is too large to address: " +
-                                                 std::to_string(rows) + " rows of width " +
-                                                 std::to_string(width));
+    throw Error(ErrorKind::kInvalidArgument,
+                "a batch is too large to address: " + std::to_string(rows) +
+                    " rows of width " + std::to_string(width));
   }
   const int64_t offset = *end;
   *end = AlignUp(offset + bytes);
@@ -41,9 +41,10 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
     const bool known_size = field.item_bytes == 1 || field.item_bytes == 2 ||
                             field.item_bytes == 4 || field.item_bytes == 8;
     if (!known_size || field.width < 1) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: " +
-                      std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
+      throw Error(
+          ErrorKind::kInvalidArgument,
+          "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: " +
+              std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
     }
     FieldPlace place{.item_bytes = field.item_bytes, .width = field.width};
     place.values_offset =

@@ -56,7 +56,9 @@ class BatchMap {
   // `row` counts the rows of the share and must be below num_rows().
   BatchPlace Locate(int64_t row) const;
   int64_t BatchBegin(int64_t batch) const;
-  int64_t BatchRows(int64_t batch) const { return BatchBegin(batch + 1) - BatchBegin(batch); }
+  int64_t BatchRows(int64_t batch) const {
+    return BatchBegin(batch + 1) - BatchBegin(batch);
+  }
 
  private:
   BatchMap() = default;
@@ -64,8 +66,8 @@ class BatchMap {
   int64_t num_rows_ = 0;
   int64_t num_batches_ = 0;
   int64_t max_batch_rows_ = 0;
-  int64_t batch_rows_ = 0;           // 0: `begins_` rules
-  std::vector<int64_t> begins_;      // num_batches + 1 entries
+  int64_t batch_rows_ = 0;       // 0: `begins_` rules
+  std::vector<int64_t> begins_;  // num_batches + 1 entries
 };
 
 }  // namespace torchparquet

@@ -8,7 +8,9 @@
 namespace torchparquet {
 namespace {
 
-int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t CeilDivide(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
 
 // Batches kept in flight even where the chunks are small, so that a consumer that
 // pauses for a moment does not stop the threads.
@@ -28,15 +30,16 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
   // Every thread needs a task of its own, the consumer a slice to take from, and the
   // threads the next one to go on with.
   const int64_t slices_in_flight = CeilDivide(demand.num_threads, demand.num_tasks) + 2;
-  const int64_t slabs_per_slice =
-      std::clamp<int64_t>((affordable_slabs - 1) / slices_in_flight, 1,
-                          std::max<int64_t>(1, CeilDivide(demand.max_chunk_rows, demand.batch_rows)));
+  const int64_t slabs_per_slice = std::clamp<int64_t>(
+      (affordable_slabs - 1) / slices_in_flight, 1,
+      std::max<int64_t>(1, CeilDivide(demand.max_chunk_rows, demand.batch_rows)));
   // A slice that begins within a batch touches one batch more, which is open already.
   const int64_t wanted_slabs = std::max(slices_in_flight * slabs_per_slice + 1,
                                         CeilDivide(kMinInFlightBytes, demand.slab_bytes));
   MemoryPlan plan;
-  plan.max_slabs = std::max<int64_t>(
-      2, std::min({wanted_slabs, affordable_slabs, std::max<int64_t>(demand.num_batches, 2)}));
+  plan.max_slabs =
+      std::max<int64_t>(2, std::min({wanted_slabs, affordable_slabs,
+                                     std::max<int64_t>(demand.num_batches, 2)}));
   plan.max_slice_rows = slabs_per_slice * demand.batch_rows;
   return plan;
 }

@@ -1,11 +1,11 @@
 #include "page_codec.h"
 
-#include <string>
-
 #include <arrow/result.h>
 #include <arrow/status.h>
 #include <arrow/util/compression.h>
 #include <parquet/types.h>
+
+#include <string>
 
 #include "errors.h"
 
@@ -13,13 +13,14 @@ namespace torchparquet {
 namespace {
 
 void CheckDecompressed(const arrow::Status& status) {
-  if (!status.ok()) throw CorruptFile("page cannot be decompressed: " + Printable(status.message()));
+  if (!status.ok())
+    throw CorruptFile("page cannot be decompressed: " + Printable(status.message()));
 }
 
 void CheckSize(int64_t found, size_t wanted) {
   if (found != static_cast<int64_t>(wanted)) {
-    throw CorruptFile("page decompresses to " + std::to_string(found) + " bytes instead of " +
-                      std::to_string(wanted));
+    throw CorruptFile("page decompresses to " + std::to_string(found) +
+                      " bytes instead of " + std::to_string(wanted));
   }
 }
 
@@ -43,12 +44,14 @@ void PageCodec::Open(int codec) {
   codec_type_ = codec;
 }
 
-void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out) {
+void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
+                           std::span<uint8_t> out) {
   Open(codec);
   const auto num_bytes = static_cast<int64_t>(bytes.size());
   const auto capacity = static_cast<int64_t>(out.size());
   if (decompressor_ == nullptr) {
-    const auto written = codec_->Decompress(num_bytes, bytes.data(), capacity, out.data());
+    const auto written =
+        codec_->Decompress(num_bytes, bytes.data(), capacity, out.data());
     CheckDecompressed(written.status());
     CheckSize(*written, out.size());
     return;
@@ -58,8 +61,9 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes, std::span<
   int64_t num_written = 0;
   // A page is one frame as a rule, but may be several.
   while (num_read < num_bytes) {
-    const auto step = decompressor_->Decompress(num_bytes - num_read, bytes.data() + num_read,
-                                                capacity - num_written, out.data() + num_written);
+    const auto step =
+        decompressor_->Decompress(num_bytes - num_read, bytes.data() + num_read,
+                                  capacity - num_written, out.data() + num_written);
     CheckDecompressed(step.status());
     num_read += step->bytes_read;
     num_written += step->bytes_written;
@@ -69,7 +73,8 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes, std::span<
     }
   }
   if (num_read < num_bytes || !decompressor_->IsFinished()) {
-    throw CorruptFile("page cannot be decompressed: its content does not end with the page");
+    throw CorruptFile(
+        "page cannot be decompressed: its content does not end with the page");
   }
   CheckSize(num_written, out.size());
 }

@@ -19,8 +19,7 @@ class PageCodec {
   ~PageCodec();
 
   // Decompresses `bytes` to exactly `out`. `codec` is a parquet::Compression::type.
-  // Throws Error(kCorruptFile) when the content is damaged or of another size, and
-  // Error(kInvalidArgument) for a codec that the linked Arrow does not have.
+  // Throws Error(kCorruptFile) when the content is damaged or of another size.
   void Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out);
 
  private:

@@ -1,12 +1,12 @@
 #include "parallel_reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
-#include <system_error>
 #include <utility>
-
-#include <unistd.h>
 
 #include "errors.h"
 
@@ -60,7 +60,8 @@ void CheckMadeUpField(const ReaderSpec& spec, int64_t field, int64_t item_bytes)
   CheckField(spec, field, 0);
   const FieldSpec& found = spec.fields[static_cast<size_t>(field)];
   if (found.item_bytes != item_bytes || found.width != 1) {
-    throw Error(ErrorKind::kInvalidArgument, "a field has not the shape of what it is for");
+    throw Error(ErrorKind::kInvalidArgument,
+                "a field has not the shape of what it is for");
   }
 }
 
@@ -72,14 +73,16 @@ ReaderSpec Checked(ReaderSpec spec) {
     throw Error(ErrorKind::kInvalidArgument,
                 "num_threads must be at least 1: " + std::to_string(spec.num_threads));
   }
-  for (const ColumnSpec& column : spec.columns) CheckField(spec, column.field, column.element);
+  for (const ColumnSpec& column : spec.columns)
+    CheckField(spec, column.field, column.element);
   CheckMadeUpField(spec, spec.row_id_field, sizeof(int64_t));
   CheckMadeUpField(spec, spec.row_valid_field, sizeof(bool));
   const auto num_files = static_cast<int64_t>(spec.files.size());
   for (const Chunk& chunk : spec.share.chunks) {
     if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
         chunk.rows.num_rows < 0) {
-      throw Error(ErrorKind::kInvalidArgument, "a chunk of the share is outside the files");
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a chunk of the share is outside the files");
     }
   }
   return spec;
@@ -98,7 +101,8 @@ std::shared_ptr<SlabPool> ParallelReader::ChoosePool(std::shared_ptr<SlabPool> o
 ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool)
     : spec(Checked(std::move(reader_spec))),
       batches(MakeBatchMap(spec)),
-      layout(MakeBatchLayout(spec.fields, std::max<int64_t>(1, batches.max_batch_rows()))),
+      layout(
+          MakeBatchLayout(spec.fields, std::max<int64_t>(1, batches.max_batch_rows()))),
       memory(MakeMemoryPlan(spec, layout, batches)),
       pool(ChoosePool(std::move(slab_pool), *this)),
       files(spec.files),
@@ -106,7 +110,8 @@ ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> s
       walk(&spec.share, memory.max_slice_rows) {}
 
 ParallelReader::ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool)
-    : owner_pid_(getpid()), state_(std::make_unique<State>(std::move(spec), std::move(pool))) {}
+    : owner_pid_(getpid()),
+      state_(std::make_unique<State>(std::move(spec), std::move(pool))) {}
 
 ParallelReader::~ParallelReader() {
   if (getpid() != owner_pid_) {
@@ -118,9 +123,10 @@ ParallelReader::~ParallelReader() {
 
 void ParallelReader::CheckProcess() const {
   if (getpid() == owner_pid_) return;
-  throw Error(ErrorKind::kStopped,
-              "this iterator was begun in another process and its threads did not survive the "
-              "fork; begin a new iteration in this process");
+  throw Error(
+      ErrorKind::kStopped,
+      "this iterator was begun in another process and its threads did not survive the "
+      "fork; begin a new iteration in this process");
 }
 
 void ParallelReader::Start() {
@@ -131,9 +137,10 @@ void ParallelReader::Start() {
   for (int64_t i = 0; i < state.spec.num_threads; ++i) {
     try {
       state.threads.emplace_back(&ParallelReader::Work, &state);
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
       // Fewer threads than wanted still deliver every batch; none cannot.
       if (i > 0) return;
+      state.started = false;
       throw Error(ErrorKind::kOutOfMemory,
                   std::string("the system starts no thread: ") + error.what());
     }
@@ -182,12 +189,11 @@ void ParallelReader::Stop() {
 }
 
 ReaderStats ParallelReader::stats() const {
+  if (getpid() != owner_pid_) return {};
   const std::lock_guard lock(stats_mutex_);
+  const std::lock_guard state_lock(state_->mutex);
   ReaderStats stats = stats_;
-  if (getpid() == owner_pid_) {
-    const std::lock_guard state_lock(state_->mutex);
-    stats.decode_seconds = std::chrono::duration<double>(state_->decode_time).count();
-  }
+  stats.decode_seconds = std::chrono::duration<double>(state_->decode_time).count();
   return stats;
 }
 
@@ -235,7 +241,8 @@ int64_t ParallelReader::NewBatches(const State& state, const Slice& slice) {
 bool ParallelReader::CanOpen(const State& state) {
   if (!state.walk.next()) return false;
   const int64_t new_batches = NewBatches(state, *state.walk.next());
-  if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches) return false;
+  if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches)
+    return false;
   return state.ring.HasRoom(new_batches);
 }
 
@@ -328,7 +335,8 @@ std::vector<Segment> ParallelReader::SegmentsOf(const State& state, const Task& 
   return segments;
 }
 
-void ParallelReader::FillRowIds(const OpenSlice& slice, std::span<const Segment> segments) {
+void ParallelReader::FillRowIds(const OpenSlice& slice,
+                                std::span<const Segment> segments) {
   int64_t row_id = slice.slice.chunk.first_row_id;
   for (const Segment& segment : segments) {
     // Fields are aligned to 64 bytes.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,8 +13,6 @@
 #include <optional>
 #include <thread>
 #include <vector>
-
-#include <sys/types.h>
 
 #include "batch_ring.h"
 #include "column_decoder.h"
@@ -82,6 +82,7 @@ class ParallelReader {
   int64_t num_batches() const { return state_->batches.num_batches(); }
   // Number of slabs that may be in flight: how many to lend at first.
   int64_t max_slabs() const { return state_->memory.max_slabs; }
+  // All zero in a forked child.
   ReaderStats stats() const;
 
   // The pool in use, for a later reader of the same layout; null with lent_slabs.
@@ -127,18 +128,18 @@ class ParallelReader {
 
     std::mutex mutex;
     std::condition_variable work;
-    SliceWalk walk;                         // guarded by mutex, as all below
-    std::list<OpenSlice> slices;            // in plan order
+    SliceWalk walk;               // guarded by mutex, as all below
+    std::list<OpenSlice> slices;  // in plan order
     std::deque<BatchMemory> lent;
-    InFlightBatch* last_batch = nullptr;    // may still lack rows of slices to come
+    InFlightBatch* last_batch = nullptr;  // may still lack rows of slices to come
     int64_t num_slices = 0;
     int64_t running_tasks = 0;
     bool failed = false;
     std::chrono::nanoseconds decode_time{0};
 
-    std::mutex lifecycle;                   // starting and joining; taken before mutex
-    std::vector<std::thread> threads;       // guarded by lifecycle
-    bool started = false;                   // guarded by lifecycle
+    std::mutex lifecycle;              // starting and joining; taken before mutex
+    std::vector<std::thread> threads;  // guarded by lifecycle
+    bool started = false;              // guarded by lifecycle
   };
 
   void Start();

@@ -1,15 +1,15 @@
 #include "parquet_file.h"
 
-#include <algorithm>
-#include <string>
-#include <utility>
-
 #include <arrow/buffer.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/result.h>
 #include <arrow/status.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
 
 #include "errors.h"
 
@@ -24,7 +24,8 @@ class FooterSource : public arrow::io::RandomAccessFile {
   arrow::Result<int64_t> GetSize() override { return file_->num_bytes(); }
 
   arrow::Result<int64_t> ReadAt(int64_t position, int64_t num_bytes, void* out) override {
-    const int64_t count = std::clamp<int64_t>(file_->num_bytes() - position, 0, num_bytes);
+    const int64_t count =
+        std::clamp<int64_t>(file_->num_bytes() - position, 0, num_bytes);
     file_->ReadAt(position, count, static_cast<uint8_t*>(out));
     return count;
   }
@@ -71,8 +72,8 @@ void CheckRowCounts(const parquet::FileMetaData& metadata) {
   for (int i = 0; i < metadata.num_row_groups(); ++i) {
     const int64_t rows = metadata.RowGroup(i)->num_rows();
     if (rows < 0 || __builtin_add_overflow(total, rows, &total)) {
-      throw CorruptFile("row group " + std::to_string(i) + " claims an impossible row count: " +
-                        std::to_string(rows));
+      throw CorruptFile("row group " + std::to_string(i) +
+                        " claims an impossible row count: " + std::to_string(rows));
     }
   }
   if (total != metadata.num_rows()) {
@@ -113,8 +114,9 @@ void ParquetFiles::Close() {
 
 std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(open_.begin(), open_.end(),
-                                  [&](const OpenFile& entry) { return entry.file == file; });
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& entry) {
+    return entry.file == file;
+  });
   if (found != open_.end()) {
     open_.splice(open_.begin(), open_, found);
     return found->opened;

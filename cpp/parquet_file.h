@@ -51,12 +51,15 @@ class ParquetFiles {
  public:
   static constexpr size_t kMaxOpenFiles = 64;
 
-  explicit ParquetFiles(std::vector<PlannedFile> planned) : planned_(std::move(planned)) {}
+  explicit ParquetFiles(std::vector<PlannedFile> planned)
+      : planned_(std::move(planned)) {}
 
   std::shared_ptr<const ParquetFile> Open(int64_t file);
   // Closes the files that nobody reads at the moment.
   void Close();
-  const std::string& path(int64_t file) const { return planned_[static_cast<size_t>(file)].path; }
+  const std::string& path(int64_t file) const {
+    return planned_[static_cast<size_t>(file)].path;
+  }
   int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }
 
  private:

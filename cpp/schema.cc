@@ -1,9 +1,9 @@
 #include "schema.h"
 
-#include <utility>
-
 #include <parquet/schema.h>
 #include <parquet/types.h>
+
+#include <utility>
 
 #include "errors.h"
 
@@ -38,8 +38,10 @@ const char* UnitName(LogicalType::TimeUnit::unit unit) {
 }
 
 ValueType DescribeInteger(const parquet::IntLogicalType& type, Type::type physical) {
-  const std::string name = (type.is_signed() ? "int" : "uint") + std::to_string(type.bit_width());
-  if (physical == Type::INT64 && type.bit_width() == 64) return {name, name, Conversion::kSame64};
+  const std::string name =
+      (type.is_signed() ? "int" : "uint") + std::to_string(type.bit_width());
+  if (physical == Type::INT64 && type.bit_width() == 64)
+    return {name, name, Conversion::kSame64};
   if (physical != Type::INT32) return NotCovered(name);
   switch (type.bit_width()) {
     case 8:
@@ -63,7 +65,7 @@ ValueType DescribeTime(const parquet::TimeLogicalType& type, Type::type physical
 
 ValueType DescribeTimestamp(const parquet::TimestampLogicalType& type) {
   const std::string kind = std::string("timestamp[") + UnitName(type.time_unit()) +
-                     (type.is_adjusted_to_utc() ? ", UTC]" : "]");
+                           (type.is_adjusted_to_utc() ? ", UTC]" : "]");
   return {kind, "int64", Conversion::kSame64};
 }
 
@@ -84,7 +86,8 @@ ValueType DescribePhysical(const parquet::ColumnDescriptor& descriptor) {
     case Type::BYTE_ARRAY:
       return NotCovered("binary");
     case Type::FIXED_LEN_BYTE_ARRAY:
-      return NotCovered("fixed_size_binary(" + std::to_string(descriptor.type_length()) + ")");
+      return NotCovered("fixed_size_binary(" + std::to_string(descriptor.type_length()) +
+                        ")");
     default:
       return NotCovered("unknown physical type");
   }
@@ -99,13 +102,16 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
     case LogicalType::Type::UNDEFINED:
       return DescribePhysical(descriptor);
     case LogicalType::Type::INT:
-      return DescribeInteger(static_cast<const parquet::IntLogicalType&>(*logical), physical);
+      return DescribeInteger(static_cast<const parquet::IntLogicalType&>(*logical),
+                             physical);
     case LogicalType::Type::DATE:
       return {"date", "int64", Conversion::kInt32ToInt64};
     case LogicalType::Type::TIME:
-      return DescribeTime(static_cast<const parquet::TimeLogicalType&>(*logical), physical);
+      return DescribeTime(static_cast<const parquet::TimeLogicalType&>(*logical),
+                          physical);
     case LogicalType::Type::TIMESTAMP:
-      return DescribeTimestamp(static_cast<const parquet::TimestampLogicalType&>(*logical));
+      return DescribeTimestamp(
+          static_cast<const parquet::TimestampLogicalType&>(*logical));
     case LogicalType::Type::FLOAT16:
       return {"float16", "float16", Conversion::kSame16};
     case LogicalType::Type::DECIMAL: {
@@ -127,10 +133,12 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
 LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
   LeafColumn leaf;
   leaf.path = descriptor.path()->ToDotString();
-  if (!IsUtf8(leaf.path)) throw CorruptFile("column name is not UTF-8: " + Printable(leaf.path));
+  if (!IsUtf8(leaf.path))
+    throw CorruptFile("column name is not UTF-8: " + Printable(leaf.path));
   leaf.nullable = descriptor.max_definition_level() > 0;
   ValueType value = DescribeLogical(descriptor);
-  if (descriptor.max_repetition_level() > 0) value = NotCovered("list<" + value.kind + ">");
+  if (descriptor.max_repetition_level() > 0)
+    value = NotCovered("list<" + value.kind + ">");
   leaf.kind = std::move(value.kind);
   leaf.dtype = std::move(value.dtype);
   leaf.conversion = value.conversion;
@@ -140,7 +148,8 @@ LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
 std::vector<LeafColumn> DescribeSchema(const parquet::SchemaDescriptor& schema) {
   std::vector<LeafColumn> leaves;
   leaves.reserve(static_cast<size_t>(schema.num_columns()));
-  for (int i = 0; i < schema.num_columns(); ++i) leaves.push_back(DescribeLeaf(*schema.Column(i)));
+  for (int i = 0; i < schema.num_columns(); ++i)
+    leaves.push_back(DescribeLeaf(*schema.Column(i)));
   return leaves;
 }
 

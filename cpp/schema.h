@@ -15,15 +15,15 @@ namespace torchparquet {
 // and logical types to tensors is DescribeLeaf, in schema.cc.
 enum class Conversion {
   kUnsupported,
-  kBool,           // BOOLEAN -> bool
-  kSame16,         // FIXED_LEN_BYTE_ARRAY(2) -> float16
-  kSame32,         // INT32, FLOAT -> int32, uint32, float32
-  kSame64,         // INT64, DOUBLE -> int64, uint64, float64, time, timestamp
+  kBool,    // BOOLEAN -> bool
+  kSame16,  // FIXED_LEN_BYTE_ARRAY(2) -> float16
+  kSame32,  // INT32, FLOAT -> int32, uint32, float32
+  kSame64,  // INT64, DOUBLE -> int64, uint64, float64, time, timestamp
   kInt32ToInt8,
   kInt32ToUInt8,
   kInt32ToInt16,
   kInt32ToUInt16,
-  kInt32ToInt64,   // date, time[ms]
+  kInt32ToInt64,  // date, time[ms]
 };
 
 // One leaf column of a schema.

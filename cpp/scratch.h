@@ -45,8 +45,8 @@ class ScratchBuffer {
 
 // The buffers that one decode thread reuses from task to task.
 struct DecodeScratch {
-  ScratchBuffer window;      // bytes read from the file
-  ScratchBuffer page;        // bytes of a decompressed page
+  ScratchBuffer window;  // bytes read from the file
+  ScratchBuffer page;    // bytes of a decompressed page
   PageCodec codec;
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
   ScratchBuffer levels;      // definition levels that had to be packed anew

@@ -47,7 +47,8 @@ class DecodeProgress {
 template <typename T>
 class SegmentWriter {
  public:
-  SegmentWriter(const ColumnTarget& target, DecodeScratch* scratch, DecodeProgress* progress)
+  SegmentWriter(const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress)
       : target_(target),
         fill_(static_cast<T>(target.fill_bits)),
         scratch_(scratch),
@@ -101,7 +102,8 @@ class SegmentWriter {
 
   T* values() const {
     // Fields are aligned to 64 bytes and hold items of T's size.
-    return reinterpret_cast<T*>(target_.segments[segment_].values) + row_ * target_.stride;
+    return reinterpret_cast<T*>(target_.segments[segment_].values) +
+           row_ * target_.stride;
   }
   uint8_t* valid() const {
     uint8_t* valid = target_.segments[segment_].valid;
@@ -118,8 +120,8 @@ class SegmentWriter {
   }
 
   // Rows of one segment, at most kBlockRows.
-  void WriteBlock(ValueReader<T>& reader, kernels::ValidityReader& validity, int64_t num_rows,
-                  int64_t first_row) {
+  void WriteBlock(ValueReader<T>& reader, kernels::ValidityReader& validity,
+                  int64_t num_rows, int64_t first_row) {
     uint8_t* bytes = scratch_->validity.Reserve(kBlockRows);
     const int64_t num_valid = validity.Read(num_rows, bytes);
     if (num_valid == num_rows) {
@@ -141,16 +143,19 @@ class SegmentWriter {
       kernels::ExpandNulls(dense, validity, count, fill_, block);
       kernels::ScatterStrided(block, count, target_.stride, values());
     }
-    if (valid() != nullptr) kernels::ScatterStrided(validity, count, target_.stride, valid());
+    if (valid() != nullptr)
+      kernels::ScatterStrided(validity, count, target_.stride, valid());
   }
 
   [[noreturn]] static void ThrowNull(const uint8_t* validity, int64_t num_rows,
                                      int64_t first_row) {
-    const int64_t row = first_row + (std::find(validity, validity + num_rows, 0) - validity);
-    throw Error(ErrorKind::kNullValue,
-                "null value where nulls='error'; read the column with Column(..., nulls=VALUE) "
-                "to fill, nulls='nan' for floats, or nulls='mask' for a mask; row " +
-                    std::to_string(row) + " of its row group");
+    const int64_t row =
+        first_row + (std::find(validity, validity + num_rows, 0) - validity);
+    throw Error(
+        ErrorKind::kNullValue,
+        "null value where nulls='error'; read the column with Column(..., nulls=VALUE) "
+        "to fill, nulls='nan' for floats, or nulls='mask' for a mask; row " +
+            std::to_string(row) + " of its row group");
   }
 
   void Advance(int64_t num_rows) {

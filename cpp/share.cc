@@ -23,7 +23,8 @@ void SliceWalk::ClaimChunk() {
   while (!rest_) {
     const auto position = cursor_.Claim();
     if (!position) return;
-    const Chunk& chunk = share_->chunks[static_cast<size_t>(*position / share_->world_size)];
+    const Chunk& chunk =
+        share_->chunks[static_cast<size_t>(*position / share_->world_size)];
     if (chunk.rows.num_rows > 0) rest_ = chunk;
   }
 }

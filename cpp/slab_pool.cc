@@ -1,11 +1,11 @@
 #include "slab_pool.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "errors.h"
 
@@ -21,10 +21,13 @@ int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step 
 // Gives the whole pages within the slab back to the system; its addresses stay usable.
 void ReleasePages(uint8_t* data, int64_t num_bytes) {
   const int64_t page_bytes = sysconf(_SC_PAGESIZE);
-  const auto begin = RoundUp(reinterpret_cast<intptr_t>(data), page_bytes);  // page arithmetic
-  const auto end = (reinterpret_cast<intptr_t>(data) + num_bytes) / page_bytes * page_bytes;
+  const auto begin =
+      RoundUp(reinterpret_cast<intptr_t>(data), page_bytes);  // page arithmetic
+  const auto end =
+      (reinterpret_cast<intptr_t>(data) + num_bytes) / page_bytes * page_bytes;
   if (end > begin) {
-    madvise(reinterpret_cast<void*>(begin), static_cast<size_t>(end - begin), MADV_DONTNEED);
+    madvise(reinterpret_cast<void*>(begin), static_cast<size_t>(end - begin),
+            MADV_DONTNEED);
   }
 }
 
@@ -76,13 +79,15 @@ void SlabPool::Grow() {
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) {
     throw Error(ErrorKind::kOutOfMemory, "the system has no memory left for batches: " +
-                                             std::to_string(arena_bytes) + " bytes wanted");
+                                             std::to_string(arena_bytes) +
+                                             " bytes wanted");
   }
   arenas_.push_back({mapping, mapped_bytes});
   mapped_bytes_ += arena_bytes;
   auto* base = reinterpret_cast<uint8_t*>(  // page arithmetic
       RoundUp(reinterpret_cast<intptr_t>(mapping), kHugePageBytes));
-  madvise(base, static_cast<size_t>(arena_bytes), MADV_HUGEPAGE);  // advice only: may fail
+  madvise(base, static_cast<size_t>(arena_bytes),
+          MADV_HUGEPAGE);  // advice only: may fail
   const int64_t added_slabs = arena_bytes / slab_bytes_;
   num_slabs_ += added_slabs;
   idle_.reserve(static_cast<size_t>(num_slabs_));  // so that Return never allocates

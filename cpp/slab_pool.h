@@ -1,11 +1,11 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
-
-#include <sys/types.h>
 
 namespace torchparquet {
 
@@ -23,7 +23,8 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   class Slab {
    public:
     Slab() = default;
-    Slab(std::shared_ptr<SlabPool> pool, uint8_t* data) : pool_(std::move(pool)), data_(data) {}
+    Slab(std::shared_ptr<SlabPool> pool, uint8_t* data)
+        : pool_(std::move(pool)), data_(data) {}
     Slab(Slab&& other) noexcept;
     Slab& operator=(Slab&& other) noexcept;
     ~Slab();
@@ -63,10 +64,11 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   const int64_t max_idle_bytes_;
   const pid_t owner_pid_;
   mutable std::mutex mutex_;
-  std::vector<Arena> arenas_;      // guarded by mutex_
-  std::vector<uint8_t*> idle_;     // guarded by mutex_; last in, first out: the warmest first
-  int64_t mapped_bytes_ = 0;       // guarded by mutex_
-  int64_t num_slabs_ = 0;          // guarded by mutex_; idle or not
+  std::vector<Arena> arenas_;  // guarded by mutex_
+  std::vector<uint8_t*>
+      idle_;                  // guarded by mutex_; last in, first out: the warmest first
+  int64_t mapped_bytes_ = 0;  // guarded by mutex_
+  int64_t num_slabs_ = 0;     // guarded by mutex_; idle or not
 };
 
 }  // namespace torchparquet

@@ -1,12 +1,12 @@
 #include "source.h"
 
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "errors.h"
 
@@ -19,7 +19,7 @@ Error SystemError(const std::string& action, int code) {
 }
 
 FileIdentity Identify(int descriptor) {
-  struct stat status {};
+  struct stat status{};
   if (fstat(descriptor, &status) != 0) throw SystemError("cannot stat", errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::kIo, "not a regular file");
   return {.num_bytes = status.st_size,
@@ -30,13 +30,15 @@ void CheckIdentity(const FileIdentity& found, const FileIdentity& expected) {
   const bool same_size = expected.num_bytes < 0 || found.num_bytes == expected.num_bytes;
   const bool same_time = expected.mtime_ns < 0 || found.mtime_ns == expected.mtime_ns;
   if (same_size && same_time) return;
-  throw CorruptFile("file changed after it was planned: " + std::to_string(found.num_bytes) +
-                    " bytes now, " + std::to_string(expected.num_bytes) + " then");
+  throw CorruptFile(
+      "file changed after it was planned: " + std::to_string(found.num_bytes) +
+      " bytes now, " + std::to_string(expected.num_bytes) + " then");
 }
 
 }  // namespace
 
-LocalFile::LocalFile(std::string path, const FileIdentity& expected) : path_(std::move(path)) {
+LocalFile::LocalFile(std::string path, const FileIdentity& expected)
+    : path_(std::move(path)) {
   // O_NONBLOCK keeps the open of a FIFO from waiting for a writer; it means nothing
   // for the regular files that are accepted.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -62,8 +64,8 @@ void LocalFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
                         errno);
     }
     if (count == 0) {
-      throw CorruptFile("file ends " + std::to_string(num_bytes) + " bytes early at offset " +
-                        std::to_string(offset));
+      throw CorruptFile("file ends " + std::to_string(num_bytes) +
+                        " bytes early at offset " + std::to_string(offset));
     }
     out += count;
     offset += count;

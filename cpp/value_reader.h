@@ -78,9 +78,10 @@ template <typename T>
 class DictionaryValueReader : public ValueReader<T> {
  public:
   // `bytes` starts at the bit-width byte.
-  DictionaryValueReader(std::span<const uint8_t> bytes, const kernels::Dictionary<T>* dictionary)
-      : reader_(bytes.empty() ? bytes : bytes.subspan(1), bytes.empty() ? 0 : bytes.front(),
-                dictionary) {}
+  DictionaryValueReader(std::span<const uint8_t> bytes,
+                        const kernels::Dictionary<T>* dictionary)
+      : reader_(bytes.empty() ? bytes : bytes.subspan(1),
+                bytes.empty() ? 0 : bytes.front(), dictionary) {}
 
   void Read(T* out, int64_t num_values) override { reader_.Read(out, num_values); }
   void Skip(int64_t num_values) override { reader_.Skip(num_values); }

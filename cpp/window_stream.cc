@@ -1,13 +1,13 @@
 #include "window_stream.h"
 
-#include <algorithm>
-#include <cstring>
-#include <string_view>
-
 #include <arrow/buffer.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/result.h>
 #include <arrow/status.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
 
 namespace torchparquet {
 namespace {
@@ -23,7 +23,8 @@ constexpr int64_t kPaddingBytes = 64;
 // decoded.
 class WindowStream : public arrow::io::InputStream {
  public:
-  WindowStream(const LocalFile* file, int64_t offset, int64_t num_bytes, ScratchBuffer* window)
+  WindowStream(const LocalFile* file, int64_t offset, int64_t num_bytes,
+               ScratchBuffer* window)
       : file_(file), offset_(offset), num_bytes_(num_bytes), window_(window) {}
 
   arrow::Result<std::string_view> Peek(int64_t num_bytes) override;
@@ -62,7 +63,8 @@ int64_t WindowStream::Fill(int64_t num_bytes) {
     window_->Reserve(needed_capacity);
     file_->ReadAt(offset_ + position_, wanted_bytes, window_->data());
   } else {
-    if (kept_bytes > 0) std::memmove(window_->data(), data(), static_cast<size_t>(kept_bytes));
+    if (kept_bytes > 0)
+      std::memmove(window_->data(), data(), static_cast<size_t>(kept_bytes));
     file_->ReadAt(offset_ + position_ + kept_bytes, wanted_bytes - kept_bytes,
                   window_->data() + kept_bytes);
   }
@@ -74,7 +76,8 @@ int64_t WindowStream::Fill(int64_t num_bytes) {
 arrow::Result<std::string_view> WindowStream::Peek(int64_t num_bytes) {
   const int64_t count = Fill(num_bytes);
   // The page reader looks at bytes as text.
-  return std::string_view(reinterpret_cast<const char*>(data()), static_cast<size_t>(count));
+  return std::string_view(reinterpret_cast<const char*>(data()),
+                          static_cast<size_t>(count));
 }
 
 arrow::Result<int64_t> WindowStream::Read(int64_t num_bytes, void* out) {
@@ -86,8 +89,7 @@ arrow::Result<int64_t> WindowStream::Read(int64_t num_bytes, void* out) {
 
 arrow::Result<std::shared_ptr<arrow::Buffer>> WindowStream::Read(int64_t num_bytes) {
   const int64_t count = Fill(num_bytes);
-  auto buffer = std::make_shared<arrow::Buffer>(
-      data(), count);
+  auto buffer = std::make_shared<arrow::Buffer>(data(), count);
   position_ += count;
   return buffer;
 }
@@ -99,7 +101,8 @@ arrow::Status WindowStream::Close() {
 
 }  // namespace
 
-std::shared_ptr<arrow::io::InputStream> OpenWindowStream(const LocalFile* file, int64_t offset,
+std::shared_ptr<arrow::io::InputStream> OpenWindowStream(const LocalFile* file,
+                                                         int64_t offset,
                                                          int64_t num_bytes,
                                                          ScratchBuffer* window) {
   return std::make_shared<WindowStream>(file, offset, num_bytes, window);

@@ -221,7 +221,7 @@ def test_set_epoch_between_the_workers_of_one_iteration(data):
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
     from torchparquet.reader import begin_epoch, next_epoch, set_epoch
 
-    words = open_dataset(data)._ledger.numpy()
+    words = open_dataset(data)._epochs._ledger.numpy()
     epoch = begin_epoch(words, 17, 0)
     set_epoch(words, 5)
     assert begin_epoch(words, 17, 1) == epoch

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "python" / "torchparquet"
 # going round, in its own.
 CPP_LAYERS = {
     "errors": ["errors"],
-    "scratch": ["scratch"],
+    "scratch": ["page_codec", "scratch"],
     "kernels": sorted({f"kernels/{path.stem}" for path in (CPP / "kernels").iterdir()}),
     "layout": ["layout"],
     "slab pool": ["slab_pool"],
@@ -58,7 +58,7 @@ PYTHON_LAYERS = [
     ["columns", "discovery", "options", "sharding"],
     ["tensors"],
     ["reader"],
-    ["manifest"],
+    ["epochs", "manifest"],
     ["dataset"],
     ["audit"],
     ["__init__"],

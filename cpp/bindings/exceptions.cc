@@ -1,9 +1,9 @@
 #include "exceptions.h"
 
+#include <pybind11/pybind11.h>
+
 #include <exception>
 #include <utility>
-
-#include <pybind11/pybind11.h>
 
 #include "errors.h"
 
@@ -16,7 +16,9 @@ py::object ExceptionClass(ErrorKind kind) {
   const auto ours = [](const char* name) {
     return py::object(py::module_::import("torchparquet.errors").attr(name));
   };
-  const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
+  const auto builtin = [](PyObject* type) {
+    return py::reinterpret_borrow<py::object>(type);
+  };
   switch (kind) {
     case ErrorKind::kCorruptFile:
       return ours("CorruptFileError");
@@ -30,6 +32,8 @@ py::object ExceptionClass(ErrorKind kind) {
       return builtin(PyExc_ValueError);
     case ErrorKind::kOutOfMemory:
       return builtin(PyExc_MemoryError);
+    case ErrorKind::kNotSupported:
+      return builtin(PyExc_NotImplementedError);
     case ErrorKind::kStopped:
     case ErrorKind::kInternal:
       break;

@@ -1,5 +1,10 @@
 // The extension torchparquet._core: the core's classes as Python sees them. No logic.
 
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <pybind11/typing.h>
+
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -8,11 +13,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-#include <pybind11/typing.h>
 
 #include "chunk_cursor.h"
 #include "epoch_ledger.h"
@@ -53,7 +53,8 @@ py::array_t<int64_t> ToArray(const std::vector<int64_t>& values) {
 py::array_t<uint8_t> ToArray(SlabPool::Slab slab, int64_t num_bytes) {
   auto owner = std::make_unique<SlabPool::Slab>(std::move(slab));
   uint8_t* data = owner->data();
-  const py::capsule capsule(owner.get(), [](void* pointer) { delete static_cast<SlabPool::Slab*>(pointer); });
+  const py::capsule capsule(
+      owner.get(), [](void* pointer) { delete static_cast<SlabPool::Slab*>(pointer); });
   static_cast<void>(owner.release());
   return py::array_t<uint8_t>(num_bytes, data, capsule);
 }
@@ -67,9 +68,11 @@ struct ShareArrays {
 Share ToShare(const ShareArrays& arrays, int64_t rank, int64_t world_size) {
   Share share{.rank = rank, .world_size = world_size, .chunks = {}};
   const py::ssize_t num_chunks = arrays.file.size();
-  for (const py::ssize_t size : {arrays.row_group.size(), arrays.begin.size(), arrays.num_rows.size(),
-                                 arrays.first_row_id.size(), arrays.valid.size()}) {
-    if (size != num_chunks) throw py::value_error("the arrays of a share differ in length");
+  for (const py::ssize_t size :
+       {arrays.row_group.size(), arrays.begin.size(), arrays.num_rows.size(),
+        arrays.first_row_id.size(), arrays.valid.size()}) {
+    if (size != num_chunks)
+      throw py::value_error("the arrays of a share differ in length");
   }
   share.chunks.reserve(static_cast<size_t>(num_chunks));
   for (py::ssize_t i = 0; i < num_chunks; ++i) {
@@ -83,13 +86,15 @@ Share ToShare(const ShareArrays& arrays, int64_t rank, int64_t world_size) {
   return share;
 }
 
-std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths, const Int64Array& num_bytes,
+std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
+                                 const Int64Array& num_bytes,
                                  const Int64Array& mtime_ns) {
   std::vector<PlannedFile> files;
   files.reserve(paths.size());
   for (size_t i = 0; i < paths.size(); ++i) {
     const auto index = static_cast<py::ssize_t>(i);
-    files.push_back({paths[i], {.num_bytes = num_bytes.at(index), .mtime_ns = mtime_ns.at(index)}});
+    files.push_back(
+        {paths[i], {.num_bytes = num_bytes.at(index), .mtime_ns = mtime_ns.at(index)}});
   }
   return files;
 }
@@ -153,10 +158,10 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     Int64Array chunk_begin, Int64Array chunk_num_rows, Int64Array chunk_first_row_id,
     BoolArray chunk_valid, int64_t rank, int64_t world_size, int64_t batch_rows,
     std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
-    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
-    std::optional<std::shared_ptr<SlabPool>> pool) {
-  const ShareArrays arrays{std::move(chunk_file),     std::move(chunk_row_group),
-                           std::move(chunk_begin),    std::move(chunk_num_rows),
+    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
+    bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool) {
+  const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
+                           std::move(chunk_begin),        std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
   ReaderSpec spec{.files = ToFiles(paths, file_num_bytes, file_mtime_ns),
                   .share = ToShare(arrays, rank, world_size),
@@ -168,7 +173,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                   .num_threads = num_threads,
                   .max_memory_bytes = max_memory_bytes,
                   .lent_slabs = lent_slabs};
-  return std::make_unique<BatchReader>(std::move(spec), std::move(pool).value_or(nullptr));
+  return std::make_unique<BatchReader>(std::move(spec),
+                                       std::move(pool).value_or(nullptr));
 }
 
 void BindFooters(py::module_& m) {
@@ -177,7 +183,7 @@ void BindFooters(py::module_& m) {
       .def_readonly("kind", &LeafColumn::kind)
       .def_readonly("dtype", &LeafColumn::dtype)
       .def_readonly("nullable", &LeafColumn::nullable);
-  const auto array = [](std::vector<int64_t> Footers::*member) {
+  const auto array = [](std::vector<int64_t> Footers::* member) {
     return [member](const Footers& footers) { return ToArray(footers.*member); };
   };
   py::class_<Footers>(m, "Footers")
@@ -188,7 +194,8 @@ void BindFooters(py::module_& m) {
       .def_property_readonly("file_schema", array(&Footers::file_schema))
       .def_property_readonly("row_group_num_rows", array(&Footers::row_group_num_rows))
       .def_property_readonly("row_group_num_bytes", array(&Footers::row_group_num_bytes))
-      .def_property_readonly("schemas", [](const Footers& footers) { return footers.schemas; });
+      .def_property_readonly("schemas",
+                             [](const Footers& footers) { return footers.schemas; });
   m.def(
       "read_footers",
       [](const std::vector<std::string>& paths, int64_t num_threads) {
@@ -199,8 +206,8 @@ void BindFooters(py::module_& m) {
 
 void BindCursor(py::module_& m) {
   py::class_<ChunkCursor>(m, "ChunkCursor")
-      .def(py::init<int64_t, int64_t, int64_t>(), py::arg("num_positions"), py::arg("rank"),
-           py::arg("world_size"))
+      .def(py::init<int64_t, int64_t, int64_t>(), py::arg("num_positions"),
+           py::arg("rank"), py::arg("world_size"))
       .def("claim", &ChunkCursor::Claim);
 }
 
@@ -213,10 +220,13 @@ void BindLedger(py::module_& m) {
   m.attr("EPOCH_LEDGER_WORDS") = py::int_(EpochLedger::kNumWords);
   m.def(
       "begin_epoch",
-      [ledger](Words words, int64_t key, int64_t worker) { return ledger(words).Begin(key, worker); },
+      [ledger](Words words, int64_t key, int64_t worker) {
+        return ledger(words).Begin(key, worker);
+      },
       py::arg("words").noconvert(), py::arg("key"), py::arg("worker"));
   m.def(
-      "set_epoch", [ledger](Words words, int64_t epoch) { ledger(words).SetEpoch(epoch); },
+      "set_epoch",
+      [ledger](Words words, int64_t epoch) { ledger(words).SetEpoch(epoch); },
       py::arg("words").noconvert(), py::arg("epoch"));
   m.def(
       "next_epoch", [ledger](Words words) { return ledger(words).NextEpoch(); },
@@ -226,17 +236,19 @@ void BindLedger(py::module_& m) {
 void BindSpecs(py::module_& m) {
   py::class_<FieldSpec>(m, "FieldSpec")
       .def(py::init([](int64_t item_bytes, int64_t width, bool has_valid) {
-             return FieldSpec{.item_bytes = item_bytes, .width = width, .has_valid = has_valid};
+             return FieldSpec{
+                 .item_bytes = item_bytes, .width = width, .has_valid = has_valid};
            }),
            py::arg("item_bytes"), py::arg("width"), py::arg("has_valid"));
   py::class_<ColumnSpec>(m, "ColumnSpec")
       .def(py::init([](std::string path, std::string kind, int64_t field, int64_t element,
                        bool nulls_are_errors, uint64_t fill_bits) {
-             return ColumnSpec{.source = {std::move(path), std::move(kind)},
-                               .field = field,
-                               .element = element,
-                               .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
-                               .fill_bits = fill_bits};
+             return ColumnSpec{
+                 .source = {std::move(path), std::move(kind)},
+                 .field = field,
+                 .element = element,
+                 .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
+                 .fill_bits = fill_bits};
            }),
            py::arg("path"), py::arg("kind"), py::arg("field"), py::arg("element"),
            py::arg("nulls_are_errors"), py::arg("fill_bits"));
@@ -256,32 +268,37 @@ void BindReader(py::module_& m) {
       .def_readonly("values_offset", &FieldPlace::values_offset)
       .def_readonly("valid_offset", &FieldPlace::valid_offset);
   py::class_<BatchReader>(m, "BatchReader")
-      .def(py::init(&MakeBatchReader), py::kw_only(), py::arg("paths"), py::arg("file_num_bytes"),
-           py::arg("file_mtime_ns"), py::arg("chunk_file"), py::arg("chunk_row_group"),
-           py::arg("chunk_begin"), py::arg("chunk_num_rows"), py::arg("chunk_first_row_id"),
-           py::arg("chunk_valid"), py::arg("rank"), py::arg("world_size"), py::arg("batch_rows"),
-           py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
-           py::arg("row_valid_field"), py::arg("num_threads"), py::arg("max_memory_bytes"),
-           py::arg("lent_slabs"), py::arg("pool"))
+      .def(py::init(&MakeBatchReader), py::kw_only(), py::arg("paths"),
+           py::arg("file_num_bytes"), py::arg("file_mtime_ns"), py::arg("chunk_file"),
+           py::arg("chunk_row_group"), py::arg("chunk_begin"), py::arg("chunk_num_rows"),
+           py::arg("chunk_first_row_id"), py::arg("chunk_valid"), py::arg("rank"),
+           py::arg("world_size"), py::arg("batch_rows"), py::arg("fields"),
+           py::arg("columns"), py::arg("row_id_field"), py::arg("row_valid_field"),
+           py::arg("num_threads"), py::arg("max_memory_bytes"), py::arg("lent_slabs"),
+           py::arg("pool"))
       .def("next", &BatchReader::Next)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)
-      .def_property_readonly("slab_bytes",
-                             [](const BatchReader& r) { return r.reader().layout().slab_bytes; })
-      .def_property_readonly("capacity_rows",
-                             [](const BatchReader& r) { return r.reader().layout().capacity_rows; })
-      .def_property_readonly("fields",
-                             [](const BatchReader& r) { return r.reader().layout().fields; })
-      .def_property_readonly("num_batches",
-                             [](const BatchReader& r) { return r.reader().num_batches(); })
+      .def_property_readonly(
+          "slab_bytes",
+          [](const BatchReader& r) { return r.reader().layout().slab_bytes; })
+      .def_property_readonly(
+          "capacity_rows",
+          [](const BatchReader& r) { return r.reader().layout().capacity_rows; })
+      .def_property_readonly(
+          "fields", [](const BatchReader& r) { return r.reader().layout().fields; })
+      .def_property_readonly(
+          "num_batches", [](const BatchReader& r) { return r.reader().num_batches(); })
       .def_property_readonly("max_slabs",
                              [](const BatchReader& r) { return r.reader().max_slabs(); })
-      .def_property_readonly("pool",
-                             [](const BatchReader& r) -> std::optional<std::shared_ptr<SlabPool>> {
-                               if (r.reader().pool() == nullptr) return std::nullopt;
-                               return r.reader().pool();
-                             })
-      .def_property_readonly("stats", [](const BatchReader& r) { return r.reader().stats(); });
+      .def_property_readonly(
+          "pool",
+          [](const BatchReader& r) -> std::optional<std::shared_ptr<SlabPool>> {
+            if (r.reader().pool() == nullptr) return std::nullopt;
+            return r.reader().pool();
+          })
+      .def_property_readonly("stats",
+                             [](const BatchReader& r) { return r.reader().stats(); });
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ DictionaryReader<T>::DictionaryReader(std::span<const uint8_t> bytes, int bit_wi
 
 template <typename T>
 void DictionaryReader<T>::NextRun() {
-  if (!runs_.Next(&run_)) throw CorruptFile("page holds fewer values than its header says");
+  if (!runs_.Next(&run_))
+    throw CorruptFile("page holds fewer values than its header says");
   run_position_ = 0;
 }
 
@@ -107,7 +108,8 @@ void DictionaryReader<T>::ReadWithinGroup(T* out, int64_t num_values) {
   const int width = runs_.bit_width();
   std::array<uint8_t, GroupReadableBytes(32)> padded{};
   const auto start = static_cast<size_t>(run_position_ / kGroupValues * width);
-  const size_t num_bytes = std::min<size_t>(static_cast<size_t>(width), run_.bytes.size() - start);
+  const size_t num_bytes =
+      std::min<size_t>(static_cast<size_t>(width), run_.bytes.size() - start);
   if (num_bytes > 0) std::memcpy(padded.data(), run_.bytes.data() + start, num_bytes);
   std::array<uint32_t, kGroupValues> indices;
   UnpackGroup(padded.data(), width, indices.data());
@@ -130,8 +132,9 @@ int64_t DictionaryReader<T>::ReadWholeGroups(T* out, int64_t num_groups) {
       run_.readable_end - run_.bytes.data() - start - GroupReadableBytes(width);
   if (readable < 0) return 0;
   if (width > 0) num_groups = std::min(num_groups, readable / width + 1);
-  const bool beyond = decode_groups_(run_.bytes.data() + start, num_groups, dictionary_->data(),
-                                     dictionary_->num_values() - 1, out);
+  const bool beyond =
+      decode_groups_(run_.bytes.data() + start, num_groups, dictionary_->data(),
+                     dictionary_->num_values() - 1, out);
   if (beyond) throw IndexBeyondDictionary(dictionary_->num_values());
   run_position_ += num_groups * kGroupValues;
   return num_groups * kGroupValues;

@@ -73,7 +73,8 @@ constexpr int kMaxAvx2Width = 25;
 // beat the gather instruction on AMD and tie with it on Intel. Against the plain
 // variant on Zen 3: 0.37 against 0.74 ns a value at 10 bits.
 template <typename T, int kWidth>
-__attribute__((target("avx2"))) bool DecodeGroupsAvx2(const uint8_t* in, int64_t num_groups,
+__attribute__((target("avx2"))) bool DecodeGroupsAvx2(const uint8_t* in,
+                                                      int64_t num_groups,
                                                       const T* __restrict dictionary,
                                                       int64_t limit, T* __restrict out) {
   // The intrinsics take unaligned bytes by the types of the registers, here and below.
@@ -142,9 +143,9 @@ DecodeGroupsFunction<T> ChooseDecodeGroups(int width) {
   return avx2 != nullptr ? avx2 : PlainDecodeGroups<T>(width);
 }
 
-#define TORCHPARQUET_INSTANTIATE(T)                              \
-  template DecodeGroupsFunction<T> ChooseDecodeGroups<T>(int);   \
-  template DecodeGroupsFunction<T> PlainDecodeGroups<T>(int);    \
+#define TORCHPARQUET_INSTANTIATE(T)                            \
+  template DecodeGroupsFunction<T> ChooseDecodeGroups<T>(int); \
+  template DecodeGroupsFunction<T> PlainDecodeGroups<T>(int);  \
   template DecodeGroupsFunction<T> Avx2DecodeGroups<T>(int)
 TORCHPARQUET_INSTANTIATE(uint8_t);
 TORCHPARQUET_INSTANTIATE(uint16_t);

@@ -11,8 +11,8 @@ namespace torchparquet::kernels {
 // Every index that the width can express must be addressable in `dictionary`, and
 // GroupReadableBytes(width) bytes readable from the start of every group.
 template <typename T>
-using DecodeGroupsFunction = bool (*)(const uint8_t* in, int64_t num_groups, const T* dictionary,
-                                      int64_t limit, T* out);
+using DecodeGroupsFunction = bool (*)(const uint8_t* in, int64_t num_groups,
+                                      const T* dictionary, int64_t limit, T* out);
 
 // The fastest variant that this processor runs, for a bit width of 0 to 32. T is
 // uint8_t, uint16_t, uint32_t or uint64_t.

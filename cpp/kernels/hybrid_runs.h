@@ -9,8 +9,9 @@ namespace torchparquet::kernels {
 struct HybridRun {
   bool packed = false;
   int64_t num_values = 0;
-  uint32_t value = 0;               // of a repeated run
-  std::span<const uint8_t> bytes;   // of a packed run: whole groups, or cut short at the end
+  uint32_t value = 0;  // of a repeated run
+  std::span<const uint8_t>
+      bytes;  // of a packed run: whole groups, or cut short at the end
   // One past the last byte that may be read beyond a packed run: the end of all runs.
   const uint8_t* readable_end = nullptr;
 };

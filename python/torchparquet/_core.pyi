@@ -164,5 +164,5 @@ def set_epoch(
     words: numpy.typing.NDArray[numpy.int64], epoch: typing.SupportsInt | typing.SupportsIndex
 ) -> None: ...
 
-EPOCH_LEDGER_WORDS: int = 33792
+EPOCH_LEDGER_WORDS: int = 525312
 PYARROW_VERSION: str = "26.0.1"

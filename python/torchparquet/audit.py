@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch.distributed as dist
@@ -43,6 +43,15 @@ class ShardAudit:
     num_workers: int
 
 
+class _Reading(NamedTuple):
+    """What one rank tells the others."""
+
+    fingerprint: str
+    epoch: int
+    ranges: Ranges
+    failure: str | None
+
+
 def verify_no_shard_overlap(
     loader: ParquetDataset | DataLoader[Any], *, read: bool = False
 ) -> ShardAudit:
@@ -67,10 +76,18 @@ def verify_no_shard_overlap(
     num_workers = 0 if loader is dataset else loader.num_workers  # type: ignore[union-attr]
     epoch = dataset.epoch
     plan = dataset.plan(epoch, num_workers)
-    ranges = _delivered_ranges(loader) if read else _planned_ranges(dataset, plan)
-    gathered = _gather(dataset, (dataset.manifest.fingerprint, epoch, ranges))
+    failure = None
+    ranges = np.empty((0, 2), np.int64)
+    try:
+        ranges = _delivered_ranges(loader) if read else _planned_ranges(dataset, plan)
+    except Exception as error:  # the other ranks wait for this one's part
+        failure = error
+    report = None if failure is None else f"{type(failure).__name__}: {failure}"
+    gathered = _gather(dataset, _Reading(dataset.manifest.fingerprint, epoch, ranges, report))
+    if failure is not None:
+        raise failure
     _check_same_data(gathered)
-    return _check(dataset, plan, epoch, [ranges for _, _, ranges in gathered])
+    return _check(dataset, plan, epoch, [reading.ranges for reading in gathered])
 
 
 def _planned_ranges(dataset: ParquetDataset, plan: EpochPlan) -> Ranges:
@@ -104,7 +121,7 @@ def _delivered_ranges(loader: ParquetDataset | DataLoader[Any]) -> Ranges:
     return np.concatenate(parts)
 
 
-def _gather(dataset: ParquetDataset, own: tuple[str, int, Ranges]) -> list[tuple[str, int, Ranges]]:
+def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
     world_size = dataset.topology().world_size
     if world_size == 1:
         return [own]
@@ -122,16 +139,20 @@ def _gather(dataset: ParquetDataset, own: tuple[str, int, Ranges]) -> list[tuple
     return gathered
 
 
-def _check_same_data(gathered: list[tuple[str, int, Ranges]]) -> None:
-    for rank, (fingerprint, epoch, _) in enumerate(gathered):
-        if fingerprint != gathered[0][0]:
+def _check_same_data(gathered: list[_Reading]) -> None:
+    first = gathered[0]
+    for rank, reading in enumerate(gathered):
+        if reading.failure is not None:
+            raise RuntimeError(f"rank {rank} failed: {reading.failure}")
+        if reading.fingerprint != first.fingerprint:
             raise RuntimeError(
-                f"ranks see different files: fingerprint {gathered[0][0]} on rank 0, "
-                f"{fingerprint} on rank {rank}"
+                f"ranks see different files: fingerprint {first.fingerprint} on rank 0, "
+                f"{reading.fingerprint} on rank {rank}"
             )
-        if epoch != gathered[0][1]:
+        if reading.epoch != first.epoch:
             raise RuntimeError(
-                f"ranks are at different epochs: {gathered[0][1]} on rank 0, {epoch} on rank {rank}"
+                f"ranks are at different epochs: {first.epoch} on rank 0, "
+                f"{reading.epoch} on rank {rank}"
             )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import os
-import secrets
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -16,18 +16,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from torchparquet.columns import ColumnsArgument, Field, Nulls, resolve_columns
+from torchparquet.epochs import EpochCounter
 from torchparquet.manifest import Manifest, read_manifest
 from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan, Even, PlanOptions, Share, checked_int
-from torchparquet.reader import (
-    EPOCH_LEDGER_WORDS,
-    BatchStream,
-    ReaderStats,
-    SlabPool,
-    begin_epoch,
-    next_epoch,
-    set_epoch,
-)
+from torchparquet.reader import BatchStream, ReaderStats, SlabPool
 from torchparquet.sharding import Topology, resolve_topology
 
 if TYPE_CHECKING:
@@ -144,10 +137,10 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         self._device_mesh = device_mesh
         self._process_group = process_group
         self._row_ids = row_ids
-        self._manifest = read_manifest(paths, num_threads)
+        self._manifest = read_manifest(paths, self._read_options.num_threads)
         self._fields = resolve_columns(columns, self._manifest, nulls)
-        # In shared memory, so that iterations in worker processes count.
-        self._ledger = _shared_ledger()
+        self._epochs = EpochCounter()
+        self._lost_groups = False
         self._topology_of_loader: Topology | None = None
         self._reset_runtime()
 
@@ -178,7 +171,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
                 `max_memory`.
         """
         topology = self._topology()
-        epoch = self._begin_epoch()
+        epoch = self._epochs.begin()
         plan = self._plan(epoch, topology)
         share = plan.share(topology.share_index)
         if share.num_steps == 0:
@@ -232,7 +225,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
             TypeError: `epoch` is not an int.
             ValueError: `epoch` is negative.
         """
-        set_epoch(self._ledger.numpy(), checked_int("epoch", epoch, 0, 2**62))
+        self._epochs.set(checked_int("epoch", epoch, 0, 2**62))
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
@@ -300,51 +293,52 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         state = self.__dict__.copy()
         for name in ("_streams", "_stream", "_epoch_of_stream", "_pool", "_pool_pid", "_last_plan"):
             del state[name]
-        if self._device_mesh is not None or self._process_group is not None:
-            # Groups stay in their process; what they say of this one goes with the copy.
-            topology = self._topology()
-            state.update(_rank=topology.rank, _world_size=topology.world_size)
-            state.update(_device_mesh=None, _process_group=None)
-        elif _is_distributed():
-            # A spawned DataLoader worker knows nothing of its parent's process group.
+        has_groups = self._device_mesh is not None or self._process_group is not None
+        state.update(_device_mesh=None, _process_group=None)
+        state["_lost_groups"] = self._lost_groups or has_groups
+        # A spawned DataLoader worker knows nothing of its parent's process groups. Any other
+        # copy may go to another rank, which must find out for itself who it is.
+        if get_spawning_popen() is not None and (has_groups or _is_distributed()):
             state["_topology_of_loader"] = self._topology()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a copy's place in this process."""
         self.__dict__.update(state)
-        if not self._ledger.is_shared():  # type: ignore[no-untyped-call]
-            copied = self._ledger.numpy()
-            self._ledger = _shared_ledger()
-            self._ledger.numpy()[:] = copied
         self._reset_runtime()
+
+    def __copy__(self) -> ParquetDataset:
+        """Return a copy for this process, which counts epochs by itself."""
+        made = type(self).__new__(type(self))
+        state = self.__getstate__()
+        state["_epochs"] = copy.deepcopy(self._epochs)
+        groups = ("_device_mesh", "_process_group", "_lost_groups")
+        made.__setstate__(state | {name: self.__dict__[name] for name in groups})
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
+        """As `copy.copy`: what copies share is never changed."""
+        return copy.copy(self)
 
     def _topology(self) -> Topology:
         worker = get_worker_info()
         loader = self._topology_of_loader
         if worker is not None and loader is not None:
             return Topology(loader.rank, loader.world_size, worker.id, worker.num_workers)
+        if self._lost_groups:
+            raise ValueError(
+                "device_mesh and process_group do not travel with a pickled ParquetDataset: make "
+                "the data set in the process that reads it, or give rank and world_size"
+            )
         return resolve_topology(
             self._rank, self._world_size, self._process_group, self._device_mesh
         )
-
-    def _begin_epoch(self) -> int:
-        worker = get_worker_info()
-        if worker is None:
-            identity, worker_id = secrets.token_bytes(8), 0
-        else:
-            identity = f"{worker.seed - worker.id} {worker.num_workers}".encode()
-            worker_id = worker.id
-        digest = hashlib.blake2b(identity, digest_size=8).digest()
-        # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
-        key = int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
-        return begin_epoch(self._ledger.numpy(), key, worker_id)
 
     def _current_epoch(self) -> int:
         stream = self._stream() if self._stream is not None else None
         if stream is not None and not stream.closed:
             return self._epoch_of_stream
-        return next_epoch(self._ledger.numpy())
+        return self._epochs.next()
 
     def _plan(self, epoch: int, topology: Topology) -> EpochPlan:
         options = PlanOptions(
@@ -395,14 +389,6 @@ def _shards_of(share: Share) -> list[int]:
     """Return the row groups that a share reads rows of, each once, in reading order."""
     read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
     return list(dict.fromkeys(read))
-
-
-def _shared_ledger() -> Tensor:
-    """Return zeroed words in memory that worker processes share, int64."""
-    # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do not
-    # survive a fork.
-    storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
-    return torch.empty(0, dtype=torch.int64).set_(storage)
 
 
 def _is_distributed() -> bool:

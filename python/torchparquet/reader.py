@@ -163,15 +163,23 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         self._started = True
         if self._lent is not None:
             for _ in range(self._reader.max_slabs):
-                self._reader.lend(*self._lent.allocate())
+                self._lend(self._lent)
 
     def _slab(self, memory: object) -> Tensor:
         if self._lent is None:
             return torch.from_numpy(memory)
         assert isinstance(memory, int)  # noqa: S101
         slab = self._lent.take(memory)
-        self._reader.lend(*self._lent.allocate())
+        self._lend(self._lent)
         return slab
+
+    def _lend(self, lent: LentSlabs) -> None:
+        try:
+            self._reader.lend(*lent.allocate())
+        except BaseException:
+            # With a slab missing the stream could not go on without losing a batch.
+            self.close()
+            raise
 
     def close(self) -> None:
         """Join the threads and give up what is in flight. Idempotent."""
@@ -180,6 +188,11 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         if self._lent is not None:
             self._lent.clear()
         _live_streams.discard(self)
+
+    def __del__(self) -> None:
+        """Join the threads before anything that they write to can go."""
+        if hasattr(self, "_reader"):
+            self._reader.stop()
 
     @property
     def closed(self) -> bool:

@@ -1,0 +1,101 @@
+"""Which epoch an iteration is, agreed with the DataLoader workers of the same process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from torchparquet.reader import EPOCH_LEDGER_WORDS, begin_epoch, next_epoch, set_epoch
+
+
+class EpochCounter:
+    """Numbers the iterations over a data set: each is the next epoch.
+
+    The DataLoader workers of one iteration count as one. They and the process that started them
+    share the counter; every other process that gets a copy (a rank that was spawned or forked with
+    the data set, say) counts on by itself.
+    """
+
+    def __init__(self) -> None:
+        """Start at epoch 0."""
+        self._ledger = _shared_ledger()
+        self._owner_pid = os.getpid()
+        _counters.add(self)
+
+    def begin(self) -> int:
+        """Return the epoch of an iteration that begins in this process."""
+        worker = get_worker_info()
+        if worker is None:
+            identity, worker_id = secrets.token_bytes(8), 0
+        else:
+            # All workers of one iteration see the same base seed.
+            identity = f"{worker.seed - worker.id} {worker.num_workers}".encode()
+            worker_id = worker.id
+        digest = hashlib.blake2b(identity, digest_size=8).digest()
+        # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
+        key = int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
+        return begin_epoch(self._words(), key, worker_id)
+
+    def next(self) -> int:
+        """Return the epoch that the next iteration will have."""
+        return next_epoch(self._words())
+
+    def set(self, epoch: int) -> None:
+        """Make `epoch` that of the next iteration."""
+        set_epoch(self._words(), epoch)
+
+    def own(self) -> None:
+        """Make sure that only this process and the workers it starts use the counter."""
+        if get_worker_info() is not None or self._owner_pid == os.getpid():
+            return
+        inherited = self._ledger.numpy()
+        self._ledger = _shared_ledger()
+        self._ledger.numpy()[:] = inherited
+        self._owner_pid = os.getpid()
+
+    def _words(self) -> NDArray[np.int64]:
+        self.own()
+        words: NDArray[np.int64] = self._ledger.numpy()
+        return words
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Own the counter before a spawned worker gets it."""
+        self.own()
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Share the counter of the process that pickled it, if it can be shared."""
+        self.__dict__.update(state)
+        if not self._ledger.is_shared():  # type: ignore[no-untyped-call]
+            # A copy, by value: nobody else's.
+            self._owner_pid = -1
+        _counters.add(self)
+
+
+def _shared_ledger() -> Tensor:
+    """Return zeroed words in memory that worker processes share, int64."""
+    # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do not
+    # survive a fork.
+    storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.int64).set_(storage)
+
+
+_counters: weakref.WeakSet[EpochCounter] = weakref.WeakSet()
+
+
+def _own_all() -> None:
+    """Own the counters before a forked worker inherits them."""
+    for counter in list(_counters):
+        counter.own()
+
+
+os.register_at_fork(before=_own_all)
