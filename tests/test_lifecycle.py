@@ -573,7 +573,7 @@ EXIT_PROGRAMS = {
         "def run():\n"
         "  while True:\n"
         "    try:\n"
-        "      reader = iter(d)._reader\n"
+        "      stream = iter(d); reader = stream._reader\n"
         "      while reader.next(): began.set()\n"
         "    except RuntimeError: pass\n"
         "threading.Thread(target=run, daemon=True).start(); began.wait()",

@@ -1,21 +1,19 @@
 from __future__ import annotations
-
 import collections.abc
-import typing
-
 import numpy
 import numpy.typing
+import typing
 
 __all__: list[str] = [
-    "EPOCH_LEDGER_WORDS",
-    "PYARROW_VERSION",
     "BatchReader",
     "ChunkCursor",
     "ColumnSpec",
+    "EPOCH_LEDGER_WORDS",
     "FieldPlace",
     "FieldSpec",
     "Footers",
     "LeafColumn",
+    "PYARROW_VERSION",
     "ReaderStats",
     "SlabPool",
     "begin_epoch",
