@@ -1,7 +1,8 @@
 """Throughput of torchparquet beside pyarrow's own routes, on one machine, in one run.
 
 All contenders read the same files with the same two threads and hand every byte to the same
-consumer. Page cache warm; medians over rounds in which all contenders take turns. The warm-up
+consumer. Page cache warm; medians over rounds in which all contenders take turns, each in a process
+of its own, with an untimed pass before each timed one. The warm-up
 round proves that all deliver the same rows in the same order, each timed pass that nothing is
 missing.
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import gc
 import json
 import os
 import platform
@@ -36,7 +36,8 @@ import torch
 
 import click_log
 import pyarrow_routes as routes
-from consumption import PassContent, PassCounts, PassTotals, consume, count, examine
+from consumption import PassContent, PassCounts, PassTotals, consume, count
+from contender_process import ContenderProcess
 from pyarrow_routes import Batch, Open, Route, ScanOptions
 
 OURS = "torchparquet"
@@ -146,25 +147,26 @@ def time_routes(
     Raises:
         ContentError: A route's rows, their order, or a timed pass's totals differ.
     """
+    processes = [ContenderProcess(route, path, batch_size, take) for route in chosen]
     first: PassContent | None = None
-    for route in chosen:
-        content = examine(route.batches(path, batch_size))
+    for route, process in zip(chosen, processes, strict=True):
+        content = process.examine()
         first = first or content
         _check_content(route, content, first, batch_size)
-    take([])  # whatever its first call costs is not to be timed
     seconds: dict[str, list[float]] = {route.name: [] for route in chosen}
     expected: _Totals | None = None
     for repeat in range(repeats):
         # Another contender begins each round, so that none always follows the same one.
         begin = repeat % len(chosen)
-        for route in (*chosen[begin:], *chosen[:begin]):
-            gc.collect()
-            start = time.perf_counter()
-            totals = take(route.batches(path, batch_size))
-            seconds[route.name].append(time.perf_counter() - start)
+        turns = list(zip(chosen, processes, strict=True))
+        for route, process in (*turns[begin:], *turns[:begin]):
+            elapsed, totals = process.timed_pass()
+            seconds[route.name].append(elapsed)
             expected = expected or totals
             if totals != expected:
                 raise ContentError(f"{route.name}: totals differ from those of other passes")
+    for process in processes:
+        process.close()
     assert expected is not None
     return [Timing(route, seconds[route.name], expected) for route in chosen]
 
