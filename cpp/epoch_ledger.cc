@@ -9,10 +9,12 @@
 namespace torchparquet {
 namespace {
 
-// Layout of the words: one past the last iteration of each worker; the key of each
-// iteration (0: free); the epoch that was set for an iteration, plus one (0: none was).
-constexpr size_t kLastIteration = 0;
-constexpr size_t kKeys = EpochLedger::kMaxWorkers;
+// Layout of the words: the latest iteration that an epoch was set for, plus one; one past
+// the last iteration of each worker; the key of each iteration (0: free); the epoch that
+// was set for an iteration, plus one (0: none was).
+constexpr size_t kLatestSet = 0;
+constexpr size_t kLastIteration = 1;
+constexpr size_t kKeys = kLastIteration + EpochLedger::kMaxWorkers;
 constexpr size_t kSetEpochs = kKeys + EpochLedger::kMaxIterations;
 
 using Word = std::atomic_ref<int64_t>;
@@ -58,26 +60,35 @@ void EpochLedger::SetEpoch(int64_t epoch) {
   const int64_t next = NumIterations();
   if (next == kMaxIterations) throw Full();
   Word(words_[kSetEpochs + static_cast<size_t>(next)]).store(epoch + 1);
+  Word(words_[kLatestSet]).store(next + 1);
 }
 
 int64_t EpochLedger::NextEpoch() const { return EpochOf(NumIterations()); }
 
-// Counts on from the latest epoch that was set, at first from 0.
+// Counts on from the latest epoch that was set for the iteration or before, at first
+// from 0.
 int64_t EpochLedger::EpochOf(int64_t iteration) const {
-  for (int64_t set_at = std::min(iteration, kMaxIterations - 1); set_at >= 0; --set_at) {
+  const int64_t latest = Word(words_[kLatestSet]).load() - 1;
+  for (int64_t set_at = std::min(iteration, latest); set_at >= 0; --set_at) {
     const int64_t set = Word(words_[kSetEpochs + static_cast<size_t>(set_at)]).load();
     if (set != 0) return set - 1 + iteration - set_at;
   }
   return iteration;
 }
 
+// Iterations take entries without gaps, so the first free one is found by halving.
 int64_t EpochLedger::NumIterations() const {
-  int64_t iteration = 0;
-  while (iteration < kMaxIterations &&
-         Word(words_[kKeys + static_cast<size_t>(iteration)]).load() != 0) {
-    ++iteration;
+  int64_t taken = 0;
+  int64_t free = kMaxIterations;
+  while (taken < free) {
+    const int64_t middle = (taken + free) / 2;
+    if (Word(words_[kKeys + static_cast<size_t>(middle)]).load() != 0) {
+      taken = middle + 1;
+    } else {
+      free = middle;
+    }
   }
-  return iteration;
+  return taken;
 }
 
 }  // namespace torchparquet

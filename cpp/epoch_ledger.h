@@ -18,7 +18,7 @@ class EpochLedger {
  public:
   static constexpr int64_t kMaxWorkers = 1024;
   static constexpr int64_t kMaxIterations = 262144;
-  static constexpr int64_t kNumWords = kMaxWorkers + 2 * kMaxIterations;
+  static constexpr int64_t kNumWords = 1 + kMaxWorkers + 2 * kMaxIterations;
 
   // `words` has kNumWords entries and outlives the ledger.
   explicit EpochLedger(std::span<int64_t> words);

@@ -162,5 +162,5 @@ def set_epoch(
     words: numpy.typing.NDArray[numpy.int64], epoch: typing.SupportsInt | typing.SupportsIndex
 ) -> None: ...
 
-EPOCH_LEDGER_WORDS: int = 525312
+EPOCH_LEDGER_WORDS: int = 525313
 PYARROW_VERSION: str = "26.0.1"
