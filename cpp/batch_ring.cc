@@ -28,6 +28,7 @@ void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   const int64_t before =
       batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
   if (before != num_cells) return;
+  num_complete_.fetch_add(1, std::memory_order_relaxed);
   // Taking the lock orders the notification after the consumer's check of the count.
   {
     const std::lock_guard lock(mutex_);
@@ -76,6 +77,7 @@ BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
     TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows};
     in_flight_.pop_front();
     ++num_taken_;
+    num_complete_.fetch_sub(1, std::memory_order_relaxed);
     return result;
   }
   if (closed_ && failure_) throw *failure_;

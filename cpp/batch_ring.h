@@ -61,6 +61,9 @@ class BatchRing {
   // No further cell will be counted down: a failure that was recorded is final.
   void Close();
 
+  // Number of complete batches that wait to be taken.
+  int64_t num_complete() const { return num_complete_.load(std::memory_order_relaxed); }
+
   // Consumer side.
   enum class TakeStatus { kTaken, kTimedOut, kEnded };
   struct TakeResult {
@@ -81,8 +84,9 @@ class BatchRing {
   const int64_t max_in_flight_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<InFlightBatch> in_flight_;  // guarded by mutex_; references stay valid
-  int64_t num_taken_ = 0;                // guarded by mutex_, as all below
+  std::deque<InFlightBatch> in_flight_;   // guarded by mutex_; references stay valid
+  std::atomic<int64_t> num_complete_{0};  // a hint, read without the lock
+  int64_t num_taken_ = 0;                 // guarded by mutex_, as all below
   bool closed_ = false;
   bool stopped_ = false;
   std::optional<FailureKey> failure_key_;

@@ -1,9 +1,8 @@
 #include "column_pages.h"
 
-#include <parquet/column_page.h>
+#include <arrow/util/crc32.h>
 #include <parquet/column_reader.h>
 #include <parquet/metadata.h>
-#include <parquet/properties.h>
 #include <parquet/types.h>
 
 #include <algorithm>
@@ -13,15 +12,9 @@
 #include <utility>
 
 #include "errors.h"
-#include "window_stream.h"
 
 namespace torchparquet {
 namespace {
-
-struct ByteRange {
-  int64_t offset;
-  int64_t num_bytes;
-};
 
 // The bytes of a column chunk, dictionary page included.
 ByteRange ColumnChunkRange(const parquet::FileMetaData& metadata,
@@ -45,8 +38,7 @@ ByteRange ColumnChunkRange(const parquet::FileMetaData& metadata,
   if (metadata.writer_version().VersionLt(
           parquet::ApplicationVersion::PARQUET_816_FIXED_VERSION())) {
     constexpr int64_t kMaxDictionaryHeaderBytes = 100;
-    range.num_bytes +=
-        std::min(kMaxDictionaryHeaderBytes, file_bytes - range.offset - range.num_bytes);
+    range.num_bytes += std::min(kMaxDictionaryHeaderBytes, file_bytes - range.end());
   }
   return range;
 }
@@ -68,24 +60,13 @@ std::span<const uint8_t> TakeFront(std::span<const uint8_t>* bytes, int64_t num_
   return front;
 }
 
-// Takes the definition levels off the front of a V1 page, whose parts are compressed
-// together.
-PageParts SplitV1(const parquet::DataPageV1& page, std::span<const uint8_t> bytes,
-                  int max_definition_level) {
-  PageParts parts;
-  if (max_definition_level > 0) {
-    if (page.definition_level_encoding() == parquet::Encoding::BIT_PACKED) {
-      const int64_t width = std::bit_width(static_cast<unsigned>(max_definition_level));
-      parts.bit_packed_levels = true;
-      parts.levels = TakeFront(&bytes, (width * page.num_values() + 7) / 8);
-    } else {
-      const int64_t length = ReadLength(bytes);
-      TakeFront(&bytes, 4);
-      parts.levels = TakeFront(&bytes, length);
-    }
+void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
+  if (!header.checksum) return;
+  const uint32_t found = arrow::internal::crc32(0, body.data(), body.size());
+  if (found != *header.checksum) {
+    throw CorruptFile("page does not match its CRC checksum: " + std::to_string(found) +
+                      ", header says " + std::to_string(*header.checksum));
   }
-  parts.values = bytes;
-  return parts;
 }
 
 }  // namespace
@@ -93,11 +74,12 @@ PageParts SplitV1(const parquet::DataPageV1& page, std::span<const uint8_t> byte
 // What the footer says of the column chunk.
 struct ColumnPages::Chunk {
   ByteRange range;
-  int64_t num_values;
+  int64_t dictionary_bytes;  // as far as known, else 0
+  int64_t group_rows;
   parquet::Compression::type codec;
   // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
   bool always_compressed;
-  const parquet::ColumnDescriptor* descriptor;
+  int max_definition_level;
 
   static std::unique_ptr<const Chunk> Make(const ParquetFile& file, int64_t row_group,
                                            int column) {
@@ -117,85 +99,169 @@ struct ColumnPages::Chunk {
       throw Error(ErrorKind::kNotSupported,
                   "pages are compressed by a codec that is not built in");
     }
+    if (chunk->crypto_metadata() != nullptr) {
+      throw Error(ErrorKind::kNotSupported, "column is encrypted");
+    }
+    const ByteRange range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes());
     return std::make_unique<const Chunk>(
-        Chunk{.range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes()),
-              .num_values = chunk->num_values(),
+        Chunk{.range = range,
+              .dictionary_bytes = std::clamp<int64_t>(
+                  chunk->data_page_offset() - range.offset, 0, range.num_bytes),
+              .group_rows = group->num_rows(),
               .codec = chunk->compression(),
               .always_compressed = metadata.writer_version().VersionLt(
                   parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION()),
-              .descriptor = metadata.schema()->Column(column)});
+              .max_definition_level =
+                  metadata.schema()->Column(column)->max_definition_level()});
   }
 };
 
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
-                         SkipPage skip, DecodeScratch* scratch)
+                         ColumnBuffers* buffers)
     : chunk_(Chunk::Make(file, row_group, column)),
-      skip_(std::move(skip)),
-      scratch_(scratch),
-      stream_(OpenWindowStream(&file.file(), chunk_->range.offset,
-                               chunk_->range.num_bytes, &scratch->window)),
-      first_page_reader_(OpenReader(/*decompress=*/true, chunk_->num_values)) {}
+      buffers_(buffers),
+      window_(&file.file()),
+      next_offset_(chunk_->range.offset) {
+  if (!is_compressed()) window_.Use(&buffers_->window);
+}
 
 ColumnPages::~ColumnPages() = default;
 
-std::unique_ptr<parquet::PageReader> ColumnPages::OpenReader(bool decompress,
-                                                             int64_t num_values) {
-  parquet::ReaderProperties properties;
-  properties.set_page_checksum_verification(true);
-  auto reader = parquet::PageReader::Open(
-      stream_, num_values,
-      decompress ? chunk_->codec : parquet::Compression::UNCOMPRESSED, properties,
-      *chunk_->descriptor, chunk_->always_compressed);
-  reader->set_data_page_filter([this](const parquet::DataPageStats& page) {
-    num_announced_ += page.num_values;
-    return skip_(page);
-  });
-  return reader;
+int64_t ColumnPages::group_rows() const { return chunk_->group_rows; }
+
+bool ColumnPages::is_compressed() const {
+  return chunk_->codec != parquet::Compression::UNCOMPRESSED;
 }
 
-std::shared_ptr<parquet::Page> ColumnPages::Next() {
-  if (raw_page_reader_ != nullptr) {
-    is_raw_ = true;
-    return raw_page_reader_->NextPage();
+void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
+  scratch_ = scratch;
+  const auto share = static_cast<double>(num_rows) /
+                     static_cast<double>(std::max<int64_t>(1, chunk_->group_rows));
+  const int64_t data_bytes = chunk_->range.num_bytes - chunk_->dictionary_bytes;
+  task_bytes_ = static_cast<int64_t>(static_cast<double>(data_bytes) * share);
+  // Compressed bytes are needed no longer than it takes to decompress them.
+  if (is_compressed()) window_.Use(&scratch->window);
+}
+
+// Where to stop when bytes from next_offset_ on have to be read: enough for what is
+// likely to be wanted, and little enough to stay in a core's L2 cache until then.
+int64_t ColumnPages::AheadEnd() const {
+  constexpr int64_t kMinBytes = int64_t{4} << 10;
+  constexpr int64_t kMaxBytes = int64_t{128} << 10;
+  const int64_t first_bytes =
+      next_offset_ == chunk_->range.offset ? chunk_->dictionary_bytes : 0;
+  const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
+  const int64_t likely = std::max(task_bytes_, last_page_bytes + last_page_bytes / 16);
+  return std::min(next_offset_ + std::clamp(first_bytes + likely, kMinBytes, kMaxBytes),
+                  chunk_->range.end());
+}
+
+const PageHeader* ColumnPages::Next() {
+  constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
+  const int64_t rest_bytes = chunk_->range.end() - next_offset_;
+  if (rest_bytes <= 0) return nullptr;
+  const int64_t ahead_end = AheadEnd();
+  // Few headers are longer than this: those with long strings in their statistics.
+  for (int64_t num_bytes = 256;; num_bytes *= 8) {
+    num_bytes = std::min(num_bytes, rest_bytes);
+    const auto header =
+        ParsePageHeader(window_.View({next_offset_, num_bytes}, ahead_end));
+    if (header) {
+      header_ = *header;
+      break;
+    }
+    if (num_bytes == rest_bytes || num_bytes > kMaxHeaderBytes) {
+      throw CorruptFile("page header does not end within the column chunk");
+    }
   }
-  auto page = first_page_reader_->NextPage();
-  if (page != nullptr && chunk_->codec != parquet::Compression::UNCOMPRESSED) {
-    // Both readers take their bytes from the stream as they need them, so the second
-    // goes on where the first stops. The first keeps the bytes of its page.
-    raw_page_reader_ =
-        OpenReader(/*decompress=*/false, chunk_->num_values - num_announced_);
+  page_offset_ = next_offset_;
+  next_offset_ += header_.header_bytes + header_.compressed_bytes;
+  if (next_offset_ > chunk_->range.end()) {
+    throw CorruptFile("page claims more bytes than its column chunk has left: " +
+                      std::to_string(header_.compressed_bytes) + ", " +
+                      std::to_string(rest_bytes - header_.header_bytes));
   }
-  return page;
+  return &header_;
+}
+
+void ColumnPages::Seek(int64_t offset) { next_offset_ = offset; }
+
+std::span<const uint8_t> ColumnPages::ReadBody() {
+  const auto body = window_.View(
+      {page_offset_ + header_.header_bytes, header_.compressed_bytes}, next_offset_);
+  CheckChecksum(header_, body);
+  return body;
 }
 
 std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
-                                                 int64_t num_bytes) {
-  if (num_bytes < 0) throw CorruptFile("page claims a negative size");
-  if (bytes.empty() && num_bytes == 0) return {};
-  uint8_t* out = scratch_->page.Reserve(static_cast<size_t>(num_bytes));
+                                                 int64_t num_bytes, uint8_t* out) {
   const std::span<uint8_t> decompressed(out, static_cast<size_t>(num_bytes));
-  scratch_->codec.Decompress(chunk_->codec, bytes, decompressed);
+  // A page of nulls may have nothing to decompress, not even a codec's frame.
+  if (!bytes.empty() || num_bytes > 0) {
+    scratch_->codec.Decompress(chunk_->codec, bytes, decompressed);
+  }
   return decompressed;
 }
 
-PageParts ColumnPages::Split(const parquet::DataPage& page) {
-  const int max_level = chunk_->descriptor->max_definition_level();
-  std::span<const uint8_t> bytes(page.data(), static_cast<size_t>(page.size()));
-  if (page.type() != parquet::PageType::DATA_PAGE_V2) {
-    if (is_raw_) bytes = Decompress(bytes, page.uncompressed_size());
-    return SplitV1(static_cast<const parquet::DataPageV1&>(page), bytes, max_level);
+std::span<const uint8_t> ColumnPages::ReadDictionaryPage() {
+  const auto body = ReadBody();
+  if (!is_compressed()) return body;
+  uint8_t* out = scratch_->page.Reserve(static_cast<size_t>(header_.uncompressed_bytes));
+  return Decompress(body, header_.uncompressed_bytes, out);
+}
+
+PageParts ColumnPages::ReadDataPage() {
+  const auto body = ReadBody();
+  return header_.kind == PageHeader::Kind::kDataV2 ? ReadV2(body) : ReadV1(body);
+}
+
+// The parts of a V1 page are compressed together.
+PageParts ColumnPages::ReadV1(std::span<const uint8_t> body) {
+  if (is_compressed()) {
+    const int64_t num_bytes = header_.uncompressed_bytes;
+    body = Decompress(body, num_bytes,
+                      buffers_->page.Reserve(static_cast<size_t>(num_bytes)));
   }
-  const auto& page_v2 = static_cast<const parquet::DataPageV2&>(page);
   PageParts parts;
+  if (chunk_->max_definition_level > 0) {
+    if (header_.definition_level_encoding == parquet::Encoding::BIT_PACKED) {
+      const int64_t width =
+          std::bit_width(static_cast<unsigned>(chunk_->max_definition_level));
+      parts.bit_packed_levels = true;
+      parts.levels = TakeFront(&body, (width * header_.num_values + 7) / 8);
+    } else {
+      const int64_t length = ReadLength(body);
+      TakeFront(&body, 4);
+      parts.levels = TakeFront(&body, length);
+    }
+  }
+  parts.values = body;
+  return parts;
+}
+
+// The levels of a V2 page are not compressed, its values may be.
+PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
   // Some writers store repetition levels although the column has none.
-  TakeFront(&bytes, page_v2.repetition_levels_byte_length());
-  const auto levels = TakeFront(&bytes, page_v2.definition_levels_byte_length());
-  if (max_level > 0) parts.levels = levels;
-  parts.values = bytes;
-  if (is_raw_ && (page_v2.is_compressed() || chunk_->always_compressed)) {
-    const int64_t level_bytes = int64_t{page_v2.repetition_levels_byte_length()} +
-                                page_v2.definition_levels_byte_length();
-    parts.values = Decompress(bytes, page.uncompressed_size() - level_bytes);
+  TakeFront(&body, header_.repetition_level_bytes);
+  auto levels = TakeFront(&body, header_.definition_level_bytes);
+  if (chunk_->max_definition_level == 0) levels = {};
+  if (!is_compressed()) return {.levels = levels, .values = body};
+  const bool values_compressed = header_.is_compressed || chunk_->always_compressed;
+  const int64_t value_bytes = values_compressed ? header_.uncompressed_bytes -
+                                                      header_.repetition_level_bytes -
+                                                      header_.definition_level_bytes
+                                                : static_cast<int64_t>(body.size());
+  if (value_bytes < 0) throw CorruptFile("page is too short for its levels");
+  // The window is the thread's, so what it holds is copied to outlive the task.
+  uint8_t* out = buffers_->page.Reserve(levels.size() + static_cast<size_t>(value_bytes));
+  uint8_t* values = out + levels.size();
+  if (!levels.empty()) std::memcpy(out, levels.data(), levels.size());
+  PageParts parts{.levels = {out, levels.size()}};
+  if (values_compressed) {
+    parts.values = Decompress(body, value_bytes, values);
+  } else {
+    if (!body.empty()) std::memcpy(values, body.data(), body.size());
+    parts.values = {values, body.size()};
   }
   return parts;
 }

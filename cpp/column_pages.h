@@ -1,70 +1,74 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "byte_window.h"
+#include "page_header.h"
 #include "parquet_file.h"
 #include "scratch.h"
-
-namespace arrow::io {
-class InputStream;
-}
-namespace parquet {
-class DataPage;
-struct DataPageStats;
-class Page;
-class PageReader;
-}  // namespace parquet
 
 namespace torchparquet {
 
 // The two parts of a data page of a column without repetition, decompressed.
 struct PageParts {
-  std::span<const uint8_t> levels;  // definition levels; empty for a required column
-  std::span<const uint8_t> values;
+  std::span<const uint8_t> levels = {};  // definition levels; empty for a required column
+  std::span<const uint8_t> values = {};
   bool bit_packed_levels = false;  // the deprecated encoding of some old writers
 };
 
-// Walks the pages of one column chunk. One thread's.
-//
-// Arrow reads page headers and verifies checksums where present. The first page, which
-// may be a dictionary, it decompresses too; the data pages are decompressed here, into
-// the thread's scratch, because Arrow makes a new zstd context for every page: on
-// pages of 20,000 values that is a fifth of the time of reading them.
+// Walks the pages of one column chunk. One thread's at a time: between two tasks it may
+// change the thread. Verifies checksums where present.
 class ColumnPages {
  public:
-  using SkipPage = std::function<bool(const parquet::DataPageStats&)>;
-
   // Checks what the footer claims of the column chunk against the file and the row
-  // group. Data pages that `skip` chooses are passed over undecoded; it is called once
-  // for each, in order. `file` and `scratch` must outlive the pages.
-  ColumnPages(const ParquetFile& file, int64_t row_group, int column, SkipPage skip,
-              DecodeScratch* scratch);
+  // group. `file` and `buffers` must outlive the pages.
+  ColumnPages(const ParquetFile& file, int64_t row_group, int column,
+              ColumnBuffers* buffers);
   ~ColumnPages();
 
-  // Returns the next page, or null at the end. It is valid until the next call.
-  std::shared_ptr<parquet::Page> Next();
+  // Rows of the row group.
+  int64_t group_rows() const;
 
-  // Takes apart the data page that Next returned last. What it returns is valid as
-  // long as the page. Throws Error(kCorruptFile) for a page too short for its claims.
-  PageParts Split(const parquet::DataPage& page);
+  // Must be called before a task's first use of what follows. The task will ask for
+  // about `num_rows` rows.
+  void BeginTask(DecodeScratch* scratch, int64_t num_rows);
+
+  // Returns the header of the next page, passing over whatever of the last page was
+  // not asked for; null at the end of the column chunk.
+  const PageHeader* Next();
+  // Where the header that Next returned last begins in the file.
+  int64_t page_offset() const { return page_offset_; }
+  // Makes Next go on at `offset`, which was a page_offset() before.
+  void Seek(int64_t offset);
+
+  // The content of the page that Next returned last. Data pages stay valid until Next
+  // or Seek, dictionary pages only within the task. Throws Error(kCorruptFile) for
+  // bytes that are not what the header says.
+  PageParts ReadDataPage();
+  std::span<const uint8_t> ReadDictionaryPage();
 
  private:
-  std::unique_ptr<parquet::PageReader> OpenReader(bool decompress, int64_t num_values);
-  std::span<const uint8_t> Decompress(std::span<const uint8_t> bytes, int64_t num_bytes);
-
   struct Chunk;
 
+  std::span<const uint8_t> ReadBody();
+  std::span<const uint8_t> Decompress(std::span<const uint8_t> bytes, int64_t num_bytes,
+                                      uint8_t* out);
+  PageParts ReadV1(std::span<const uint8_t> body);
+  PageParts ReadV2(std::span<const uint8_t> body);
+  int64_t AheadEnd() const;
+  bool is_compressed() const;
+
   const std::unique_ptr<const Chunk> chunk_;
-  const SkipPage skip_;
-  DecodeScratch* scratch_;
-  std::shared_ptr<arrow::io::InputStream> stream_;
-  int64_t num_announced_ = 0;  // values of the pages announced so far
-  std::unique_ptr<parquet::PageReader> first_page_reader_;
-  std::unique_ptr<parquet::PageReader> raw_page_reader_;  // from the second page on
-  bool is_raw_ = false;  // whether the latest page came from it
+  ColumnBuffers* buffers_;
+  ByteWindow window_;
+  DecodeScratch* scratch_ = nullptr;
+  int64_t task_bytes_ = 0;  // that the task's rows are likely to take in the file
+  int64_t page_offset_ = 0;
+  int64_t next_offset_ = 0;
+  PageHeader header_;
 };
 
 }  // namespace torchparquet

@@ -15,7 +15,8 @@
 namespace torchparquet {
 namespace {
 
-constexpr int64_t kBlockValues = 4096;
+// Values that a decoder delivers at once, on the stack.
+constexpr int64_t kBlockValues = 1024;
 
 template <typename Type>
 std::unique_ptr<parquet::TypedDecoder<Type>> OpenDecoder(
@@ -40,12 +41,11 @@ void DecodeExactly(parquet::TypedDecoder<Type>* decoder, typename Type::c_type* 
 template <typename Type, typename Converter>
 class NumberReader : public ValueReader<typename Converter::Out> {
  public:
-  NumberReader(std::unique_ptr<parquet::TypedDecoder<Type>> decoder,
-               ScratchBuffer* stored)
-      : decoder_(std::move(decoder)), stored_(stored) {}
+  explicit NumberReader(std::unique_ptr<parquet::TypedDecoder<Type>> decoder)
+      : decoder_(std::move(decoder)) {}
 
   void Read(typename Converter::Out* out, int64_t num_values) override {
-    auto* block = stored_->ReserveItems<typename Type::c_type>(kBlockValues);
+    typename Type::c_type block[kBlockValues];
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kBlockValues);
       DecodeExactly<Type>(decoder_.get(), block, count);
@@ -57,7 +57,7 @@ class NumberReader : public ValueReader<typename Converter::Out> {
   }
 
   void Skip(int64_t num_values) override {
-    auto* block = stored_->ReserveItems<typename Type::c_type>(kBlockValues);
+    typename Type::c_type block[kBlockValues];
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kBlockValues);
       DecodeExactly<Type>(decoder_.get(), block, count);
@@ -67,18 +67,17 @@ class NumberReader : public ValueReader<typename Converter::Out> {
 
  private:
   std::unique_ptr<parquet::TypedDecoder<Type>> decoder_;
-  ScratchBuffer* stored_;
 };
 
 // FIXED_LEN_BYTE_ARRAY(2), whose decoder delivers pointers.
 class Float16Reader : public ValueReader<uint16_t> {
  public:
-  Float16Reader(std::unique_ptr<parquet::TypedDecoder<parquet::FLBAType>> decoder,
-                ScratchBuffer* stored)
-      : decoder_(std::move(decoder)), stored_(stored) {}
+  explicit Float16Reader(
+      std::unique_ptr<parquet::TypedDecoder<parquet::FLBAType>> decoder)
+      : decoder_(std::move(decoder)) {}
 
   void Read(uint16_t* out, int64_t num_values) override {
-    auto* block = stored_->ReserveItems<parquet::FixedLenByteArray>(kBlockValues);
+    parquet::FixedLenByteArray block[kBlockValues];
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kBlockValues);
       DecodeExactly<parquet::FLBAType>(decoder_.get(), block, count);
@@ -90,7 +89,7 @@ class Float16Reader : public ValueReader<uint16_t> {
   }
 
   void Skip(int64_t num_values) override {
-    auto* block = stored_->ReserveItems<parquet::FixedLenByteArray>(kBlockValues);
+    parquet::FixedLenByteArray block[kBlockValues];
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kBlockValues);
       DecodeExactly<parquet::FLBAType>(decoder_.get(), block, count);
@@ -100,7 +99,6 @@ class Float16Reader : public ValueReader<uint16_t> {
 
  private:
   std::unique_ptr<parquet::TypedDecoder<parquet::FLBAType>> decoder_;
-  ScratchBuffer* stored_;
 };
 
 class BoolReader : public ValueReader<uint8_t> {
@@ -131,32 +129,30 @@ class BoolReader : public ValueReader<uint8_t> {
 
 template <typename Type, typename Converter>
 std::unique_ptr<ValueReader<typename Converter::Out>> OpenNumbers(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor,
-    ScratchBuffer* stored) {
+    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
   return std::make_unique<NumberReader<Type, Converter>>(
-      OpenDecoder<Type>(page, descriptor), stored);
+      OpenDecoder<Type>(page, descriptor));
 }
 
 }  // namespace
 
 template <typename Converter>
 std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor,
-    ScratchBuffer* stored) {
+    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
   const parquet::Type::type physical = descriptor.physical_type();
   if constexpr (Converter::kStoredBytes == 2) {
     return std::make_unique<Float16Reader>(
-        OpenDecoder<parquet::FLBAType>(page, descriptor), stored);
+        OpenDecoder<parquet::FLBAType>(page, descriptor));
   } else if constexpr (Converter::kStoredBytes == 4) {
     if (physical == parquet::Type::FLOAT) {
-      return OpenNumbers<parquet::FloatType, Converter>(page, descriptor, stored);
+      return OpenNumbers<parquet::FloatType, Converter>(page, descriptor);
     }
-    return OpenNumbers<parquet::Int32Type, Converter>(page, descriptor, stored);
+    return OpenNumbers<parquet::Int32Type, Converter>(page, descriptor);
   } else {
     if (physical == parquet::Type::DOUBLE) {
-      return OpenNumbers<parquet::DoubleType, Converter>(page, descriptor, stored);
+      return OpenNumbers<parquet::DoubleType, Converter>(page, descriptor);
     }
-    return OpenNumbers<parquet::Int64Type, Converter>(page, descriptor, stored);
+    return OpenNumbers<parquet::Int64Type, Converter>(page, descriptor);
   }
 }
 
@@ -168,7 +164,7 @@ std::unique_ptr<ValueReader<uint8_t>> OpenFallbackBoolReader(
 
 #define TORCHPARQUET_INSTANTIATE(Converter)                                            \
   template std::unique_ptr<ValueReader<Converter::Out>> OpenFallbackReader<Converter>( \
-      const EncodedPage&, const parquet::ColumnDescriptor&, ScratchBuffer*)
+      const EncodedPage&, const parquet::ColumnDescriptor&)
 TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint16_t>);
 TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint32_t>);
 TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint64_t>);

@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 
-#include "scratch.h"
 #include "value_reader.h"
 
 namespace parquet {
@@ -22,12 +21,10 @@ struct EncodedPage {
 
 // Opens a page whose encoding has no kernel here by Arrow's own decoder for it.
 // Throws Error(kCorruptFile) for an encoding that the column's type cannot have.
-// `Converter` is one of kernels/conversion.h; `stored` and what `page` views must
-// outlive the reader.
+// `Converter` is one of kernels/conversion.h; what `page` views must outlive the reader.
 template <typename Converter>
 std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor,
-    ScratchBuffer* stored);
+    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor);
 
 // The same for BOOLEAN columns.
 std::unique_ptr<ValueReader<uint8_t>> OpenFallbackBoolReader(

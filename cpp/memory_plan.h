@@ -16,10 +16,12 @@ struct MemoryDemand {
 };
 
 // How the reader stays within its bound: at most `max_slabs` batches in flight, chunks
-// cut to slices of at most `max_slice_rows` rows.
+// cut to slices of at most `max_slice_rows` rows, and what column readers keep between
+// two slices.
 struct MemoryPlan {
   int64_t max_slabs = 0;
   int64_t max_slice_rows = 0;
+  int64_t max_held_bytes = 0;
 };
 
 // Throws Error(kInvalidArgument) when the bound cannot hold two batches.

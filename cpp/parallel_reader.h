@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,37 +14,16 @@
 #include <vector>
 
 #include "batch_ring.h"
-#include "column_decoder.h"
 #include "layout.h"
 #include "memory_plan.h"
 #include "parquet_file.h"
+#include "reader_spec.h"
 #include "share.h"
 #include "slab_pool.h"
+#include "slice_queue.h"
+#include "slice_tasks.h"
 
 namespace torchparquet {
-
-// One stored column and the place of its values: element `element` of field `field`.
-struct ColumnSpec {
-  ColumnRequest source;
-  int64_t field = 0;
-  int64_t element = 0;
-  NullPolicy nulls = NullPolicy::kError;
-  uint64_t fill_bits = 0;
-};
-
-// All that a reader is told. Immutable once the reader is made.
-struct ReaderSpec {
-  std::vector<PlannedFile> files;
-  Share share;
-  int64_t batch_rows = 0;  // 0: one batch per chunk
-  std::vector<FieldSpec> fields;
-  std::vector<ColumnSpec> columns;
-  int64_t row_id_field = -1;     // int64; -1: not wanted
-  int64_t row_valid_field = -1;  // bool; -1: not wanted
-  int64_t num_threads = 1;
-  int64_t max_memory_bytes = int64_t{1} << 30;
-  bool lent_slabs = false;  // the consumer brings the memory of batches
-};
 
 struct ReaderStats {
   int64_t batches = 0;        // handed out
@@ -89,26 +67,6 @@ class ParallelReader {
   const std::shared_ptr<SlabPool>& pool() const { return state_->pool; }
 
  private:
-  // A slice whose columns are being decoded.
-  struct OpenSlice {
-    struct Span {  // the slice's rows within one batch
-      InFlightBatch* batch;
-      int64_t first_row;  // within the batch
-      int64_t num_rows;
-    };
-    Slice slice;
-    int64_t number = 0;
-    int64_t first_batch = 0;
-    std::vector<Span> spans = {};
-    int64_t next_task = 0;
-    int64_t tasks_left = 0;
-  };
-  struct Task {
-    OpenSlice* slice;
-    int64_t index;  // a column, or one of the made-up columns behind them
-  };
-  class TaskProgress;
-
   // Everything that the threads share. It is left behind, not destroyed, in a forked
   // child, where its locks and threads are in no known state.
   struct State {
@@ -121,6 +79,7 @@ class ParallelReader {
     const std::shared_ptr<SlabPool> pool;
     ParquetFiles files;
     BatchRing ring;
+    const SliceTaskRunner runner;
 
     // Set under mutex, so that no thread misses it before it waits; read without it
     // in the middle of a task.
@@ -128,12 +87,11 @@ class ParallelReader {
 
     std::mutex mutex;
     std::condition_variable work;
-    SliceWalk walk;               // guarded by mutex, as all below
-    std::list<OpenSlice> slices;  // in plan order
+    SliceWalk walk;  // guarded by mutex, as all below
+    SliceQueue slices;
     std::deque<BatchMemory> lent;
     InFlightBatch* last_batch = nullptr;  // may still lack rows of slices to come
     int64_t num_slices = 0;
-    int64_t running_tasks = 0;
     bool failed = false;
     std::chrono::nanoseconds decode_time{0};
 
@@ -148,16 +106,17 @@ class ParallelReader {
                                               const State& state);
 
   // Run by the decode threads. A lock that is passed holds State::mutex.
-  static void Work(State* state);
-  static std::optional<Task> NextTask(State* state, std::unique_lock<std::mutex>& lock);
+  static void Work(State* state, bool is_spare);
+  static std::optional<SliceTask> NextTask(State* state,
+                                           std::unique_lock<std::mutex>& lock,
+                                           bool is_spare);
+  static bool HasEnough(const State& state);
   static bool OpenNextSlice(State* state);
   static int64_t NewBatches(const State& state, const Slice& slice);
   static BatchMemory TakeMemory(State* state);
   static bool CanOpen(const State& state);
-  static void RunTask(State* state, const Task& task, DecodeScratch* scratch);
-  static void FinishTask(State* state, const Task& task);
-  static std::vector<Segment> SegmentsOf(const State& state, const Task& task);
-  static void FillRowIds(const OpenSlice& slice, std::span<const Segment> segments);
+  static void RunTask(State* state, SliceTask* task, DecodeScratch* scratch);
+  static SliceTask FinishTask(State* state, SliceTask task);
 
   const pid_t owner_pid_;
   std::unique_ptr<State> state_;

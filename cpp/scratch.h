@@ -1,25 +1,39 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "page_codec.h"
 
 namespace torchparquet {
 
 // A growing buffer whose content does not survive growth and whose memory is never
-// zeroed. One thread's.
+// zeroed. One thread's at a time. Movable.
 class ScratchBuffer {
  public:
+  ScratchBuffer() = default;
+  ScratchBuffer(ScratchBuffer&& other) noexcept
+      : data_(std::move(other.data_)), capacity_(std::exchange(other.capacity_, 0)) {}
+  ScratchBuffer& operator=(ScratchBuffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    capacity_ = std::exchange(other.capacity_, 0);
+    return *this;
+  }
+
   // Returns room for `num_bytes`, aligned to 64 bytes.
   uint8_t* Reserve(size_t num_bytes) {
     if (num_bytes > capacity_) {
       data_.reset();
       capacity_ = 0;
-      data_.reset(static_cast<uint8_t*>(operator new(num_bytes, kAlignment)));
-      capacity_ = num_bytes;
+      // In powers of two, so that it soon grows no more. What is not used has no pages.
+      const size_t capacity = std::bit_ceil(std::max(num_bytes, kMinBytes));
+      data_.reset(static_cast<uint8_t*>(operator new(capacity, kAlignment)));
+      capacity_ = capacity;
     }
     return data_.get();
   }
@@ -35,6 +49,7 @@ class ScratchBuffer {
 
  private:
   static constexpr std::align_val_t kAlignment{64};
+  static constexpr size_t kMinBytes = 512;
   struct Free {
     void operator()(uint8_t* data) const { operator delete(data, kAlignment); }
   };
@@ -43,17 +58,28 @@ class ScratchBuffer {
   size_t capacity_ = 0;
 };
 
-// The buffers that one decode thread reuses from task to task.
+// The buffers that one decode thread reuses from task to task. Nothing in them outlives
+// the task.
 struct DecodeScratch {
-  ScratchBuffer window;  // bytes read from the file
-  ScratchBuffer page;    // bytes of a decompressed page
+  ScratchBuffer window;  // compressed bytes as they stand in the file
+  ScratchBuffer page;    // bytes of a decompressed dictionary page
   PageCodec codec;
+  ScratchBuffer validity;  // one byte per row of a block
+  ScratchBuffer dense;     // stored values of a block with nulls
+  ScratchBuffer block;     // values on their way to a strided place
+};
+
+// What one column reader keeps from task to task; reused from reader to reader.
+struct ColumnBuffers {
+  ScratchBuffer window;      // bytes as they stand in the file, where not compressed
+  ScratchBuffer page;        // bytes of a decompressed data page
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
   ScratchBuffer levels;      // definition levels that had to be packed anew
-  ScratchBuffer validity;    // one byte per row of a block
-  ScratchBuffer dense;       // stored values of a block with nulls
-  ScratchBuffer block;       // values on their way to a strided place
-  ScratchBuffer stored;      // values as the fallback decoder delivers them
+
+  int64_t num_bytes() const {
+    return static_cast<int64_t>(window.capacity() + page.capacity() +
+                                dictionary.capacity() + levels.capacity());
+  }
 };
 
 }  // namespace torchparquet

@@ -4,9 +4,9 @@
 
 namespace torchparquet {
 
-SliceWalk::SliceWalk(const Share* share, int64_t max_slice_rows)
+SliceWalk::SliceWalk(const Share* share, const SliceCut& cut)
     : share_(share),
-      max_slice_rows_(max_slice_rows),
+      cut_(cut),
       cursor_(static_cast<int64_t>(share->chunks.size()) * share->world_size, share->rank,
               share->world_size) {
   Advance();
@@ -25,19 +25,27 @@ void SliceWalk::ClaimChunk() {
     if (!position) return;
     const Chunk& chunk =
         share_->chunks[static_cast<size_t>(*position / share_->world_size)];
-    if (chunk.rows.num_rows > 0) rest_ = chunk;
+    if (chunk.rows.num_rows == 0) continue;
+    rest_ = chunk;
+    ++chunk_number_;
   }
 }
 
 void SliceWalk::CutSlice() {
-  next_ = Slice{.chunk = *rest_, .share_row = share_row_};
-  const int64_t num_rows = std::min(rest_->rows.num_rows, max_slice_rows_);
+  next_ = Slice{.chunk = *rest_, .share_row = share_row_, .chunk_number = chunk_number_};
+  int64_t num_rows = rest_->rows.num_rows;
+  if (num_rows > cut_.max_rows) {
+    num_rows = cut_.max_rows;
+    if (cut_.batch_rows > 0) num_rows -= (share_row_ + num_rows) % cut_.batch_rows;
+  }
   next_->chunk.rows.num_rows = num_rows;
   share_row_ += num_rows;
   rest_->rows.begin += num_rows;
   rest_->rows.num_rows -= num_rows;
   rest_->first_row_id += num_rows;
-  if (rest_->rows.num_rows == 0) rest_.reset();
+  if (rest_->rows.num_rows > 0) return;
+  next_->ends_chunk = true;
+  rest_.reset();
 }
 
 }  // namespace torchparquet

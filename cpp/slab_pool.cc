@@ -61,9 +61,10 @@ SlabPool::~SlabPool() {
 
 SlabPool::Slab SlabPool::Acquire() {
   const std::lock_guard lock(mutex_);
-  if (idle_.empty()) Grow();
-  uint8_t* data = idle_.back();
-  idle_.pop_back();
+  if (warm_.empty() && cold_.empty()) Grow();
+  std::vector<uint8_t*>& idle = warm_.empty() ? cold_ : warm_;
+  uint8_t* data = idle.back();
+  idle.pop_back();
   return Slab(shared_from_this(), data);
 }
 
@@ -90,20 +91,21 @@ void SlabPool::Grow() {
           MADV_HUGEPAGE);  // advice only: may fail
   const int64_t added_slabs = arena_bytes / slab_bytes_;
   num_slabs_ += added_slabs;
-  idle_.reserve(static_cast<size_t>(num_slabs_));  // so that Return never allocates
-  for (int64_t i = added_slabs; i-- > 0;) idle_.push_back(base + i * slab_bytes_);
+  // So that Return never allocates.
+  warm_.reserve(static_cast<size_t>(num_slabs_));
+  cold_.reserve(static_cast<size_t>(num_slabs_));
+  for (int64_t i = added_slabs; i-- > 0;) cold_.push_back(base + i * slab_bytes_);
 }
 
 void SlabPool::Return(uint8_t* data) noexcept {
   if (getpid() != owner_pid_) return;
   const std::lock_guard lock(mutex_);
-  if (static_cast<int64_t>(idle_.size()) * slab_bytes_ >= max_idle_bytes_) {
+  if (static_cast<int64_t>(warm_.size()) * slab_bytes_ >= max_idle_bytes_) {
     ReleasePages(data, slab_bytes_);
-    // To the front: slabs that still have their pages are taken first.
-    idle_.insert(idle_.begin(), data);
-    return;
+    cold_.push_back(data);
+  } else {
+    warm_.push_back(data);
   }
-  idle_.push_back(data);
 }
 
 int64_t SlabPool::mapped_bytes() const {
@@ -113,7 +115,7 @@ int64_t SlabPool::mapped_bytes() const {
 
 int64_t SlabPool::num_idle() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(idle_.size());
+  return static_cast<int64_t>(warm_.size() + cold_.size());
 }
 
 }  // namespace torchparquet

@@ -65,10 +65,12 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   const pid_t owner_pid_;
   mutable std::mutex mutex_;
   std::vector<Arena> arenas_;  // guarded by mutex_
-  std::vector<uint8_t*>
-      idle_;                  // guarded by mutex_; last in, first out: the warmest first
-  int64_t mapped_bytes_ = 0;  // guarded by mutex_
-  int64_t num_slabs_ = 0;     // guarded by mutex_; idle or not
+  // Idle slabs that have their pages, and those that have none yet or none any more.
+  // Last in, first out: the warmest first.
+  std::vector<uint8_t*> warm_;  // guarded by mutex_
+  std::vector<uint8_t*> cold_;  // guarded by mutex_
+  int64_t mapped_bytes_ = 0;    // guarded by mutex_
+  int64_t num_slabs_ = 0;       // guarded by mutex_; idle or not
 };
 
 }  // namespace torchparquet

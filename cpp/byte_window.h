@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "scratch.h"
+#include "source.h"
+
+namespace torchparquet {
+
+struct ByteRange {
+  int64_t offset = 0;
+  int64_t num_bytes = 0;
+
+  int64_t end() const { return offset + num_bytes; }
+};
+
+// Views of a file's bytes, read as they are asked for. It holds one stretch of the file
+// at a time, in memory that the caller owns and may take away. One thread's.
+class ByteWindow {
+ public:
+  // Readable bytes behind every view, for kernels that load whole words.
+  static constexpr int64_t kPaddingBytes = 64;
+
+  explicit ByteWindow(const LocalFile* file) : file_(file) {}
+
+  // Forgets what is held and keeps further bytes in `memory`.
+  void Use(ScratchBuffer* memory);
+
+  // Returns the bytes of `wanted`, which must lie within the file, valid until the next
+  // call. When they have to be read, those behind them up to `ahead_end` are read with
+  // them. Throws Error as LocalFile::ReadAt does.
+  std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
+
+ private:
+  const LocalFile* file_;
+  ScratchBuffer* memory_ = nullptr;
+  ByteRange held_;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "parquet_file.h"
+#include "schema.h"
+#include "segment_writer.h"
+
+namespace torchparquet {
+
+// A leaf column as the reader was told to deliver it.
+struct ColumnRequest {
+  std::string path;  // dotted
+  std::string kind;  // what the plan says it is; a file that says otherwise is an error
+};
+
+// A contiguous range of the rows of one row group.
+struct RowRange {
+  int64_t row_group = 0;  // within its file
+  int64_t begin = 0;
+  int64_t num_rows = 0;
+
+  int64_t end() const { return begin + num_rows; }
+};
+
+// A page of a column chunk from which reading can go on.
+struct PagePlace {
+  int64_t offset = -1;    // of its header in the file; -1: the column chunk's first page
+  int64_t first_row = 0;  // within the row group
+};
+
+// Decodes the rows of one column chunk straight to their places, range after range.
+// Between two ranges it keeps the page that it stopped in and the dictionary, so nothing
+// is read or decoded twice. One thread's at a time.
+class ColumnReader {
+ public:
+  // Starts at `place`. `buffers` are those of an earlier reader, or fresh. Throws Error
+  // with path, row group and column when the file's column is not the one requested or
+  // its footer contradicts itself.
+  static std::unique_ptr<ColumnReader> Open(std::shared_ptr<const ParquetFile> file,
+                                            const ColumnRequest& column,
+                                            int64_t row_group, const PagePlace& place,
+                                            ColumnBuffers buffers);
+  virtual ~ColumnReader() = default;
+  ColumnReader(const ColumnReader&) = delete;
+  ColumnReader& operator=(const ColumnReader&) = delete;
+
+  // Delivers `rows`, which begin at row() or behind it; pages between are passed over
+  // undecoded. Throws Error with path, row group and column; the reader is then of no
+  // more use. Never delivers fewer rows than asked.
+  void Read(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
+            DecodeProgress* progress);
+
+  // The next row within the row group.
+  virtual int64_t row() const = 0;
+  // Where another reader can go on to read row() and what follows.
+  virtual PagePlace place() const = 0;
+  int64_t held_bytes() const { return buffers_.num_bytes(); }
+  // Ends this reader's use.
+  ColumnBuffers TakeBuffers() { return std::move(buffers_); }
+
+ protected:
+  ColumnReader(std::shared_ptr<const ParquetFile> file, ColumnBuffers buffers)
+      : file_(std::move(file)), buffers_(std::move(buffers)) {}
+
+  const ParquetFile& file() const { return *file_; }
+  ColumnBuffers* buffers() { return &buffers_; }
+
+ private:
+  virtual void ReadRows(const RowRange& rows, const ColumnTarget& target,
+                        DecodeScratch* scratch, DecodeProgress* progress) = 0;
+
+  const std::shared_ptr<const ParquetFile> file_;
+  ColumnBuffers buffers_;
+  ErrorPlace error_place_;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,53 @@
+#include "reader_spec.h"
+
+#include <string>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+void CheckField(const ReaderSpec& spec, int64_t field, int64_t element) {
+  const auto num_fields = static_cast<int64_t>(spec.fields.size());
+  if (field < 0 || field >= num_fields || element < 0 ||
+      element >= spec.fields[static_cast<size_t>(field)].width) {
+    throw Error(ErrorKind::kInvalidArgument, "a column's place is outside the fields");
+  }
+}
+
+// Row ids and the like are wanted, as plain fields of that size, or not (below 0).
+void CheckMadeUpField(const ReaderSpec& spec, int64_t field, int64_t item_bytes) {
+  if (field < 0) return;
+  CheckField(spec, field, 0);
+  const FieldSpec& found = spec.fields[static_cast<size_t>(field)];
+  if (found.item_bytes != item_bytes || found.width != 1) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a field has not the shape of what it is for");
+  }
+}
+
+}  // namespace
+
+void CheckReaderSpec(const ReaderSpec& spec) {
+  if (spec.num_tasks() == 0) {
+    throw Error(ErrorKind::kInvalidArgument, "a reader needs at least one column");
+  }
+  if (spec.num_threads < 1) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "num_threads must be at least 1: " + std::to_string(spec.num_threads));
+  }
+  for (const ColumnSpec& column : spec.columns)
+    CheckField(spec, column.field, column.element);
+  CheckMadeUpField(spec, spec.row_id_field, sizeof(int64_t));
+  CheckMadeUpField(spec, spec.row_valid_field, sizeof(bool));
+  const auto num_files = static_cast<int64_t>(spec.files.size());
+  for (const Chunk& chunk : spec.share.chunks) {
+    if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
+        chunk.rows.num_rows < 0) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a chunk of the share is outside the files");
+    }
+  }
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "column_reader.h"
+#include "layout.h"
+#include "share.h"
+
+namespace torchparquet {
+
+// One stored column and the place of its values: element `element` of field `field`.
+struct ColumnSpec {
+  ColumnRequest source;
+  int64_t field = 0;
+  int64_t element = 0;
+  NullPolicy nulls = NullPolicy::kError;
+  uint64_t fill_bits = 0;
+};
+
+// All that a reader is told. Immutable once the reader is made.
+struct ReaderSpec {
+  std::vector<PlannedFile> files;
+  Share share;
+  int64_t batch_rows = 0;  // 0: one batch per chunk
+  std::vector<FieldSpec> fields;
+  std::vector<ColumnSpec> columns;
+  int64_t row_id_field = -1;     // int64; -1: not wanted
+  int64_t row_valid_field = -1;  // bool; -1: not wanted
+  int64_t num_threads = 1;
+  int64_t max_memory_bytes = int64_t{1} << 30;
+  bool lent_slabs = false;  // the consumer brings the memory of batches
+
+  // Per slice: one for each column, then those for row ids and validity if wanted.
+  int64_t num_tasks() const {
+    return static_cast<int64_t>(columns.size()) + (row_id_field >= 0) +
+           (row_valid_field >= 0);
+  }
+};
+
+// Throws Error(kInvalidArgument) for a specification that contradicts itself.
+void CheckReaderSpec(const ReaderSpec& spec);
+
+}  // namespace torchparquet

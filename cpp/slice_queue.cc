@@ -1,0 +1,115 @@
+#include "slice_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torchparquet {
+
+SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes)
+    : num_tasks_(num_tasks), max_held_bytes_(max_held_bytes) {}
+
+void SliceQueue::Push(OpenSlice slice) {
+  const int64_t chunk_number = slice.slice.chunk_number;
+  if (last_chunk_ == nullptr || last_chunk_->number != chunk_number) {
+    last_chunk_ = std::make_shared<OpenChunk>();
+    last_chunk_->number = chunk_number;
+    last_chunk_->columns.resize(static_cast<size_t>(num_tasks_));
+  }
+  entries_.push_back({.slice = std::move(slice),
+                      .chunk = last_chunk_,
+                      .taken = std::vector<bool>(static_cast<size_t>(num_tasks_)),
+                      .num_unfinished = num_tasks_});
+}
+
+std::optional<SliceTask> SliceQueue::Take(Choice choice) {
+  for (Entry& entry : entries_) {
+    for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
+      const auto i = static_cast<size_t>(index);
+      if (entry.taken[i]) continue;
+      if (choice == Choice::kUnshared && entry.chunk->columns[i].num_running > 0)
+        continue;
+      return TakeFrom(&entry, index);
+    }
+  }
+  return std::nullopt;
+}
+
+SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
+  const auto i = static_cast<size_t>(index);
+  entry->taken[i] = true;
+  while (entry->first_untaken < num_tasks_ &&
+         entry->taken[static_cast<size_t>(entry->first_untaken)]) {
+    ++entry->first_untaken;
+  }
+  ++num_running_;
+  Column& column = entry->chunk->columns[i];
+  ++column.num_running;
+  column.last_taken = entry->slice.slice.ends_chunk;
+  SliceTask task{.slice = &entry->slice, .index = index};
+  // A column's slices are taken in order, so no reader and no place that is kept is
+  // behind the slice's first row.
+  if (column.idle != nullptr) {
+    task.reader = TakeIdle(&column);
+    return task;
+  }
+  task.place = column.place;
+  if (!spare_.empty()) {
+    task.buffers = std::move(spare_.back());
+    spare_.pop_back();
+    held_bytes_ -= task.buffers.num_bytes();
+  }
+  return task;
+}
+
+std::unique_ptr<ColumnReader> SliceQueue::TakeIdle(Column* column) {
+  if (column->idle != nullptr) held_bytes_ -= column->idle->held_bytes();
+  return std::move(column->idle);
+}
+
+bool SliceQueue::MayHold(int64_t num_bytes) const {
+  return held_bytes_ + num_bytes <= max_held_bytes_;
+}
+
+SliceTask SliceQueue::Finish(SliceTask task) {
+  --num_running_;
+  const auto entry = std::find_if(
+      entries_.begin(), entries_.end(),
+      [&](const Entry& candidate) { return &candidate.slice == task.slice; });
+  Column& column = entry->chunk->columns[static_cast<size_t>(task.index)];
+  --column.num_running;
+  if (task.reader != nullptr) Keep(&task, &column);
+  if (--entry->num_unfinished == 0) entries_.erase(entry);
+  return task;
+}
+
+// Keeps the reader for the slices to come if there is room; of two, the one that is
+// further on. What is not wanted any more leaves its buffers to the next chunk.
+void SliceQueue::Keep(SliceTask* task, Column* column) {
+  const PagePlace place = task->reader->place();
+  if (place.first_row > column->place.first_row) column->place = place;
+  if (column->last_taken) {
+    KeepBuffers(TakeIdle(column));
+    KeepBuffers(std::move(task->reader));
+  } else if (column->idle != nullptr && column->idle->row() > task->reader->row()) {
+    KeepBuffers(std::move(task->reader));
+  } else {
+    KeepBuffers(TakeIdle(column));
+    if (!MayHold(task->reader->held_bytes())) return;
+    held_bytes_ += task->reader->held_bytes();
+    column->idle = std::move(task->reader);
+  }
+}
+
+void SliceQueue::KeepBuffers(std::unique_ptr<ColumnReader> reader) {
+  if (reader == nullptr || !MayHold(reader->held_bytes())) return;
+  held_bytes_ += reader->held_bytes();
+  spare_.push_back(reader->TakeBuffers());
+}
+
+void SliceQueue::Clear() {
+  entries_.clear();
+  last_chunk_.reset();
+  spare_.clear();
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "batch_ring.h"
+#include "column_reader.h"
+#include "share.h"
+
+namespace torchparquet {
+
+// A slice whose columns are being decoded.
+struct OpenSlice {
+  struct Span {  // the slice's rows within one batch
+    InFlightBatch* batch;
+    int64_t first_row;  // within the batch
+    int64_t num_rows;
+  };
+  Slice slice;
+  int64_t number = 0;
+  int64_t first_batch = 0;
+  std::vector<Span> spans = {};
+};
+
+// One column of one slice, or one of the made-up columns behind them.
+struct SliceTask {
+  const OpenSlice* slice = nullptr;
+  int64_t index = 0;
+  // One that stands at the slice's first row or before it; null when none is idle.
+  // Then one is to be opened at `place`, with `buffers`.
+  std::unique_ptr<ColumnReader> reader = {};
+  PagePlace place = {};
+  ColumnBuffers buffers = {};
+};
+
+// The slices in work, in plan order, and the column readers that go from slice to slice
+// of a chunk. To be used under one lock.
+class SliceQueue {
+ public:
+  // Idle readers and spare buffers hold at most `max_held_bytes`; what is beyond is
+  // given up, and costs a page and a dictionary read anew.
+  SliceQueue(int64_t num_tasks, int64_t max_held_bytes);
+
+  void Push(OpenSlice slice);
+
+  // Which tasks to take: a column that another thread is reading in an earlier slice of
+  // the chunk can be read beside it by a reader of its own, at the price of decoding a
+  // page twice.
+  enum class Choice { kUnshared, kAny };
+  // The first such task of the earliest slice; nothing when there is none.
+  std::optional<SliceTask> Take(Choice choice);
+  // Takes back a task with its reader, which is null after a failure. Returns what is
+  // given up, to be destroyed without the lock.
+  SliceTask Finish(SliceTask task);
+  // Gives up all readers.
+  void Clear();
+
+  bool empty() const { return entries_.empty(); }
+  int64_t num_running() const { return num_running_; }
+
+ private:
+  struct Column {  // of an open chunk
+    std::unique_ptr<ColumnReader> idle;
+    PagePlace place;  // the furthest known
+    int64_t num_running = 0;
+    bool last_taken = false;  // the task of the chunk's last slice
+  };
+  struct OpenChunk {
+    int64_t number;
+    std::vector<Column> columns;
+  };
+  struct Entry {
+    OpenSlice slice;
+    std::shared_ptr<OpenChunk> chunk;
+    std::vector<bool> taken;
+    int64_t first_untaken = 0;
+    int64_t num_unfinished = 0;
+  };
+
+  SliceTask TakeFrom(Entry* entry, int64_t index);
+  std::unique_ptr<ColumnReader> TakeIdle(Column* column);
+  void Keep(SliceTask* task, Column* column);
+  void KeepBuffers(std::unique_ptr<ColumnReader> reader);
+  bool MayHold(int64_t num_bytes) const;
+
+  const int64_t num_tasks_;
+  const int64_t max_held_bytes_;
+  std::list<Entry> entries_;
+  std::shared_ptr<OpenChunk> last_chunk_;  // more slices of it may come
+  // Last in, first out: what a thread has just used is in its cache.
+  std::vector<ColumnBuffers> spare_;
+  int64_t held_bytes_ = 0;
+  int64_t num_running_ = 0;
+};
+
+}  // namespace torchparquet

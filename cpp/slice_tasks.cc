@@ -1,0 +1,108 @@
+#include "slice_tasks.h"
+
+#include <cstring>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+void FillRowIds(int64_t first_row_id, std::span<const Segment> segments) {
+  int64_t row_id = first_row_id;
+  for (const Segment& segment : segments) {
+    // Fields are aligned to 64 bytes.
+    auto* out = reinterpret_cast<int64_t*>(segment.values);
+    for (int64_t i = 0; i < segment.num_rows; ++i) out[i] = row_id++;
+  }
+}
+
+}  // namespace
+
+// Counts a task's cells down, batch after batch.
+class SliceTaskRunner::Progress : public DecodeProgress {
+ public:
+  Progress(const Parts& parts, const OpenSlice& slice, int64_t* num_spans_done)
+      : parts_(parts), slice_(slice), num_spans_done_(num_spans_done) {}
+
+  void SegmentDone() override {
+    const OpenSlice::Span& span = slice_.spans[static_cast<size_t>(*num_spans_done_)];
+    ++*num_spans_done_;
+    parts_.ring->CountDown(*span.batch, span.num_rows);
+    if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+  }
+
+ private:
+  const Parts& parts_;
+  const OpenSlice& slice_;
+  int64_t* num_spans_done_;
+};
+
+std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
+  const ReaderSpec& spec = *parts_.spec;
+  const auto num_columns = static_cast<int64_t>(spec.columns.size());
+  int64_t field = spec.row_valid_field;
+  int64_t element = 0;
+  if (task.index < num_columns) {
+    const ColumnSpec& column = spec.columns[static_cast<size_t>(task.index)];
+    field = column.field;
+    element = column.element;
+  } else if (task.index == num_columns && spec.row_id_field >= 0) {
+    field = spec.row_id_field;
+  }
+  const FieldPlace& place = parts_.layout->fields[static_cast<size_t>(field)];
+  std::vector<Segment> segments;
+  segments.reserve(task.slice->spans.size());
+  for (const OpenSlice::Span& span : task.slice->spans) {
+    const int64_t item = span.first_row * place.width + element;
+    uint8_t* slab = span.batch->memory.data;
+    Segment segment{.values = slab + place.values_offset + item * place.item_bytes,
+                    .num_rows = span.num_rows};
+    if (place.valid_offset >= 0) segment.valid = slab + place.valid_offset + item;
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
+void SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segments,
+                                 DecodeScratch* scratch, Progress* progress) const {
+  const ColumnSpec& column = parts_.spec->columns[static_cast<size_t>(task->index)];
+  const FieldSpec& field = parts_.spec->fields[static_cast<size_t>(column.field)];
+  const ColumnTarget target{.segments = segments,
+                            .stride = field.width,
+                            .item_bytes = field.item_bytes,
+                            .nulls = column.nulls,
+                            .fill_bits = column.fill_bits};
+  const Chunk& chunk = task->slice->slice.chunk;
+  if (task->reader == nullptr) {
+    std::shared_ptr<const ParquetFile> file;
+    try {
+      file = parts_.files->Open(chunk.file);
+    } catch (...) {
+      throw CurrentErrorAt({.path = parts_.files->path(chunk.file)});
+    }
+    task->reader =
+        ColumnReader::Open(std::move(file), column.source, chunk.rows.row_group,
+                           task->place, std::move(task->buffers));
+  }
+  task->reader->Read(chunk.rows, target, scratch, progress);
+}
+
+void SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch,
+                          int64_t* num_spans_done) const {
+  const std::vector<Segment> segments = SegmentsOf(*task);
+  const Chunk& chunk = task->slice->slice.chunk;
+  const auto num_columns = static_cast<int64_t>(parts_.spec->columns.size());
+  Progress progress(parts_, *task->slice, num_spans_done);
+  if (task->index < num_columns) return ReadColumn(task, segments, scratch, &progress);
+  if (task->index == num_columns && parts_.spec->row_id_field >= 0) {
+    FillRowIds(chunk.first_row_id, segments);
+  } else {
+    for (const Segment& segment : segments) {
+      std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
+    }
+  }
+  for (size_t i = 0; i < segments.size(); ++i) progress.SegmentDone();
+}
+
+}  // namespace torchparquet

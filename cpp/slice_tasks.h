@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "batch_ring.h"
+#include "layout.h"
+#include "parquet_file.h"
+#include "reader_spec.h"
+#include "scratch.h"
+#include "slice_queue.h"
+
+namespace torchparquet {
+
+// Does what a task says: writes one column's rows of a slice to the slabs and counts
+// them down, batch after batch. Immutable, so shared by all threads; what it is made of
+// must outlive it.
+class SliceTaskRunner {
+ public:
+  struct Parts {
+    const ReaderSpec* spec;
+    const BatchLayout* layout;
+    ParquetFiles* files;
+    BatchRing* ring;
+    const std::atomic<bool>* stopping;  // true: tasks in work end early
+  };
+  explicit SliceTaskRunner(const Parts& parts) : parts_(parts) {}
+
+  // Leaves the reader in the task. Adds to `num_spans_done` as the slice's spans are
+  // done. Throws Error with path, row group and column; Error(kStopped) when told to end.
+  void Run(SliceTask* task, DecodeScratch* scratch, int64_t* num_spans_done) const;
+
+ private:
+  class Progress;
+
+  std::vector<Segment> SegmentsOf(const SliceTask& task) const;
+  void ReadColumn(SliceTask* task, std::span<const Segment> segments,
+                  DecodeScratch* scratch, Progress* progress) const;
+
+  const Parts parts_;
+};
+
+}  // namespace torchparquet
