@@ -1,4 +1,5 @@
-/* The timed consumer's inner work, one call per batch; consumption.py compiles and calls it. */
+/* The timed consumer's inner work, one call per batch, and arithmetic that needs no memory;
+   consumption.py compiles and calls both. */
 
 #include <stdint.h>
 #include <string.h>
@@ -26,4 +27,16 @@ void add_words(uint64_t num_columns, const unsigned char *const *data, const uin
         }
         sums[column] += sum;
     }
+}
+
+/* Keeps a core's multiplier busy for num_rounds rounds of eight independent products. */
+uint64_t multiply(uint64_t num_rounds) {
+    enum { NUM_CHAINS = 8 };
+    uint64_t values[NUM_CHAINS] = {1, 3, 5, 7, 9, 11, 13, 15};
+    for (uint64_t round = 0; round < num_rounds; ++round) {
+        for (int i = 0; i < NUM_CHAINS; ++i) values[i] = values[i] * 6364136223846793005u + 1;
+    }
+    uint64_t sum = 0;
+    for (int i = 0; i < NUM_CHAINS; ++i) sum += values[i];
+    return sum;
 }

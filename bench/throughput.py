@@ -26,25 +26,26 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from threading import Thread
+from typing import Any
 
 import pyarrow as pa
 import torch
 
 import click_log
 import pyarrow_routes as routes
-from consumption import PassContent, PassCounts, PassTotals, consume, count
+from consumption import PassContent, PassTotals, consume, count, multiply
 from contender_process import ContenderProcess
 from pyarrow_routes import Batch, Open, Route, ScanOptions
 
 OURS = "torchparquet"
 MEMORY_PER_THREAD_BYTES = 64 << 20
+_ARITHMETIC_ROUNDS = 50_000_000
 _DIRECTORY = Path(__file__).resolve().parent
-_Totals = TypeVar("_Totals", PassTotals, PassCounts)
 
 
 class ContentError(RuntimeError):
@@ -112,12 +113,12 @@ def contenders(num_threads: int) -> list[Route]:
 
 
 @dataclass(frozen=True)
-class Timing(Generic[_Totals]):
+class Timing:
     """One contender's passes over one file."""
 
     route: Route
     seconds: list[float]
-    totals: _Totals
+    totals: PassTotals
 
     @property
     def median_seconds(self) -> float:
@@ -125,7 +126,7 @@ class Timing(Generic[_Totals]):
         return statistics.median(self.seconds)
 
 
-def _gb_per_second(timing: Timing[PassTotals]) -> float:
+def _gb_per_second(timing: Timing) -> float:
     return timing.totals.num_bytes / 1e9 / timing.median_seconds
 
 
@@ -142,28 +143,20 @@ def _check_content(route: Route, content: PassContent, first: PassContent, batch
         raise ContentError(f"{route.name}: batches of {batch_size} rows expected, got {short[:5]}")
 
 
-def time_routes(
-    chosen: Sequence[Route],
-    path: Path,
-    batch_size: int,
-    repeats: int,
-    take: Callable[[Iterable[Batch]], _Totals],
-) -> list[Timing[_Totals]]:
+def time_routes(chosen: Sequence[Route], path: Path, batch_size: int, repeats: int) -> list[Timing]:
     """Times ``repeats`` rounds of one pass by each route, after a round that compares content.
-
-    ``take`` consumes each timed pass.
 
     Raises:
         ContentError: A route's rows, their order, or a timed pass's totals differ.
     """
-    processes = [ContenderProcess(route, path, batch_size, take) for route in chosen]
+    processes = [ContenderProcess(route, path, batch_size, consume) for route in chosen]
     first: PassContent | None = None
     for route, process in zip(chosen, processes, strict=True):
         content = process.examine()
         first = first or content
         _check_content(route, content, first, batch_size)
     seconds: dict[str, list[float]] = {route.name: [] for route in chosen}
-    expected: _Totals | None = None
+    expected: PassTotals | None = None
     for repeat in range(repeats):
         # Another contender begins each round, so that none always follows the same one.
         begin = repeat % len(chosen)
@@ -214,9 +207,7 @@ def environment(num_threads: int) -> dict[str, Any]:
     }
 
 
-def fastest(
-    timings: Sequence[Timing[PassTotals]], *, whole_row_groups: bool
-) -> Timing[PassTotals] | None:
+def fastest(timings: Sequence[Timing], *, whole_row_groups: bool) -> Timing | None:
     """Returns pyarrow's fastest route among those that batch, or those that do not."""
     candidates = [
         timing
@@ -249,7 +240,7 @@ class OtherLoad:
         return max(0.0, (busy - own) / seconds)
 
 
-def timing_rows(timings: Sequence[Timing[PassTotals]]) -> list[list[str]]:
+def timing_rows(timings: Sequence[Timing]) -> list[list[str]]:
     """Returns the cells of one codec's table, fastest first."""
     return [
         [
@@ -264,7 +255,7 @@ def timing_rows(timings: Sequence[Timing[PassTotals]]) -> list[list[str]]:
     ]
 
 
-def _versus(ours: Timing[PassTotals] | None, other: Timing[PassTotals] | None) -> list[str]:
+def _versus(ours: Timing | None, other: Timing | None) -> list[str]:
     if other is None:
         return ["-", "-"]
     ratio = f"{other.median_seconds / ours.median_seconds:.2f}x" if ours else "-"
@@ -282,7 +273,7 @@ def compare(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, 
         raise ValueError(f"no contender's name contains any of {arguments.only}")
     ratios, figures = [], {}
     for codec, path in paths.items():
-        timings = time_routes(chosen, path, arguments.batch_size, arguments.repeats, consume)
+        timings = time_routes(chosen, path, arguments.batch_size, arguments.repeats)
         header = ["contender", "shape", "seconds", "range", "GB/s", "Mrows/s"]
         print(f"\n### {codec}\n\n{markdown(header, timing_rows(timings))}", flush=True)
         ours = next((timing for timing in timings if timing.route.name == OURS), None)
@@ -303,20 +294,47 @@ def compare(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, 
     return figures
 
 
+def _arithmetic_seconds(num_threads: int) -> float:
+    """Times a fixed amount of arithmetic on each of ``num_threads`` threads at once."""
+    threads = [Thread(target=multiply, args=(_ARITHMETIC_ROUNDS,)) for _ in range(num_threads)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - start
+
+
 def threads_scaling(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, Any]:
     """Times torchparquet with 1 and 2 threads and prints the ratio.
 
-    Batches are only counted: reading their data would add the same to both.
+    Batches are only counted: reading their data would add the same to both. What two threads of
+    arithmetic without memory gain over one is measured in turn with it: two virtual cores may be
+    one physical core at times, and no program gains more from them.
     """
     rows, figures = [], {}
     chosen = [torchparquet_route(n, f"{OURS}, {n} threads") for n in (1, 2)]
+    _arithmetic_seconds(1)  # compiles
     for codec, path in paths.items():
-        timings = time_routes(chosen, path, arguments.batch_size, arguments.repeats, count)
-        one, two = (timing.median_seconds for timing in timings)
-        rows.append([codec, f"{one:.3f}", f"{two:.3f}", f"{one / two:.2f}x"])
-        figures[codec] = {timing.route.name: timing.seconds for timing in timings}
+        processes = [ContenderProcess(r, path, arguments.batch_size, count) for r in chosen]
+        seconds: list[list[float]] = []
+        machine: list[float] = []
+        for _ in range(arguments.repeats):
+            machine.append(2 * _arithmetic_seconds(1) / _arithmetic_seconds(2))
+            passes = [process.timed_pass() for process in processes]
+            if passes[0][1] != passes[1][1]:
+                raise ContentError(f"{codec}: rows differ between 1 and 2 threads")
+            seconds.append([elapsed for elapsed, _ in passes])
+        for process in processes:
+            process.close()
+        one, two = (statistics.median(times) for times in zip(*seconds, strict=True))
+        gain = statistics.median(machine)
+        cells = [f"{one:.3f}", f"{two:.3f}", f"{one / two:.2f}x", f"{gain:.2f}x"]
+        rows.append([codec, *cells])
+        figures[codec] = {"seconds_1_and_2_threads": seconds, "machine": machine}
     print("\n### Reader alone: batches and rows counted, their data not read\n")
-    print(markdown(["codec", "1 thread s", "2 threads s", "ratio"], rows))
+    header = ["codec", "1 thread s", "2 threads s", "ratio", "arithmetic alone"]
+    print(markdown(header, rows))
     return figures
 
 
