@@ -69,6 +69,31 @@ TEST_CASE("a batch is complete with its last cell") {
   CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);
 }
 
+TEST_CASE("complete batches are counted from their last cell until they are taken") {
+  BatchRing ring(3, 3);
+  CHECK(ring.num_complete() == 0);
+  InFlightBatch& first = Open(ring, 0, 2);
+  InFlightBatch& second = Open(ring, 1);
+  InFlightBatch& third = Open(ring, 2);
+  CHECK(ring.num_complete() == 0);
+  ring.CountDown(third, 1);
+  ring.CountDown(first, 1);
+  CHECK(ring.num_complete() == 1);
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kTimedOut);
+  CHECK(ring.num_complete() == 1);
+  ring.CountDown(first, 1);
+  CHECK(ring.num_complete() == 2);
+  REQUIRE(ring.Take(kNoWait).status == TakeStatus::kTaken);
+  CHECK(ring.num_complete() == 1);
+  ring.CountDown(second, 1);
+  for (const int64_t left : {1, 0}) {
+    REQUIRE(ring.Take(kNoWait).status == TakeStatus::kTaken);
+    CHECK(ring.num_complete() == left);
+  }
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kEnded);
+  CHECK(ring.num_complete() == 0);
+}
+
 TEST_CASE("an empty stream has ended from the start") {
   BatchRing ring(0, 2);
   CHECK(ring.Take(kLong).status == TakeStatus::kEnded);
@@ -244,6 +269,8 @@ TEST_CASE("what many threads write is whole when the consumer takes it") {
   }
   CHECK(mismatches == 0);
   CHECK(ring.Take(kNoWait).status == TakeStatus::kEnded);
+  threads.clear();
+  CHECK(ring.num_complete() == 0);
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ MemoryDemand RandomDemand(Draws& draws) {
   return demand;
 }
 
+// Copied from what the plan promises, not from what it computes with.
+constexpr int64_t kMaxSliceBytes = int64_t{128} << 20;
+
 TEST_CASE("a plan stays within the bound and never waits for itself") {
   Draws draws(30);
   for (int trial = 0; trial < 20'000; ++trial) {
@@ -39,14 +42,30 @@ TEST_CASE("a plan stays within the bound and never waits for itself") {
     CAPTURE(demand.max_memory_bytes);
     const MemoryPlan plan = PlanMemory(demand);
     REQUIRE(plan.max_slabs >= 2);
-    REQUIRE(plan.max_slabs * demand.slab_bytes <= demand.max_memory_bytes);
+    REQUIRE(plan.max_held_bytes >= 0);
+    REQUIRE(plan.max_slabs * demand.slab_bytes + plan.max_held_bytes <=
+            demand.max_memory_bytes);
     REQUIRE(plan.max_slabs <= std::max<int64_t>(2, demand.num_batches));
     REQUIRE(plan.max_slice_rows >= demand.batch_rows);
     REQUIRE(plan.max_slice_rows % demand.batch_rows == 0);
-    // While one batch waits for its last rows, the slice that brings them has room.
     const int64_t slice_batches = plan.max_slice_rows / demand.batch_rows;
+    const bool is_one_batch = slice_batches == 1;
+    const bool is_small = slice_batches * demand.slab_bytes <= kMaxSliceBytes;
+    REQUIRE((is_one_batch || is_small));
+    // While one batch waits for its last rows, the slice that brings them has room.
     REQUIRE(std::min(slice_batches + 1, std::max<int64_t>(demand.num_batches, 2)) <=
             plan.max_slabs);
+  }
+}
+
+TEST_CASE("a quarter of the bound is left to column readers where two batches allow it") {
+  Draws draws(31);
+  for (int trial = 0; trial < 20'000; ++trial) {
+    const MemoryDemand demand = RandomDemand(draws);
+    CAPTURE(demand.slab_bytes);
+    CAPTURE(demand.max_memory_bytes);
+    const MemoryPlan plan = PlanMemory(demand);
+    if (plan.max_slabs > 2) REQUIRE(plan.max_held_bytes >= demand.max_memory_bytes / 4);
   }
 }
 
@@ -63,6 +82,32 @@ TEST_CASE("with memory to spare chunks stay whole, and every thread finds work")
   // Sixteen threads on four columns are four slices, and two more to go on with.
   CHECK(plan.max_slabs >= 6 * 10);
   CHECK(plan.max_slabs < 4096);  // not all that the bound allows
+}
+
+TEST_CASE("a chunk is cut where it holds more than a slice may, and not below") {
+  MemoryDemand demand{.slab_bytes = 1 << 20,
+                      .batch_rows = 1000,
+                      .max_chunk_rows = 128'000,
+                      .num_batches = 100'000,
+                      .num_tasks = 4,
+                      .num_threads = 2,
+                      .max_memory_bytes = int64_t{64} << 30};
+  CHECK(PlanMemory(demand).max_slice_rows == 128'000);
+  demand.max_chunk_rows = 1'000'000;
+  CHECK(PlanMemory(demand).max_slice_rows == 128'000);
+}
+
+TEST_CASE("batches go on while the consumer pauses, also where slices are small") {
+  const MemoryPlan plan = PlanMemory({.slab_bytes = 1 << 20,
+                                      .batch_rows = 1000,
+                                      .max_chunk_rows = 500,
+                                      .num_batches = 100'000,
+                                      .num_tasks = 4,
+                                      .num_threads = 1,
+                                      .max_memory_bytes = int64_t{1} << 30});
+  CHECK(plan.max_slice_rows == 1000);
+  CHECK(plan.max_slabs >= 32);
+  CHECK(plan.max_slabs < 64);
 }
 
 TEST_CASE("a bound for less than two batches is refused, with the figures") {

@@ -139,6 +139,53 @@ TEST_CASE("slabs idle beyond the bound give their pages back, those within keep 
   CHECK(num_kept == 2);
 }
 
+TEST_CASE("what was never touched does not count as idle") {
+  constexpr int64_t kSlabBytes = 64 << 10;
+  constexpr int64_t kMaxIdle = 3;
+  const auto pool = SlabPool::Make(kSlabBytes, kMaxIdle * kSlabBytes);
+  std::vector<SlabPool::Slab> slabs;
+  const auto acquire = [&](int64_t num_slabs) {
+    for (int64_t i = 0; i < num_slabs; ++i) slabs.push_back(pool->Acquire());
+  };
+  acquire(1);
+  REQUIRE(pool->num_idle() > kMaxIdle);  // the rest of the arena
+  acquire(kMaxIdle - 1);
+  for (int round = 0; round < 3; ++round) {
+    std::set<uint8_t*> filled;
+    for (const SlabPool::Slab& slab : slabs) {
+      std::memset(slab.data(), 0x55 + round, kSlabBytes);
+      filled.insert(slab.data());
+    }
+    slabs.clear();
+    acquire(kMaxIdle);
+    for (const SlabPool::Slab& slab : slabs) {
+      CHECK(filled.contains(slab.data()));
+      CHECK(AllEqual(slab.data(), kSlabBytes, static_cast<uint8_t>(0x55 + round)));
+    }
+  }
+}
+
+TEST_CASE("pages that were given back count as idle no more") {
+  constexpr int64_t kSlabBytes = 64 << 10;
+  constexpr int64_t kMaxIdle = 2;
+  const auto pool = SlabPool::Make(kSlabBytes, kMaxIdle * kSlabBytes);
+  std::vector<SlabPool::Slab> slabs;
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t i = 0; i < 10; ++i) {
+      slabs.push_back(pool->Acquire());
+      std::memset(slabs.back().data(), 0x66, kSlabBytes);
+    }
+    slabs.clear();
+    for (int64_t i = 0; i < kMaxIdle; ++i) {
+      slabs.push_back(pool->Acquire());
+      CHECK(AllEqual(slabs.back().data(), kSlabBytes, 0x66));
+    }
+    const SlabPool::Slab cold = pool->Acquire();
+    CHECK(AllEqual(cold.data(), kSlabBytes, 0));
+    slabs.clear();
+  }
+}
+
 TEST_CASE("threads never hold the same slab at once") {
   constexpr int64_t kSlabBytes = 4096;
   const auto pool = SlabPool::Make(kSlabBytes, 8 * kSlabBytes);
