@@ -119,6 +119,8 @@ class ColumnReaderOf : public ColumnReader {
                           std::to_string(header.num_values) + " values");
       }
       dictionary_.Resize(header.num_values);
+      // A dictionary of a column without values may have no address.
+      if (header.num_values == 0) return;
       Converter::Convert(bytes.data(), header.num_values, dictionary_.values().data());
     }
   }

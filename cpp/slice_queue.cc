@@ -77,7 +77,13 @@ SliceTask SliceQueue::Finish(SliceTask task) {
       [&](const Entry& candidate) { return &candidate.slice == task.slice; });
   Column& column = entry->chunk->columns[static_cast<size_t>(task.index)];
   --column.num_running;
-  if (task.reader != nullptr) Keep(&task, &column);
+  if (task.reader != nullptr) {
+    Keep(&task, &column);
+  } else if (const int64_t num_bytes = task.buffers.num_bytes();
+             num_bytes > 0 && MayHold(num_bytes)) {  // a made-up column needs none
+    held_bytes_ += num_bytes;
+    spare_.push_back(std::move(task.buffers));
+  }
   if (--entry->num_unfinished == 0) entries_.erase(entry);
   return task;
 }
@@ -110,6 +116,7 @@ void SliceQueue::Clear() {
   entries_.clear();
   last_chunk_.reset();
   spare_.clear();
+  held_bytes_ = 0;
 }
 
 }  // namespace torchparquet

@@ -79,8 +79,9 @@ inline Field StructField(int64_t id, const std::vector<Field>& fields,
 
 // The head of a list or set; up to 14 elements fit the short form.
 inline Bytes ListHead(int element_type, uint64_t size, bool short_form) {
-  if (short_form) return {static_cast<uint8_t>(size * 16 + uint64_t(element_type))};
-  Bytes bytes{static_cast<uint8_t>(0xF0 + element_type)};
+  const auto type = static_cast<uint64_t>(element_type);
+  if (short_form) return {static_cast<uint8_t>(size * 16 + type)};
+  Bytes bytes{static_cast<uint8_t>(0xF0 + type)};
   Append(&bytes, Varint(size));
   return bytes;
 }
@@ -112,8 +113,7 @@ inline Bytes RandomElement(Draws& draws, int type, int depth) {
     case kI32:
     case kI64: {
       const int bits = type == kI16 ? 16 : type == kI32 ? 32 : 64;
-      return Zigzag(static_cast<int64_t>(draws.Bits()) >>
-                    draws.Between(64 - bits, 63));
+      return Zigzag(static_cast<int64_t>(draws.Bits()) >> draws.Between(64 - bits, 63));
     }
     case kDouble:
       return RandomBytes(draws, 8);

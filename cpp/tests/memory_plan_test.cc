@@ -26,7 +26,7 @@ MemoryDemand RandomDemand(Draws& draws) {
   return demand;
 }
 
-// Copied from what the plan promises, not from what it computes with.
+// A slice of several batches holds no more than this.
 constexpr int64_t kMaxSliceBytes = int64_t{128} << 20;
 
 TEST_CASE("a plan stays within the bound and never waits for itself") {

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "caught.h"
@@ -11,6 +12,7 @@
 namespace torchparquet {
 namespace {
 
+using testing::CheckAll;
 using testing::Consumer;
 using testing::DataSet;
 using testing::FileRecipe;
@@ -43,22 +45,6 @@ FileRecipe FewColumns() {
                       {"label", "bool", StoredAs::kPlain, 4},
                       {"price", "float32", StoredAs::kDictionary, 7}},
           .row_group_rows = {230, 1, 0, 999, 64}};
-}
-
-void CheckAll(const DataSet& data, const ReaderSpec& spec) {
-  CAPTURE(spec.batch_rows);
-  CAPTURE(spec.num_threads);
-  CAPTURE(spec.max_memory_bytes);
-  Consumer consumer(data, spec);
-  const int64_t num_batches = consumer.TakeAll();
-  if (consumer.error()) FAIL_CHECK(consumer.error()->what());
-  CHECK(num_batches == consumer.reader().num_batches());
-  CHECK(consumer.num_mismatches() == 0);
-  CHECK(consumer.rows_taken() == static_cast<int64_t>(testing::PlannedRows(spec).size()));
-  CHECK_FALSE(consumer.TakeOne());
-  const ReaderStats stats = consumer.reader().stats();
-  CHECK(stats.batches == num_batches);
-  CHECK(stats.rows == consumer.rows_taken());
 }
 
 TEST_CASE("every kind in every encoding, both page versions, compressed or not") {
@@ -221,6 +207,17 @@ TEST_CASE("specifications that contradict themselves are refused") {
   CHECK(refused([](ReaderSpec& spec) { spec.columns[0].element = -1; }));
   CHECK(refused([](ReaderSpec& spec) { spec.row_id_field = 9; }));
   CHECK(refused([](ReaderSpec& spec) { spec.row_valid_field = 9; }));
+  // Row ids and validity are fields of their own shape.
+  CHECK(refused(
+      [](ReaderSpec& spec) { std::swap(spec.row_id_field, spec.row_valid_field); }));
+  for (const int64_t field : {3, 4}) {
+    CHECK(refused(
+        [&](ReaderSpec& spec) { spec.fields[static_cast<size_t>(field)].width = 2; }));
+    CHECK(refused([&](ReaderSpec& spec) {
+      spec.fields[static_cast<size_t>(field)].item_bytes = 4;
+    }));
+  }
+  CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].file = -1; }));
   CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].file = 1; }));
   CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].rows.begin = -1; }));
   CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].rows.num_rows = -1; }));

@@ -62,6 +62,7 @@ std::shared_ptr<parquet::WriterProperties> MakeProperties(const FileRecipe& reci
   builder.write_batch_size(recipe.page_rows)
       ->max_rows_per_page(recipe.page_rows)
       ->data_pagesize(1 << 20)
+      ->dictionary_pagesize_limit(recipe.max_dictionary_bytes)
       ->enable_page_checksum()
       ->data_page_version(recipe.second_version ? parquet::ParquetDataPageVersion::V2
                                                 : parquet::ParquetDataPageVersion::V1)

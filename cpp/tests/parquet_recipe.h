@@ -31,6 +31,8 @@ struct FileRecipe {
   int64_t page_rows = 100;
   bool second_version = false;  // of data pages
   bool compressed = true;
+  // A column chunk whose dictionary grows beyond this goes on with plain pages.
+  int64_t max_dictionary_bytes = 1 << 20;
 };
 
 // Writes the rows from `first_row` on, checksums included.

@@ -1,5 +1,7 @@
 #include "reading.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -81,6 +83,13 @@ ReaderSpec DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
   spec.batch_rows = batch_rows;
   spec.num_threads = num_threads;
   return spec;
+}
+
+bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
+            const uint8_t* data) {
+  const int64_t item_bytes = ItemBytes(column.kind);
+  const uint64_t expected = CellIsNull(column, row) ? fill_bits : CellBits(column, row);
+  return LoadItem(data, item_bytes) == LowBytes(expected, item_bytes);
 }
 
 int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs) {
@@ -183,14 +192,29 @@ void Consumer::CheckColumn(const ColumnSpec& column, const uint8_t* slab,
   const FieldPlace& place = reader_.layout().fields[static_cast<size_t>(column.field)];
   for (int64_t row = 0; row < num_rows; ++row) {
     const int64_t row_id = planned_[static_cast<size_t>(rows_taken_ + row)].row_id;
-    const bool null = CellIsNull(*stored, row_id);
-    const uint64_t expected = null ? column.fill_bits : CellBits(*stored, row_id);
     const int64_t item = row * place.width + column.element;
-    num_mismatches_ += LoadItem(slab + place.values_offset + item * place.item_bytes,
-                                place.item_bytes) != LowBytes(expected, place.item_bytes);
-    if (place.valid_offset >= 0)
-      num_mismatches_ += slab[place.valid_offset + item] != !null;
+    num_mismatches_ += !IsCell(*stored, row_id, column.fill_bits,
+                               slab + place.values_offset + item * place.item_bytes);
+    if (place.valid_offset >= 0) {
+      num_mismatches_ += slab[place.valid_offset + item] != !CellIsNull(*stored, row_id);
+    }
   }
+}
+
+void CheckAll(const DataSet& data, const ReaderSpec& spec) {
+  CAPTURE(spec.batch_rows);
+  CAPTURE(spec.num_threads);
+  CAPTURE(spec.max_memory_bytes);
+  Consumer consumer(data, spec);
+  const int64_t num_batches = consumer.TakeAll();
+  if (consumer.error()) FAIL_CHECK(consumer.error()->what());
+  CHECK(num_batches == consumer.reader().num_batches());
+  CHECK(consumer.num_mismatches() == 0);
+  CHECK(consumer.rows_taken() == static_cast<int64_t>(PlannedRows(spec).size()));
+  CHECK_FALSE(consumer.TakeOne());
+  const ReaderStats stats = consumer.reader().stats();
+  CHECK(stats.batches == num_batches);
+  CHECK(stats.rows == consumer.rows_taken());
 }
 
 }  // namespace torchparquet::testing

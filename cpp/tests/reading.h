@@ -41,6 +41,11 @@ class DataSet {
 
 constexpr uint64_t kFillBits = 0x2222222222222222;
 
+// Whether the item at `data` is what the column stores at global row `row`, or the low
+// bytes of `fill_bits` where that is null.
+bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
+            const uint8_t* data);
+
 // Bytes of max_memory for `num_slabs` batches in flight.
 int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs);
 
@@ -84,5 +89,8 @@ class Consumer {
   int64_t num_mismatches_ = 0;
   std::optional<Error> error_;
 };
+
+// Reads all of it and checks every cell and every count.
+void CheckAll(const DataSet& data, const ReaderSpec& spec);
 
 }  // namespace torchparquet::testing

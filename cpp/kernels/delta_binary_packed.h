@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "kernels/bit_unpack.h"
+
+namespace torchparquet::kernels {
+
+// Decodes the DELTA_BINARY_PACKED values of one page, or the lengths that stand before
+// DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY values. T is the bit pattern of the
+// values: uint32_t or uint64_t.
+// Source: parquet-format, Encodings.md, "Delta Encoding".
+template <typename T>
+class DeltaBinaryPackedReader {
+ public:
+  // `bytes` starts at the header and must outlive the reader; more may follow the values.
+  // Throws Error(kCorruptFile) where the header is cut short or its figures cannot be.
+  explicit DeltaBinaryPackedReader(std::span<const uint8_t> bytes);
+
+  // Number of values by the header, read ones among them. At most INT32_MAX, but not
+  // bounded by the number of bytes: equal steps take none.
+  int64_t num_values() const { return num_values_; }
+
+  // Both throw Error(kCorruptFile) when fewer values are left, or their bytes are cut
+  // short.
+  void Read(T* out, int64_t num_values);
+  void Skip(int64_t num_values);
+
+  // The bytes behind the last miniblock, once all values have been read or skipped.
+  std::span<const uint8_t> Rest() const;
+
+ private:
+  void NextBlock();
+  void NextMiniblock();
+  T* TakeHeld(T* out, int64_t num_values);
+  int64_t ReadWholeGroups(T* out, int64_t num_groups);
+  void HoldGroup();
+
+  std::span<const uint8_t> bytes_;  // behind the current miniblock
+  int64_t num_values_ = 0;
+  int64_t values_left_ = 0;  // neither read nor skipped
+  int64_t deltas_left_ = 0;  // not decoded yet
+
+  int64_t num_miniblocks_ = 0;  // in a block
+  int64_t miniblock_values_ = 0;
+  T min_delta_ = 0;
+  std::span<const uint8_t> widths_;  // of the block's next miniblocks
+
+  std::span<const uint8_t> packed_;  // deltas of the current miniblock, from a group on
+  int64_t packed_left_ = 0;          // how many of them hold values
+  int width_ = 0;
+
+  T last_ = 0;  // the last value that was decoded
+  // Values that were decoded, but not wanted yet: the first value, or those of a group.
+  std::array<T, kGroupValues> held_{};
+  int64_t held_begin_ = 0;
+  int64_t held_end_ = 0;
+};
+
+extern template class DeltaBinaryPackedReader<uint32_t>;
+extern template class DeltaBinaryPackedReader<uint64_t>;
+
+}  // namespace torchparquet::kernels

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/byte_array.h"
+
+namespace torchparquet::kernels {
+
+// PLAIN: each value stands behind its length in four bytes.
+class PlainByteArrayReader : public ByteArrayReader {
+ public:
+  // `bytes` must outlive the reader.
+  explicit PlainByteArrayReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+
+  void Read(int64_t num_values, uint32_t* lengths, ByteSink* sink) override;
+  void Skip(int64_t num_values) override;
+
+ private:
+  uint32_t TakeValue();
+
+  std::span<const uint8_t> bytes_;
+};
+
+}  // namespace torchparquet::kernels
