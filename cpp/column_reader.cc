@@ -13,17 +13,13 @@
 #include <utility>
 
 #include "column_pages.h"
+#include "encoded_reader.h"
 #include "errors.h"
 #include "fallback_reader.h"
 #include "kernels/validity.h"
 
 namespace torchparquet {
 namespace {
-
-// Stands in for a converter where values are single bits.
-struct BoolBits {
-  using Out = uint8_t;
-};
 
 // Which column chunk, and where to start.
 struct ReaderStart {
@@ -32,18 +28,20 @@ struct ReaderStart {
   PagePlace place;
 };
 
-template <typename Converter>
+// Out is the bit pattern of the output type.
+template <typename Out>
 class ColumnReaderOf : public ColumnReader {
  public:
-  using Out = typename Converter::Out;
-
   ColumnReaderOf(std::shared_ptr<const ParquetFile> file, const ReaderStart& start,
-                 ColumnBuffers buffers_to_use)
+                 const kernels::Conversion& conversion, ColumnBuffers buffers_to_use)
       : ColumnReader(std::move(file), std::move(buffers_to_use)),
         descriptor_(*this->file().metadata().schema()->Column(start.column)),
+        leaf_(this->file().leaves()[static_cast<size_t>(start.column)]),
+        conversion_(conversion),
         place_(start.place),
         pages_(this->file(), start.row_group, start.column, this->buffers()),
         dictionary_(&this->buffers()->dictionary),
+        fixed_bytes_dictionary_(&this->buffers()->dictionary, &this->buffers()->indices),
         row_(start.place.first_row),
         page_end_(start.place.first_row) {}
 
@@ -102,27 +100,31 @@ class ColumnReaderOf : public ColumnReader {
   }
 
   void ReadDictionary(const PageHeader& header) {
-    if constexpr (std::is_same_v<Converter, BoolBits>) {
+    if (leaf_.stored.stored == kernels::Stored::kBool) {
       throw CorruptFile("a boolean column cannot have a dictionary");
-    } else {
-      if (has_dictionary_) throw CorruptFile("column chunk has more than one dictionary");
-      has_dictionary_ = true;
-      if (header.encoding != parquet::Encoding::PLAIN &&
-          header.encoding != parquet::Encoding::PLAIN_DICTIONARY) {
-        throw CorruptFile("dictionary page is not PLAIN but has encoding number " +
-                          std::to_string(header.encoding));
-      }
-      const auto bytes = pages_.ReadDictionaryPage();
-      if (header.num_values * Converter::kStoredBytes >
-          static_cast<int64_t>(bytes.size())) {
-        throw CorruptFile("dictionary page is too short for its " +
-                          std::to_string(header.num_values) + " values");
-      }
-      dictionary_.Resize(header.num_values);
-      // A dictionary of a column without values may have no address.
-      if (header.num_values == 0) return;
-      Converter::Convert(bytes.data(), header.num_values, dictionary_.values().data());
     }
+    if (has_dictionary_) throw CorruptFile("column chunk has more than one dictionary");
+    has_dictionary_ = true;
+    if (header.encoding != parquet::Encoding::PLAIN &&
+        header.encoding != parquet::Encoding::PLAIN_DICTIONARY) {
+      throw CorruptFile("dictionary page is not PLAIN but has encoding number " +
+                        std::to_string(header.encoding));
+    }
+    const auto bytes = pages_.ReadDictionaryPage();
+    // Where values differ in length, each has four bytes at least.
+    const int64_t min_bytes = is_binary() ? 4 : conversion_.stored_bytes();
+    if (header.num_values * min_bytes > static_cast<int64_t>(bytes.size())) {
+      throw CorruptFile("dictionary page is too short for its " +
+                        std::to_string(header.num_values) + " values");
+    }
+    if (is_fixed_bytes()) {
+      fixed_bytes_dictionary_.Assign(bytes.data(), header.num_values,
+                                     conversion_.stored_bytes());
+      return;
+    }
+    dictionary_.Resize(header.num_values);
+    OpenPlain(bytes, header.num_values)
+        ->Read(dictionary_.values().data(), header.num_values);
   }
 
   void OpenValues(const PageHeader& header) {
@@ -184,39 +186,123 @@ class ColumnReaderOf : public ColumnReader {
   std::unique_ptr<ValueReader<Out>> ReaderOf(const PageHeader& header,
                                              std::span<const uint8_t> bytes) const {
     const int encoding = header.encoding;
-    if (bytes.empty() || encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes);
+    if (bytes.empty()) return std::make_unique<PlainReader<Out>>(bytes, conversion_);
+    if (encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes, header.num_values);
     // Without a dictionary page the dictionary is empty, which any index on reading
     // finds out; a page of nulls has none.
     if (encoding == parquet::Encoding::RLE_DICTIONARY ||
         encoding == parquet::Encoding::PLAIN_DICTIONARY) {
+      if constexpr (std::is_same_v<Out, uint8_t>) {
+        if (is_fixed_bytes()) {
+          return std::make_unique<FixedBytesDictionaryReader>(bytes,
+                                                              &fixed_bytes_dictionary_);
+        }
+      }
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);
     }
-    const EncodedPage encoded{bytes, static_cast<int>(header.num_values), encoding};
-    if constexpr (std::is_same_v<Converter, BoolBits>) {
-      return OpenFallbackBoolReader(encoded, descriptor_);
-    } else {
-      return OpenFallbackReader<Converter>(encoded, descriptor_);
+    if (const auto kernel = KernelFor(encoding)) {
+      return std::make_unique<ConvertingReader<Out>>(
+          OpenEncodedReader(*kernel, bytes, conversion_.stored_bytes()), conversion_);
+    }
+    return OpenFallback(bytes, header.num_values, encoding);
+  }
+
+  // The kernel for pages of that encoding, if there is one and the type can have it.
+  std::optional<KernelEncoding> KernelFor(int encoding) const {
+    const parquet::Type::type physical = descriptor_.physical_type();
+    const bool is_integer =
+        physical == parquet::Type::INT32 || physical == parquet::Type::INT64;
+    const bool is_float =
+        physical == parquet::Type::FLOAT || physical == parquet::Type::DOUBLE;
+    const bool is_fixed = physical == parquet::Type::FIXED_LEN_BYTE_ARRAY;
+    switch (encoding) {
+      case parquet::Encoding::DELTA_BINARY_PACKED:
+        if (is_integer) return KernelEncoding::kDeltaBinaryPacked;
+        return std::nullopt;
+      case parquet::Encoding::BYTE_STREAM_SPLIT:
+        if (is_integer || is_float || is_fixed) return KernelEncoding::kByteStreamSplit;
+        return std::nullopt;
+      case parquet::Encoding::RLE:
+        if (physical == parquet::Type::BOOLEAN) return KernelEncoding::kRleBool;
+        return std::nullopt;
+      default:
+        return std::nullopt;
     }
   }
 
-  static std::unique_ptr<ValueReader<Out>> OpenPlain(std::span<const uint8_t> bytes) {
-    if constexpr (std::is_same_v<Converter, BoolBits>) {
-      return std::make_unique<PlainBoolReader>(bytes);
-    } else {
-      return std::make_unique<PlainReader<Converter>>(bytes);
+  std::unique_ptr<ValueReader<Out>> OpenPlain(std::span<const uint8_t> bytes,
+                                              int64_t num_values) const {
+    if (leaf_.stored.stored == kernels::Stored::kBool) {
+      return std::make_unique<ConvertingReader<Out>>(
+          std::make_unique<PlainBoolReader>(bytes), conversion_);
     }
+    if (is_binary()) return OpenFallback(bytes, num_values, parquet::Encoding::PLAIN);
+    return std::make_unique<PlainReader<Out>>(bytes, conversion_);
+  }
+
+  std::unique_ptr<ValueReader<Out>> OpenFallback(std::span<const uint8_t> bytes,
+                                                 int64_t num_values, int encoding) const {
+    const EncodedPage page{bytes, static_cast<int>(num_values), encoding};
+    return std::make_unique<ConvertingReader<Out>>(OpenFallbackReader(page, descriptor_),
+                                                   conversion_);
+  }
+
+  bool is_fixed_bytes() const {
+    return leaf_.stored.stored == kernels::Stored::kFixedBytes;
+  }
+  // Whether values differ in length.
+  bool is_binary() const {
+    return descriptor_.physical_type() == parquet::Type::BYTE_ARRAY;
   }
 
   const parquet::ColumnDescriptor& descriptor_;
+  const LeafColumn& leaf_;
+  const kernels::Conversion conversion_;
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   kernels::Dictionary<Out> dictionary_;
+  FixedBytesDictionary fixed_bytes_dictionary_;  // instead, for a fixed-size binary
   bool started_ = false;
   bool has_dictionary_ = false;
   int64_t row_;
   int64_t page_end_;  // rows before the end of the open page
   std::unique_ptr<ValueReader<Out>> values_;
   std::optional<kernels::ValidityReader> validity_;  // none for a required column
+};
+
+// Stands for a column that is not stored.
+template <typename Out>
+class ConstantReader : public ColumnReader {
+ public:
+  ConstantReader(uint64_t bits, int64_t cell_items)
+      : ColumnReader(nullptr, {}), values_(static_cast<Out>(bits), cell_items) {}
+
+  int64_t row() const override { return row_; }
+  PagePlace place() const override { return {}; }
+
+ private:
+  class Values : public ValueReader<Out> {
+   public:
+    Values(Out value, int64_t cell_items) : value_(value), cell_items_(cell_items) {}
+    void Read(Out* out, int64_t num_values) override {
+      std::fill_n(out, num_values * cell_items_, value_);
+    }
+    void Skip(int64_t) override {}
+
+   private:
+    const Out value_;
+    const int64_t cell_items_;
+  };
+
+  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress) override {
+    SegmentWriter<Out> writer(target, scratch, progress);
+    writer.WriteValid(values_, rows.num_rows);
+    row_ = rows.end();
+  }
+
+  Values values_;
+  int64_t row_ = 0;
 };
 
 // Whether the exception in flight is Arrow's for a failed allocation.
@@ -238,37 +324,35 @@ Error PlacedError(const ErrorPlace& place) {
   return CurrentErrorAt(place);
 }
 
-std::unique_ptr<ColumnReader> MakeReader(Conversion conversion,
-                                         std::shared_ptr<const ParquetFile> file,
-                                         const ReaderStart& start,
-                                         ColumnBuffers buffers) {
-  const auto make = [&]<typename Converter>() -> std::unique_ptr<ColumnReader> {
-    return std::make_unique<ColumnReaderOf<Converter>>(std::move(file), start,
-                                                       std::move(buffers));
-  };
-  switch (conversion) {
-    case Conversion::kBool:
-      return make.operator()<BoolBits>();
-    case Conversion::kSame16:
-      return make.operator()<kernels::SameBits<uint16_t>>();
-    case Conversion::kSame32:
-      return make.operator()<kernels::SameBits<uint32_t>>();
-    case Conversion::kSame64:
-      return make.operator()<kernels::SameBits<uint64_t>>();
-    case Conversion::kInt32ToInt8:
-      return make.operator()<kernels::NarrowedInt32<int8_t>>();
-    case Conversion::kInt32ToUInt8:
-      return make.operator()<kernels::NarrowedInt32<uint8_t>>();
-    case Conversion::kInt32ToInt16:
-      return make.operator()<kernels::NarrowedInt32<int16_t>>();
-    case Conversion::kInt32ToUInt16:
-      return make.operator()<kernels::NarrowedInt32<uint16_t>>();
-    case Conversion::kInt32ToInt64:
-      return make.operator()<kernels::WidenedInt32>();
-    case Conversion::kUnsupported:
-      break;
+std::string Joined(const std::vector<std::string>& kinds) {
+  std::string text;
+  for (const std::string& kind : kinds) text += (text.empty() ? "" : " or ") + kind;
+  return text;
+}
+
+// Calls `make` with the bit pattern's type of items of that size.
+template <typename Make>
+std::unique_ptr<ColumnReader> ForItemBytes(int64_t item_bytes, Make make) {
+  switch (item_bytes) {
+    case 1:
+      return make(uint8_t{});
+    case 2:
+      return make(uint16_t{});
+    case 4:
+      return make(uint32_t{});
+    default:
+      return make(uint64_t{});
   }
-  throw Error(ErrorKind::kInvalidArgument, "column kind is not covered");
+}
+
+std::unique_ptr<ColumnReader> MakeReader(std::shared_ptr<const ParquetFile> file,
+                                         const ReaderStart& start,
+                                         const kernels::Conversion& conversion,
+                                         ColumnBuffers buffers) {
+  return ForItemBytes(conversion.out_bytes(), [&]<typename Out>(Out) {
+    return std::unique_ptr<ColumnReader>(std::make_unique<ColumnReaderOf<Out>>(
+        std::move(file), start, conversion, std::move(buffers)));
+  });
 }
 
 }  // namespace
@@ -283,19 +367,39 @@ std::unique_ptr<ColumnReader> ColumnReader::Open(std::shared_ptr<const ParquetFi
   try {
     // By name: in this file the column may stand elsewhere.
     const int index = file->FindLeaf(column.path);
-    if (index < 0) throw CorruptFile("column is missing, although it was planned");
+    if (index < 0) {
+      if (column.default_bits) return OpenConstant(column, *column.default_bits);
+      throw CorruptFile("column is missing, although it was planned");
+    }
     const LeafColumn& leaf = file->leaves()[static_cast<size_t>(index)];
-    if (leaf.kind != column.kind) {
-      throw CorruptFile("column has kind " + leaf.kind + " but " + column.kind +
+    if (std::ranges::find(column.kinds, leaf.kind) == column.kinds.end()) {
+      throw CorruptFile("column has kind " + leaf.kind + " but " + Joined(column.kinds) +
                         " was planned");
     }
+    if (leaf.cell_items() != column.cell_items) {
+      throw Error(ErrorKind::kInternal, "a field's cells are not of its column's size");
+    }
+    const auto conversion = leaf.ConversionTo(column.dtype);
+    if (!conversion) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "column of kind " + leaf.kind + " cannot be read as " +
+                      std::string(kernels::DtypeName(column.dtype)));
+    }
     auto reader =
-        MakeReader(leaf.conversion, file, {row_group, index, place}, std::move(buffers));
+        MakeReader(file, {row_group, index, place}, *conversion, std::move(buffers));
     reader->error_place_ = error_place;
     return reader;
   } catch (...) {
     throw PlacedError(error_place);
   }
+}
+
+std::unique_ptr<ColumnReader> ColumnReader::OpenConstant(const ColumnRequest& column,
+                                                         uint64_t bits) {
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ColumnReader>(
+        std::make_unique<ConstantReader<Out>>(bits, column.cell_items));
+  });
 }
 
 void ColumnReader::Read(const RowRange& rows, const ColumnTarget& target,

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "kernels/conversion.h"
 #include "parquet_file.h"
 #include "schema.h"
 #include "segment_writer.h"
@@ -13,7 +16,13 @@ namespace torchparquet {
 // A leaf column as the reader was told to deliver it.
 struct ColumnRequest {
   std::string path;  // dotted
-  std::string kind;  // what the plan says it is; a file that says otherwise is an error
+  // What the plan says it is, in one file or another; a file that says otherwise is an
+  // error.
+  std::vector<std::string> kinds;
+  kernels::Dtype dtype = kernels::Dtype::kInt64;  // of the tensor
+  int64_t cell_items = 1;                         // of the tensor, per row
+  // Stands in every row of a file that lacks the column, which is an error without it.
+  std::optional<uint64_t> default_bits = std::nullopt;
 };
 
 // A contiguous range of the rows of one row group.
@@ -43,6 +52,9 @@ class ColumnReader {
                                             const ColumnRequest& column,
                                             int64_t row_group, const PagePlace& place,
                                             ColumnBuffers buffers);
+  // Delivers `bits` in every row, of no file.
+  static std::unique_ptr<ColumnReader> OpenConstant(const ColumnRequest& column,
+                                                    uint64_t bits);
   virtual ~ColumnReader() = default;
   ColumnReader(const ColumnReader&) = delete;
   ColumnReader& operator=(const ColumnReader&) = delete;

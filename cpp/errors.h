@@ -13,6 +13,7 @@ enum class ErrorKind {
   kFileNotFound,
   kIo,
   kNullValue,
+  kCast,
   kInvalidArgument,
   kOutOfMemory,
   kNotSupported,

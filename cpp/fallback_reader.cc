@@ -10,12 +10,11 @@
 #include <utility>
 
 #include "errors.h"
-#include "kernels/conversion.h"
 
 namespace torchparquet {
 namespace {
 
-// Values that a decoder delivers at once, on the stack.
+// Values that a decoder delivers at once where they cannot go straight to the output.
 constexpr int64_t kBlockValues = 1024;
 
 template <typename Type>
@@ -28,151 +27,118 @@ std::unique_ptr<parquet::TypedDecoder<Type>> OpenDecoder(
   return decoder;
 }
 
-// Decodes exactly `num_values` values of at most an int's number.
-template <typename Type>
-void DecodeExactly(parquet::TypedDecoder<Type>* decoder, typename Type::c_type* out,
-                   int64_t num_values) {
-  if (decoder->Decode(out, static_cast<int>(num_values)) != num_values) {
-    throw CorruptFile("page holds fewer values than its header says");
-  }
-}
-
-// INT32, INT64, FLOAT and DOUBLE.
-template <typename Type, typename Converter>
-class NumberReader : public ValueReader<typename Converter::Out> {
+// What is common to all types: a decoder, of which blocks are taken. `Store` turns a
+// block of what it delivers into stored bytes.
+template <typename Type, typename Store>
+class DecoderReader : public StoredReader {
  public:
-  explicit NumberReader(std::unique_ptr<parquet::TypedDecoder<Type>> decoder)
-      : decoder_(std::move(decoder)) {}
-
-  void Read(typename Converter::Out* out, int64_t num_values) override {
-    typename Type::c_type block[kBlockValues];
-    while (num_values > 0) {
-      const int64_t count = std::min(num_values, kBlockValues);
-      DecodeExactly<Type>(decoder_.get(), block, count);
-      // Converters read stored bytes, which is what a decoder of numbers delivers.
-      Converter::Convert(reinterpret_cast<const uint8_t*>(block), count, out);
-      out += count;
-      num_values -= count;
-    }
-  }
-
-  void Skip(int64_t num_values) override {
-    typename Type::c_type block[kBlockValues];
-    while (num_values > 0) {
-      const int64_t count = std::min(num_values, kBlockValues);
-      DecodeExactly<Type>(decoder_.get(), block, count);
-      num_values -= count;
-    }
-  }
-
- private:
-  std::unique_ptr<parquet::TypedDecoder<Type>> decoder_;
-};
-
-// FIXED_LEN_BYTE_ARRAY(2), whose decoder delivers pointers.
-class Float16Reader : public ValueReader<uint16_t> {
- public:
-  explicit Float16Reader(
-      std::unique_ptr<parquet::TypedDecoder<parquet::FLBAType>> decoder)
-      : decoder_(std::move(decoder)) {}
-
-  void Read(uint16_t* out, int64_t num_values) override {
-    parquet::FixedLenByteArray block[kBlockValues];
-    while (num_values > 0) {
-      const int64_t count = std::min(num_values, kBlockValues);
-      DecodeExactly<parquet::FLBAType>(decoder_.get(), block, count);
-      for (int64_t i = 0; i < count; ++i)
-        std::memcpy(out + i, block[i].ptr, sizeof(*out));
-      out += count;
-      num_values -= count;
-    }
-  }
-
-  void Skip(int64_t num_values) override {
-    parquet::FixedLenByteArray block[kBlockValues];
-    while (num_values > 0) {
-      const int64_t count = std::min(num_values, kBlockValues);
-      DecodeExactly<parquet::FLBAType>(decoder_.get(), block, count);
-      num_values -= count;
-    }
-  }
-
- private:
-  std::unique_ptr<parquet::TypedDecoder<parquet::FLBAType>> decoder_;
-};
-
-class BoolReader : public ValueReader<uint8_t> {
- public:
-  explicit BoolReader(
-      std::unique_ptr<parquet::TypedDecoder<parquet::BooleanType>> decoder)
-      : decoder_(std::move(decoder)) {}
+  DecoderReader(std::unique_ptr<parquet::TypedDecoder<Type>> decoder, Store store)
+      : decoder_(std::move(decoder)), store_(store) {}
 
   void Read(uint8_t* out, int64_t num_values) override {
-    static_assert(sizeof(bool) == 1);
-    // The decoder stores true and false as the bytes 1 and 0, as torch does.
-    DecodeExactly<parquet::BooleanType>(decoder_.get(), reinterpret_cast<bool*>(out),
-                                        num_values);
+    Decode(num_values,
+           [&](const Value* block, int64_t count) { out = store_(block, count, out); });
+  }
+  void Skip(int64_t num_values) override {
+    Decode(num_values, [](const Value*, int64_t) {});
   }
 
-  void Skip(int64_t num_values) override {
-    bool block[kBlockValues];
+ private:
+  using Value = typename Type::c_type;
+
+  template <typename OnBlock>
+  void Decode(int64_t num_values, OnBlock on_block) {
+    Value block[kBlockValues];
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kBlockValues);
-      DecodeExactly<parquet::BooleanType>(decoder_.get(), block, count);
+      if (decoder_->Decode(block, static_cast<int>(count)) != count) {
+        throw CorruptFile("page holds fewer values than its header says");
+      }
+      on_block(block, count);
       num_values -= count;
     }
   }
 
- private:
-  std::unique_ptr<parquet::TypedDecoder<parquet::BooleanType>> decoder_;
+  std::unique_ptr<parquet::TypedDecoder<Type>> decoder_;
+  const Store store_;
 };
 
-template <typename Type, typename Converter>
-std::unique_ptr<ValueReader<typename Converter::Out>> OpenNumbers(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
-  return std::make_unique<NumberReader<Type, Converter>>(
-      OpenDecoder<Type>(page, descriptor));
+template <typename Type, typename Store>
+std::unique_ptr<StoredReader> Open(const EncodedPage& page,
+                                   const parquet::ColumnDescriptor& descriptor,
+                                   Store store) {
+  return std::make_unique<DecoderReader<Type, Store>>(OpenDecoder<Type>(page, descriptor),
+                                                      store);
 }
+
+// Numbers and, since its bytes are 0 and 1, bool.
+struct StoreValues {
+  template <typename Value>
+  uint8_t* operator()(const Value* block, int64_t count, uint8_t* out) const {
+    const auto num_bytes = static_cast<size_t>(count) * sizeof(Value);
+    std::memcpy(out, block, num_bytes);
+    return out + num_bytes;
+  }
+};
+
+struct StoreFixedBytes {
+  size_t type_length;
+
+  uint8_t* operator()(const parquet::FixedLenByteArray* block, int64_t count,
+                      uint8_t* out) const {
+    for (int64_t i = 0; i < count; ++i, out += type_length) {
+      std::memcpy(out, block[i].ptr, type_length);
+    }
+    return out;
+  }
+};
+
+// Two's complement of any length, the highest byte first, as 16 bytes, the lowest
+// first.
+struct StoreDecimals {
+  uint8_t* operator()(const parquet::ByteArray* block, int64_t count,
+                      uint8_t* out) const {
+    for (int64_t i = 0; i < count; ++i, out += 16) {
+      const parquet::ByteArray& value = block[i];
+      if (value.len == 0 || value.len > 16) {
+        throw CorruptFile("decimal must have 1 to 16 bytes: " +
+                          std::to_string(value.len));
+      }
+      const int sign = (value.ptr[0] & 0x80) != 0 ? 0xFF : 0;
+      std::memset(out, sign, 16);
+      std::reverse_copy(value.ptr, value.ptr + value.len, out);
+    }
+    return out;
+  }
+};
 
 }  // namespace
 
-template <typename Converter>
-std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
+std::unique_ptr<StoredReader> OpenFallbackReader(
     const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
-  const parquet::Type::type physical = descriptor.physical_type();
-  if constexpr (Converter::kStoredBytes == 2) {
-    return std::make_unique<Float16Reader>(
-        OpenDecoder<parquet::FLBAType>(page, descriptor));
-  } else if constexpr (Converter::kStoredBytes == 4) {
-    if (physical == parquet::Type::FLOAT) {
-      return OpenNumbers<parquet::FloatType, Converter>(page, descriptor);
-    }
-    return OpenNumbers<parquet::Int32Type, Converter>(page, descriptor);
-  } else {
-    if (physical == parquet::Type::DOUBLE) {
-      return OpenNumbers<parquet::DoubleType, Converter>(page, descriptor);
-    }
-    return OpenNumbers<parquet::Int64Type, Converter>(page, descriptor);
+  switch (descriptor.physical_type()) {
+    case parquet::Type::BOOLEAN:
+      static_assert(sizeof(bool) == 1);
+      return Open<parquet::BooleanType>(page, descriptor, StoreValues());
+    case parquet::Type::INT32:
+      return Open<parquet::Int32Type>(page, descriptor, StoreValues());
+    case parquet::Type::INT64:
+      return Open<parquet::Int64Type>(page, descriptor, StoreValues());
+    case parquet::Type::FLOAT:
+      return Open<parquet::FloatType>(page, descriptor, StoreValues());
+    case parquet::Type::DOUBLE:
+      return Open<parquet::DoubleType>(page, descriptor, StoreValues());
+    case parquet::Type::INT96:
+      return Open<parquet::Int96Type>(page, descriptor, StoreValues());
+    case parquet::Type::FIXED_LEN_BYTE_ARRAY:
+      return Open<parquet::FLBAType>(
+          page, descriptor,
+          StoreFixedBytes{static_cast<size_t>(descriptor.type_length())});
+    case parquet::Type::BYTE_ARRAY:
+      return Open<parquet::ByteArrayType>(page, descriptor, StoreDecimals());
+    default:
+      throw CorruptFile("column has an unknown physical type");
   }
 }
-
-std::unique_ptr<ValueReader<uint8_t>> OpenFallbackBoolReader(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor) {
-  return std::make_unique<BoolReader>(
-      OpenDecoder<parquet::BooleanType>(page, descriptor));
-}
-
-#define TORCHPARQUET_INSTANTIATE(Converter)                                            \
-  template std::unique_ptr<ValueReader<Converter::Out>> OpenFallbackReader<Converter>( \
-      const EncodedPage&, const parquet::ColumnDescriptor&)
-TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint16_t>);
-TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint32_t>);
-TORCHPARQUET_INSTANTIATE(kernels::SameBits<uint64_t>);
-TORCHPARQUET_INSTANTIATE(kernels::NarrowedInt32<int8_t>);
-TORCHPARQUET_INSTANTIATE(kernels::NarrowedInt32<uint8_t>);
-TORCHPARQUET_INSTANTIATE(kernels::NarrowedInt32<int16_t>);
-TORCHPARQUET_INSTANTIATE(kernels::NarrowedInt32<uint16_t>);
-TORCHPARQUET_INSTANTIATE(kernels::WidenedInt32);
-#undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet

@@ -19,15 +19,11 @@ struct EncodedPage {
   int encoding = 0;    // parquet::Encoding::type
 };
 
-// Opens a page whose encoding has no kernel here by Arrow's own decoder for it.
-// Throws Error(kCorruptFile) for an encoding that the column's type cannot have.
-// `Converter` is one of kernels/conversion.h; what `page` views must outlive the reader.
-template <typename Converter>
-std::unique_ptr<ValueReader<typename Converter::Out>> OpenFallbackReader(
-    const EncodedPage& page, const parquet::ColumnDescriptor& descriptor);
-
-// The same for BOOLEAN columns.
-std::unique_ptr<ValueReader<uint8_t>> OpenFallbackBoolReader(
+// Opens a page whose encoding has no kernel here by Arrow's own decoder for it. Values
+// are delivered as they are stored, but those of BYTE_ARRAY as 16-byte decimals.
+// Throws Error(kCorruptFile) for an encoding that the column's type cannot have. What
+// `page` views must outlive the reader.
+std::unique_ptr<StoredReader> OpenFallbackReader(
     const EncodedPage& page, const parquet::ColumnDescriptor& descriptor);
 
 }  // namespace torchparquet

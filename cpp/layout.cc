@@ -46,9 +46,17 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
           "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: " +
               std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
     }
-    FieldPlace place{.item_bytes = field.item_bytes, .width = field.width};
-    place.values_offset =
-        Reserve(capacity_rows, field.width, field.item_bytes, &layout.slab_bytes);
+    if (field.cell_items < 1 || (field.cell_items > 1 && field.width > 1)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "only a field of width 1 can have cells of several items: " +
+                      std::to_string(field.cell_items) + ", width " +
+                      std::to_string(field.width));
+    }
+    FieldPlace place{.item_bytes = field.item_bytes,
+                     .width = field.width,
+                     .cell_items = field.cell_items};
+    place.values_offset = Reserve(capacity_rows, field.width * field.cell_items,
+                                  field.item_bytes, &layout.slab_bytes);
     if (field.has_valid) {
       place.valid_offset = Reserve(capacity_rows, field.width, 1, &layout.slab_bytes);
     }

@@ -6,11 +6,13 @@
 
 namespace torchparquet {
 
-// One output tensor of a batch: [B] when width is 1, [B, width] for a group.
+// One output tensor of a batch: [B], [B, width] for a group of columns, or
+// [B, cell_items] where each value is an array of items.
 struct FieldSpec {
   int64_t item_bytes = 0;  // 1, 2, 4 or 8
-  int64_t width = 1;
-  bool has_valid = false;  // adds a bool tensor of the same shape
+  int64_t width = 1;       // cells of a row
+  int64_t cell_items = 1;  // above 1 only for a width of 1
+  bool has_valid = false;  // adds a bool tensor of one item per cell
 };
 
 // Where a field lies within a slab, in bytes from its start.
@@ -19,6 +21,7 @@ struct FieldPlace {
   int64_t valid_offset = -1;  // -1: the field has no valid tensor
   int64_t item_bytes = 0;
   int64_t width = 1;
+  int64_t cell_items = 1;
 };
 
 // The layout of every slab of one reader: field after field in the given order, each

@@ -36,8 +36,13 @@ void CheckReaderSpec(const ReaderSpec& spec) {
     throw Error(ErrorKind::kInvalidArgument,
                 "num_threads must be at least 1: " + std::to_string(spec.num_threads));
   }
-  for (const ColumnSpec& column : spec.columns)
+  for (const ColumnSpec& column : spec.columns) {
     CheckField(spec, column.field, column.element);
+    if (!column.file_bits.empty() && column.file_bits.size() != spec.files.size()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a column that is not stored needs one value for each file");
+    }
+  }
   CheckMadeUpField(spec, spec.row_id_field, sizeof(int64_t));
   CheckMadeUpField(spec, spec.row_valid_field, sizeof(bool));
   const auto num_files = static_cast<int64_t>(spec.files.size());

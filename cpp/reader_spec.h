@@ -16,6 +16,8 @@ struct ColumnSpec {
   int64_t element = 0;
   NullPolicy nulls = NullPolicy::kError;
   uint64_t fill_bits = 0;
+  // Not stored, but one value for each of the planned files, as partition keys are.
+  std::vector<uint64_t> file_bits = {};
 };
 
 // All that a reader is told. Immutable once the reader is made.

@@ -10,6 +10,8 @@
 namespace torchparquet {
 namespace {
 
+using kernels::Stored;
+using kernels::StoredType;
 using parquet::LogicalType;
 using parquet::Type;
 
@@ -17,12 +19,13 @@ using parquet::Type;
 struct ValueType {
   std::string kind;
   std::string dtype;
-  Conversion conversion;
+  StoredType stored;
 };
 
-ValueType NotCovered(std::string kind) {
-  return {std::move(kind), "", Conversion::kUnsupported};
-}
+// Of a decimal in 16 bytes.
+constexpr int32_t kMaxDecimalDigits = 38;
+
+ValueType NotCovered(std::string kind) { return {std::move(kind), "", {}}; }
 
 const char* UnitName(LogicalType::TimeUnit::unit unit) {
   switch (unit) {
@@ -40,18 +43,17 @@ const char* UnitName(LogicalType::TimeUnit::unit unit) {
 ValueType DescribeInteger(const parquet::IntLogicalType& type, Type::type physical) {
   const std::string name =
       (type.is_signed() ? "int" : "uint") + std::to_string(type.bit_width());
+  const bool is_signed = type.is_signed();
   if (physical == Type::INT64 && type.bit_width() == 64)
-    return {name, name, Conversion::kSame64};
+    return {name, name, {is_signed ? Stored::kInt64 : Stored::kUInt64, 8}};
   if (physical != Type::INT32) return NotCovered(name);
   switch (type.bit_width()) {
     case 8:
-      return {name, name,
-              type.is_signed() ? Conversion::kInt32ToInt8 : Conversion::kInt32ToUInt8};
+      return {name, name, {is_signed ? Stored::kInt8 : Stored::kUInt8, 4}};
     case 16:
-      return {name, name,
-              type.is_signed() ? Conversion::kInt32ToInt16 : Conversion::kInt32ToUInt16};
+      return {name, name, {is_signed ? Stored::kInt16 : Stored::kUInt16, 4}};
     case 32:
-      return {name, name, Conversion::kSame32};
+      return {name, name, {is_signed ? Stored::kInt32 : Stored::kUInt32, 4}};
     default:
       return NotCovered(name);
   }
@@ -59,35 +61,64 @@ ValueType DescribeInteger(const parquet::IntLogicalType& type, Type::type physic
 
 ValueType DescribeTime(const parquet::TimeLogicalType& type, Type::type physical) {
   const std::string kind = std::string("time[") + UnitName(type.time_unit()) + "]";
-  if (physical == Type::INT32) return {kind, "int64", Conversion::kInt32ToInt64};
-  return {kind, "int64", Conversion::kSame64};
+  if (physical == Type::INT32) return {kind, "int64", {Stored::kInt32, 4}};
+  return {kind, "int64", {Stored::kInt64, 8}};
 }
 
 ValueType DescribeTimestamp(const parquet::TimestampLogicalType& type) {
   const std::string kind = std::string("timestamp[") + UnitName(type.time_unit()) +
                            (type.is_adjusted_to_utc() ? ", UTC]" : "]");
-  return {kind, "int64", Conversion::kSame64};
+  return {kind, "int64", {Stored::kInt64, 8}};
+}
+
+ValueType DescribeDecimal(const parquet::DecimalLogicalType& type,
+                          const parquet::ColumnDescriptor& descriptor) {
+  std::string kind = "decimal(" + std::to_string(type.precision()) + ", " +
+                     std::to_string(type.scale()) + ")";
+  const int32_t scale = type.scale();
+  switch (descriptor.physical_type()) {
+    case Type::INT32:
+      return {std::move(kind), "float64", {Stored::kDecimal32, 4, scale}};
+    case Type::INT64:
+      return {std::move(kind), "float64", {Stored::kDecimal64, 8, scale}};
+    case Type::BYTE_ARRAY:
+      if (type.precision() > kMaxDecimalDigits) return NotCovered(std::move(kind));
+      return {std::move(kind), "float64", {Stored::kDecimal128, 16, scale}};
+    case Type::FIXED_LEN_BYTE_ARRAY: {
+      const int32_t num_bytes = descriptor.type_length();
+      if (num_bytes < 1 || num_bytes > 16) return NotCovered(std::move(kind));
+      return {std::move(kind), "float64", {Stored::kDecimalBytes, num_bytes, scale}};
+    }
+    default:
+      return NotCovered(std::move(kind));
+  }
+}
+
+ValueType DescribeFixedBytes(const parquet::ColumnDescriptor& descriptor) {
+  const int32_t num_bytes = descriptor.type_length();
+  std::string kind = "fixed_size_binary(" + std::to_string(num_bytes) + ")";
+  if (num_bytes < 1) return NotCovered(std::move(kind));
+  return {std::move(kind), "uint8", {Stored::kFixedBytes, num_bytes}};
 }
 
 ValueType DescribePhysical(const parquet::ColumnDescriptor& descriptor) {
   switch (descriptor.physical_type()) {
     case Type::BOOLEAN:
-      return {"bool", "bool", Conversion::kBool};
+      return {"bool", "bool", {Stored::kBool, 1}};
     case Type::INT32:
-      return {"int32", "int32", Conversion::kSame32};
+      return {"int32", "int32", {Stored::kInt32, 4}};
     case Type::INT64:
-      return {"int64", "int64", Conversion::kSame64};
+      return {"int64", "int64", {Stored::kInt64, 8}};
     case Type::FLOAT:
-      return {"float32", "float32", Conversion::kSame32};
+      return {"float32", "float32", {Stored::kFloat32, 4}};
     case Type::DOUBLE:
-      return {"float64", "float64", Conversion::kSame64};
+      return {"float64", "float64", {Stored::kFloat64, 8}};
     case Type::INT96:
-      return NotCovered("timestamp[int96]");
+      return {"timestamp[int96]", "int64", {Stored::kInt96, 12}};
     case Type::BYTE_ARRAY:
       return NotCovered("binary");
     case Type::FIXED_LEN_BYTE_ARRAY:
-      return NotCovered("fixed_size_binary(" + std::to_string(descriptor.type_length()) +
-                        ")");
+      return DescribeFixedBytes(descriptor);
     default:
       return NotCovered("unknown physical type");
   }
@@ -105,7 +136,7 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
       return DescribeInteger(static_cast<const parquet::IntLogicalType&>(*logical),
                              physical);
     case LogicalType::Type::DATE:
-      return {"date", "int64", Conversion::kInt32ToInt64};
+      return {"date", "int64", {Stored::kInt32, 4}};
     case LogicalType::Type::TIME:
       return DescribeTime(static_cast<const parquet::TimeLogicalType&>(*logical),
                           physical);
@@ -113,12 +144,14 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
       return DescribeTimestamp(
           static_cast<const parquet::TimestampLogicalType&>(*logical));
     case LogicalType::Type::FLOAT16:
-      return {"float16", "float16", Conversion::kSame16};
-    case LogicalType::Type::DECIMAL: {
-      const auto& decimal = static_cast<const parquet::DecimalLogicalType&>(*logical);
-      return NotCovered("decimal(" + std::to_string(decimal.precision()) + ", " +
-                        std::to_string(decimal.scale()) + ")");
-    }
+      return {"float16", "float16", {Stored::kFloat16, 2}};
+    case LogicalType::Type::DECIMAL:
+      return DescribeDecimal(static_cast<const parquet::DecimalLogicalType&>(*logical),
+                             descriptor);
+    case LogicalType::Type::UUID:
+      return {"uuid", "uint8", {Stored::kFixedBytes, descriptor.type_length()}};
+    case LogicalType::Type::INTERVAL:
+      return {"interval", "uint8", {Stored::kFixedBytes, descriptor.type_length()}};
     case LogicalType::Type::STRING:
       return NotCovered("string");
     case LogicalType::Type::NIL:
@@ -129,6 +162,19 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
 }
 
 }  // namespace
+
+std::optional<kernels::Conversion> LeafColumn::ConversionTo(kernels::Dtype to) const {
+  if (dtype.empty()) return std::nullopt;
+  return kernels::Conversion::Find(stored, to);
+}
+
+std::vector<std::string> LeafColumn::dtypes() const {
+  std::vector<std::string> names;
+  if (dtype.empty()) return names;
+  for (const kernels::Dtype to : kernels::DtypesOf(stored))
+    names.emplace_back(kernels::DtypeName(to));
+  return names;
+}
 
 LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
   LeafColumn leaf;
@@ -141,7 +187,7 @@ LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
     value = NotCovered("list<" + value.kind + ">");
   leaf.kind = std::move(value.kind);
   leaf.dtype = std::move(value.dtype);
-  leaf.conversion = value.conversion;
+  leaf.stored = value.stored;
   return leaf;
 }
 

@@ -24,12 +24,13 @@ struct Segment {
 // value beside a valid tensor).
 enum class NullPolicy { kError, kFill };
 
-// Where the rows of one column go. Strides count items of the output type, for values
-// and valid bytes alike: 1, or a group's width.
+// Where the rows of one column go. A cell is one row's value: an item of the output type,
+// or `cell_items` of them.
 struct ColumnTarget {
   std::span<const Segment> segments;
-  int64_t stride = 1;
+  int64_t stride = 1;  // from row to row in cells: 1, or a group's width
   int64_t item_bytes = 0;
+  int64_t cell_items = 1;  // above 1 only for a stride of 1
   NullPolicy nulls = NullPolicy::kError;
   uint64_t fill_bits = 0;
 };
@@ -88,7 +89,7 @@ class SegmentWriter {
         validity.Skip(run_rows);
         WriteValid(reader, run_rows);
       } else {
-        count = std::min({num_rows, RowsInSegment(), kBlockRows});
+        count = std::min({num_rows, RowsInSegment(), BlockRows()});
         WriteBlock(reader, validity, count, first_row);
       }
       first_row += count;
@@ -103,7 +104,7 @@ class SegmentWriter {
   T* values() const {
     // Fields are aligned to 64 bytes and hold items of T's size.
     return reinterpret_cast<T*>(target_.segments[segment_].values) +
-           row_ * target_.stride;
+           row_ * target_.stride * target_.cell_items;
   }
   uint8_t* valid() const {
     uint8_t* valid = target_.segments[segment_].valid;
@@ -119,7 +120,12 @@ class SegmentWriter {
     return target_.stride == 1 ? RowsInSegment() : std::min(RowsInSegment(), kBlockRows);
   }
 
-  // Rows of one segment, at most kBlockRows.
+  // Rows whose values pass through a block on their way.
+  int64_t BlockRows() const {
+    return std::max<int64_t>(1, kBlockRows / target_.cell_items);
+  }
+
+  // Rows of one segment, at most BlockRows().
   void WriteBlock(ValueReader<T>& reader, kernels::ValidityReader& validity,
                   int64_t num_rows, int64_t first_row) {
     uint8_t* bytes = scratch_->validity.Reserve(kBlockRows);
@@ -129,14 +135,17 @@ class SegmentWriter {
       return;
     }
     if (target_.nulls == NullPolicy::kError) ThrowNull(bytes, num_rows, first_row);
-    T* dense = scratch_->dense.ReserveItems<T>(kBlockRows);
+    T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items));
     reader.Read(dense, num_valid);
     PlaceNullable(dense, bytes, num_rows);
     Advance(num_rows);
   }
 
   void PlaceNullable(const T* dense, const uint8_t* validity, int64_t count) {
-    if (target_.stride == 1) {
+    if (target_.cell_items > 1) {
+      kernels::ExpandNullCells(dense, validity, count, target_.cell_items, fill_,
+                               values());
+    } else if (target_.stride == 1) {
       kernels::ExpandNulls(dense, validity, count, fill_, values());
     } else {
       T* block = scratch_->block.ReserveItems<T>(kBlockRows);

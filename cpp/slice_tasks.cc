@@ -56,7 +56,8 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
   for (const OpenSlice::Span& span : task.slice->spans) {
     const int64_t item = span.first_row * place.width + element;
     uint8_t* slab = span.batch->memory.data;
-    Segment segment{.values = slab + place.values_offset + item * place.item_bytes,
+    const int64_t cell_bytes = place.cell_items * place.item_bytes;
+    Segment segment{.values = slab + place.values_offset + item * cell_bytes,
                     .num_rows = span.num_rows};
     if (place.valid_offset >= 0) segment.valid = slab + place.valid_offset + item;
     segments.push_back(segment);
@@ -71,9 +72,14 @@ void SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segme
   const ColumnTarget target{.segments = segments,
                             .stride = field.width,
                             .item_bytes = field.item_bytes,
+                            .cell_items = field.cell_items,
                             .nulls = column.nulls,
                             .fill_bits = column.fill_bits};
   const Chunk& chunk = task->slice->slice.chunk;
+  if (task->reader == nullptr && !column.file_bits.empty()) {
+    task->reader = ColumnReader::OpenConstant(
+        column.source, column.file_bits[static_cast<size_t>(chunk.file)]);
+  }
   if (task->reader == nullptr) {
     std::shared_ptr<const ParquetFile> file;
     try {

@@ -1,18 +1,24 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
 #include <span>
-#include <string>
+#include <utility>
 
 #include "errors.h"
 #include "kernels/conversion.h"
 #include "kernels/dictionary.h"
 #include "kernels/validity.h"
+#include "scratch.h"
 
 namespace torchparquet {
 
-// Reads the stored values of one data page as bit patterns of the output type, in
-// order. There is one class per encoding.
+// Reads the values of one data page as bit patterns of the output type, in order.
+// There is one class per encoding.
 template <typename T>
 class ValueReader {
  public:
@@ -22,20 +28,31 @@ class ValueReader {
   virtual void Skip(int64_t num_values) = 0;
 };
 
-// PLAIN values of a fixed width.
-template <typename Converter>
-class PlainReader : public ValueReader<typename Converter::Out> {
+// Reads the values of one data page as they are stored: for each the bytes that a
+// conversion takes. `out` is aligned for numbers of that size.
+class StoredReader {
  public:
-  explicit PlainReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  virtual ~StoredReader() = default;
+  // As those of ValueReader.
+  virtual void Read(uint8_t* out, int64_t num_values) = 0;
+  virtual void Skip(int64_t num_values) = 0;
+};
 
-  void Read(typename Converter::Out* out, int64_t num_values) override {
-    Converter::Convert(Take(num_values), num_values, out);
+// PLAIN values of a fixed width.
+template <typename T>
+class PlainReader : public ValueReader<T> {
+ public:
+  PlainReader(std::span<const uint8_t> bytes, const kernels::Conversion& conversion)
+      : bytes_(bytes), conversion_(conversion) {}
+
+  void Read(T* out, int64_t num_values) override {
+    conversion_.Convert(Take(num_values), num_values, reinterpret_cast<uint8_t*>(out));
   }
   void Skip(int64_t num_values) override { Take(num_values); }
 
  private:
   const uint8_t* Take(int64_t num_values) {
-    const auto num_bytes = static_cast<size_t>(num_values * Converter::kStoredBytes);
+    const auto num_bytes = static_cast<size_t>(num_values * conversion_.stored_bytes());
     if (num_bytes > bytes_.size()) {
       throw CorruptFile("page holds fewer values than its header says");
     }
@@ -45,10 +62,11 @@ class PlainReader : public ValueReader<typename Converter::Out> {
   }
 
   std::span<const uint8_t> bytes_;
+  const kernels::Conversion conversion_;
 };
 
 // PLAIN booleans: one bit each, LSB first.
-class PlainBoolReader : public ValueReader<uint8_t> {
+class PlainBoolReader : public StoredReader {
  public:
   explicit PlainBoolReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
 
@@ -71,6 +89,93 @@ class PlainBoolReader : public ValueReader<uint8_t> {
 
   std::span<const uint8_t> bytes_;
   int64_t position_ = 0;  // in bits
+};
+
+// Converts what another reader delivers, block by block in the L1 cache.
+template <typename T>
+class ConvertingReader : public ValueReader<T> {
+ public:
+  ConvertingReader(std::unique_ptr<StoredReader> stored,
+                   const kernels::Conversion& conversion)
+      : stored_(std::move(stored)), conversion_(conversion) {}
+
+  void Read(T* out, int64_t num_values) override {
+    // The output is raw storage for bit patterns.
+    auto* bytes = reinterpret_cast<uint8_t*>(out);
+    if (conversion_.is_copy()) return stored_->Read(bytes, num_values);
+    alignas(kBlockAlignment) std::array<uint8_t, 8192> block;
+    const int64_t block_values =
+        static_cast<int64_t>(block.size()) / conversion_.stored_bytes();
+    while (num_values > 0) {
+      const int64_t count = std::min(num_values, block_values);
+      stored_->Read(block.data(), count);
+      conversion_.Convert(block.data(), count, bytes);
+      bytes += count * conversion_.out_bytes();
+      num_values -= count;
+    }
+  }
+  void Skip(int64_t num_values) override { stored_->Skip(num_values); }
+
+ private:
+  static constexpr size_t kBlockAlignment = 16;
+
+  std::unique_ptr<StoredReader> stored_;
+  const kernels::Conversion conversion_;
+};
+
+// A dictionary of values of `value_bytes` bytes each, looked up by way of one whose
+// values are the indices: which checks them.
+class FixedBytesDictionary {
+ public:
+  // What the dictionary holds is kept in the two buffers.
+  FixedBytesDictionary(ScratchBuffer* bytes, ScratchBuffer* indices)
+      : bytes_(bytes), indices_(indices) {}
+
+  void Assign(const uint8_t* values, int64_t num_values, int64_t value_bytes) {
+    value_bytes_ = value_bytes;
+    const auto num_bytes = static_cast<size_t>(num_values * value_bytes);
+    if (num_bytes > 0) std::memcpy(bytes_->Reserve(num_bytes), values, num_bytes);
+    indices_.Resize(num_values);
+    std::iota(indices_.values().begin(), indices_.values().end(), uint32_t{0});
+  }
+
+  const kernels::Dictionary<uint32_t>* indices() const { return &indices_; }
+  int64_t value_bytes() const { return value_bytes_; }
+  const uint8_t* value(uint32_t index) const {
+    return bytes_->data() + static_cast<int64_t>(index) * value_bytes_;
+  }
+
+ private:
+  ScratchBuffer* bytes_;
+  kernels::Dictionary<uint32_t> indices_;
+  int64_t value_bytes_ = 0;
+};
+
+// Indices into such a dictionary.
+class FixedBytesDictionaryReader : public ValueReader<uint8_t> {
+ public:
+  FixedBytesDictionaryReader(std::span<const uint8_t> bytes,
+                             const FixedBytesDictionary* dictionary)
+      : reader_(bytes.subspan(1), bytes.front(), dictionary->indices()),
+        dictionary_(dictionary) {}
+
+  void Read(uint8_t* out, int64_t num_values) override {
+    std::array<uint32_t, 1024> block;
+    const auto value_bytes = static_cast<size_t>(dictionary_->value_bytes());
+    while (num_values > 0) {
+      const int64_t count = std::min<int64_t>(num_values, block.size());
+      reader_.Read(block.data(), count);
+      for (int64_t i = 0; i < count; ++i, out += value_bytes) {
+        std::memcpy(out, dictionary_->value(block[static_cast<size_t>(i)]), value_bytes);
+      }
+      num_values -= count;
+    }
+  }
+  void Skip(int64_t num_values) override { reader_.Skip(num_values); }
+
+ private:
+  kernels::DictionaryReader<uint32_t> reader_;
+  const FixedBytesDictionary* dictionary_;
 };
 
 // Indices into the column chunk's dictionary.

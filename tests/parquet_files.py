@@ -37,6 +37,9 @@ KINDS: dict[str, pa.DataType] = {
     "timestamp[ms, UTC]": pa.timestamp("ms", "UTC"),
     "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
     "timestamp[ns, UTC]": pa.timestamp("ns", "UTC"),
+    "decimal(5, 2)": pa.decimal128(5, 2),
+    "decimal(18, 0)": pa.decimal128(18, 0),
+    "decimal(38, 10)": pa.decimal128(38, 10),
 }
 NULLABILITIES = ("required", "no null", "some null", "long runs", "all null")
 CODECS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
@@ -49,6 +52,11 @@ def random_array(
     """Values of any bit pattern that the kind allows, without null; few `distinct` ones."""
     count = num_rows if distinct is None else distinct
     width = KINDS[kind].bit_width
+    if pa.types.is_decimal(KINDS[kind]):
+        decimals = decimal_array(KINDS[kind], random_unscaled(KINDS[kind].precision, count, rng))
+        if distinct is None:
+            return decimals
+        return decimals.take(pa.array(rng.integers(0, distinct, num_rows)))
     if kind == "bool":
         # True leads, so that one distinct value is the one a zeroed batch does not hold.
         values = np.where(np.arange(count) % 3 == 0, True, rng.random(count) < 0.5)
@@ -59,6 +67,29 @@ def random_array(
     if distinct is not None:
         values = values[rng.integers(0, distinct, num_rows)]
     return from_bits(kind, values)
+
+
+def random_unscaled(precision: int, count: int, rng: np.random.Generator) -> list[int]:
+    """Integers of any number of digits up to `precision`, the limits among them."""
+    limit = 10**precision - 1
+    digits = rng.integers(1, precision + 1, count).tolist()
+    words = [int.from_bytes(rng.bytes(17), "little") for _ in range(count)]
+    values = [
+        (word >> 1) % 10**length * (1 if word & 1 else -1)
+        for word, length in zip(words, digits, strict=True)
+    ]
+    for place in range(1, count, 97):
+        values[place] = limit if place % 2 else -limit
+    return values
+
+
+def decimal_array(kind: pa.DataType, unscaled: Iterable[int | None]) -> pa.Array:
+    """Decimals of the type `kind`, in units of their last digit; None is null."""
+    values = list(unscaled)
+    stored = [(value or 0).to_bytes(kind.byte_width, "little", signed=True) for value in values]
+    data = pa.py_buffer(b"".join(stored))
+    validity = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(kind, len(values), [validity if None in values else None, data])
 
 
 def from_bits(kind: str, values: np.ndarray) -> pa.Array:
@@ -153,6 +184,12 @@ def stored_values(column: pa.Array | pa.ChunkedArray, fill: Any = 0) -> np.ndarr
     if pa.types.is_boolean(array.type):
         values = array.fill_null(bool(fill)).to_numpy(zero_copy_only=False)
         return values.astype(bool)
+    if pa.types.is_decimal(array.type):
+        # float() of a Decimal is the nearest double.
+        decimals = array.to_pylist()
+        return np.array([fill if d is None else float(d) for d in decimals], np.float64)
+    if pa.types.is_fixed_size_binary(array.type):
+        return _fixed_bytes(array, fill)
     dtype = _storage_dtype(array.type)
     if len(array) == 0 or array.buffers()[1] is None:
         values = np.zeros(len(array), dtype)
@@ -160,6 +197,13 @@ def stored_values(column: pa.Array | pa.ChunkedArray, fill: Any = 0) -> np.ndarr
         values = np.frombuffer(array.buffers()[1], dtype)[array.offset :][: len(array)].copy()
     values[~validity(array)] = fill
     return values.astype(np.int64) if pa.types.is_temporal(array.type) else values
+
+
+def _fixed_bytes(array: pa.Array, fill: int) -> np.ndarray:
+    """Uint8 `[rows, bytes]` of binary of a fixed size."""
+    size = array.type.byte_width
+    cells = [bytes([fill]) * size if cell is None else cell for cell in array.to_pylist()]
+    return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, size)
 
 
 def validity(column: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -8,10 +8,12 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from torchparquet.columns import Column, Field, resolve_columns
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-from torchparquet.manifest import Leaf, Manifest
+from torchparquet.manifest import Manifest
+from torchparquet.schemas import Leaf
 
 DTYPES = {
     "bool": "bool",
@@ -23,12 +25,26 @@ DTYPES = {
     "float16": "float16",
     "float32": "float32",
     "float64": "float64",
+    "decimal(9, 2)": "float64",
     "timestamp[us]": "int64",
 }
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def dtypes_of(kind: str) -> tuple[str, ...]:
+    """The dtypes that a kind can be read as."""
+    if kind not in DTYPES:
+        return ()
+    if kind == "bool":
+        return ("bool", *INTEGERS, *FLOATS)
+    if kind.startswith("float"):
+        return FLOATS
+    return ("int64", *FLOATS) if kind.startswith("decimal") else (*INTEGERS, *FLOATS)
 
 
 def leaf(path: str, kind: str, nullable: bool = True) -> Leaf:
-    return Leaf(path, kind, DTYPES.get(kind, ""), nullable)
+    return Leaf(path, kind, DTYPES.get(kind, ""), nullable, dtypes_of(kind))
 
 
 def manifest(*schemas: list[Leaf], rows: list[int] | None = None) -> Manifest:
@@ -89,9 +105,9 @@ def test_none_takes_every_column_in_file_order():
 @pytest.mark.parametrize("as_type", [list, tuple])
 def test_sequence_keeps_its_order_and_names(as_type):
     label, inner = resolve_columns(as_type(["label", "s.inner"]), WIDE)
-    assert same(label, Field("label", ("label",), ("int64",), "int64", None, "error", 0))
+    assert same(label, Field("label", ("label",), (("int64",),), "int64", None, "error", 0))
     assert same(
-        inner, Field("s.inner", ("s.inner",), ("float64",), "float64", None, "fill", math.nan)
+        inner, Field("s.inner", ("s.inner",), (("float64",),), "float64", None, "fill", math.nan)
     )
 
 
@@ -106,12 +122,13 @@ def test_mapping_renames_groups_and_configures():
         },
         WIDE,
     )
+    two_floats = (("float32",), ("float32",))
     expected = [
-        Field("target", ("label",), ("int64",), "int64", None, "error", 0),
-        Field("features", ("y", "x"), ("float32", "float32"), "float32", 2, "fill", math.nan),
-        Field("one", ("x",), ("float32",), "float32", 1, "fill", math.nan),
-        Field("filled", ("label",), ("int64",), "int64", None, "fill", -1),
-        Field("masked", ("x", "y"), ("float32", "float32"), "float32", 2, "mask", 0.0),
+        Field("target", ("label",), (("int64",),), "int64", None, "error", 0),
+        Field("features", ("y", "x"), two_floats, "float32", 2, "fill", math.nan),
+        Field("one", ("x",), (("float32",),), "float32", 1, "fill", math.nan),
+        Field("filled", ("label",), (("int64",),), "int64", None, "fill", -1),
+        Field("masked", ("x", "y"), two_floats, "float32", 2, "mask", 0.0),
     ]
     assert [repr(field) for field in fields] == [repr(field) for field in expected]
 
@@ -122,7 +139,9 @@ def test_group_may_join_kinds_of_one_dtype():
 
 
 def test_group_of_two_dtypes_names_them():
-    with pytest.raises(ValueError, match="same dtype; 'f' has 'x' float32, 'label' int64"):
+    with pytest.raises(
+        ValueError, match=r"same dtype, .*dtype=.*'f' has 'x' float32, 'label' int64"
+    ):
         resolve_columns({"f": ["x", "label"]}, WIDE)
 
 
@@ -339,15 +358,113 @@ def test_mask_name_must_be_free():
     assert len(resolve_columns({"x": Column("x", nulls="mask"), "v": "x.valid"}, files)) == 2
 
 
+# Dtypes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, "float32", "torch.float32"])
+def test_dtype_is_kept_as_its_name(dtype):
+    column = Column("label", dtype=dtype)
+    assert column.dtype == "float32"
+    assert column == Column("label", dtype="float32")
+    assert pickle.loads(pickle.dumps(column)) == column
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["", "float", "int", "long", "Float32", "float8_e5m2", torch.complex64, torch.float8_e5m2],
+)
+def test_unknown_dtype(dtype):
+    with pytest.raises(ValueError, match=r"dtype must be one of .*bfloat16"):
+        Column("x", dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [float, np.float32, np.dtype("float32"), 4, b"int8", ["int8"]])
+def test_dtype_of_a_wrong_type(dtype):
+    with pytest.raises(TypeError, match="dtype must be a torch dtype, its name or None"):
+        Column("x", dtype=dtype)
+
+
+def test_dtype_decides_the_null_policy():
+    columns = {
+        "f": Column("label", dtype=torch.bfloat16),
+        "i": Column("flag", dtype=torch.uint8),
+        "x": Column("x", dtype="float16"),
+        "m": Column("flag", nulls="mask", dtype="int64"),
+        "n": Column("label", nulls="nan", dtype="float64"),
+    }
+    expected = [
+        Field("f", ("label",), (("int64",),), "bfloat16", None, "fill", math.nan),
+        Field("i", ("flag",), (("bool",),), "uint8", None, "error", 0),
+        Field("x", ("x",), (("float32",),), "float16", None, "fill", math.nan),
+        Field("m", ("flag",), (("bool",),), "int64", None, "mask", 0),
+        Field("n", ("label",), (("int64",),), "float64", None, "fill", math.nan),
+    ]
+    fields = resolve_columns(columns, WIDE)
+    assert [repr(field) for field in fields] == [repr(field) for field in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "value", "fits"),
+    [
+        ("label", "int8", 127, True),
+        ("label", "int8", 128, False),
+        ("label", "bfloat16", 3.3e38, True),
+        ("label", "float16", 65505, False),
+        ("byte", "int32", -1, True),
+        ("flag", "int8", 2, True),
+        ("x", "float16", 1e5, False),
+        ("x", "float64", 1e300, True),
+    ],
+)
+def test_fill_is_checked_against_the_dtype(name, dtype, value, fits):
+    column = Column(name, nulls=value, dtype=dtype)
+    if fits:
+        (field,) = resolve_columns({"o": column}, WIDE)
+        assert (field.fill, field.dtype) == (value, dtype)
+    else:
+        with pytest.raises(ValueError, match=f"representable.*'o' is {dtype}"):
+            resolve_columns({"o": column}, WIDE)
+
+
+def test_nan_for_a_float_read_as_a_float_only():
+    with pytest.raises(ValueError, match=r"needs a float column.*'o' is int32"):
+        resolve_columns({"o": Column("label", nulls="nan", dtype="int32")}, WIDE)
+
+
+def test_group_of_several_kinds_by_one_dtype():
+    column = Column(["x", "label", "flag", "half"], dtype="float32")
+    (field,) = resolve_columns({"f": column}, WIDE)
+    assert (field.dtype, field.width, field.nulls) == ("float32", 4, "fill")
+    assert field.kinds == (("float32",), ("int64",), ("bool",), ("float16",))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("x", "int64"), ("half", "uint8"), ("x", "bool"), ("label", "bool"), ("when", "bool")],
+)
+def test_dtype_that_a_kind_cannot_become(name, dtype):
+    for source in (name, [name], ["flag", name]):
+        with pytest.raises(UnsupportedColumnError) as caught:
+            resolve_columns({"o": Column(source, dtype=dtype)}, WIDE)
+        for part in (repr(name), f"cannot be read as {dtype}, but as", "/data/0.parquet"):
+            assert part in str(caught.value)
+
+
+def test_uncovered_column_stays_so_whatever_its_dtype():
+    files = manifest([leaf("t", "string")])
+    with pytest.raises(UnsupportedColumnError, match=r"'t' \(string\)"):
+        resolve_columns({"o": Column("t", dtype="float32")}, files)
+
+
 # Columns that cannot be read yet
 
 
 def test_uncovered_column_says_what_to_do():
-    files = manifest([leaf("a", "int32"), leaf("t", "string"), leaf("d", "decimal(9, 2)")])
+    files = manifest([leaf("a", "int32"), leaf("t", "string"), leaf("d", "decimal(40, 2)")])
     with pytest.raises(UnsupportedColumnError) as caught:
         resolve_columns(None, files)
     message = str(caught.value)
-    assert "'t' (string), 'd' (decimal(9, 2))" in message
+    assert "'t' (string), 'd' (decimal(40, 2))" in message
     assert "integers" in message
     assert message.endswith("columns=['a']")
     assert resolve_columns(["a"], files)[0].name == "a"
@@ -394,13 +511,43 @@ def test_different_kind_names_both_files():
         with pytest.raises(SchemaMismatchError) as caught:
             resolve_columns(columns, files)
         message = str(caught.value)
-        assert "'a': int64 in '/data/0.parquet', timestamp[us] in '/data/2.parquet'" in message
+        assert "column 'a' (Column(..., dtype=...)" in message
+        assert "int64 in '/data/0.parquet', timestamp[us] in '/data/2.parquet'" in message
 
 
 def test_kind_that_is_covered_in_one_file_only_is_a_mismatch():
     files = manifest([leaf("a", "string")], [leaf("a", "int64")])
     with pytest.raises(SchemaMismatchError, match="string in"):
         resolve_columns(["a"], files)
+
+
+def test_kinds_may_differ_where_a_dtype_is_given():
+    kinds = ["int32", "int64", "float32", "int32", "bool", "decimal(9, 2)"]
+    files = manifest(*([leaf("a", kind), leaf("b", "int8")] for kind in kinds))
+    columns = {"o": Column(["a", "b"], dtype="float32"), "p": Column("b", dtype=torch.int8)}
+    both, single = resolve_columns(columns, files)
+    distinct = ("int32", "int64", "float32", "bool", "decimal(9, 2)")
+    assert both.kinds == (distinct, ("int8",))
+    assert (both.dtype, single.dtype) == ("float32", "int8")
+    assert single.kinds == (("int8",),)
+    # Without a dtype of its own a tensor of the same column still disagrees.
+    with pytest.raises(SchemaMismatchError, match=r"int32 in '/data/0\.parquet', int64 in"):
+        resolve_columns({**columns, "q": "a"}, files)
+
+
+def test_kind_of_one_file_that_cannot_become_the_dtype_names_the_file():
+    files = manifest([leaf("a", "int32")], [leaf("a", "int64")], [leaf("a", "float32")])
+    with pytest.raises((SchemaMismatchError, UnsupportedColumnError)) as caught:
+        resolve_columns({"o": Column("a", dtype="int64")}, files)
+    for part in ("'a'", "float32", "int64", "/data/2.parquet"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_kind_that_is_uncovered_in_one_file_only_fails_whatever_the_dtype(order):
+    files = manifest(*[[leaf("a", "int64")], [leaf("a", "string")]][::order])
+    with pytest.raises((SchemaMismatchError, UnsupportedColumnError), match="string"):
+        resolve_columns({"o": Column("a", dtype="float32")}, files)
 
 
 @pytest.mark.parametrize("missing_in", [0, 1])

@@ -17,6 +17,7 @@ from torchparquet import _pyarrow, reader
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 PUBLIC = [
+    "CastError",
     "Column",
     "CorruptFileError",
     "NullValueError",

@@ -29,6 +29,7 @@ CPP_LAYERS = {
     "column decoder": [
         "column_pages",
         "column_reader",
+        "encoded_reader",
         "fallback_reader",
         "footers",
         "page_header",
@@ -62,10 +63,11 @@ WITHOUT_ARROW = {
 }
 PYTHON_LAYERS = [
     ["errors", "_pyarrow", "plan", "_core"],
-    ["columns", "discovery", "options", "sharding"],
+    ["columns", "discovery", "options", "schemas", "sharding"],
     ["tensors"],
     ["reader"],
     ["epochs", "manifest"],
+    ["filters"],
     ["dataset"],
     ["audit"],
     ["__init__"],
@@ -244,7 +246,7 @@ def test_third_party_imports():
             continue
         roots = {name.split(".")[0] for name in imports["any"]} - set(sys.stdlib_module_names)
         assert roots <= known, module
-    for module in ("plan", "discovery", "columns", "manifest", "options", "errors"):
+    for module in ("plan", "discovery", "schemas", "manifest", "options", "errors"):
         assert "torch" not in {name.split(".")[0] for name in MODULES[module]["any"]}, module
 
 

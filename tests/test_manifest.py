@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.manifest import Leaf, Manifest, build_manifest, read_manifest
+from torchparquet.manifest import Manifest, build_manifest, read_manifest
+from torchparquet.schemas import Leaf
 
 ARRAYS = [
     "file_num_bytes",
@@ -163,7 +164,10 @@ def test_leaves_of_a_rich_schema(tmp_path):
         "at": "int64",
         "s.x": "int64",
         "s.y.z": "float64",
+        "money": "float64",
     }
+    assert all(bool(leaf.dtypes) == bool(leaf.dtype) for leaf in schema)
+    assert all(leaf.dtype in leaf.dtypes for leaf in schema if leaf.dtype)
     kinds = {leaf.path.split(".")[0]: leaf.kind for leaf in schema}
     assert kinds["i32"] == "int32"
     assert kinds["at"] == "timestamp[us]"
@@ -293,9 +297,14 @@ def test_fingerprint_depends_on_the_order_of_files(data):
 # Building
 
 
+def footer_leaf(**changes) -> SimpleNamespace:
+    parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
+    return SimpleNamespace(**(parts | {"dtypes": ["int32", "float32"], "items": None} | changes))
+
+
 def footers(**changes) -> SimpleNamespace:
     """What read_footers says of two files: row groups of 3 and 2 rows, and one of 4."""
-    leaves = [SimpleNamespace(path="a", kind="int32", dtype="int32", nullable=True)]
+    leaves = [footer_leaf()]
     parts = {
         "file_num_bytes": np.array([1000, 900]),
         "file_mtime_ns": np.array([5, 6]),
@@ -322,7 +331,7 @@ def test_built_manifest_is_its_own_and_read_only():
             array[0] = 7
         assert not np.shares_memory(array, getattr(said, name, np.zeros(0)))
     assert manifest.row_group_first_row.tolist() == [0, 3, 5]
-    assert manifest.schemas == ((Leaf("a", "int32", "int32", True),),)
+    assert manifest.schemas == ((Leaf("a", "int32", "int32", True, ("int32", "float32")),),)
 
 
 def test_files_without_row_groups_shift_nothing():
@@ -351,11 +360,7 @@ def test_more_rows_than_can_be_numbered():
 
 
 def test_fingerprint_takes_in_all_that_identifies_the_data():
-    def leaf(**changes):
-        parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
-        return SimpleNamespace(**(parts | changes))
-
-    one, two = leaf(), leaf(path="b")
+    one, two = footer_leaf(), footer_leaf(path="b")
     variants = [
         (FILES, {}),
         (["/data/a.parquet", "/data/c.parquet"], {}),
@@ -365,9 +370,9 @@ def test_fingerprint_takes_in_all_that_identifies_the_data():
         (FILES, {"file_mtime_ns": np.array([5, 7])}),
         (FILES, {"row_group_num_rows": np.array([2, 3, 4])}),
         (FILES, {"file_num_row_groups": np.array([1, 2]), "file_num_rows": np.array([3, 6])}),
-        (FILES, {"schemas": [[leaf(path="b")]]}),
-        (FILES, {"schemas": [[leaf(kind="int64")]]}),
-        (FILES, {"schemas": [[leaf(nullable=False)]]}),
+        (FILES, {"schemas": [[footer_leaf(path="b")]]}),
+        (FILES, {"schemas": [[footer_leaf(kind="int64")]]}),
+        (FILES, {"schemas": [[footer_leaf(nullable=False)]]}),
         (FILES, {"schemas": [[one, two]]}),
         (FILES, {"schemas": [[two, one]]}),
         (FILES, {"schemas": [[one], [two]], "file_schema": np.array([0, 1])}),
@@ -382,5 +387,5 @@ def test_fingerprint_leaves_out_where_the_data_is_and_how_we_read_it():
     moved = [file.replace("/data", "/mnt/other") for file in FILES]
     assert build_manifest(moved, footers()).fingerprint == expected
     assert build_manifest(["/a.parquet", "/b.parquet"], footers()).fingerprint == expected
-    later = [SimpleNamespace(path="a", kind="int32", dtype="", nullable=True)]
+    later = [footer_leaf(dtype="", dtypes=[])]
     assert build_manifest(FILES, footers(schemas=[later])).fingerprint == expected

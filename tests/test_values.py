@@ -31,6 +31,7 @@ from torchparquet import ParquetDataset
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 TEMPORAL = tuple(kind for kind in KINDS if kind.startswith(("date", "time")))
+DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
 # NaNs with payloads and signs, infinities, zeros of both signs, subnormals.
 _NAN32, _NAN64, _INF64 = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
 SPECIAL_BITS = {
@@ -129,7 +130,8 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, versi
     ("encoding", "kinds"),
     [
         ("DELTA_BINARY_PACKED", (*INTEGERS, *TEMPORAL)),
-        ("BYTE_STREAM_SPLIT", (*INTEGERS, *FLOATS, *TEMPORAL)),
+        ("BYTE_STREAM_SPLIT", (*INTEGERS, *FLOATS, *TEMPORAL, *DECIMALS)),
+        ("DELTA_BYTE_ARRAY", (*DECIMALS, "float16")),
         ("RLE", ("bool",)),
     ],
 )
@@ -233,9 +235,8 @@ def test_tensors_have_the_documented_dtypes(tmp_path):
     path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
     batch = next(iter(ParquetDataset(path, batch_size=3, rank=0, world_size=1)))
     dtypes = {name.removesuffix(" required"): str(t.dtype) for name, t in batch.items()}
-    assert dtypes == {
-        kind: "torch.int64" if kind in TEMPORAL else f"torch.{kind}" for kind in KINDS
-    }
+    unlike = dict.fromkeys(TEMPORAL, "int64") | dict.fromkeys(DECIMALS, "float64")
+    assert dtypes == {kind: f"torch.{unlike.get(kind, kind)}" for kind in KINDS}
     assert all(tensor.shape == (3,) for tensor in batch.values())
 
 
@@ -269,6 +270,8 @@ DUCKDB_SELECT = """
       timestamp '2020-01-01' + to_seconds(i) as ts, (timestamp '2020-01-01')::timestamp_ns as ns,
       (timestamp '2020-01-01' + to_seconds(i))::timestamp_ms as ms,
       (timestamp '2020-01-01' + to_seconds(i))::timestamptz as tz,
+      (i / 20 - 500)::decimal(4, 1) as d4, (i / 7 - 500)::decimal(9, 3) as d9,
+      (i * 1e9 - 5e12)::decimal(18, 4) as d18, (i * 1e20 - 5e23)::decimal(38, 9) as d38,
       case when i % 3 = 0 then null else i end as some_null, null::integer as all_null,
       case when (i // 700) % 2 = 0 then null else i::double end as runs
     from range(12000) t(i)
@@ -292,7 +295,9 @@ def test_files_written_by_duckdb(tmp_path, codec, version):
 def test_files_written_by_polars(tmp_path, codec):
     polars = pytest.importorskip("polars", reason="polars is not installed")
     path = str(tmp_path / "a.parquet")
-    table = kinds_table(9000, [k for k in KINDS if k in (*INTEGERS, "bool", "float32", "date")])
+    table = kinds_table(
+        9000, [k for k in KINDS if k in (*INTEGERS, *DECIMALS, "bool", "float32", "date")]
+    )
     polars.from_arrow(table).write_parquet(
         path, compression=codec, row_group_size=4000, data_page_size=3000
     )

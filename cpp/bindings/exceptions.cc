@@ -24,6 +24,8 @@ py::object ExceptionClass(ErrorKind kind) {
       return ours("CorruptFileError");
     case ErrorKind::kNullValue:
       return ours("NullValueError");
+    case ErrorKind::kCast:
+      return ours("CastError");
     case ErrorKind::kFileNotFound:
       return builtin(PyExc_FileNotFoundError);
     case ErrorKind::kIo:

@@ -182,6 +182,13 @@ void BindFooters(py::module_& m) {
       .def_readonly("path", &LeafColumn::path)
       .def_readonly("kind", &LeafColumn::kind)
       .def_readonly("dtype", &LeafColumn::dtype)
+      .def_property_readonly("dtypes", &LeafColumn::dtypes)
+      .def_property_readonly(
+          "items",
+          [](const LeafColumn& leaf) -> std::optional<int64_t> {
+            const bool is_array = leaf.stored.stored == kernels::Stored::kFixedBytes;
+            return is_array ? std::optional(leaf.cell_items()) : std::nullopt;
+          })
       .def_readonly("nullable", &LeafColumn::nullable);
   const auto array = [](std::vector<int64_t> Footers::* member) {
     return [member](const Footers& footers) { return ToArray(footers.*member); };
@@ -235,23 +242,35 @@ void BindLedger(py::module_& m) {
 
 void BindSpecs(py::module_& m) {
   py::class_<FieldSpec>(m, "FieldSpec")
-      .def(py::init([](int64_t item_bytes, int64_t width, bool has_valid) {
-             return FieldSpec{
-                 .item_bytes = item_bytes, .width = width, .has_valid = has_valid};
-           }),
-           py::arg("item_bytes"), py::arg("width"), py::arg("has_valid"));
+      .def(py::init(
+               [](int64_t item_bytes, int64_t width, int64_t cell_items, bool has_valid) {
+                 return FieldSpec{.item_bytes = item_bytes,
+                                  .width = width,
+                                  .cell_items = cell_items,
+                                  .has_valid = has_valid};
+               }),
+           py::arg("item_bytes"), py::arg("width"), py::arg("cell_items"),
+           py::arg("has_valid"));
   py::class_<ColumnSpec>(m, "ColumnSpec")
-      .def(py::init([](std::string path, std::string kind, int64_t field, int64_t element,
-                       bool nulls_are_errors, uint64_t fill_bits) {
+      .def(py::init([](std::string path, std::vector<std::string> kinds,
+                       const std::string& dtype, int64_t cell_items, int64_t field,
+                       int64_t element, bool nulls_are_errors, uint64_t fill_bits,
+                       std::optional<uint64_t> default_bits,
+                       std::vector<uint64_t> file_bits) {
+             const auto found = kernels::DtypeOfName(dtype);
+             if (!found) throw py::value_error("no such dtype: " + dtype);
              return ColumnSpec{
-                 .source = {std::move(path), std::move(kind)},
+                 .source = {std::move(path), std::move(kinds), *found, cell_items,
+                            default_bits},
                  .field = field,
                  .element = element,
                  .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
-                 .fill_bits = fill_bits};
+                 .fill_bits = fill_bits,
+                 .file_bits = std::move(file_bits)};
            }),
-           py::arg("path"), py::arg("kind"), py::arg("field"), py::arg("element"),
-           py::arg("nulls_are_errors"), py::arg("fill_bits"));
+           py::arg("path"), py::arg("kinds"), py::arg("dtype"), py::arg("cell_items"),
+           py::arg("field"), py::arg("element"), py::arg("nulls_are_errors"),
+           py::arg("fill_bits"), py::arg("default_bits"), py::arg("file_bits"));
 }
 
 void BindReader(py::module_& m) {

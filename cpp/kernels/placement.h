@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace torchparquet::kernels {
@@ -19,6 +20,20 @@ inline void ExpandNulls(const T* dense, const uint8_t* validity, int64_t num_row
     last = validity[row] ? next : last;
     out[row] = validity[row] ? dense[last] : fill;
     next += validity[row];
+  }
+}
+
+// The same for cells of `cell_items` values each.
+template <typename T>
+inline void ExpandNullCells(const T* dense, const uint8_t* validity, int64_t num_rows,
+                            int64_t cell_items, T fill, T* out) {
+  for (int64_t row = 0; row < num_rows; ++row, out += cell_items) {
+    if (validity[row]) {
+      std::copy_n(dense, cell_items, out);
+      dense += cell_items;
+    } else {
+      std::fill_n(out, cell_items, fill);
+    }
   }
 }
 

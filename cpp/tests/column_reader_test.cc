@@ -87,7 +87,7 @@ class Chunk {
 
   std::unique_ptr<ColumnReader> Open(const PagePlace& place = {},
                                      ColumnBuffers buffers = {}) const {
-    return ColumnReader::Open(file_, {column_.name, column_.kind}, row_group_, place,
+    return ColumnReader::Open(file_, testing::SourceOf(column_), row_group_, place,
                               std::move(buffers));
   }
 
@@ -304,10 +304,10 @@ TEST_CASE("errors name the file, the row group and the column") {
   };
   const std::vector<Error> errors{
       *testing::Caught([&] { chunk.Read(reader.get(), 400, 401, draws); }),
-      *testing::Caught([&] { open({"plain", "float64"}, 1); }),
-      *testing::Caught([&] { open({"absent", "int64"}, 1); }),
-      *testing::Caught([&] { open({"plain", "int64"}, 2); }),
-      *testing::Caught([&] { open({"plain", "int64"}, -1); })};
+      *testing::Caught([&] { open({"plain", {"float64"}}, 1); }),
+      *testing::Caught([&] { open({"absent", {"int64"}}, 1); }),
+      *testing::Caught([&] { open({"plain", {"int64"}}, 2); }),
+      *testing::Caught([&] { open({"plain", {"int64"}}, -1); })};
   for (const Error& error : errors) {
     CAPTURE(std::string(error.what()));
     CHECK(error.kind() == ErrorKind::kCorruptFile);

@@ -155,12 +155,12 @@ TEST_CASE("a file that is gone, empty, no Parquet, or replaced") {
 TEST_CASE("a column that is missing or of another kind than was planned") {
   const DataSet data(Recipe(), 1);
   ReaderSpec spec = data.Spec(kBatchRows, 2);
-  spec.columns[2].source.kind = "uint32";
+  spec.columns[2].source.kinds = {"uint32", "int64"};
   const Outcome other_kind = ReadToFailure(data, spec);
   CHECK(other_kind.num_batches == 0);
-  CHECK(other_kind.message.find("has kind int32 but uint32 was planned") !=
+  CHECK(other_kind.message.find("has kind int32 but uint32 or int64 was planned") !=
         std::string::npos);
-  spec.columns[2].source = {"absent", "int32"};
+  spec.columns[2].source = {"absent", {"int32"}, kernels::Dtype::kInt32};
   CHECK(ReadToFailure(data, spec).message.find("column 'absent'") != std::string::npos);
 }
 

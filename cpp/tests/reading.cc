@@ -40,6 +40,12 @@ int64_t SlabBytes(const ReaderSpec& spec) {
 
 }  // namespace
 
+// Moments in time are delivered as int64, everything else as what it is.
+ColumnRequest SourceOf(const StoredColumn& column) {
+  const auto dtype = kernels::DtypeOfName(column.kind);
+  return {column.name, {column.kind}, dtype.value_or(kernels::Dtype::kInt64)};
+}
+
 DataSet::DataSet(FileRecipe recipe, int64_t num_files)
     : recipe_(std::move(recipe)), directory_(MakeDirectory()) {
   file_rows_ = std::accumulate(recipe_.row_group_rows.begin(),
@@ -68,7 +74,7 @@ ReaderSpec DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
     }
   }
   for (const StoredColumn& column : recipe_.columns) {
-    spec.columns.push_back({.source = {column.name, column.kind},
+    spec.columns.push_back({.source = SourceOf(column),
                             .field = static_cast<int64_t>(spec.fields.size()),
                             .nulls = NullPolicy::kFill,
                             .fill_bits = kFillBits});

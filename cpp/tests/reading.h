@@ -46,6 +46,9 @@ constexpr uint64_t kFillBits = 0x2222222222222222;
 bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
             const uint8_t* data);
 
+// The column as its kind is usually delivered.
+ColumnRequest SourceOf(const StoredColumn& column);
+
 // Bytes of max_memory for `num_slabs` batches in flight.
 int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs);
 

@@ -16,6 +16,7 @@ from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
 from torchparquet.columns import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
+    CastError,
     CorruptFileError,
     NullValueError,
     SchemaMismatchError,
@@ -23,6 +24,7 @@ from torchparquet.errors import (  # noqa: E402
 )
 
 __all__ = [
+    "CastError",
     "Column",
     "CorruptFileError",
     "NullValueError",

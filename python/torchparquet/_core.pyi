@@ -26,6 +26,10 @@ class LeafColumn:
     @property
     def dtype(self) -> str: ...
     @property
+    def dtypes(self) -> list[str]: ...
+    @property
+    def items(self) -> int | None: ...
+    @property
     def kind(self) -> str: ...
     @property
     def nullable(self) -> bool: ...
@@ -64,6 +68,7 @@ class FieldSpec:
         self,
         item_bytes: typing.SupportsInt | typing.SupportsIndex,
         width: typing.SupportsInt | typing.SupportsIndex,
+        cell_items: typing.SupportsInt | typing.SupportsIndex,
         has_valid: bool,
     ) -> None: ...
 
@@ -71,11 +76,15 @@ class ColumnSpec:
     def __init__(
         self,
         path: str,
-        kind: str,
+        kinds: collections.abc.Sequence[str],
+        dtype: str,
+        cell_items: typing.SupportsInt | typing.SupportsIndex,
         field: typing.SupportsInt | typing.SupportsIndex,
         element: typing.SupportsInt | typing.SupportsIndex,
         nulls_are_errors: bool,
         fill_bits: typing.SupportsInt | typing.SupportsIndex,
+        default_bits: typing.SupportsInt | typing.SupportsIndex | None,
+        file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None: ...
 
 class SlabPool:

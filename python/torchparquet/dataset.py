@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from torchparquet.columns import ColumnsArgument, Field, Nulls, resolve_columns
 from torchparquet.epochs import EpochCounter
+from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.manifest import Manifest, read_manifest
 from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan, Even, PlanOptions, Share, checked_int
@@ -73,6 +74,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         batch_size: int | None,
         columns: ColumnsArgument = None,
         nulls: Nulls = None,
+        filters: FiltersArgument = None,
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
@@ -96,6 +98,9 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.
             nulls: What a null becomes in columns whose `Column` does not say: "error", "nan",
                 "mask" or a fill value. None for "nan" in float columns and "error" elsewhere.
+            filters: pyarrow's tuples or Expression: row groups that statistics or the partition
+                keys of paths rule out are left out before rows are dealt to ranks, so shares stay
+                even and lengths exact. Single rows are not filtered. Reads each footer once more.
             shuffle: Permute the row groups, differently in each epoch.
             seed: Of the permutation; the same on all ranks.
             drop_last: Leave out a last batch that is not full.
@@ -137,7 +142,8 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         self._device_mesh = device_mesh
         self._process_group = process_group
         self._row_ids = row_ids
-        self._manifest = read_manifest(paths, self._read_options.num_threads)
+        manifest = read_manifest(paths, self._read_options.num_threads)
+        self._manifest = filter_row_groups(manifest, filters)
         self._fields = resolve_columns(columns, self._manifest, nulls)
         self._epochs = EpochCounter()
         self._lost_groups = False

@@ -20,3 +20,7 @@ class UnsupportedColumnError(TypeError):
 
 class NullValueError(ValueError):
     """A null stands in a column whose null policy is ``"error"``."""
+
+
+class CastError(ValueError):
+    """A value does not fit the dtype that it is read as; the message names the value."""

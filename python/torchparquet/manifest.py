@@ -7,36 +7,22 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 
 from torchparquet.discovery import PathArgument, discover_files
 from torchparquet.errors import CorruptFileError
+from torchparquet.schemas import Leaf
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from torchparquet.reader import Footers
+    from torchparquet.reader import Footers, LeafColumn
 
 _MAX_DEFAULT_THREADS = 16
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One leaf column of a schema.
-
-    Attributes:
-        path: Dotted path, such as ``"a"``, or ``"s.x"`` for a field of a struct.
-        kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
-        dtype: numpy name of the dtype that it is read as; ``""`` where it cannot be read yet.
-        nullable: Whether the schema lets it hold nulls.
-    """
-
-    path: str
-    kind: str
-    dtype: str
-    nullable: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +72,29 @@ class Manifest:
     def num_row_groups(self) -> int:
         """Row groups of all files, empty ones included."""
         return len(self.row_group_num_rows)
+
+    @property
+    def partition_keys(self) -> dict[str, tuple[str, ...]]:
+        """The [F] values of each ``key=value`` directory that is on every file's path."""
+        keys = [_partition_keys(file) for file in self.files]
+        common = [key for key in keys[0] if all(key in others for others in keys)]
+        return {key: tuple(of_file[key] for of_file in keys) for key in common}
+
+    def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
+        """Return the manifest without the other row groups; all that is left keeps its numbers.
+
+        Args:
+            row_groups: [G] whether to keep each.
+        """
+        kept = replace(
+            self,
+            row_group_file=_frozen(self.row_group_file[row_groups]),
+            row_group_in_file=_frozen(self.row_group_in_file[row_groups]),
+            row_group_num_rows=_frozen(self.row_group_num_rows[row_groups]),
+            row_group_num_bytes=_frozen(self.row_group_num_bytes[row_groups]),
+            row_group_first_row=_frozen(self.row_group_first_row[row_groups]),
+        )
+        return replace(kept, fingerprint=_fingerprint(kept))
 
 
 def read_manifest(
@@ -144,10 +153,7 @@ def build_manifest(files: Sequence[str], footers: Footers) -> Manifest:
         file_mtime_ns=_frozen(footers.file_mtime_ns),
         file_num_rows=_frozen(footers.file_num_rows),
         file_schema=_frozen(footers.file_schema),
-        schemas=tuple(
-            tuple(Leaf(leaf.path, leaf.kind, leaf.dtype, leaf.nullable) for leaf in schema)
-            for schema in footers.schemas
-        ),
+        schemas=tuple(tuple(map(_leaf, schema)) for schema in footers.schemas),
         row_group_file=row_group_file,
         row_group_in_file=_frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
         row_group_num_rows=rows,
@@ -166,6 +172,16 @@ def _resolve_num_threads(num_threads: int | None) -> int:
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1; got {num_threads}")
     return num_threads
+
+
+def _partition_keys(path: str) -> dict[str, str]:
+    directories = PurePath(path).parent.parts
+    pairs = (directory.split("=", 1) for directory in directories if "=" in directory)
+    return {unquote(key): unquote(value) for key, value in pairs}
+
+
+def _leaf(leaf: LeafColumn) -> Leaf:
+    return Leaf(leaf.path, leaf.kind, leaf.dtype, leaf.nullable, tuple(leaf.dtypes), leaf.items)
 
 
 def _frozen(values: ArrayLike) -> NDArray[np.int64]:
@@ -198,6 +214,7 @@ def _fingerprint(manifest: Manifest) -> str:
         manifest.file_mtime_ns,
         manifest.file_schema,
         manifest.row_group_file,
+        manifest.row_group_in_file,
         manifest.row_group_num_rows,
     )
     digest = hashlib.blake2b(digest_size=16)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import struct
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -217,8 +215,9 @@ class BatchStream(Iterator[dict[str, Tensor]]):
 
 def _field_spec(field: Field) -> FieldSpec:
     return FieldSpec(
-        item_bytes=np.dtype(field.dtype).itemsize,
+        item_bytes=getattr(torch, field.dtype).itemsize,
         width=field.width or 1,
+        cell_items=field.items or 1,
         has_valid=field.nulls == "mask",
     )
 
@@ -227,21 +226,29 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
     return [
         ColumnSpec(
             path=source,
-            kind=kind,
+            kinds=list(field.kinds[element]),
+            dtype=field.dtype,
+            cell_items=field.items or 1,
             field=index,
             element=element,
             nulls_are_errors=field.nulls == "error",
             fill_bits=_bit_pattern(field.fill, field.dtype),
+            default_bits=None
+            if field.default is None
+            else _bit_pattern(field.default, field.dtype),
+            file_bits=[_bit_pattern(value, field.dtype) for value in values],
         )
         for index, field in enumerate(fields)
-        for element, (source, kind) in enumerate(zip(field.sources, field.kinds, strict=True))
+        for element, (source, values) in enumerate(
+            zip(field.sources, field.file_values or [()] * len(field.sources), strict=True)
+        )
     ]
 
 
 def _bit_pattern(value: float, dtype: str) -> int:
     """Return the bytes of `value` as `dtype`, as an unsigned little-endian number."""
-    bits: int = struct.unpack("<Q", np.asarray(value, dtype).tobytes().ljust(8, b"\0"))[0]
-    return bits
+    stored = torch.tensor([value], dtype=getattr(torch, dtype)).view(torch.uint8)
+    return int.from_bytes(bytes(stored.tolist()), "little")
 
 
 _live_streams: weakref.WeakSet[BatchStream] = weakref.WeakSet()

@@ -26,7 +26,7 @@ class _Block:
         begin: Of the first, in items from the slab's start.
         step: From one to the next, in items; room for a full batch.
         names: Of the tensors.
-        width: None for `[B]` tensors, F for `[B, F]`.
+        width: None for `[B]` tensors, F for `[B, F]`, n for `[B, n]`.
     """
 
     dtype: torch.dtype
@@ -69,16 +69,17 @@ class BatchViews:
     def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
         field, place = placed[0]
         dtype: torch.dtype = getattr(torch, field.dtype)
-        items = self._capacity_rows * (field.width or 1)
-        step = items
+        width = field.width or field.items
+        step = self._capacity_rows * (width or 1)
         if len(placed) > 1:
             step = (placed[1][1].values_offset - place.values_offset) // dtype.itemsize
         names = tuple(field.name for field, _ in placed)
         begin = place.values_offset // dtype.itemsize
-        self._blocks.append(_Block(dtype, begin, step, names, field.width))
+        self._blocks.append(_Block(dtype, begin, step, names, width))
         if field.nulls == "mask":
             names = (field.name + _VALID_SUFFIX,)
-            block = _Block(torch.bool, place.valid_offset, items, names, field.width)
+            cells = self._capacity_rows * (field.width or 1)
+            block = _Block(torch.bool, place.valid_offset, cells, names, field.width)
             self._blocks.append(block)
 
     def cut(self, slab: Tensor, num_rows: int) -> dict[str, Tensor]:
@@ -114,8 +115,9 @@ def _part_sizes(block: _Block, num_rows: int) -> list[int]:
 
 def _block_key(field: Field) -> tuple[str, int | None, str]:
     """Return equal keys for fields that one view can cover: those without width and mask."""
-    alone = field.width is not None or field.nulls == "mask"
-    return (field.dtype, field.width, field.name if alone else "")
+    width = field.width or field.items
+    alone = width is not None or field.nulls == "mask"
+    return (field.dtype, width, field.name if alone else "")
 
 
 def slab_order(fields: Sequence[Field]) -> list[Field]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchparquet.manifest import Leaf, Manifest
+from torchparquet.manifest import Manifest
+from torchparquet.schemas import Leaf
 
 MISSING_EXTRA = 'the demo needs more packages; run: pip install "torchparquet[demo]"'
 MAX_FEATURES = 16

@@ -13,7 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
-from torchparquet.manifest import Leaf, Manifest
+from torchparquet.manifest import Manifest
+from torchparquet.schemas import Leaf
 
 _FLOAT_TOLERANCE = 1e-9
 

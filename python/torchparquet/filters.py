@@ -1,0 +1,82 @@
+"""Which row groups a filter leaves: by their statistics and the partition keys of their paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from torchparquet.manifest import Manifest
+
+FiltersArgument: TypeAlias = pc.Expression | list[Any] | None
+
+
+def filter_row_groups(manifest: Manifest, filters: FiltersArgument) -> Manifest:
+    """Leave out the row groups that cannot hold a row for which ``filters`` is true.
+
+    pyarrow's data set engine decides, from the statistics in the footers and from ``key=value``
+    directories on the files' paths. Row groups are kept whole: rows for which the filter
+    is false stay among the others.
+
+    Args:
+        manifest: Of the files.
+        filters: pyarrow's tuples, ``[("x", ">", 3), ...]`` or a list of such lists, of which one
+            must hold; or a ``pyarrow.compute.Expression``; None keeps all.
+
+    Returns:
+        The manifest of what is left; its rows keep their global numbers.
+
+    Raises:
+        ValueError: The filter names no column of a file, is malformed, or leaves nothing.
+        TypeError: ``filters`` has another type.
+    """
+    if filters is None:
+        return manifest
+    expression = _expression(filters)
+    keep = np.zeros(manifest.num_row_groups, dtype=bool)
+    first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
+    for file, path in enumerate(manifest.files):
+        kept = _matching_row_groups(path, expression)
+        keep[first_row_group[file] + np.array(kept, dtype=np.int64)] = True
+    if not manifest.row_group_num_rows[keep].any():
+        raise ValueError(f"filters leave no row group of {manifest.num_row_groups}: {expression}")
+    return manifest.keep(keep)
+
+
+def _expression(filters: Any) -> pc.Expression:
+    if isinstance(filters, pc.Expression):
+        return filters
+    if not isinstance(filters, list):
+        raise TypeError(
+            f"filters must be a list of tuples, a list of such lists, or a pyarrow Expression; got "
+            f"{filters!r}"
+        )
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.filters_to_expression(filters)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(f"filters cannot be understood ({error}): {filters!r}") from error
+
+
+def _matching_row_groups(path: str, expression: pc.Expression) -> list[int]:
+    # Costs a quarter of importing torchparquet, and only filters need it.
+    import pyarrow.dataset as pads
+
+    partitioning = pads.HivePartitioning.discover(infer_dictionary=False)
+    source = pads.FileSystemDatasetFactory(
+        pa.fs.LocalFileSystem(),
+        [path],
+        pads.ParquetFileFormat(),
+        pads.FileSystemFactoryOptions(partitioning=partitioning, partition_base_dir="/"),
+    )
+    dataset = source.finish()
+    (fragment,) = dataset.get_fragments()
+    try:
+        left = fragment.subset(expression, schema=dataset.schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ValueError(f"filters do not fit the columns of {path!r}: {error}") from error
+    return [row_group.id for row_group in left.row_groups]

@@ -1,0 +1,169 @@
+"""What files hold, column by column, and whether they agree about it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
+
+if TYPE_CHECKING:
+    from torchparquet.manifest import Manifest
+
+DTYPES = (
+    "bool",
+    *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+_NUMBER_DTYPES = DTYPES[1:]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf column of a schema.
+
+    Attributes:
+        path: Dotted path, such as ``"a"``, or ``"s.x"`` for a field of a struct.
+        kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
+        dtype: torch's name of the dtype that it is usually read as; ``""`` where it cannot be read
+            yet.
+        nullable: Whether the schema lets it hold nulls.
+        dtypes: The names of all the dtypes that it can be read as.
+        items: n for a tensor of shape ``[B, n]``, as binary of a fixed size is; None for ``[B]``.
+    """
+
+    path: str
+    kind: str
+    dtype: str
+    nullable: bool
+    dtypes: tuple[str, ...] = ()
+    items: int | None = None
+
+
+class Schemas:
+    """The distinct schemas of the files that have rows, each with the first file that has it."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Looks at the files of ``manifest`` that have rows."""
+        with_rows = np.flatnonzero(manifest.file_num_rows > 0)
+        _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
+        with_schema: list[int] = with_rows[np.sort(first)].tolist()
+        self._files = [manifest.files[index] for index in with_schema]
+        schemas = [manifest.schemas[int(manifest.file_schema[index])] for index in with_schema]
+        self._partition_keys = manifest.partition_keys
+        self._leaves = [{leaf.path: leaf for leaf in schema} for schema in schemas]
+        self._repeated = [
+            {path for path, count in Counter(leaf.path for leaf in schema).items() if count > 1}
+            for schema in schemas
+        ]
+
+    def names(self) -> list[str]:
+        """Every column of every schema, those of the first file first."""
+        return list(dict.fromkeys(path for leaves in self._leaves for path in leaves))
+
+    def agreed_leaves(self, name: str, dtype: str | None, *, everywhere: bool) -> list[Leaf]:
+        """The leaf ``name`` as the files have it, each kind once.
+
+        Args:
+            name: Of the column or partition key.
+            dtype: That all kinds must be castable to; None: there must be one kind.
+            everywhere: Whether every file must have it.
+
+        Raises:
+            SchemaMismatchError: Files disagree about its presence or kind.
+            UnsupportedColumnError: A kind cannot be cast to ``dtype``.
+            ValueError: No file has it, or one file has it twice.
+        """
+        if self.is_partition_key(name):
+            return [self._partition_leaf(name, dtype)]
+        self._check_present(name, everywhere=everywhere)
+        found: dict[str, Leaf] = {}
+        for file, leaves, repeated in zip(self._files, self._leaves, self._repeated, strict=True):
+            if name in repeated:
+                raise ValueError(
+                    f"a selected name must stand for one column of a file; {name!r} stands for "
+                    f"several in {file!r}"
+                )
+            if name not in leaves:
+                continue
+            leaf = leaves[name]
+            found.setdefault(leaf.kind, leaf)
+            if dtype is not None:
+                _check_castable(leaf, dtype, file)
+            elif len(found) > 1:
+                first, first_file = next(iter(found)), self._first_with(name)
+                raise SchemaMismatchError(
+                    f"files disagree about the kind of column {name!r} (Column(..., dtype=...) may "
+                    f"read both): {first} in {first_file!r}, {leaf.kind} in {file!r}"
+                )
+        return list(found.values())
+
+    def is_partition_key(self, name: str) -> bool:
+        """Whether ``name`` is in the paths of the files and not in the files."""
+        return name in self._partition_keys and not any(name in leaves for leaves in self._leaves)
+
+    def partition_values(self, name: str) -> tuple[int, ...]:
+        """The value of the partition key ``name`` for each file."""
+        return tuple(map(int, self._partition_keys[name]))
+
+    def _partition_leaf(self, name: str, dtype: str | None) -> Leaf:
+        for value in self._partition_keys[name]:
+            if not re.fullmatch(r"-?\d{1,18}", value):
+                return Leaf(name, f"partition key {value!r}", "", nullable=False)
+        leaf = Leaf(name, "partition key", "int64", nullable=False, dtypes=_NUMBER_DTYPES)
+        if dtype is not None:
+            _check_castable(leaf, dtype, self._files[0])
+        return leaf
+
+    def _first_with(self, name: str) -> str:
+        return next(
+            f for f, leaves in zip(self._files, self._leaves, strict=True) if name in leaves
+        )
+
+    def _check_present(self, name: str, *, everywhere: bool) -> None:
+        present = [name in leaves for leaves in self._leaves]
+        if all(present) or (any(present) and not everywhere):
+            return
+        if any(present):
+            raise SchemaMismatchError(
+                "files disagree about the presence of a column (Column(..., default=...) reads a "
+                f"value where it is missing), {name!r}: present in "
+                f"{self._files[present.index(True)]!r}, missing in "
+                f"{self._files[present.index(False)]!r}"
+            )
+        names = self.names()
+        inner = [path for path in names if path.startswith(f"{name}.")]
+        if inner:
+            raise ValueError(
+                f"a nested column is selected by its leaves: {name!r} has "
+                f"{listed(inner)} (in {self._files[0]!r})"
+            )
+        folded = [path for path in names if path.casefold() == name.casefold()]
+        close = folded or difflib.get_close_matches(name, names)
+        hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
+        raise ValueError(f"no such column: {name!r} in {self._files[0]!r}; {hint}")
+
+
+def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
+    if leaf.dtype and dtype not in leaf.dtypes:
+        raise UnsupportedColumnError(
+            f"column {leaf.path!r} of kind {leaf.kind} cannot be read as {dtype}, but as "
+            f"{', '.join(leaf.dtypes)} (in {file!r})"
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Joins the names as Python writes them, the first few of many."""
+    return shortened([repr(name) for name in names])
+
+
+def shortened(items: Sequence[str]) -> str:
+    """Joins ``items``, the first few of many."""
+    shown = ", ".join(items[:10])
+    return shown if len(items) <= 10 else f"{shown} and {len(items) - 10} more"
