@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -515,3 +517,42 @@ def test_workers_of_a_loader_cast(tmp_path, context):
     assert_same(
         read["g"], torch.stack([(order % 2 == 0).to(torch.float16), order.to(torch.float16)], 1)
     )
+
+
+UNITS = {
+    "ms": pa.array([1, 2], pa.timestamp("ms")),
+    "us": pa.array([1000, 2000], pa.timestamp("us")),
+    "utc": pa.array([3, 4], pa.timestamp("ms", "UTC")),
+    "date": pa.array([1, 2], pa.date32()),
+    "int": pa.array([5, 6], pa.int64()),
+    "scale 2": pa.array([Decimal("5.00"), Decimal("6.00")], pa.decimal128(9, 2)),
+    "scale 3": pa.array([Decimal("7.000"), Decimal("8.000")], pa.decimal128(9, 3)),
+    "scale 0": pa.array([Decimal("9"), Decimal("10")], pa.decimal128(9, 0)),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype", "values"),
+    [
+        ("ms", "us", "int64", None),
+        ("ms", "us", "float64", None),
+        ("ms", "utc", "int64", [1, 2, 3, 4]),
+        ("date", "int", "int64", None),
+        ("ms", "int", "int64", None),
+        ("int", "scale 2", "int64", None),
+        ("scale 2", "scale 3", "int64", None),
+        ("int", "scale 0", "int64", [5, 6, 9, 10]),
+        ("scale 2", "scale 3", "float64", [5, 6, 7, 8]),
+        ("int", "scale 2", "float32", [5, 6, 5, 6]),
+    ],
+)
+def test_files_that_mean_different_units_are_not_mixed(tmp_path, first, second, dtype, values):
+    for name, kind in (("a", first), ("b", second)):
+        pq.write_table(pa.table({"x": UNITS[kind]}), tmp_path / f"{name}.parquet")
+    columns = {"x": Column("x", dtype=dtype)}
+    if values is None:
+        with pytest.raises(SchemaMismatchError, match=r"'x' in what its values mean.*a\.parquet"):
+            ParquetDataset(tmp_path, batch_size=4, columns=columns)
+    else:
+        (batch,) = ParquetDataset(tmp_path, batch_size=4, columns=columns)
+        assert batch["x"].tolist() == values

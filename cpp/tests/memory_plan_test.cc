@@ -58,6 +58,28 @@ TEST_CASE("a plan stays within the bound and never waits for itself") {
   }
 }
 
+TEST_CASE("slices of several batches are small enough for all that are worked on") {
+  Draws draws(32);
+  int64_t num_longer = 0;
+  for (int trial = 0; trial < 20'000; ++trial) {
+    const MemoryDemand demand = RandomDemand(draws);
+    CAPTURE(demand.num_tasks);
+    CAPTURE(demand.num_threads);
+    const MemoryPlan plan = PlanMemory(demand);
+    const int64_t slice_batches = plan.max_slice_rows / demand.batch_rows;
+    if (slice_batches == 1) continue;
+    ++num_longer;
+    // One for each thread that finds no column free, and two to take from and go on with;
+    // the first may begin within a batch.
+    int64_t num_slices = 2;
+    for (int64_t left = demand.num_threads; left > 0; left -= demand.num_tasks)
+      ++num_slices;
+    REQUIRE(std::min(num_slices * slice_batches + 1,
+                     std::max<int64_t>(demand.num_batches, 2)) <= plan.max_slabs);
+  }
+  CHECK(num_longer > 1000);
+}
+
 TEST_CASE("a quarter of the bound is left to column readers where two batches allow it") {
   Draws draws(31);
   for (int trial = 0; trial < 20'000; ++trial) {

@@ -96,12 +96,14 @@ class Schemas:
             found.setdefault(leaf.kind, leaf)
             if dtype is not None:
                 _check_castable(leaf, dtype, file)
-            elif len(found) > 1:
-                first, first_file = next(iter(found)), self._first_with(name)
-                raise SchemaMismatchError(
-                    f"files disagree about the kind of column {name!r} (Column(..., dtype=...) may "
-                    f"read both): {first} in {first_file!r}, {leaf.kind} in {file!r}"
-                )
+            first = next(iter(found))
+            if leaf.kind == first or (dtype and _unit(leaf.kind, dtype) == _unit(first, dtype)):
+                continue
+            hint = "in what its values mean" if dtype else "(Column(..., dtype=...) may read both)"
+            raise SchemaMismatchError(
+                f"files disagree about the kind of column {name!r} {hint}: {first} in "
+                f"{self._first_with(name)!r}, {leaf.kind} in {file!r}"
+            )
         return list(found.values())
 
     def is_partition_key(self, name: str) -> bool:
@@ -156,6 +158,19 @@ def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
             f"column {leaf.path!r} of kind {leaf.kind} cannot be read as {dtype}, but as "
             f"{', '.join(leaf.dtypes)} (in {file!r})"
         )
+
+
+def _unit(kind: str, dtype: str) -> str:
+    """What a 1 of the tensor means for that kind, as far as kinds differ in it.
+
+    Moments and times have units; an unscaled decimal, which int64 asks for, has its scale.
+    """
+    if kind == "timestamp[int96]":
+        return "timestamp[ns]"
+    if kind.startswith(("timestamp[", "time[", "date")):
+        return kind.replace(", UTC", "")
+    scale = re.fullmatch(r"decimal\(\d+, (-?\d+)\)", kind)
+    return f"1e-{scale[1]}" if scale and scale[1] != "0" and dtype == "int64" else ""
 
 
 def listed(names: Sequence[str]) -> str:
