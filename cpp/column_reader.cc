@@ -385,8 +385,8 @@ std::unique_ptr<ColumnReader> ColumnReader::Open(std::shared_ptr<const ParquetFi
                   "column of kind " + leaf.kind + " cannot be read as " +
                       std::string(kernels::DtypeName(column.dtype)));
     }
-    auto reader =
-        MakeReader(file, {row_group, index, place}, *conversion, std::move(buffers));
+    auto reader = MakeReader(std::move(file), {row_group, index, place}, *conversion,
+                             std::move(buffers));
     reader->error_place_ = error_place;
     return reader;
   } catch (...) {

@@ -1,5 +1,6 @@
 #include "page_header.h"
 
+#include <exception>
 #include <limits>
 #include <string>
 
@@ -26,7 +27,7 @@ enum FieldType : uint8_t {
 };
 
 // Thrown when a header goes on behind the bytes at hand.
-struct Truncated {};
+class Truncated : public std::exception {};
 
 Error NoPageHeader() { return CorruptFile("page header is damaged"); }
 

@@ -81,6 +81,24 @@ Error DoesNotFit(Int128 value) {
                "value does not fit " + TypeName<Out>() + ": " + Text(value));
 }
 
+template <typename Out, typename Value>
+bool Fits(Value value) {
+  if constexpr (kIsFloat<Out>) {
+    return true;
+  } else {
+    return std::in_range<Out>(value);
+  }
+}
+
+template <typename Out, typename Value>
+Out Cast(Value value) {
+  if constexpr (kIsFloat<Out>) {
+    return ToFloat<Out>(value);
+  } else {
+    return static_cast<Out>(value);
+  }
+}
+
 // Integers: `Physical` is what is stored, `Logical` what it may be.
 template <typename Physical, typename Logical, typename Out>
 void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
@@ -95,34 +113,22 @@ void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
     const Physical stored = load(i);
     const auto value = static_cast<Logical>(stored);
     illegal |= static_cast<Physical>(value) != stored;
-    if constexpr (kIsFloat<Out>) {
-      Store(ToFloat<Out>(value), i, out);
-    } else {
-      unfit |= !std::in_range<Out>(value);
-      Store(static_cast<Out>(value), i, out);
-    }
+    unfit |= !Fits<Out>(value);
+    Store(Cast<Out>(value), i, out);
   }
   if (illegal) {
     throw CorruptFile("stored value does not fit the column's type of " +
                       std::to_string(8 * sizeof(Logical)) + " bits");
   }
-  if constexpr (!kIsFloat<Out>) {
-    for (int64_t i = 0; unfit && i < num_values; ++i) {
-      const auto value = static_cast<Logical>(load(i));
-      if (!std::in_range<Out>(value)) throw DoesNotFit<Out>(value);
-    }
+  for (int64_t i = 0; unfit && i < num_values; ++i) {
+    const auto value = static_cast<Logical>(load(i));
+    if (!Fits<Out>(value)) throw DoesNotFit<Out>(value);
   }
 }
 
 template <typename Out>
 void ConvertBool(const StoredType&, const uint8_t* in, int64_t num_values, uint8_t* out) {
-  for (int64_t i = 0; i < num_values; ++i) {
-    if constexpr (kIsFloat<Out>) {
-      Store(ToFloat<Out>(in[i]), i, out);
-    } else {
-      Store(static_cast<Out>(in[i]), i, out);
-    }
-  }
+  for (int64_t i = 0; i < num_values; ++i) Store(Cast<Out>(in[i]), i, out);
 }
 
 template <typename Value, typename Out>
@@ -158,11 +164,7 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
                   "timestamp does not fit int64 nanoseconds since 1970: Julian day " +
                       std::to_string(day + kJulianDayOf1970));
     }
-    if constexpr (kIsFloat<Out>) {
-      Store(ToFloat<Out>(static_cast<int64_t>(nanoseconds)), i, out);
-    } else {
-      Store(static_cast<Out>(nanoseconds), i, out);
-    }
+    Store(Cast<Out>(static_cast<int64_t>(nanoseconds)), i, out);
   }
 }
 
@@ -226,16 +228,38 @@ void CopyBytes(const StoredType& type, const uint8_t* in, int64_t num_values,
   std::memcpy(out, in, static_cast<size_t>(num_values * type.num_bytes));
 }
 
+// Whether values of that form keep their meaning in that type.
+template <Stored kStored, typename Out>
+constexpr bool IsAllowed() {
+  switch (kStored) {
+    case Stored::kBool:
+      return true;
+    case Stored::kFixedBytes:
+      return std::is_same_v<Out, uint8_t>;
+    case Stored::kFloat16:
+    case Stored::kFloat32:
+    case Stored::kFloat64:
+      return kIsFloat<Out>;
+    case Stored::kInt96:
+    case Stored::kDecimal32:
+    case Stored::kDecimal64:
+    case Stored::kDecimalBytes:
+    case Stored::kDecimal128:
+      return kIsFloat<Out> || std::is_same_v<Out, int64_t>;
+    default:
+      return !std::is_same_v<Out, bool>;
+  }
+}
+
 // The function for one stored form and one output type; null where there is none.
 template <Stored kStored, typename Out>
 constexpr Function FunctionFor() {
-  constexpr bool kBoolOut = std::is_same_v<Out, bool>;
-  if constexpr (kStored == Stored::kFixedBytes) {
-    return std::is_same_v<Out, uint8_t> ? &CopyBytes : nullptr;
+  if constexpr (!IsAllowed<kStored, Out>()) {
+    return nullptr;
   } else if constexpr (kStored == Stored::kBool) {
     return &ConvertBool<Out>;
-  } else if constexpr (kBoolOut) {
-    return nullptr;
+  } else if constexpr (kStored == Stored::kFixedBytes) {
+    return &CopyBytes;
   } else if constexpr (kStored == Stored::kInt8) {
     return &ConvertInteger<int32_t, int8_t, Out>;
   } else if constexpr (kStored == Stored::kUInt8) {
@@ -253,33 +277,15 @@ constexpr Function FunctionFor() {
   } else if constexpr (kStored == Stored::kUInt64) {
     return &ConvertInteger<uint64_t, uint64_t, Out>;
   } else if constexpr (kStored == Stored::kInt96) {
-    if constexpr (std::is_same_v<Out, int64_t> || kIsFloat<Out>) {
-      return &ConvertInt96<Out>;
-    } else {
-      return nullptr;
-    }
+    return &ConvertInt96<Out>;
   } else if constexpr (kStored == Stored::kFloat16) {
-    if constexpr (kIsFloat<Out>) {
-      return &ConvertFloat16<Out>;
-    } else {
-      return nullptr;
-    }
+    return &ConvertFloat16<Out>;
   } else if constexpr (kStored == Stored::kFloat32) {
-    if constexpr (kIsFloat<Out>) {
-      return &ConvertFloat<float, Out>;
-    } else {
-      return nullptr;
-    }
+    return &ConvertFloat<float, Out>;
   } else if constexpr (kStored == Stored::kFloat64) {
-    if constexpr (kIsFloat<Out>) {
-      return &ConvertFloat<double, Out>;
-    } else {
-      return nullptr;
-    }
-  } else if constexpr (std::is_same_v<Out, int64_t> || kIsFloat<Out>) {
-    return &ConvertDecimal<kStored, Out>;
+    return &ConvertFloat<double, Out>;
   } else {
-    return nullptr;
+    return &ConvertDecimal<kStored, Out>;
   }
 }
 
