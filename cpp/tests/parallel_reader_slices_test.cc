@@ -131,22 +131,33 @@ TEST_CASE("slices of chunks that begin and end within a row group") {
   }
 }
 
-// Where each row of a plain int64 column is stored in its file.
-std::vector<size_t> PlacesOf(const StoredColumn& column, int64_t num_rows,
-                             const std::string& path) {
+constexpr int64_t kPageRows = 50;
+
+// Where a page's values begin and end in its file.
+struct PageValues {
+  size_t begin;
+  size_t end;
+};
+
+// Finds the pages of a required, plain int64 column that is not compressed.
+std::vector<PageValues> PagesOf(const StoredColumn& column, int64_t num_rows,
+                                const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  std::vector<size_t> places;
-  size_t place = 0;
-  for (int64_t row = 0; row < num_rows; ++row) {
-    const uint64_t bits = testing::CellBits(column, row);
-    std::string stored(sizeof(bits), '\0');
-    std::memcpy(stored.data(), &bits, sizeof(bits));
-    place = bytes.find(stored, place);
-    REQUIRE(place != std::string::npos);
-    places.push_back(place);
+  std::vector<PageValues> pages;
+  for (int64_t first_row = 0; first_row < num_rows; first_row += kPageRows) {
+    std::string values;
+    for (int64_t row = first_row; row < first_row + kPageRows; ++row) {
+      const uint64_t bits = testing::CellBits(column, row);
+      char stored[sizeof(bits)];
+      std::memcpy(stored, &bits, sizeof(bits));
+      values.append(stored, sizeof(bits));
+    }
+    const size_t begin = bytes.find(values);
+    REQUIRE(begin != std::string::npos);
+    pages.push_back({begin, begin + values.size()});
   }
-  return places;
+  return pages;
 }
 
 void Overwrite(const std::string& path, size_t begin, size_t end) {
@@ -156,24 +167,13 @@ void Overwrite(const std::string& path, size_t begin, size_t end) {
   file.write(garbage.data(), std::ssize(garbage));
 }
 
-constexpr size_t kPageRows = 50;
-
-// Damages a page's values, so that they cannot be decoded any more.
-void DamageValues(const std::string& path, const std::vector<size_t>& places,
-                  size_t page) {
-  Overwrite(path, places[page * kPageRows], places[page * kPageRows] + 8);
-}
-
-// Damages a page's header, so that it cannot even be passed over. Not the first one's,
-// which may be a dictionary's and is looked at by every reader.
-void DamageHeader(const std::string& path, const std::vector<size_t>& places,
-                  size_t page) {
-  if (page == 0) return;
-  Overwrite(path, places[page * kPageRows - 1] + 8, places[page * kPageRows]);
+// Damages a page so that it can be passed over but not decoded any more.
+void DamageValues(const std::string& path, const PageValues& page) {
+  Overwrite(path, page.end - 8, page.end);
 }
 
 TEST_CASE("pages whose rows the consumer has are not read again") {
-  constexpr int64_t kNumRows = 1000;
+  constexpr int64_t kNumRows = 3000;
   const StoredColumn columns[] = {{"a", "int64"}, {"b", "int64"}};
   for (int64_t num_threads = 1; num_threads <= 4; ++num_threads) {
     for (const int64_t num_slabs : {2, 3, 9, 40, 120}) {
@@ -184,8 +184,9 @@ TEST_CASE("pages whose rows the consumer has are not read again") {
                           .page_rows = kPageRows,
                           .compressed = false},
                          1);
-      const std::vector<size_t> places[] = {PlacesOf(columns[0], kNumRows, data.path(0)),
-                                            PlacesOf(columns[1], kNumRows, data.path(0))};
+      const std::vector<PageValues> pages[] = {
+          PagesOf(columns[0], kNumRows, data.path(0)),
+          PagesOf(columns[1], kNumRows, data.path(0))};
       ReaderSpec spec = data.Spec(17, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
       REQUIRE(PlanOf(spec).max_slice_rows < kNumRows / 2);
@@ -193,12 +194,14 @@ TEST_CASE("pages whose rows the consumer has are not read again") {
       size_t page = 0;  // the first that is whole
       while (consumer.TakeOne()) {
         // The last row's page holds the next rows too.
-        const auto last_row = static_cast<size_t>(consumer.rows_taken() - 1);
-        for (; page < last_row / kPageRows; ++page) {
-          for (const auto& column_places : places) {
-            DamageValues(data.path(0), column_places, page);
+        for (; page < static_cast<size_t>((consumer.rows_taken() - 1) / kPageRows);
+             ++page) {
+          for (const auto& of_column : pages) {
+            DamageValues(data.path(0), of_column[page]);
             // Where several threads share a column, one may still be passing over pages.
-            if (num_threads == 1) DamageHeader(data.path(0), column_places, page);
+            // The first page may be a dictionary, so every reader looks at its header.
+            if (num_threads > 1 || page == 0) continue;
+            Overwrite(data.path(0), of_column[page - 1].end, of_column[page].begin);
           }
         }
       }
