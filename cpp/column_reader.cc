@@ -1,6 +1,5 @@
 #include "column_reader.h"
 
-#include <parquet/column_reader.h>
 #include <parquet/exception.h>
 #include <parquet/metadata.h>
 #include <parquet/schema.h>
@@ -17,6 +16,7 @@
 #include "errors.h"
 #include "fallback_reader.h"
 #include "kernels/validity.h"
+#include "level_repacking.h"
 
 namespace torchparquet {
 namespace {
@@ -134,8 +134,10 @@ class ColumnReaderOf : public ColumnReader {
     const int max_level = descriptor_.max_definition_level();
     if (max_level == 0) return;
     if (parts.bit_packed_levels) {
-      validity_.emplace(RepackLevels(parts.levels, static_cast<int>(header.num_values)),
-                        1);
+      validity_.emplace(
+          RepackLevels(parts.levels, max_level, static_cast<int>(header.num_values),
+                       &buffers()->levels),
+          1);
     } else {
       validity_.emplace(parts.levels, max_level);
     }
@@ -153,32 +155,6 @@ class ColumnReaderOf : public ColumnReader {
       writer->WriteValid(*values_, num_rows);
     }
     row_ += num_rows;
-  }
-
-  // Turns levels in the deprecated encoding into one packed run of validity bits.
-  std::span<const uint8_t> RepackLevels(std::span<const uint8_t> levels, int num_rows) {
-    const int max_level = descriptor_.max_definition_level();
-    parquet::LevelDecoder decoder;
-    const auto decoded = std::make_unique<int16_t[]>(static_cast<size_t>(num_rows));
-    decoder.SetData(parquet::Encoding::BIT_PACKED, static_cast<int16_t>(max_level),
-                    num_rows, levels.data(), static_cast<int32_t>(levels.size()));
-    if (decoder.Decode(num_rows, decoded.get()) != num_rows) {
-      throw CorruptFile("page holds fewer definition levels than rows");
-    }
-    constexpr size_t kHeaderBytes = 5;
-    const size_t num_groups = (static_cast<size_t>(num_rows) + 7) / 8;
-    uint8_t* run = buffers()->levels.Reserve(kHeaderBytes + num_groups);
-    const size_t header = num_groups << 1 | 1;
-    for (size_t i = 0; i < kHeaderBytes; ++i) {
-      const int more = i + 1 < kHeaderBytes ? 0x80 : 0;
-      run[i] = static_cast<uint8_t>((header >> (7 * i) & 0x7F) | more);
-    }
-    std::fill_n(run + kHeaderBytes, num_groups, uint8_t{0});
-    for (int row = 0; row < num_rows; ++row) {
-      const int bit = (decoded[static_cast<size_t>(row)] == max_level) << (row % 8);
-      run[kHeaderBytes + static_cast<size_t>(row) / 8] |= static_cast<uint8_t>(bit);
-    }
-    return {run, kHeaderBytes + num_groups};
   }
 
   // Opens the values of a page by the class for its encoding. A page of nulls may have

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -178,9 +177,9 @@ void ParallelReader::Work(State* state, bool is_spare) {
     lock.lock();
     state->decode_time += duration;
     SliceTask given_up = FinishTask(state, std::move(*task));
-    if (given_up.reader == nullptr) continue;
+    if (given_up.reader == nullptr && given_up.buffers.num_bytes() == 0) continue;
     lock.unlock();
-    given_up.reader.reset();
+    given_up = {};
     lock.lock();
   }
 }

@@ -79,10 +79,8 @@ SliceTask SliceQueue::Finish(SliceTask task) {
   --column.num_running;
   if (task.reader != nullptr) {
     Keep(&task, &column);
-  } else if (const int64_t num_bytes = task.buffers.num_bytes();
-             num_bytes > 0 && MayHold(num_bytes)) {  // a made-up column needs none
-    held_bytes_ += num_bytes;
-    spare_.push_back(std::move(task.buffers));
+  } else {
+    KeepSpare(&task.buffers);  // a made-up column needs none
   }
   if (--entry->num_unfinished == 0) entries_.erase(entry);
   return task;
@@ -93,23 +91,30 @@ SliceTask SliceQueue::Finish(SliceTask task) {
 void SliceQueue::Keep(SliceTask* task, Column* column) {
   const PagePlace place = task->reader->place();
   if (place.first_row > column->place.first_row) column->place = place;
-  if (column->last_taken) {
-    KeepBuffers(TakeIdle(column));
-    KeepBuffers(std::move(task->reader));
-  } else if (column->idle != nullptr && column->idle->row() > task->reader->row()) {
-    KeepBuffers(std::move(task->reader));
-  } else {
-    KeepBuffers(TakeIdle(column));
-    if (!MayHold(task->reader->held_bytes())) return;
-    held_bytes_ += task->reader->held_bytes();
-    column->idle = std::move(task->reader);
+  // With the chunk's last slice the idle reader was taken, so none is left behind.
+  const bool is_behind =
+      column->idle != nullptr && column->idle->row() > task->reader->row();
+  if (column->last_taken || is_behind) {
+    task->buffers = task->reader->TakeBuffers();
+    task->reader.reset();
+    KeepSpare(&task->buffers);
+    return;
   }
+  if (auto behind = TakeIdle(column)) {
+    task->buffers = behind->TakeBuffers();
+    KeepSpare(&task->buffers);
+  }
+  if (!MayHold(task->reader->held_bytes())) return;
+  held_bytes_ += task->reader->held_bytes();
+  column->idle = std::move(task->reader);
 }
 
-void SliceQueue::KeepBuffers(std::unique_ptr<ColumnReader> reader) {
-  if (reader == nullptr || !MayHold(reader->held_bytes())) return;
-  held_bytes_ += reader->held_bytes();
-  spare_.push_back(reader->TakeBuffers());
+// Moves the buffers to the spare ones if there is anything in them, and room.
+void SliceQueue::KeepSpare(ColumnBuffers* buffers) {
+  const int64_t num_bytes = buffers->num_bytes();
+  if (num_bytes == 0 || !MayHold(num_bytes)) return;
+  held_bytes_ += num_bytes;
+  spare_.push_back(std::move(*buffers));
 }
 
 void SliceQueue::Clear() {

@@ -83,7 +83,7 @@ class SliceQueue {
   SliceTask TakeFrom(Entry* entry, int64_t index);
   std::unique_ptr<ColumnReader> TakeIdle(Column* column);
   void Keep(SliceTask* task, Column* column);
-  void KeepBuffers(std::unique_ptr<ColumnReader> reader);
+  void KeepSpare(ColumnBuffers* buffers);
   bool MayHold(int64_t num_bytes) const;
 
   const int64_t num_tasks_;

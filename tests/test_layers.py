@@ -32,6 +32,7 @@ CPP_LAYERS = {
         "encoded_reader",
         "fallback_reader",
         "footers",
+        "level_repacking",
         "page_header",
         "parquet_file",
         "schema",

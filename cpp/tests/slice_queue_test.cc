@@ -553,6 +553,7 @@ class Game {
     const int64_t destroyed_before = ledger_.destroyed_bytes;
     const SliceTask given_up = queue_.Finish(std::move(task));
     if (given_up.reader != nullptr) held_bytes_ -= given_up.reader->held_bytes();
+    held_bytes_ -= given_up.buffers.num_bytes();
     held_bytes_ -= ledger_.destroyed_bytes - destroyed_before;
     if (--open_[number].num_unfinished == 0) open_.erase(number);
   }

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
     from torchparquet.manifest import Manifest
 
-FiltersArgument: TypeAlias = pc.Expression | list[Any] | None
+FiltersArgument: TypeAlias = "pc.Expression | list[Any] | None"
 
 
 def filter_row_groups(manifest: Manifest, filters: FiltersArgument) -> Manifest:
@@ -47,6 +48,10 @@ def filter_row_groups(manifest: Manifest, filters: FiltersArgument) -> Manifest:
 
 
 def _expression(filters: Any) -> pc.Expression:
+    # Imported here, as all of pyarrow that only filters need.
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     if isinstance(filters, pc.Expression):
         return filters
     if not isinstance(filters, list):
@@ -54,8 +59,6 @@ def _expression(filters: Any) -> pc.Expression:
             f"filters must be a list of tuples, a list of such lists, or a pyarrow Expression; got "
             f"{filters!r}"
         )
-    import pyarrow.parquet as pq
-
     try:
         return pq.filters_to_expression(filters)
     except (TypeError, ValueError, KeyError, IndexError) as error:
@@ -63,7 +66,6 @@ def _expression(filters: Any) -> pc.Expression:
 
 
 def _matching_row_groups(path: str, expression: pc.Expression) -> list[int]:
-    # Costs a quarter of importing torchparquet, and only filters need it.
     import pyarrow.dataset as pads
 
     partitioning = pads.HivePartitioning.discover(infer_dictionary=False)

@@ -236,7 +236,7 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
             default_bits=None
             if field.default is None
             else _bit_pattern(field.default, field.dtype),
-            file_bits=[_bit_pattern(value, field.dtype) for value in values],
+            file_bits=_bit_patterns(values, field.dtype),
         )
         for index, field in enumerate(fields)
         for element, (source, values) in enumerate(
@@ -247,8 +247,14 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
 
 def _bit_pattern(value: float, dtype: str) -> int:
     """Return the bytes of `value` as `dtype`, as an unsigned little-endian number."""
-    stored = torch.tensor([value], dtype=getattr(torch, dtype)).view(torch.uint8)
-    return int.from_bytes(bytes(stored.tolist()), "little")
+    return _bit_patterns([value], dtype)[0]
+
+
+def _bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
+    """Return the bytes of each value as `dtype`, as unsigned little-endian numbers."""
+    stored = torch.tensor(values, dtype=getattr(torch, dtype))
+    patterns: list[int] = stored.view(torch.uint8).numpy().view(f"<u{stored.itemsize}").tolist()
+    return patterns
 
 
 _live_streams: weakref.WeakSet[BatchStream] = weakref.WeakSet()

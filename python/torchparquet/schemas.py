@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +57,7 @@ class Schemas:
         with_schema: list[int] = with_rows[np.sort(first)].tolist()
         self._files = [manifest.files[index] for index in with_schema]
         schemas = [manifest.schemas[int(manifest.file_schema[index])] for index in with_schema]
-        self._partition_keys = manifest.partition_keys
+        self._manifest = manifest
         self._leaves = [{leaf.path: leaf for leaf in schema} for schema in schemas]
         self._repeated = [
             {path for path, count in Counter(leaf.path for leaf in schema).items() if count > 1}
@@ -106,9 +107,14 @@ class Schemas:
             )
         return list(found.values())
 
+    @cached_property
+    def _partition_keys(self) -> dict[str, tuple[str, ...]]:
+        # Looks at every path, so only for a name that no file has.
+        return self._manifest.partition_keys
+
     def is_partition_key(self, name: str) -> bool:
         """Whether ``name`` is in the paths of the files and not in the files."""
-        return name in self._partition_keys and not any(name in leaves for leaves in self._leaves)
+        return not any(name in leaves for leaves in self._leaves) and name in self._partition_keys
 
     def partition_values(self, name: str) -> tuple[int, ...]:
         """The value of the partition key ``name`` for each file."""
