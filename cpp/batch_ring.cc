@@ -4,6 +4,16 @@
 
 namespace torchparquet {
 
+void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
+  const std::lock_guard lock(jagged_mutex);
+  jagged[static_cast<size_t>(jagged_index)].parts.push_back(std::move(part));
+}
+
+void InFlightBatch::Complete() {
+  for (JaggedColumn& column : jagged) items.push_back(JoinParts(std::move(column)));
+  is_complete.store(true, std::memory_order_release);
+}
+
 BatchRing::BatchRing(int64_t num_batches, int64_t max_in_flight)
     : num_batches_(num_batches), max_in_flight_(max_in_flight) {}
 
@@ -12,9 +22,16 @@ bool BatchRing::HasRoom(int64_t num_batches) const {
   return static_cast<int64_t>(in_flight_.size()) + num_batches <= max_in_flight_;
 }
 
-InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num_cells) {
+InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
+                               std::vector<JaggedColumn> jagged) {
   const std::lock_guard lock(mutex_);
-  return in_flight_.emplace_back(std::move(memory), num_rows, num_cells);
+  return in_flight_.emplace_back(std::move(memory), num_rows, num_cells,
+                                 std::move(jagged));
+}
+
+int64_t BatchRing::num_in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(in_flight_.size());
 }
 
 int64_t BatchRing::num_opened() const {
@@ -28,6 +45,7 @@ void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   const int64_t before =
       batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
   if (before != num_cells) return;
+  batch.Complete();
   num_complete_.fetch_add(1, std::memory_order_relaxed);
   // Taking the lock orders the notification after the consumer's check of the count.
   {
@@ -62,7 +80,7 @@ void BatchRing::Stop() {
 // Requires mutex_.
 bool BatchRing::FrontIsComplete() const {
   return !in_flight_.empty() &&
-         in_flight_.front().missing_cells.load(std::memory_order_acquire) == 0;
+         in_flight_.front().is_complete.load(std::memory_order_acquire);
 }
 
 BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
@@ -74,7 +92,8 @@ BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
   if (!ready) return {.status = TakeStatus::kTimedOut, .memory = {}};
   if (!stopped_ && FrontIsComplete()) {
     InFlightBatch& front = in_flight_.front();
-    TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows};
+    TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows,
+                      std::move(front.items)};
     in_flight_.pop_front();
     ++num_taken_;
     num_complete_.fetch_sub(1, std::memory_order_relaxed);

@@ -7,8 +7,10 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "errors.h"
+#include "jagged.h"
 #include "slab_pool.h"
 
 namespace torchparquet {
@@ -22,12 +24,26 @@ struct BatchMemory {
 
 // A batch between its opening and its hand-over.
 struct InFlightBatch {
-  InFlightBatch(BatchMemory batch_memory, int64_t rows, int64_t cells)
-      : memory(std::move(batch_memory)), num_rows(rows), missing_cells(cells) {}
+  InFlightBatch(BatchMemory batch_memory, int64_t rows, int64_t cells,
+                std::vector<JaggedColumn> jagged_columns)
+      : memory(std::move(batch_memory)),
+        num_rows(rows),
+        missing_cells(cells),
+        jagged(std::move(jagged_columns)) {}
+
+  // Adds what one task has of a field of variable length, before it counts its cells
+  // down. Thread-safe.
+  void AddPart(int64_t jagged_index, JaggedPart part);
+  // Joins the parts once all are there, on the thread that brought the last cell.
+  void Complete();
 
   BatchMemory memory;
   int64_t num_rows;
   std::atomic<int64_t> missing_cells;  // (row, column) pairs that are not written yet
+  std::atomic<bool> is_complete{false};
+  std::mutex jagged_mutex;
+  std::vector<JaggedColumn> jagged;  // guarded by jagged_mutex until the last cell
+  std::vector<JaggedItems> items;    // of the same fields; when complete
 };
 
 // Where a failure stands in the order of the stream. The least one is reported, so
@@ -53,7 +69,9 @@ class BatchRing {
   bool HasRoom(int64_t num_batches) const;
   // Opens the next batch; the caller has made sure of room. The reference stays valid
   // until the batch is taken, which cannot be before its last cell is counted down.
-  InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells);
+  InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
+                      std::vector<JaggedColumn> jagged = {});
+  int64_t num_in_flight() const;
   // Number of batches opened so far, which is the index of the next one.
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);
@@ -70,6 +88,7 @@ class BatchRing {
     TakeStatus status;
     BatchMemory memory;  // when taken
     int64_t num_rows = 0;
+    std::vector<JaggedItems> items = {};  // of the fields of variable length
   };
   // Waits for the front batch, at most `timeout`. Throws the first failure in order
   // once everything before it is taken, and again at every later call.

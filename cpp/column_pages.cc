@@ -3,6 +3,7 @@
 #include <arrow/util/crc32.h>
 #include <parquet/column_reader.h>
 #include <parquet/metadata.h>
+#include <parquet/schema.h>
 #include <parquet/types.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "kernels/bit_packed_levels.h"
 
 namespace torchparquet {
 namespace {
@@ -60,12 +62,39 @@ std::span<const uint8_t> TakeFront(std::span<const uint8_t>* bytes, int64_t num_
   return front;
 }
 
+// Copies `bytes` to `*out`, and moves it behind them.
+std::span<const uint8_t> CopyTo(std::span<const uint8_t> bytes, uint8_t** out) {
+  const std::span<const uint8_t> copy(*out, bytes.size());
+  if (!bytes.empty()) std::memcpy(*out, bytes.data(), bytes.size());
+  *out += bytes.size();
+  return copy;
+}
+
 void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   if (!header.checksum) return;
   const uint32_t found = arrow::internal::crc32(0, body.data(), body.size());
   if (found != *header.checksum) {
     throw CorruptFile("page does not match its CRC checksum: " + std::to_string(found) +
                       ", header says " + std::to_string(*header.checksum));
+  }
+}
+
+int LevelWidth(int max_level) { return std::bit_width(static_cast<unsigned>(max_level)); }
+
+// How many bytes one compressed byte can become at most; 0 where that is no useful bound.
+int64_t MaxExpansion(parquet::Compression::type codec) {
+  switch (codec) {
+    case parquet::Compression::SNAPPY:
+      return 22;  // a copy of 64 bytes takes 3
+    case parquet::Compression::LZ4:
+    case parquet::Compression::LZ4_HADOOP:
+      return 256;  // each further byte of a length adds 255
+    case parquet::Compression::GZIP:
+      return 1032;  // a match of 258 bytes takes 2 bits
+    case parquet::Compression::ZSTD:
+      return 128 << 10;  // a block of 128 KiB takes more than one byte
+    default:
+      return 0;
   }
 }
 
@@ -80,6 +109,7 @@ struct ColumnPages::Chunk {
   // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
   bool always_compressed;
   int max_definition_level;
+  int max_repetition_level;
 
   static std::unique_ptr<const Chunk> Make(const ParquetFile& file, int64_t row_group,
                                            int column) {
@@ -90,7 +120,9 @@ struct ColumnPages::Chunk {
     }
     const auto group = metadata.RowGroup(static_cast<int>(row_group));
     const auto chunk = group->ColumnChunk(column);
-    if (chunk->num_values() != group->num_rows()) {
+    const parquet::ColumnDescriptor& descriptor = *metadata.schema()->Column(column);
+    if (descriptor.max_repetition_level() == 0 &&
+        chunk->num_values() != group->num_rows()) {
       throw CorruptFile("column chunk claims " + std::to_string(chunk->num_values()) +
                         " values in a row group of " + std::to_string(group->num_rows()) +
                         " rows");
@@ -111,14 +143,15 @@ struct ColumnPages::Chunk {
               .codec = chunk->compression(),
               .always_compressed = metadata.writer_version().VersionLt(
                   parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION()),
-              .max_definition_level =
-                  metadata.schema()->Column(column)->max_definition_level()});
+              .max_definition_level = descriptor.max_definition_level(),
+              .max_repetition_level = descriptor.max_repetition_level()});
   }
 };
 
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
-                         ColumnBuffers* buffers)
+                         const Limits& limits, ColumnBuffers* buffers)
     : chunk_(Chunk::Make(file, row_group, column)),
+      limits_(limits),
       buffers_(buffers),
       window_(&file.file()),
       next_offset_(chunk_->range.offset) {
@@ -206,12 +239,32 @@ std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
 std::span<const uint8_t> ColumnPages::ReadDictionaryPage() {
   const auto body = ReadBody();
   if (!is_compressed()) return body;
+  CheckUncompressedBytes();
   uint8_t* out = scratch_->page.Reserve(static_cast<size_t>(header_.uncompressed_bytes));
   return Decompress(body, header_.uncompressed_bytes, out);
 }
 
+// Before memory is taken because a header says so.
+void ColumnPages::CheckUncompressedBytes() const {
+  const int64_t num_bytes = header_.uncompressed_bytes;
+  const int64_t expansion = MaxExpansion(chunk_->codec);
+  // What a codec adds to a short input is below this.
+  constexpr int64_t kFrameBytes = 64;
+  if (expansion > 0 && num_bytes > header_.compressed_bytes * expansion + kFrameBytes) {
+    throw CorruptFile("page claims more bytes than its compressed ones can become: " +
+                      std::to_string(num_bytes) + ", " +
+                      std::to_string(header_.compressed_bytes));
+  }
+  if (num_bytes > limits_.max_page_bytes) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "page needs more than max_memory: " + std::to_string(num_bytes) +
+                    " bytes, " + std::to_string(limits_.max_page_bytes));
+  }
+}
+
 PageParts ColumnPages::ReadDataPage() {
   const auto body = ReadBody();
+  if (is_compressed()) CheckUncompressedBytes();
   return header_.kind == PageHeader::Kind::kDataV2 ? ReadV2(body) : ReadV1(body);
 }
 
@@ -223,29 +276,73 @@ PageParts ColumnPages::ReadV1(std::span<const uint8_t> body) {
                       buffers_->page.Reserve(static_cast<size_t>(num_bytes)));
   }
   PageParts parts;
-  if (chunk_->max_definition_level > 0) {
-    if (header_.definition_level_encoding == parquet::Encoding::BIT_PACKED) {
-      const int64_t width =
-          std::bit_width(static_cast<unsigned>(chunk_->max_definition_level));
-      parts.bit_packed_levels = true;
-      parts.levels = TakeFront(&body, (width * header_.num_values + 7) / 8);
-    } else {
-      const int64_t length = ReadLength(body);
-      TakeFront(&body, 4);
-      parts.levels = TakeFront(&body, length);
-    }
-  }
+  parts.repetition =
+      TakeLevels(&body, chunk_->max_repetition_level, header_.repetition_level_encoding);
+  parts.definition =
+      TakeLevels(&body, chunk_->max_definition_level, header_.definition_level_encoding);
+  RepackLevels(&parts);
   parts.values = body;
   return parts;
+}
+
+// The levels at the front of a V1 page, as they are stored.
+std::span<const uint8_t> ColumnPages::TakeLevels(std::span<const uint8_t>* body,
+                                                 int max_level, int encoding) const {
+  if (max_level == 0) return {};
+  switch (encoding) {
+    case parquet::Encoding::RLE: {
+      const int64_t length = ReadLength(*body);
+      TakeFront(body, 4);
+      return TakeFront(body, length);
+    }
+    case parquet::Encoding::BIT_PACKED:
+      return TakeFront(body, (header_.num_values * LevelWidth(max_level) + 7) / 8);
+    default:
+      throw CorruptFile(
+          "levels are neither RLE nor BIT_PACKED but have encoding number " +
+          std::to_string(encoding));
+  }
+}
+
+// Gives levels in the deprecated encoding the form of the other.
+void ColumnPages::RepackLevels(PageParts* parts) {
+  using kernels::BitPackedLevels;
+  const BitPackedLevels repetition{.bytes = parts->repetition,
+                                   .width = LevelWidth(chunk_->max_repetition_level),
+                                   .num_values = header_.num_values};
+  const BitPackedLevels definition{.bytes = parts->definition,
+                                   .width = LevelWidth(chunk_->max_definition_level),
+                                   .num_values = header_.num_values};
+  const auto is_packed = [](const BitPackedLevels& levels, int encoding) {
+    return levels.width > 0 && encoding == parquet::Encoding::BIT_PACKED;
+  };
+  const bool packs_repetition = is_packed(repetition, header_.repetition_level_encoding);
+  const bool packs_definition = is_packed(definition, header_.definition_level_encoding);
+  if (!packs_repetition && !packs_definition) return;
+  const auto repetition_bytes = static_cast<size_t>(repetition.NumRunBytes());
+  const auto definition_bytes = static_cast<size_t>(definition.NumRunBytes());
+  uint8_t* out = buffers_->levels.Reserve(repetition_bytes + definition_bytes);
+  if (packs_repetition) {
+    kernels::RepackLevels(repetition, out);
+    parts->repetition = {out, repetition_bytes};
+    out += repetition_bytes;
+  }
+  if (packs_definition) {
+    kernels::RepackLevels(definition, out);
+    parts->definition = {out, definition_bytes};
+  }
 }
 
 // The levels of a V2 page are not compressed, its values may be.
 PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
   // Some writers store repetition levels although the column has none.
-  TakeFront(&body, header_.repetition_level_bytes);
-  auto levels = TakeFront(&body, header_.definition_level_bytes);
-  if (chunk_->max_definition_level == 0) levels = {};
-  if (!is_compressed()) return {.levels = levels, .values = body};
+  auto repetition = TakeFront(&body, header_.repetition_level_bytes);
+  auto definition = TakeFront(&body, header_.definition_level_bytes);
+  if (chunk_->max_repetition_level == 0) repetition = {};
+  if (chunk_->max_definition_level == 0) definition = {};
+  if (!is_compressed()) {
+    return {.repetition = repetition, .definition = definition, .values = body};
+  }
   const bool values_compressed = header_.is_compressed || chunk_->always_compressed;
   const int64_t value_bytes = values_compressed ? header_.uncompressed_bytes -
                                                       header_.repetition_level_bytes -
@@ -253,16 +350,13 @@ PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
                                                 : static_cast<int64_t>(body.size());
   if (value_bytes < 0) throw CorruptFile("page is too short for its levels");
   // The window is the thread's, so what it holds is copied to outlive the task.
-  uint8_t* out = buffers_->page.Reserve(levels.size() + static_cast<size_t>(value_bytes));
-  uint8_t* values = out + levels.size();
-  if (!levels.empty()) std::memcpy(out, levels.data(), levels.size());
-  PageParts parts{.levels = {out, levels.size()}};
-  if (values_compressed) {
-    parts.values = Decompress(body, value_bytes, values);
-  } else {
-    if (!body.empty()) std::memcpy(values, body.data(), body.size());
-    parts.values = {values, body.size()};
-  }
+  uint8_t* out = buffers_->page.Reserve(repetition.size() + definition.size() +
+                                        static_cast<size_t>(value_bytes));
+  PageParts parts;
+  parts.repetition = CopyTo(repetition, &out);
+  parts.definition = CopyTo(definition, &out);
+  parts.values =
+      values_compressed ? Decompress(body, value_bytes, out) : CopyTo(body, &out);
   return parts;
 }
 

@@ -12,21 +12,25 @@
 
 namespace torchparquet {
 
-// The two parts of a data page of a column without repetition, decompressed.
+// The parts of a data page, decompressed. Levels are in the hybrid encoding, and empty
+// where the column has none.
 struct PageParts {
-  std::span<const uint8_t> levels = {};  // definition levels; empty for a required column
+  std::span<const uint8_t> repetition = {};
+  std::span<const uint8_t> definition = {};
   std::span<const uint8_t> values = {};
-  bool bit_packed_levels = false;  // the deprecated encoding of some old writers
 };
 
 // Walks the pages of one column chunk. One thread's at a time: between two tasks it may
 // change the thread. Verifies checksums where present.
 class ColumnPages {
  public:
+  struct Limits {
+    int64_t max_page_bytes;  // decompressed
+  };
   // Checks what the footer claims of the column chunk against the file and the row
   // group. `file` and `buffers` must outlive the pages.
   ColumnPages(const ParquetFile& file, int64_t row_group, int column,
-              ColumnBuffers* buffers);
+              const Limits& limits, ColumnBuffers* buffers);
   ~ColumnPages();
 
   // Rows of the row group.
@@ -54,6 +58,10 @@ class ColumnPages {
   struct Chunk;
 
   std::span<const uint8_t> ReadBody();
+  void CheckUncompressedBytes() const;
+  std::span<const uint8_t> TakeLevels(std::span<const uint8_t>* body, int max_level,
+                                      int encoding) const;
+  void RepackLevels(PageParts* parts);
   std::span<const uint8_t> Decompress(std::span<const uint8_t> bytes, int64_t num_bytes,
                                       uint8_t* out);
   PageParts ReadV1(std::span<const uint8_t> body);
@@ -62,6 +70,7 @@ class ColumnPages {
   bool is_compressed() const;
 
   const std::unique_ptr<const Chunk> chunk_;
+  const Limits limits_;
   ColumnBuffers* buffers_;
   ByteWindow window_;
   DecodeScratch* scratch_ = nullptr;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,19 +11,27 @@
 #include "parquet_file.h"
 #include "schema.h"
 #include "segment_writer.h"
+#include "vocabulary.h"
 
 namespace torchparquet {
 
 // A leaf column as the reader was told to deliver it.
 struct ColumnRequest {
-  std::string path;  // dotted
+  std::string path;  // as LeafColumn has it
   // What the plan says it is, in one file or another; a file that says otherwise is an
   // error.
   std::vector<std::string> kinds;
-  kernels::Dtype dtype = kernels::Dtype::kInt64;  // of the tensor
-  int64_t cell_items = 1;                         // of the tensor, per row
+  kernels::Dtype dtype = kernels::Dtype::kInt64;  // of the tensor's items
+  int64_t cell_items = 1;                         // of each value
+  // How often offsets lead from a row to its values; 0: each row has one value, or, where
+  // the column holds lists, `list_length` of them.
+  int64_t num_offsets = 0;
+  int64_t list_length = 0;
+  // Strings become their numbers in it; null: they stay strings.
+  std::shared_ptr<const Vocabulary> vocabulary = nullptr;
   // Stands in every row of a file that lacks the column, which is an error without it.
   std::optional<uint64_t> default_bits = std::nullopt;
+  int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
 };
 
 // A contiguous range of the rows of one row group.
@@ -40,21 +49,18 @@ struct PagePlace {
   int64_t first_row = 0;  // within the row group
 };
 
+// Which column chunk of a file, and where to start.
+struct ColumnStart {
+  int64_t row_group = 0;
+  int column = 0;
+  PagePlace place;
+};
+
 // Decodes the rows of one column chunk straight to their places, range after range.
 // Between two ranges it keeps the page that it stopped in and the dictionary, so nothing
 // is read or decoded twice. One thread's at a time.
 class ColumnReader {
  public:
-  // Starts at `place`. `buffers` are those of an earlier reader, or fresh. Throws Error
-  // with path, row group and column when the file's column is not the one requested or
-  // its footer contradicts itself.
-  static std::unique_ptr<ColumnReader> Open(std::shared_ptr<const ParquetFile> file,
-                                            const ColumnRequest& column,
-                                            int64_t row_group, const PagePlace& place,
-                                            ColumnBuffers buffers);
-  // Delivers `bits` in every row, of no file.
-  static std::unique_ptr<ColumnReader> OpenConstant(const ColumnRequest& column,
-                                                    uint64_t bits);
   virtual ~ColumnReader() = default;
   ColumnReader(const ColumnReader&) = delete;
   ColumnReader& operator=(const ColumnReader&) = delete;
@@ -74,8 +80,10 @@ class ColumnReader {
   ColumnBuffers TakeBuffers() { return std::move(buffers_); }
 
  protected:
-  ColumnReader(std::shared_ptr<const ParquetFile> file, ColumnBuffers buffers)
-      : file_(std::move(file)), buffers_(std::move(buffers)) {}
+  // Of no file.
+  explicit ColumnReader(ColumnBuffers buffers = {}) : buffers_(std::move(buffers)) {}
+  ColumnReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+               const ColumnStart& start, ColumnBuffers buffers);
 
   const ParquetFile& file() const { return *file_; }
   ColumnBuffers* buffers() { return &buffers_; }
@@ -86,7 +94,10 @@ class ColumnReader {
 
   const std::shared_ptr<const ParquetFile> file_;
   ColumnBuffers buffers_;
-  ErrorPlace error_place_;
+  const ErrorPlace error_place_;
 };
+
+// The exception in flight as an Error at `place`.
+Error ErrorOfColumn(const ErrorPlace& place);
 
 }  // namespace torchparquet

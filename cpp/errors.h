@@ -14,6 +14,7 @@ enum class ErrorKind {
   kIo,
   kNullValue,
   kCast,
+  kListLength,
   kInvalidArgument,
   kOutOfMemory,
   kNotSupported,

@@ -2,6 +2,7 @@
 
 #include <parquet/metadata.h>
 #include <parquet/schema.h>
+#include <parquet/size_statistics.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +22,7 @@ struct Footer {
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;
   std::vector<LeafColumn> schema;
+  std::vector<double> leaf_bytes;
   std::optional<Error> error;
 };
 
@@ -45,6 +47,24 @@ int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
   return total;
 }
 
+// What the values of a column chunk take, dictionaries resolved where the writer says so.
+double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
+  if (const auto sizes = chunk.size_statistics();
+      sizes != nullptr && sizes->unencoded_byte_array_data_bytes) {
+    return static_cast<double>(
+        std::max<int64_t>(*sizes->unencoded_byte_array_data_bytes, 0));
+  }
+  return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
+}
+
+void AddLeafBytes(const parquet::RowGroupMetaData& group,
+                  std::vector<double>* leaf_bytes) {
+  leaf_bytes->resize(static_cast<size_t>(group.num_columns()));
+  for (int i = 0; i < group.num_columns(); ++i) {
+    (*leaf_bytes)[static_cast<size_t>(i)] += ValueBytes(*group.ColumnChunk(i));
+  }
+}
+
 Footer ReadFooter(const std::string& path) {
   Footer footer;
   try {
@@ -55,6 +75,7 @@ Footer ReadFooter(const std::string& path) {
     for (int i = 0; i < metadata.num_row_groups(); ++i) {
       footer.row_group_num_rows.push_back(metadata.RowGroup(i)->num_rows());
       footer.row_group_num_bytes.push_back(CompressedBytes(metadata, i));
+      AddLeafBytes(*metadata.RowGroup(i), &footer.leaf_bytes);
     }
   } catch (...) {
     footer.error = CurrentErrorAt({.path = path});
@@ -80,7 +101,14 @@ void Append(Footer footer, Footers* out) {
   out->file_num_rows.push_back(num_rows);
   out->file_num_row_groups.push_back(
       static_cast<int64_t>(footer.row_group_num_rows.size()));
-  out->file_schema.push_back(NumberSchema(std::move(footer.schema), &out->schemas));
+  const int64_t schema = NumberSchema(std::move(footer.schema), &out->schemas);
+  out->file_schema.push_back(schema);
+  out->schema_leaf_bytes.resize(out->schemas.size());
+  std::vector<double>& leaf_bytes = out->schema_leaf_bytes[static_cast<size_t>(schema)];
+  leaf_bytes.resize(out->schemas[static_cast<size_t>(schema)].size());
+  for (size_t i = 0; i < footer.leaf_bytes.size(); ++i) {
+    leaf_bytes[i] += footer.leaf_bytes[i];
+  }
   out->row_group_num_rows.insert(out->row_group_num_rows.end(),
                                  footer.row_group_num_rows.begin(),
                                  footer.row_group_num_rows.end());

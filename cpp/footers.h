@@ -19,6 +19,9 @@ struct Footers {
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;      // compressed, all columns
   std::vector<std::vector<LeafColumn>> schemas;  // distinct ones, by first appearance
+  // For each leaf of each schema the bytes of its values, decompressed, over all files
+  // that have the schema: as far as footers tell, and only to estimate.
+  std::vector<std::vector<double>> schema_leaf_bytes;
 };
 
 // Reads the footers of `paths` on `num_threads` threads, which end before it returns.

@@ -54,11 +54,24 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
     }
     FieldPlace place{.item_bytes = field.item_bytes,
                      .width = field.width,
-                     .cell_items = field.cell_items};
-    place.values_offset = Reserve(capacity_rows, field.width * field.cell_items,
-                                  field.item_bytes, &layout.slab_bytes);
+                     .cell_items = field.cell_items,
+                     .valid_items = field.valid_items,
+                     .num_offsets = field.num_offsets};
+    if (field.num_offsets > 0) {
+      if (field.item_bytes != sizeof(int64_t) || field.width * field.cell_items != 1) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "a field of variable length has one offset of 8 bytes for each row");
+      }
+      place.jagged_index = static_cast<int64_t>(layout.jagged_fields.size());
+      layout.jagged_fields.push_back(static_cast<int64_t>(layout.fields.size()));
+    }
+    // There is one offset more than rows.
+    place.values_offset =
+        Reserve(capacity_rows + (field.num_offsets > 0), field.width * field.cell_items,
+                field.item_bytes, &layout.slab_bytes);
     if (field.has_valid) {
-      place.valid_offset = Reserve(capacity_rows, field.width, 1, &layout.slab_bytes);
+      place.valid_offset =
+          Reserve(capacity_rows, field.width * field.valid_items, 1, &layout.slab_bytes);
     }
     layout.fields.push_back(place);
   }

@@ -7,12 +7,18 @@
 namespace torchparquet {
 
 // One output tensor of a batch: [B], [B, width] for a group of columns, or
-// [B, cell_items] where each value is an array of items.
+// [B, cell_items] where each value is an array of items. A field of variable length has
+// the first of its offsets here, [B + 1] of int64, and the rest elsewhere.
 struct FieldSpec {
   int64_t item_bytes = 0;  // 1, 2, 4 or 8
   int64_t width = 1;       // cells of a row
   int64_t cell_items = 1;  // above 1 only for a width of 1
   bool has_valid = false;  // adds a bool tensor of one item per cell
+  int64_t valid_items =
+      1;  // of that tensor per cell: more where a cell's items are masked
+  int64_t num_offsets = 0;      // from a row to its items; above 0: of variable length
+  bool has_item_valid = false;  // adds a bool tensor of one item per value, elsewhere
+  double row_bytes = 0;         // of items that a row is likely to have
 };
 
 // Where a field lies within a slab, in bytes from its start.
@@ -22,6 +28,9 @@ struct FieldPlace {
   int64_t item_bytes = 0;
   int64_t width = 1;
   int64_t cell_items = 1;
+  int64_t valid_items = 1;
+  int64_t num_offsets = 0;
+  int64_t jagged_index = -1;  // among the fields of variable length; -1: it is none
 };
 
 // The layout of every slab of one reader: field after field in the given order, each
@@ -32,6 +41,7 @@ struct BatchLayout {
   int64_t capacity_rows = 0;
   int64_t slab_bytes = 0;
   std::vector<FieldPlace> fields;
+  std::vector<int64_t> jagged_fields;  // the numbers of those of variable length
 };
 
 // Throws Error(kInvalidArgument) for a capacity below 1, an item size or width that

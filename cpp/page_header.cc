@@ -169,6 +169,9 @@ void ReadDataPage(CompactReader* reader, PageHeader* header) {
       case 3:
         header->definition_level_encoding = reader->ReadI32(type);
         return;
+      case 4:
+        header->repetition_level_encoding = reader->ReadI32(type);
+        return;
       default:
         reader->SkipField(type);
     }
@@ -271,6 +274,9 @@ void ReadPageHeader(CompactReader* reader, PageHeader* header) {
   if (described != header->kind) throw NoPageHeader();
   if (header->num_values < 0) {
     throw CorruptFile("page claims a negative number of values, or none");
+  }
+  if (header->encoding < 0) {
+    throw CorruptFile("page does not say how its values are encoded");
   }
 }
 

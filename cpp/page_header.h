@@ -16,9 +16,10 @@ struct PageHeader {
   int64_t uncompressed_bytes = 0;  // that they become
   std::optional<uint32_t> checksum;
   int64_t num_values = 0;  // nulls count
-  int encoding = 0;        // parquet::Encoding::type
-  // V1 only.
-  int definition_level_encoding = 0;
+  int encoding = -1;       // parquet::Encoding::type
+  // V1 only, of that type too.
+  int definition_level_encoding = -1;
+  int repetition_level_encoding = -1;
   // V2 only.
   int64_t definition_level_bytes = 0;
   int64_t repetition_level_bytes = 0;
@@ -28,7 +29,8 @@ struct PageHeader {
 };
 
 // Reads the header at the start of `bytes`; nothing when it goes on behind their end.
-// Throws Error(kCorruptFile) for what is no page header, or has a negative size.
+// Throws Error(kCorruptFile) for what is no page header, has a negative size, or does
+// not say how values are encoded.
 //
 // Arrow's page reader makes strings of the statistics and a buffer and a page object
 // of the rest, and cannot be stopped between two pages and gone on with elsewhere.

@@ -31,7 +31,14 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
   for (const Chunk& chunk : spec.share.chunks) {
     max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
   }
-  return PlanMemory({.slab_bytes = layout.slab_bytes,
+  // What rows are likely to have of items makes batches larger, but none impossible.
+  double row_bytes = 0;
+  for (const FieldSpec& field : spec.fields) row_bytes += field.row_bytes;
+  const auto batch_items_bytes =
+      static_cast<int64_t>(row_bytes * static_cast<double>(layout.capacity_rows));
+  const int64_t room = spec.max_memory_bytes / 2 - layout.slab_bytes;
+  const int64_t items_bytes = std::min(batch_items_bytes, std::max<int64_t>(room, 0));
+  return PlanMemory({.slab_bytes = layout.slab_bytes + items_bytes,
                      .batch_rows = layout.capacity_rows,
                      .max_chunk_rows = max_chunk_rows,
                      .num_batches = batches.num_batches(),
@@ -42,7 +49,27 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
 
 ReaderSpec Checked(ReaderSpec spec) {
   CheckReaderSpec(spec);
+  // A page may be larger than batches need, but not by what is claimed alone.
+  constexpr int64_t kMinPageBytes = int64_t{64} << 20;
+  for (ColumnSpec& column : spec.columns) {
+    column.source.max_page_bytes = std::max(spec.max_memory_bytes, kMinPageBytes);
+  }
   return spec;
+}
+
+std::vector<double> RowBytes(const ReaderSpec& spec) {
+  std::vector<double> row_bytes;
+  for (const FieldSpec& field : spec.fields) {
+    if (field.num_offsets > 0) row_bytes.push_back(field.row_bytes);
+  }
+  return row_bytes;
+}
+
+std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
+                                      const ReaderSpec& spec) {
+  const int64_t max_bytes = spec.max_memory_bytes;
+  if (offered != nullptr && offered->max_sink_bytes() == max_bytes) return offered;
+  return SinkPool::Make(max_bytes / 2, max_bytes);
 }
 
 }  // namespace
@@ -55,27 +82,32 @@ std::shared_ptr<SlabPool> ParallelReader::ChoosePool(std::shared_ptr<SlabPool> o
   return SlabPool::Make(slab_bytes, state.memory.max_slabs * slab_bytes);
 }
 
-ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool)
+ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool,
+                             std::shared_ptr<SinkPool> sink_pool)
     : spec(Checked(std::move(reader_spec))),
       batches(MakeBatchMap(spec)),
       layout(
           MakeBatchLayout(spec.fields, std::max<int64_t>(1, batches.max_batch_rows()))),
       memory(MakeMemoryPlan(spec, layout, batches)),
       pool(ChoosePool(std::move(slab_pool), *this)),
+      jagged(RowBytes(spec), ChooseSinks(std::move(sink_pool), spec)),
       files(spec.files),
       ring(batches.num_batches(), memory.max_slabs),
       runner({.spec = &spec,
               .layout = &layout,
               .files = &files,
+              .jagged = &jagged,
               .ring = &ring,
               .stopping = &stopping}),
       walk(&spec.share,
            {.max_rows = memory.max_slice_rows, .batch_rows = spec.batch_rows}),
       slices(spec.num_tasks(), memory.max_held_bytes) {}
 
-ParallelReader::ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool)
+ParallelReader::ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
+                               std::shared_ptr<SinkPool> sinks)
     : owner_pid_(getpid()),
-      state_(std::make_unique<State>(std::move(spec), std::move(pool))) {}
+      state_(
+          std::make_unique<State>(std::move(spec), std::move(pool), std::move(sinks))) {}
 
 ParallelReader::~ParallelReader() {
   if (getpid() != owner_pid_) {
@@ -118,6 +150,7 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   Start();
   BatchRing::TakeResult result = state_->ring.Take(timeout);
   if (result.status == BatchRing::TakeStatus::kTaken) {
+    state_->jagged.Forget(result.items);
     // Under the lock, so that no thread decides to wait between the batch's leaving
     // and the notification.
     const std::lock_guard lock(state_->mutex);
@@ -227,6 +260,13 @@ bool ParallelReader::CanOpen(const State& state) {
   const int64_t new_batches = NewBatches(state, *state.walk.next());
   if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches)
     return false;
+  // What items take is known only once they are decoded. With one batch in flight its
+  // rest may be in the next slice.
+  const int64_t max_items_bytes =
+      state.spec.max_memory_bytes - state.spec.max_memory_bytes / 4;
+  if (state.jagged.num_bytes() > max_items_bytes && state.ring.num_in_flight() > 1) {
+    return false;
+  }
   return state.ring.HasRoom(new_batches);
 }
 
@@ -242,11 +282,23 @@ BatchMemory ParallelReader::TakeMemory(State* state) {
   return memory;
 }
 
+InFlightBatch& ParallelReader::OpenBatch(State* state, int64_t num_rows) {
+  BatchMemory memory = TakeMemory(state);
+  std::vector<JaggedColumn> jagged;
+  for (const int64_t field : state->layout.jagged_fields) {
+    const FieldPlace& place = state->layout.fields[static_cast<size_t>(field)];
+    // Fields are aligned to 64 bytes.
+    jagged.push_back(
+        {.offsets = reinterpret_cast<int64_t*>(memory.data + place.values_offset)});
+  }
+  return state->ring.Open(std::move(memory), num_rows, num_rows * state->spec.num_tasks(),
+                          std::move(jagged));
+}
+
 // Opens the walk's next slice and the batches that it is the first to touch. Returns
 // false, with the failure recorded, when there is no memory for them.
 bool ParallelReader::OpenNextSlice(State* state) {
   OpenSlice open{.slice = *state->walk.next(), .number = state->num_slices};
-  const int64_t num_tasks = state->spec.num_tasks();
   const BatchPlace first = state->batches.Locate(open.slice.share_row);
   open.first_batch = first.batch;
   try {
@@ -255,8 +307,7 @@ bool ParallelReader::OpenNextSlice(State* state) {
     for (int64_t left = open.slice.chunk.rows.num_rows; left > 0; ++batch, row = 0) {
       const int64_t batch_rows = state->batches.BatchRows(batch);
       if (batch == state->ring.num_opened()) {
-        state->last_batch =
-            &state->ring.Open(TakeMemory(state), batch_rows, batch_rows * num_tasks);
+        state->last_batch = &OpenBatch(state, batch_rows);
       }
       const int64_t count = std::min(left, batch_rows - row);
       open.spans.push_back({state->last_batch, row, count});

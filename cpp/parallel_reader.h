@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "batch_ring.h"
+#include "jagged.h"
 #include "layout.h"
 #include "memory_plan.h"
 #include "parquet_file.h"
@@ -43,7 +44,9 @@ class ParallelReader {
  public:
   // Slabs come from `pool` when its slabs have the layout's size, else from a new one.
   // Throws Error(kInvalidArgument) for a specification that contradicts itself.
-  ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool);
+  // So do the items of fields of variable length from `sinks`, when its bounds fit.
+  ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
+                 std::shared_ptr<SinkPool> sinks = nullptr);
   ~ParallelReader();
   ParallelReader(const ParallelReader&) = delete;
   ParallelReader& operator=(const ParallelReader&) = delete;
@@ -65,18 +68,21 @@ class ParallelReader {
 
   // The pool in use, for a later reader of the same layout; null with lent_slabs.
   const std::shared_ptr<SlabPool>& pool() const { return state_->pool; }
+  const std::shared_ptr<SinkPool>& sinks() const { return state_->jagged.pool(); }
 
  private:
   // Everything that the threads share. It is left behind, not destroyed, in a forked
   // child, where its locks and threads are in no known state.
   struct State {
-    State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool);
+    State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool,
+          std::shared_ptr<SinkPool> sink_pool);
 
     const ReaderSpec spec;
     const BatchMap batches;
     const BatchLayout layout;
     const MemoryPlan memory;
     const std::shared_ptr<SlabPool> pool;
+    JaggedMemory jagged;
     ParquetFiles files;
     BatchRing ring;
     const SliceTaskRunner runner;
@@ -114,6 +120,7 @@ class ParallelReader {
   static bool OpenNextSlice(State* state);
   static int64_t NewBatches(const State& state, const Slice& slice);
   static BatchMemory TakeMemory(State* state);
+  static InFlightBatch& OpenBatch(State* state, int64_t num_rows);
   static bool CanOpen(const State& state);
   static void RunTask(State* state, SliceTask* task, DecodeScratch* scratch);
   static SliceTask FinishTask(State* state, SliceTask task);

@@ -3,6 +3,8 @@
 #include <parquet/schema.h>
 #include <parquet/types.h>
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "errors.h"
@@ -26,6 +28,10 @@ struct ValueType {
 constexpr int32_t kMaxDecimalDigits = 38;
 
 ValueType NotCovered(std::string kind) { return {std::move(kind), "", {}}; }
+
+ValueType Bytes(std::string kind) {
+  return {std::move(kind), "uint8", {Stored::kBytes, 0}};
+}
 
 const char* UnitName(LogicalType::TimeUnit::unit unit) {
   switch (unit) {
@@ -116,7 +122,7 @@ ValueType DescribePhysical(const parquet::ColumnDescriptor& descriptor) {
     case Type::INT96:
       return {"timestamp[int96]", "int64", {Stored::kInt96, 12}};
     case Type::BYTE_ARRAY:
-      return NotCovered("binary");
+      return Bytes("binary");
     case Type::FIXED_LEN_BYTE_ARRAY:
       return DescribeFixedBytes(descriptor);
     default:
@@ -153,12 +159,82 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
     case LogicalType::Type::INTERVAL:
       return {"interval", "uint8", {Stored::kFixedBytes, descriptor.type_length()}};
     case LogicalType::Type::STRING:
-      return NotCovered("string");
+      return Bytes("string");
+    case LogicalType::Type::ENUM:
+      return Bytes("enum");
+    case LogicalType::Type::JSON:
+      return Bytes("json");
+    case LogicalType::Type::BSON:
+      return Bytes("bson");
     case LogicalType::Type::NIL:
       return NotCovered("null");
     default:
       return NotCovered(Printable(logical->ToString()));
   }
+}
+
+using parquet::schema::GroupNode;
+using parquet::schema::Node;
+
+bool IsList(const Node& node) {
+  const LogicalType* logical = node.logical_type().get();
+  return (logical != nullptr && logical->is_list()) ||
+         node.converted_type() == parquet::ConvertedType::LIST;
+}
+
+bool IsMap(const Node& node) {
+  const LogicalType* logical = node.logical_type().get();
+  return (logical != nullptr && logical->is_map()) ||
+         node.converted_type() == parquet::ConvertedType::MAP ||
+         node.converted_type() == parquet::ConvertedType::MAP_KEY_VALUE;
+}
+
+// Whether the one field of a list's repeated group is the element, and not the group.
+// Source: parquet-format, LogicalTypes.md, "Lists", rules for backward compatibility.
+bool IsElementInGroup(const Node& list, const Node& repeated) {
+  return repeated.is_group() &&
+         static_cast<const GroupNode&>(repeated).field_count() == 1 &&
+         repeated.name() != "array" && repeated.name() != list.name() + "_tuple";
+}
+
+// The nodes from the one below the root to the leaf.
+std::vector<const Node*> PathTo(const parquet::ColumnDescriptor& descriptor) {
+  std::vector<const Node*> path;
+  for (const Node* node = descriptor.schema_node().get(); node->parent() != nullptr;
+       node = node->parent()) {
+    path.push_back(node);
+  }
+  std::ranges::reverse(path);
+  return path;
+}
+
+// The path without the groups that only make lists and maps.
+std::string ShortPath(const std::vector<const Node*>& path) {
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    text += (i == 0 ? "" : ".") + path[i]->name();
+    // From a list to its element, which may be a list too.
+    while (i + 1 < path.size() && path[i + 1]->is_repeated()) {
+      const Node& repeated = *path[i + 1];
+      if (IsMap(*path[i])) {
+        ++i;
+        break;
+      }
+      if (!IsList(*path[i])) break;
+      i += IsElementInGroup(*path[i], repeated) ? 2 : 1;
+    }
+  }
+  return text;
+}
+
+std::vector<int16_t> ElementLevels(const std::vector<const Node*>& path) {
+  std::vector<int16_t> levels;
+  int16_t level = 0;
+  for (const Node* node : path) {
+    if (!node->is_required()) ++level;
+    if (node->is_repeated()) levels.push_back(level);
+  }
+  return levels;
 }
 
 }  // namespace
@@ -169,23 +245,27 @@ std::optional<kernels::Conversion> LeafColumn::ConversionTo(kernels::Dtype to) c
 }
 
 std::vector<std::string> LeafColumn::dtypes() const {
+  if (dtype.empty()) return {};
+  if (is_bytes()) return {dtype};
   std::vector<std::string> names;
-  if (dtype.empty()) return names;
   for (const kernels::Dtype to : kernels::DtypesOf(stored))
     names.emplace_back(kernels::DtypeName(to));
   return names;
 }
 
 LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
-  LeafColumn leaf;
-  leaf.path = descriptor.path()->ToDotString();
-  if (!IsUtf8(leaf.path))
-    throw CorruptFile("column name is not UTF-8: " + Printable(leaf.path));
-  leaf.nullable = descriptor.max_definition_level() > 0;
+  const std::vector<const Node*> path = PathTo(descriptor);
   ValueType value = DescribeLogical(descriptor);
-  if (descriptor.max_repetition_level() > 0)
-    value = NotCovered("list<" + value.kind + ">");
+  LeafColumn leaf;
+  leaf.path = ShortPath(path);
+  if (const std::string all = descriptor.path()->ToDotString(); !IsUtf8(all))
+    throw CorruptFile("column name is not UTF-8: " + Printable(all));
+  leaf.element_levels = ElementLevels(path);
+  leaf.max_level = descriptor.max_definition_level();
+  leaf.nullable = descriptor.max_definition_level() > descriptor.max_repetition_level();
   leaf.kind = std::move(value.kind);
+  for (size_t i = 0; i < leaf.element_levels.size(); ++i)
+    leaf.kind = "list<" + leaf.kind + ">";
   leaf.dtype = std::move(value.dtype);
   leaf.stored = value.stored;
   return leaf;
@@ -193,9 +273,16 @@ LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
 
 std::vector<LeafColumn> DescribeSchema(const parquet::SchemaDescriptor& schema) {
   std::vector<LeafColumn> leaves;
+  std::map<std::string, int> num_with_path;
   leaves.reserve(static_cast<size_t>(schema.num_columns()));
-  for (int i = 0; i < schema.num_columns(); ++i)
+  for (int i = 0; i < schema.num_columns(); ++i) {
     leaves.push_back(DescribeLeaf(*schema.Column(i)));
+    ++num_with_path[leaves.back().path];
+  }
+  for (int i = 0; i < schema.num_columns(); ++i) {
+    std::string& path = leaves[static_cast<size_t>(i)].path;
+    if (num_with_path[path] > 1) path = schema.Column(i)->path()->ToDotString();
+  }
   return leaves;
 }
 

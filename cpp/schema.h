@@ -15,18 +15,31 @@ namespace torchparquet {
 
 // One leaf column of a schema.
 struct LeafColumn {
-  std::string path;   // dotted
+  // Dotted, without the groups that only make lists and maps: "a" for a.list.element,
+  // "m.key" for m.key_value.key. Where two leaves would have one path, all is in it.
+  std::string path;
   std::string kind;   // readable type, e.g. "int32", "timestamp[us]", "list<string>"
   std::string dtype;  // torch's name of the usual output type; empty where not covered
-  bool nullable = false;
-  kernels::StoredType stored;  // where covered
+  bool nullable = false;       // rows, lists, or what is in them
+  kernels::StoredType stored;  // where covered; of an element, in lists
+  // For each list around the value, the outermost first, the definition level from which
+  // on the list has an element there. One below is an empty list, further below a null.
+  std::vector<int16_t> element_levels = {};
+  int16_t max_level = 0;  // the definition level of a value
 
-  // Items of the tensor for each row: 1, or the bytes of a fixed-size binary.
+  // Items of the tensor for each value: 1, or the bytes of a fixed-size binary.
   int64_t cell_items() const {
     return stored.stored == kernels::Stored::kFixedBytes ? stored.num_bytes : 1;
   }
+  bool is_bytes() const { return stored.stored == kernels::Stored::kBytes; }
+  // How often offsets lead from a row to its items: once for each list, and once more
+  // for strings. 0: a row is a value.
+  int64_t num_offsets() const {
+    return static_cast<int64_t>(element_levels.size()) + is_bytes();
+  }
 
-  // Nothing where the column is not covered or the dtype does not fit it.
+  // Nothing where the column is not covered, the dtype does not fit it, or its values
+  // differ in length.
   std::optional<kernels::Conversion> ConversionTo(kernels::Dtype to) const;
   // The names of the dtypes that it can be read as.
   std::vector<std::string> dtypes() const;

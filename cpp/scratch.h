@@ -74,13 +74,14 @@ struct ColumnBuffers {
   ScratchBuffer window;      // bytes as they stand in the file, where not compressed
   ScratchBuffer page;        // bytes of a decompressed data page
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
-  ScratchBuffer indices;     // the indices of a dictionary of longer values
-  ScratchBuffer levels;      // definition levels that had to be packed anew
+  ScratchBuffer indices;  // the indices, or the bytes, of a dictionary of longer values
+  ScratchBuffer codes;    // what a dictionary's strings are in a vocabulary
+  ScratchBuffer levels;   // definition levels that had to be packed anew
 
   int64_t num_bytes() const {
     return static_cast<int64_t>(window.capacity() + page.capacity() +
                                 dictionary.capacity() + indices.capacity() +
-                                levels.capacity());
+                                codes.capacity() + levels.capacity());
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 
+#include "column_target.h"
 #include "errors.h"
 #include "kernels/placement.h"
 #include "kernels/validity.h"
@@ -12,36 +13,6 @@
 #include "value_reader.h"
 
 namespace torchparquet {
-
-// Consecutive rows that belong to one batch, and where their values go.
-struct Segment {
-  uint8_t* values = nullptr;
-  uint8_t* valid = nullptr;  // null where the field has no valid tensor
-  int64_t num_rows = 0;
-};
-
-// What a null becomes. kFill also serves "nan" (a fill value) and "mask" (a fill
-// value beside a valid tensor).
-enum class NullPolicy { kError, kFill };
-
-// Where the rows of one column go. A cell is one row's value: an item of the output type,
-// or `cell_items` of them.
-struct ColumnTarget {
-  std::span<const Segment> segments;
-  int64_t stride = 1;  // from row to row in cells: 1, or a group's width
-  int64_t item_bytes = 0;
-  int64_t cell_items = 1;  // above 1 only for a stride of 1
-  NullPolicy nulls = NullPolicy::kError;
-  uint64_t fill_bits = 0;
-};
-
-// Hears of progress, segment by segment, on the decoding thread.
-class DecodeProgress {
- public:
-  virtual ~DecodeProgress() = default;
-  // All rows of the next segment are written. May throw to abandon the decoding.
-  virtual void SegmentDone() = 0;
-};
 
 // Writes a column's rows into its segments, one after the other, whatever the borders
 // of the pages that they come from. T is the bit pattern of the output type.
@@ -134,7 +105,9 @@ class SegmentWriter {
       WriteValid(reader, num_rows);
       return;
     }
-    if (target_.nulls == NullPolicy::kError) ThrowNull(bytes, num_rows, first_row);
+    if (target_.nulls == NullPolicy::kError) {
+      throw NullError(first_row + (std::find(bytes, bytes + num_rows, 0) - bytes));
+    }
     T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items));
     reader.Read(dense, num_valid);
     PlaceNullable(dense, bytes, num_rows);
@@ -154,17 +127,6 @@ class SegmentWriter {
     }
     if (valid() != nullptr)
       kernels::ScatterStrided(validity, count, target_.stride, valid());
-  }
-
-  [[noreturn]] static void ThrowNull(const uint8_t* validity, int64_t num_rows,
-                                     int64_t first_row) {
-    const int64_t row =
-        first_row + (std::find(validity, validity + num_rows, 0) - validity);
-    throw Error(
-        ErrorKind::kNullValue,
-        "null value where nulls='error'; read the column with Column(..., nulls=VALUE) "
-        "to fill, nulls='nan' for floats, or nulls='mask' for a mask; row " +
-            std::to_string(row) + " of its row group");
   }
 
   void Advance(int64_t num_rows) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "open_column.h"
 
 namespace torchparquet {
 namespace {
@@ -22,35 +23,57 @@ void FillRowIds(int64_t first_row_id, std::span<const Segment> segments) {
 // Counts a task's cells down, batch after batch.
 class SliceTaskRunner::Progress : public DecodeProgress {
  public:
-  Progress(const Parts& parts, const OpenSlice& slice, int64_t* num_spans_done)
-      : parts_(parts), slice_(slice), num_spans_done_(num_spans_done) {}
+  Progress(const Parts& parts, const OpenSlice& slice, const FieldPlace& field,
+           int64_t* num_spans_done)
+      : parts_(parts), slice_(slice), field_(field), num_spans_done_(num_spans_done) {}
+
+  JaggedItems BeginItems() override {
+    return parts_.jagged->Begin(field_.jagged_index, span().num_rows, field_.num_offsets);
+  }
+  void EndItems(JaggedItems items) override {
+    JaggedPart part{.first_row = span().first_row,
+                    .num_rows = span().num_rows,
+                    .items = std::move(items)};
+    parts_.jagged->Learn(field_.jagged_index, part);
+    span().batch->AddPart(field_.jagged_index, std::move(part));
+  }
 
   void SegmentDone() override {
-    const OpenSlice::Span& span = slice_.spans[static_cast<size_t>(*num_spans_done_)];
+    const OpenSlice::Span& done = span();
     ++*num_spans_done_;
-    parts_.ring->CountDown(*span.batch, span.num_rows);
+    parts_.ring->CountDown(*done.batch, done.num_rows);
     if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
 
  private:
+  const OpenSlice::Span& span() const {
+    return slice_.spans[static_cast<size_t>(*num_spans_done_)];
+  }
+
   const Parts& parts_;
   const OpenSlice& slice_;
+  const FieldPlace& field_;
   int64_t* num_spans_done_;
 };
 
-std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
+const FieldPlace& SliceTaskRunner::FieldOf(const SliceTask& task) const {
   const ReaderSpec& spec = *parts_.spec;
   const auto num_columns = static_cast<int64_t>(spec.columns.size());
   int64_t field = spec.row_valid_field;
-  int64_t element = 0;
   if (task.index < num_columns) {
-    const ColumnSpec& column = spec.columns[static_cast<size_t>(task.index)];
-    field = column.field;
-    element = column.element;
+    field = spec.columns[static_cast<size_t>(task.index)].field;
   } else if (task.index == num_columns && spec.row_id_field >= 0) {
     field = spec.row_id_field;
   }
-  const FieldPlace& place = parts_.layout->fields[static_cast<size_t>(field)];
+  return parts_.layout->fields[static_cast<size_t>(field)];
+}
+
+std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
+  const ReaderSpec& spec = *parts_.spec;
+  const bool is_column = task.index < static_cast<int64_t>(spec.columns.size());
+  const int64_t element =
+      is_column ? spec.columns[static_cast<size_t>(task.index)].element : 0;
+  const FieldPlace& place = FieldOf(task);
   std::vector<Segment> segments;
   segments.reserve(task.slice->spans.size());
   for (const OpenSlice::Span& span : task.slice->spans) {
@@ -59,7 +82,9 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
     const int64_t cell_bytes = place.cell_items * place.item_bytes;
     Segment segment{.values = slab + place.values_offset + item * cell_bytes,
                     .num_rows = span.num_rows};
-    if (place.valid_offset >= 0) segment.valid = slab + place.valid_offset + item;
+    if (place.valid_offset >= 0) {
+      segment.valid = slab + place.valid_offset + item * place.valid_items;
+    }
     segments.push_back(segment);
   }
   return segments;
@@ -73,12 +98,13 @@ void SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segme
                             .stride = field.width,
                             .item_bytes = field.item_bytes,
                             .cell_items = field.cell_items,
+                            .has_item_valid = field.has_item_valid,
                             .nulls = column.nulls,
                             .fill_bits = column.fill_bits};
   const Chunk& chunk = task->slice->slice.chunk;
   if (task->reader == nullptr && !column.file_bits.empty()) {
-    task->reader = ColumnReader::OpenConstant(
-        column.source, column.file_bits[static_cast<size_t>(chunk.file)]);
+    task->reader =
+        OpenConstant(column.source, column.file_bits[static_cast<size_t>(chunk.file)]);
   }
   if (task->reader == nullptr) {
     std::shared_ptr<const ParquetFile> file;
@@ -87,9 +113,8 @@ void SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segme
     } catch (...) {
       throw CurrentErrorAt({.path = parts_.files->path(chunk.file)});
     }
-    task->reader =
-        ColumnReader::Open(std::move(file), column.source, chunk.rows.row_group,
-                           task->place, std::move(task->buffers));
+    task->reader = OpenColumn(std::move(file), column.source, chunk.rows.row_group,
+                              task->place, std::move(task->buffers));
   }
   task->reader->Read(chunk.rows, target, scratch, progress);
 }
@@ -99,7 +124,7 @@ void SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch,
   const std::vector<Segment> segments = SegmentsOf(*task);
   const Chunk& chunk = task->slice->slice.chunk;
   const auto num_columns = static_cast<int64_t>(parts_.spec->columns.size());
-  Progress progress(parts_, *task->slice, num_spans_done);
+  Progress progress(parts_, *task->slice, FieldOf(*task), num_spans_done);
   if (task->index < num_columns) return ReadColumn(task, segments, scratch, &progress);
   if (task->index == num_columns && parts_.spec->row_id_field >= 0) {
     FillRowIds(chunk.first_row_id, segments);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch_ring.h"
+#include "jagged.h"
 #include "layout.h"
 #include "parquet_file.h"
 #include "reader_spec.h"
@@ -23,6 +24,7 @@ class SliceTaskRunner {
     const ReaderSpec* spec;
     const BatchLayout* layout;
     ParquetFiles* files;
+    JaggedMemory* jagged;
     BatchRing* ring;
     const std::atomic<bool>* stopping;  // true: tasks in work end early
   };
@@ -35,6 +37,7 @@ class SliceTaskRunner {
  private:
   class Progress;
 
+  const FieldPlace& FieldOf(const SliceTask& task) const;
   std::vector<Segment> SegmentsOf(const SliceTask& task) const;
   void ReadColumn(SliceTask* task, std::span<const Segment> segments,
                   DecodeScratch* scratch, Progress* progress) const;

@@ -465,7 +465,6 @@ def test_uncovered_column_says_what_to_do():
         resolve_columns(None, files)
     message = str(caught.value)
     assert "'t' (string), 'd' (decimal(40, 2))" in message
-    assert "integers" in message
     assert message.endswith("columns=['a']")
     assert resolve_columns(["a"], files)[0].name == "a"
     with pytest.raises(UnsupportedColumnError, match=r"'t' \(string\)") as caught:

@@ -20,6 +20,8 @@ PUBLIC = [
     "CastError",
     "Column",
     "CorruptFileError",
+    "Jagged",
+    "ListLengthError",
     "NullValueError",
     "ParquetDataset",
     "SchemaMismatchError",
@@ -152,6 +154,7 @@ def test_public_exceptions_derive_from_pythons_own():
     assert issubclass(torchparquet.SchemaMismatchError, ValueError)
     assert issubclass(torchparquet.UnsupportedColumnError, TypeError)
     assert issubclass(torchparquet.NullValueError, ValueError)
+    assert issubclass(torchparquet.ListLengthError, ValueError)
 
 
 def test_version_is_that_of_the_project():

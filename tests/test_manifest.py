@@ -164,6 +164,8 @@ def test_leaves_of_a_rich_schema(tmp_path):
         "at": "int64",
         "s.x": "int64",
         "s.y.z": "float64",
+        "text": "uint8",
+        "list": "int32",
         "money": "float64",
     }
     assert all(bool(leaf.dtypes) == bool(leaf.dtype) for leaf in schema)
@@ -299,7 +301,8 @@ def test_fingerprint_depends_on_the_order_of_files(data):
 
 def footer_leaf(**changes) -> SimpleNamespace:
     parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
-    return SimpleNamespace(**(parts | {"dtypes": ["int32", "float32"], "items": None} | changes))
+    more = {"dtypes": ["int32", "float32"], "items": None, "num_lists": 0, "is_bytes": False}
+    return SimpleNamespace(**(parts | more | changes))
 
 
 def footers(**changes) -> SimpleNamespace:
@@ -314,8 +317,9 @@ def footers(**changes) -> SimpleNamespace:
         "row_group_num_rows": np.array([3, 2, 4]),
         "row_group_num_bytes": np.array([30, 20, 40]),
         "schemas": [leaves],
-    }
-    return SimpleNamespace(**(parts | changes))
+    } | changes
+    parts["schema_leaf_bytes"] = [[90.0] * len(schema) for schema in parts["schemas"]]
+    return SimpleNamespace(**parts)
 
 
 FILES = ["/data/a.parquet", "/data/b.parquet"]
@@ -342,7 +346,7 @@ def test_files_without_row_groups_shift_nothing():
             file_mtime_ns=np.ones(4),
             file_num_rows=np.array([0, 5, 4, 0]),
             file_num_row_groups=np.array([0, 2, 1, 0]),
-            file_schema=np.zeros(4),
+            file_schema=np.zeros(4, int),
         ),
     )
     assert manifest.row_group_file.tolist() == [1, 1, 2]

@@ -26,6 +26,8 @@ py::object ExceptionClass(ErrorKind kind) {
       return ours("NullValueError");
     case ErrorKind::kCast:
       return ours("CastError");
+    case ErrorKind::kListLength:
+      return ours("ListLengthError");
     case ErrorKind::kFileNotFound:
       return builtin(PyExc_FileNotFoundError);
     case ErrorKind::kIo:

@@ -59,6 +59,19 @@ py::array_t<uint8_t> ToArray(SlabPool::Slab slab, int64_t num_bytes) {
   return py::array_t<uint8_t>(num_bytes, data, capsule);
 }
 
+// A sink's bytes as a NumPy array of T that returns the memory when the last view dies.
+template <typename T>
+py::array_t<T> ToArray(SinkPool::Lease lease) {
+  auto owner = std::make_unique<SinkPool::Lease>(std::move(lease));
+  const auto bytes = (*owner)->bytes();
+  const py::capsule capsule(
+      owner.get(), [](void* pointer) { delete static_cast<SinkPool::Lease*>(pointer); });
+  static_cast<void>(owner.release());
+  // The sink holds nothing but items of T.
+  return py::array_t<T>(static_cast<py::ssize_t>(bytes.size() / sizeof(T)),
+                        reinterpret_cast<const T*>(bytes.data()), capsule);
+}
+
 // The share as arrays, one entry per chunk.
 struct ShareArrays {
   Int64Array file, row_group, begin, num_rows, first_row_id;
@@ -100,15 +113,36 @@ std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
 }
 
 // What Python receives of a batch: its memory (a uint8 array, or the token of a lent
-// slab) and its number of rows. None after the last batch.
+// slab), its number of rows, and for each field of variable length the offsets of all
+// lists but the outermost, the bytes of the values, and their mask. None after the last
+// batch.
 using BatchMemoryObject = py::typing::Union<py::array_t<uint8_t>, py::int_>;
-using NextObject = py::typing::Optional<py::typing::Tuple<BatchMemoryObject, py::int_>>;
+using ItemsObject = py::typing::Tuple<py::typing::List<py::array_t<int64_t>>,
+                                      py::array_t<uint8_t>, py::array_t<uint8_t>>;
+using NextObject = py::typing::Optional<
+    py::typing::Tuple<BatchMemoryObject, py::int_, py::typing::List<ItemsObject>>>;
+
+py::list ToObjects(std::vector<JaggedItems> fields) {
+  py::list objects;
+  for (JaggedItems& items : fields) {
+    py::list starts;
+    for (SinkPool::Lease& level : items.starts) {
+      starts.append(ToArray<int64_t>(std::move(level)));
+    }
+    objects.append(py::make_tuple(std::move(starts),
+                                  ToArray<uint8_t>(std::move(items.values)),
+                                  ToArray<uint8_t>(std::move(items.valid))));
+  }
+  return objects;
+}
 
 // A ParallelReader for Python: waits without the GIL, lets signals through.
 class BatchReader {
  public:
-  BatchReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool)
-      : reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool))) {}
+  BatchReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
+              std::shared_ptr<SinkPool> sinks)
+      : reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool),
+                                                 std::move(sinks))) {}
 
   ~BatchReader() {
     // Threads are joined here; they never ask for the GIL, so holding it is safe.
@@ -123,7 +157,8 @@ class BatchReader {
         case BatchRing::TakeStatus::kEnded:
           return py::none();
         case BatchRing::TakeStatus::kTaken:
-          return py::make_tuple(ToMemory(std::move(result.memory)), result.num_rows);
+          return py::make_tuple(ToMemory(std::move(result.memory)), result.num_rows,
+                                ToObjects(std::move(result.items)));
         case BatchRing::TakeStatus::kTimedOut:
           if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       }
@@ -159,7 +194,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     BoolArray chunk_valid, int64_t rank, int64_t world_size, int64_t batch_rows,
     std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
     int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
-    bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool) {
+    bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool,
+    std::optional<std::shared_ptr<SinkPool>> sinks) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
                            std::move(chunk_begin),        std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
@@ -173,8 +209,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                   .num_threads = num_threads,
                   .max_memory_bytes = max_memory_bytes,
                   .lent_slabs = lent_slabs};
-  return std::make_unique<BatchReader>(std::move(spec),
-                                       std::move(pool).value_or(nullptr));
+  return std::make_unique<BatchReader>(std::move(spec), std::move(pool).value_or(nullptr),
+                                       std::move(sinks).value_or(nullptr));
 }
 
 void BindFooters(py::module_& m) {
@@ -189,6 +225,9 @@ void BindFooters(py::module_& m) {
             const bool is_array = leaf.stored.stored == kernels::Stored::kFixedBytes;
             return is_array ? std::optional(leaf.cell_items()) : std::nullopt;
           })
+      .def_property_readonly(
+          "num_lists", [](const LeafColumn& leaf) { return leaf.element_levels.size(); })
+      .def_property_readonly("is_bytes", &LeafColumn::is_bytes)
       .def_readonly("nullable", &LeafColumn::nullable);
   const auto array = [](std::vector<int64_t> Footers::* member) {
     return [member](const Footers& footers) { return ToArray(footers.*member); };
@@ -202,7 +241,8 @@ void BindFooters(py::module_& m) {
       .def_property_readonly("row_group_num_rows", array(&Footers::row_group_num_rows))
       .def_property_readonly("row_group_num_bytes", array(&Footers::row_group_num_bytes))
       .def_property_readonly("schemas",
-                             [](const Footers& footers) { return footers.schemas; });
+                             [](const Footers& footers) { return footers.schemas; })
+      .def_readonly("schema_leaf_bytes", &Footers::schema_leaf_bytes);
   m.def(
       "read_footers",
       [](const std::vector<std::string>& paths, int64_t num_threads) {
@@ -242,35 +282,57 @@ void BindLedger(py::module_& m) {
 
 void BindSpecs(py::module_& m) {
   py::class_<FieldSpec>(m, "FieldSpec")
-      .def(py::init(
-               [](int64_t item_bytes, int64_t width, int64_t cell_items, bool has_valid) {
-                 return FieldSpec{.item_bytes = item_bytes,
-                                  .width = width,
-                                  .cell_items = cell_items,
-                                  .has_valid = has_valid};
-               }),
-           py::arg("item_bytes"), py::arg("width"), py::arg("cell_items"),
-           py::arg("has_valid"));
+      .def(py::init([](int64_t item_bytes, int64_t width, int64_t cell_items,
+                       bool has_valid, int64_t valid_items, int64_t num_offsets,
+                       bool has_item_valid, double row_bytes) {
+             return FieldSpec{.item_bytes = item_bytes,
+                              .width = width,
+                              .cell_items = cell_items,
+                              .has_valid = has_valid,
+                              .valid_items = valid_items,
+                              .num_offsets = num_offsets,
+                              .has_item_valid = has_item_valid,
+                              .row_bytes = row_bytes};
+           }),
+           py::kw_only(), py::arg("item_bytes"), py::arg("width"), py::arg("cell_items"),
+           py::arg("has_valid"), py::arg("valid_items"), py::arg("num_offsets"),
+           py::arg("has_item_valid"), py::arg("row_bytes"));
+  py::class_<Vocabulary, std::shared_ptr<Vocabulary>>(m, "Vocabulary")
+      .def(py::init([](const std::vector<py::bytes>& words, int64_t unknown_code) {
+             return std::make_shared<Vocabulary>(
+                 std::vector<std::string>(words.begin(), words.end()), unknown_code);
+           }),
+           py::arg("words"), py::arg("unknown_code"));
   py::class_<ColumnSpec>(m, "ColumnSpec")
       .def(py::init([](std::string path, std::vector<std::string> kinds,
-                       const std::string& dtype, int64_t cell_items, int64_t field,
-                       int64_t element, bool nulls_are_errors, uint64_t fill_bits,
-                       std::optional<uint64_t> default_bits,
+                       const std::string& dtype, int64_t cell_items, int64_t num_offsets,
+                       int64_t list_length,
+                       std::optional<std::shared_ptr<Vocabulary>> vocabulary,
+                       int64_t field, int64_t element, bool nulls_are_errors,
+                       uint64_t fill_bits, std::optional<uint64_t> default_bits,
                        std::vector<uint64_t> file_bits) {
              const auto found = kernels::DtypeOfName(dtype);
              if (!found) throw py::value_error("no such dtype: " + dtype);
              return ColumnSpec{
-                 .source = {std::move(path), std::move(kinds), *found, cell_items,
-                            default_bits},
+                 .source = {.path = std::move(path),
+                            .kinds = std::move(kinds),
+                            .dtype = *found,
+                            .cell_items = cell_items,
+                            .num_offsets = num_offsets,
+                            .list_length = list_length,
+                            .vocabulary = std::move(vocabulary).value_or(nullptr),
+                            .default_bits = default_bits},
                  .field = field,
                  .element = element,
                  .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
                  .fill_bits = fill_bits,
                  .file_bits = std::move(file_bits)};
            }),
-           py::arg("path"), py::arg("kinds"), py::arg("dtype"), py::arg("cell_items"),
-           py::arg("field"), py::arg("element"), py::arg("nulls_are_errors"),
-           py::arg("fill_bits"), py::arg("default_bits"), py::arg("file_bits"));
+           py::kw_only(), py::arg("path"), py::arg("kinds"), py::arg("dtype"),
+           py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
+           py::arg("vocabulary"), py::arg("field"), py::arg("element"),
+           py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
+           py::arg("file_bits"));
 }
 
 void BindReader(py::module_& m) {
@@ -278,6 +340,8 @@ void BindReader(py::module_& m) {
       .def_property_readonly("slab_bytes", &SlabPool::slab_bytes)
       .def_property_readonly("mapped_bytes", &SlabPool::mapped_bytes)
       .def_property_readonly("num_idle", &SlabPool::num_idle);
+  py::class_<SinkPool, std::shared_ptr<SinkPool>>(m, "SinkPool")
+      .def_property_readonly("idle_bytes", &SinkPool::idle_bytes);
   py::class_<ReaderStats>(m, "ReaderStats")
       .def_readonly("batches", &ReaderStats::batches)
       .def_readonly("rows", &ReaderStats::rows)
@@ -294,7 +358,7 @@ void BindReader(py::module_& m) {
            py::arg("world_size"), py::arg("batch_rows"), py::arg("fields"),
            py::arg("columns"), py::arg("row_id_field"), py::arg("row_valid_field"),
            py::arg("num_threads"), py::arg("max_memory_bytes"), py::arg("lent_slabs"),
-           py::arg("pool"))
+           py::arg("pool"), py::arg("sinks"))
       .def("next", &BatchReader::Next)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)
@@ -310,6 +374,8 @@ void BindReader(py::module_& m) {
           "num_batches", [](const BatchReader& r) { return r.reader().num_batches(); })
       .def_property_readonly("max_slabs",
                              [](const BatchReader& r) { return r.reader().max_slabs(); })
+      .def_property_readonly("sinks",
+                             [](const BatchReader& r) { return r.reader().sinks(); })
       .def_property_readonly(
           "pool",
           [](const BatchReader& r) -> std::optional<std::shared_ptr<SlabPool>> {

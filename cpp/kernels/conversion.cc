@@ -362,6 +362,7 @@ void Conversion::Convert(const uint8_t* in, int64_t num_values, uint8_t* out) co
 }
 
 std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype) {
+  if (type.stored == Stored::kBytes) return std::nullopt;
   const auto column = static_cast<size_t>(dtype);
   const Function function = kTable[static_cast<size_t>(type.stored)][column];
   if (function == nullptr) return std::nullopt;

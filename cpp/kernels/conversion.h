@@ -27,6 +27,7 @@ enum class Stored : uint8_t {
   kDecimalBytes,  // FIXED_LEN_BYTE_ARRAY: two's complement, the highest byte first
   kDecimal128,    // 16 bytes, the lowest first: how readers of BYTE_ARRAY deliver it
   kFixedBytes,    // FIXED_LEN_BYTE_ARRAY as such: a cell of num_bytes items of uint8
+  kBytes,         // BYTE_ARRAY as such, of any length: no conversion leads from it
 };
 
 // A form of stored values.
@@ -71,6 +72,8 @@ class Conversion {
 
   int64_t stored_bytes() const { return type_.num_bytes; }
   int64_t out_bytes() const { return out_bytes_; }
+  // Whether a value becomes several items.
+  bool is_cell() const { return type_.stored == Stored::kFixedBytes; }
   // Whether stored bytes are output bytes.
   bool is_copy() const { return function_ == nullptr; }
 

@@ -13,6 +13,7 @@
 #include "caught.h"
 #include "draws.h"
 #include "exact_buffer.h"
+#include "open_column.h"
 #include "reading.h"
 
 namespace torchparquet {
@@ -61,6 +62,8 @@ std::vector<FileRecipe> Recipes() {
 
 class CountedProgress : public DecodeProgress {
  public:
+  JaggedItems BeginItems() override { return {}; }
+  void EndItems(JaggedItems) override {}
   void SegmentDone() override { ++num_done_; }
   int64_t num_done() const { return num_done_; }
 
@@ -87,7 +90,7 @@ class Chunk {
 
   std::unique_ptr<ColumnReader> Open(const PagePlace& place = {},
                                      ColumnBuffers buffers = {}) const {
-    return ColumnReader::Open(file_, testing::SourceOf(column_), row_group_, place,
+    return OpenColumn(file_, testing::SourceOf(column_), row_group_, place,
                               std::move(buffers));
   }
 
@@ -300,7 +303,7 @@ TEST_CASE("errors name the file, the row group and the column") {
   CHECK(chunk.Read(reader.get(), 390, 400, draws) == 0);
   const auto file = std::make_shared<const ParquetFile>(data.path(0), FileIdentity{});
   const auto open = [&](const ColumnRequest& column, int64_t row_group) {
-    ColumnReader::Open(file, column, row_group, {}, {});
+    OpenColumn(file, column, row_group, {}, {});
   };
   const std::vector<Error> errors{
       *testing::Caught([&] { chunk.Read(reader.get(), 400, 401, draws); }),

@@ -13,20 +13,24 @@ from torchparquet._pyarrow import check_pyarrow
 check_pyarrow()
 
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
-from torchparquet.columns import Column  # noqa: E402
+from torchparquet.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
     CastError,
     CorruptFileError,
+    ListLengthError,
     NullValueError,
     SchemaMismatchError,
     UnsupportedColumnError,
 )
+from torchparquet.jagged import Jagged  # noqa: E402
 
 __all__ = [
     "CastError",
     "Column",
     "CorruptFileError",
+    "Jagged",
+    "ListLengthError",
     "NullValueError",
     "ParquetDataset",
     "SchemaMismatchError",

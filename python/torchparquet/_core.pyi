@@ -15,7 +15,9 @@ __all__: list[str] = [
     "LeafColumn",
     "PYARROW_VERSION",
     "ReaderStats",
+    "SinkPool",
     "SlabPool",
+    "Vocabulary",
     "begin_epoch",
     "next_epoch",
     "read_footers",
@@ -28,11 +30,15 @@ class LeafColumn:
     @property
     def dtypes(self) -> list[str]: ...
     @property
+    def is_bytes(self) -> bool: ...
+    @property
     def items(self) -> int | None: ...
     @property
     def kind(self) -> str: ...
     @property
     def nullable(self) -> bool: ...
+    @property
+    def num_lists(self) -> int: ...
     @property
     def path(self) -> str: ...
 
@@ -52,6 +58,8 @@ class Footers:
     @property
     def row_group_num_rows(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
+    def schema_leaf_bytes(self) -> list[list[float]]: ...
+    @property
     def schemas(self) -> list[list[LeafColumn]]: ...
 
 class ChunkCursor:
@@ -66,19 +74,35 @@ class ChunkCursor:
 class FieldSpec:
     def __init__(
         self,
+        *,
         item_bytes: typing.SupportsInt | typing.SupportsIndex,
         width: typing.SupportsInt | typing.SupportsIndex,
         cell_items: typing.SupportsInt | typing.SupportsIndex,
         has_valid: bool,
+        valid_items: typing.SupportsInt | typing.SupportsIndex,
+        num_offsets: typing.SupportsInt | typing.SupportsIndex,
+        has_item_valid: bool,
+        row_bytes: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+
+class Vocabulary:
+    def __init__(
+        self,
+        words: collections.abc.Sequence[bytes],
+        unknown_code: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
 
 class ColumnSpec:
     def __init__(
         self,
+        *,
         path: str,
         kinds: collections.abc.Sequence[str],
         dtype: str,
         cell_items: typing.SupportsInt | typing.SupportsIndex,
+        num_offsets: typing.SupportsInt | typing.SupportsIndex,
+        list_length: typing.SupportsInt | typing.SupportsIndex,
+        vocabulary: Vocabulary | None,
         field: typing.SupportsInt | typing.SupportsIndex,
         element: typing.SupportsInt | typing.SupportsIndex,
         nulls_are_errors: bool,
@@ -94,6 +118,10 @@ class SlabPool:
     def num_idle(self) -> int: ...
     @property
     def slab_bytes(self) -> int: ...
+
+class SinkPool:
+    @property
+    def idle_bytes(self) -> int: ...
 
 class ReaderStats:
     @property
@@ -135,13 +163,29 @@ class BatchReader:
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
         pool: SlabPool | None,
+        sinks: SinkPool | None,
     ) -> None: ...
     def lend(
         self,
         data: typing.SupportsInt | typing.SupportsIndex,
         token: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
-    def next(self) -> tuple[numpy.typing.NDArray[numpy.uint8] | int, int] | None: ...
+    def next(
+        self,
+    ) -> (
+        tuple[
+            numpy.typing.NDArray[numpy.uint8] | int,
+            int,
+            list[
+                tuple[
+                    list[numpy.typing.NDArray[numpy.int64]],
+                    numpy.typing.NDArray[numpy.uint8],
+                    numpy.typing.NDArray[numpy.uint8],
+                ]
+            ],
+        ]
+        | None
+    ): ...
     def stop(self) -> None: ...
     @property
     def capacity_rows(self) -> int: ...
@@ -153,6 +197,8 @@ class BatchReader:
     def num_batches(self) -> int: ...
     @property
     def pool(self) -> SlabPool | None: ...
+    @property
+    def sinks(self) -> SinkPool: ...
     @property
     def slab_bytes(self) -> int: ...
     @property

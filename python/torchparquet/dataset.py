@@ -12,23 +12,31 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from torchparquet.columns import ColumnsArgument, Field, Nulls, resolve_columns
+from torchparquet.column import Nulls
+from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.epochs import EpochCounter
+from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.manifest import Manifest, read_manifest
 from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan, Even, PlanOptions, Share, checked_int
-from torchparquet.reader import BatchStream, ReaderStats, SlabPool
+from torchparquet.reader import BatchStream, ReaderStats, SinkPool, SlabPool
 from torchparquet.sharding import Topology, resolve_topology
+from torchparquet.tensors import Batch
 
 if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
 
     PathArgument = str | os.PathLike[str]
+
+
+_RUNTIME = (
+    *("_streams", "_stream", "_epoch_of_stream"),
+    *("_pool", "_sinks", "_pool_pid", "_last_plan"),
+)
 
 
 class ShardDistribution(TypedDict):
@@ -56,12 +64,13 @@ class ShardDistribution(TypedDict):
     steps: int
 
 
-class ParquetDataset(IterableDataset[dict[str, Tensor]]):
+class ParquetDataset(IterableDataset[Batch]):
     """Batches of tensors from Parquet files, for this rank and worker its exact share.
 
     Use it bare (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with any
     number of workers; none is usually fastest, since decoding runs on native threads either way.
-    A batch is a `dict[str, Tensor]`: `[B]` per column, `[B, F]` per group of columns.
+    A batch is a `dict[str, Tensor | Jagged]`: `[B]` per column, `[B, F]` per group of columns,
+    `[B, L]` for lists of a stated length, a `Jagged` for strings and other lists.
 
     Every iteration is an epoch, the next one unless `set_epoch` says which. The order of rows is
     a function of the files, the seed, the epoch and the number of ranks and workers alone.
@@ -156,6 +165,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         self._stream: weakref.ref[BatchStream] | None = None
         self._epoch_of_stream = 0
         self._pool: SlabPool | None = None
+        self._sinks: SinkPool | None = None
         self._pool_pid = os.getpid()
         self._last_plan: EpochPlan | None = None
 
@@ -169,7 +179,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
         return self._fields
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch.
 
         Raises:
@@ -185,7 +195,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
             return iter(())
         if self._pool_pid != os.getpid():
             # Inherited over a fork: its lock may be held by a thread that is not here.
-            self._pool, self._pool_pid = None, os.getpid()
+            self._pool, self._sinks, self._pool_pid = None, None, os.getpid()
         stream = BatchStream(
             self._manifest,
             share,
@@ -196,8 +206,9 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
             max_memory_bytes=self._read_options.memory_per_worker(topology.num_workers),
             pin_memory=self._pins_memory(),
             pool=self._pool,
+            sinks=self._sinks,
         )
-        self._pool = stream.pool
+        self._pool, self._sinks = stream.pool, stream.sinks
         self._streams.add(stream)
         self._stream = weakref.ref(stream)
         self._epoch_of_stream = epoch
@@ -297,7 +308,7 @@ class ParquetDataset(IterableDataset[dict[str, Tensor]]):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process alone."""
         state = self.__dict__.copy()
-        for name in ("_streams", "_stream", "_epoch_of_stream", "_pool", "_pool_pid", "_last_plan"):
+        for name in _RUNTIME:
             del state[name]
         has_groups = self._device_mesh is not None or self._process_group is not None
         state.update(_device_mesh=None, _process_group=None)

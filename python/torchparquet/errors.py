@@ -24,3 +24,7 @@ class NullValueError(ValueError):
 
 class CastError(ValueError):
     """A value does not fit the dtype that it is read as; the message names the value."""
+
+
+class ListLengthError(ValueError):
+    """A list is not as long as ``Column(..., length=...)`` says; the message names the row."""

@@ -153,7 +153,7 @@ def build_manifest(files: Sequence[str], footers: Footers) -> Manifest:
         file_mtime_ns=_frozen(footers.file_mtime_ns),
         file_num_rows=_frozen(footers.file_num_rows),
         file_schema=_frozen(footers.file_schema),
-        schemas=tuple(tuple(map(_leaf, schema)) for schema in footers.schemas),
+        schemas=_schemas(footers),
         row_group_file=row_group_file,
         row_group_in_file=_frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
         row_group_num_rows=rows,
@@ -180,8 +180,31 @@ def _partition_keys(path: str) -> dict[str, str]:
     return {unquote(key): unquote(value) for key, value in pairs}
 
 
-def _leaf(leaf: LeafColumn) -> Leaf:
-    return Leaf(leaf.path, leaf.kind, leaf.dtype, leaf.nullable, tuple(leaf.dtypes), leaf.items)
+def _schemas(footers: Footers) -> tuple[tuple[Leaf, ...], ...]:
+    num_rows = np.zeros(len(footers.schemas))
+    np.add.at(num_rows, footers.file_schema, footers.file_num_rows)
+    return tuple(
+        tuple(
+            _leaf(leaf, total / max(rows, 1.0)) for leaf, total in zip(schema, totals, strict=True)
+        )
+        for schema, totals, rows in zip(
+            footers.schemas, footers.schema_leaf_bytes, num_rows.tolist(), strict=True
+        )
+    )
+
+
+def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
+    return Leaf(
+        leaf.path,
+        leaf.kind,
+        leaf.dtype,
+        leaf.nullable,
+        tuple(leaf.dtypes),
+        leaf.items,
+        leaf.num_lists,
+        leaf.is_bytes,
+        row_bytes,
+    )
 
 
 def _frozen(values: ArrayLike) -> NDArray[np.int64]:

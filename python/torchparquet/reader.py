@@ -21,14 +21,16 @@ from torchparquet._core import (
     Footers,
     LeafColumn,
     ReaderStats,
+    SinkPool,
     SlabPool,
+    Vocabulary,
     begin_epoch,
     next_epoch,
     read_footers,
     set_epoch,
 )
-from torchparquet.columns import Field
-from torchparquet.tensors import BatchViews, LentSlabs, batch_names, slab_order
+from torchparquet.fields import Field
+from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab_order
 
 if TYPE_CHECKING:
     from torchparquet.manifest import Manifest
@@ -45,6 +47,7 @@ __all__ = [
     "Footers",
     "LeafColumn",
     "ReaderStats",
+    "SinkPool",
     "SlabPool",
     "begin_epoch",
     "next_epoch",
@@ -56,7 +59,7 @@ ROW_ID = "row.id"
 ROW_VALID = "row.valid"
 
 
-class BatchStream(Iterator[dict[str, Tensor]]):
+class BatchStream(Iterator[Batch]):
     """The batches of one share, in order, from decode threads of its own.
 
     No thread exists before the first `next`. They end with the stream, with `close`, when the
@@ -76,6 +79,7 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         max_memory_bytes: int,
         pin_memory: bool,
         pool: SlabPool | None,
+        sinks: SinkPool | None = None,
         lend_slabs: bool | None = None,
     ) -> None:
         """Prepare to read; reads nothing yet.
@@ -90,6 +94,7 @@ class BatchStream(Iterator[dict[str, Tensor]]):
             max_memory_bytes: Bound of the batches in flight.
             pin_memory: Deliver in page-locked memory of torch's host allocator.
             pool: Of an earlier stream, whose slabs may fit.
+            sinks: Of an earlier stream, for values that the slabs do not hold.
             lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
 
         Raises:
@@ -122,6 +127,7 @@ class BatchStream(Iterator[dict[str, Tensor]]):
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
             pool=pool,
+            sinks=sinks,
         )
         self._views = BatchViews(ordered, self._reader.fields, self._reader.capacity_rows)
         # Only where the slab's order is not the user's is a batch put in order again.
@@ -133,7 +139,7 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         self._closed = False
         _live_streams.add(self)
 
-    def __next__(self) -> dict[str, Tensor]:
+    def __next__(self) -> Batch:
         """Return the next batch.
 
         Raises:
@@ -151,8 +157,8 @@ class BatchStream(Iterator[dict[str, Tensor]]):
             self._ended = True
             self.close()
             raise StopIteration
-        memory, num_rows = item
-        batch = self._views.cut(self._slab(memory), num_rows)
+        memory, num_rows, items = item
+        batch = self._views.cut(self._slab(memory), num_rows, items)
         if self._names is not None:
             batch = {name: batch[name] for name in self._names}
         return batch
@@ -208,41 +214,69 @@ class BatchStream(Iterator[dict[str, Tensor]]):
         return self._reader.pool
 
     @property
+    def sinks(self) -> SinkPool:
+        """The memory of values of different lengths, for a later stream."""
+        return self._reader.sinks
+
+    @property
     def stats(self) -> ReaderStats:
         """Rows and batches handed out, seconds waited for them and spent decoding."""
         return self._reader.stats
 
 
 def _field_spec(field: Field) -> FieldSpec:
+    if field.num_offsets:
+        # The slab holds the offsets of rows; values lie beside it.
+        return FieldSpec(
+            item_bytes=8,
+            width=1,
+            cell_items=1,
+            has_valid=field.nulls == "mask",
+            valid_items=1,
+            num_offsets=field.num_offsets,
+            has_item_valid=field.nulls == "mask" and field.has_lists,
+            row_bytes=field.row_bytes,
+        )
     return FieldSpec(
         item_bytes=getattr(torch, field.dtype).itemsize,
         width=field.width or 1,
-        cell_items=field.items or 1,
+        cell_items=(field.length or 1) * (field.items or 1),
         has_valid=field.nulls == "mask",
+        valid_items=field.length or 1,
+        num_offsets=0,
+        has_item_valid=False,
+        row_bytes=0.0,
     )
 
 
 def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
-    return [
-        ColumnSpec(
-            path=source,
-            kinds=list(field.kinds[element]),
-            dtype=field.dtype,
-            cell_items=field.items or 1,
-            field=index,
-            element=element,
-            nulls_are_errors=field.nulls == "error",
-            fill_bits=_bit_pattern(field.fill, field.dtype),
-            default_bits=None
-            if field.default is None
-            else _bit_pattern(field.default, field.dtype),
-            file_bits=_bit_patterns(values, field.dtype),
-        )
-        for index, field in enumerate(fields)
-        for element, (source, values) in enumerate(
-            zip(field.sources, field.file_values or [()] * len(field.sources), strict=True)
-        )
-    ]
+    specs = []
+    for index, field in enumerate(fields):
+        vocabulary = Vocabulary(list(field.words), field.unknown) if field.words else None
+        values_of = field.file_values or [()] * len(field.sources)
+        specs += [
+            ColumnSpec(
+                path=source,
+                kinds=list(kinds),
+                dtype=field.dtype,
+                cell_items=field.items or 1,
+                num_offsets=field.num_offsets,
+                list_length=field.length or 0,
+                vocabulary=vocabulary,
+                field=index,
+                element=element,
+                nulls_are_errors=field.nulls == "error",
+                fill_bits=_bit_pattern(field.fill, field.dtype),
+                default_bits=None
+                if field.default is None
+                else _bit_pattern(field.default, field.dtype),
+                file_bits=_bit_patterns(values, field.dtype),
+            )
+            for element, (source, kinds, values) in enumerate(
+                zip(field.sources, field.kinds, values_of, strict=True)
+            )
+        ]
+    return specs
 
 
 def _bit_pattern(value: float, dtype: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections import Counter
@@ -30,13 +31,17 @@ class Leaf:
     """One leaf column of a schema.
 
     Attributes:
-        path: Dotted path, such as ``"a"``, or ``"s.x"`` for a field of a struct.
+        path: Dotted path, such as ``"a"``, or ``"s.x"`` for a field of a struct, also where structs
+            are in a list; ``"m.key"`` and ``"m.value"`` for a map.
         kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
         dtype: torch's name of the dtype that it is usually read as; ``""`` where it cannot be read
             yet.
         nullable: Whether the schema lets it hold nulls.
         dtypes: The names of all the dtypes that it can be read as.
-        items: n for a tensor of shape ``[B, n]``, as binary of a fixed size is; None for ``[B]``.
+        items: n where a value is n items, as binary of a fixed size is; None where it is one.
+        num_lists: How many lists are around a value; 0 where a row is one.
+        is_bytes: Whether values are strings or other bytes of any length.
+        row_bytes: That the values of a row take on average, as far as footers tell.
     """
 
     path: str
@@ -45,6 +50,19 @@ class Leaf:
     nullable: bool
     dtypes: tuple[str, ...] = ()
     items: int | None = None
+    num_lists: int = 0
+    is_bytes: bool = False
+    row_bytes: float = dataclasses.field(default=0.0, compare=False)
+
+    @property
+    def num_offsets(self) -> int:
+        """How often offsets lead from a row to its items: for each list, and for strings."""
+        return self.num_lists + self.is_bytes
+
+    @property
+    def shape(self) -> tuple[int, bool, int | None]:
+        """What files must agree about even where values are cast."""
+        return (self.num_lists, self.is_bytes, self.items)
 
 
 class Schemas:
@@ -98,7 +116,7 @@ class Schemas:
             if dtype is not None:
                 _check_castable(leaf, dtype, file)
             first = next(iter(found))
-            if leaf.kind == first or (dtype and _unit(leaf.kind, dtype) == _unit(first, dtype)):
+            if leaf.kind == first or (dtype and _means_the_same(leaf, found[first], dtype)):
                 continue
             hint = "in what its values mean" if dtype else "(Column(..., dtype=...) may read both)"
             raise SchemaMismatchError(
@@ -116,14 +134,15 @@ class Schemas:
         """Whether ``name`` is in the paths of the files and not in the files."""
         return not any(name in leaves for leaves in self._leaves) and name in self._partition_keys
 
-    def partition_values(self, name: str) -> tuple[int, ...]:
+    def partition_values(self, name: str) -> tuple[str, ...]:
         """The value of the partition key ``name`` for each file."""
-        return tuple(map(int, self._partition_keys[name]))
+        return self._partition_keys[name]
 
     def _partition_leaf(self, name: str, dtype: str | None) -> Leaf:
+        # As text that a vocabulary may number, until all are seen to be numbers.
         for value in self._partition_keys[name]:
             if not re.fullmatch(r"-?\d{1,18}", value):
-                return Leaf(name, f"partition key {value!r}", "", nullable=False)
+                return Leaf(name, f"partition key {value!r}", "", nullable=False, is_bytes=True)
         leaf = Leaf(name, "partition key", "int64", nullable=False, dtypes=_NUMBER_DTYPES)
         if dtype is not None:
             _check_castable(leaf, dtype, self._files[0])
@@ -166,11 +185,18 @@ def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
         )
 
 
+def _means_the_same(leaf: Leaf, other: Leaf, dtype: str) -> bool:
+    """Whether values of both, cast to ``dtype``, can stand in one tensor."""
+    return leaf.shape == other.shape and _unit(leaf.kind, dtype) == _unit(other.kind, dtype)
+
+
 def _unit(kind: str, dtype: str) -> str:
     """What a 1 of the tensor means for that kind, as far as kinds differ in it.
 
     Moments and times have units; an unscaled decimal, which int64 asks for, has its scale.
     """
+    while kind.startswith("list<"):
+        kind = kind[len("list<") : -len(">")]
     if kind == "timestamp[int96]":
         return "timestamp[ns]"
     if kind.startswith(("timestamp[", "time[", "date")):

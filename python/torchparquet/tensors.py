@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from torchparquet.jagged import Jagged
+
 if TYPE_CHECKING:
-    from torchparquet.columns import Field
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from torchparquet.fields import Field
     from torchparquet.reader import FieldPlace
 
-_VALID_SUFFIX = ".valid"
+    # Offsets of all lists but the outermost, the bytes of the values, their mask.
+    Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.uint8], NDArray[np.uint8]]
+
+# Values are Tensor or Jagged; a union would make users say which at every use.
+Batch: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,25 @@ class _Block:
     step: int
     names: tuple[str, ...]
     width: int | None
+
+
+@dataclass(frozen=True)
+class _JaggedBlock:
+    """A field of variable length: its first offsets, and its row mask, are in the slab.
+
+    Attributes:
+        dtype: Of its values.
+        offsets_begin: In int64 items from the slab's start.
+        valid_begin: Of the mask, in bytes from the slab's start; -1 for none.
+        items: None for values `[N]`, n for `[N, n]`.
+        names: Of the field, and of its masks of rows and of values where it has them.
+    """
+
+    dtype: torch.dtype
+    offsets_begin: int
+    valid_begin: int
+    items: int | None
+    names: tuple[str, ...]
 
 
 class BatchViews:
@@ -57,9 +85,14 @@ class BatchViews:
         """
         self._capacity_rows = capacity_rows
         self._blocks: list[_Block] = []
+        self._jagged: list[_JaggedBlock] = []
         placed = zip(fields, places, strict=True)
         for _, group in groupby(placed, key=lambda item: _block_key(item[0])):
-            self._add_block(list(group))
+            members = list(group)
+            if members[0][0].num_offsets:
+                self._jagged += [_jagged_block(field, place) for field, place in members]
+            else:
+                self._add_block(members)
         self._names = [name for block in self._blocks for name in block.names]
         # How to cut a batch of `_cut_rows` rows, which all batches but the last have.
         self._cut_rows = -1
@@ -69,7 +102,7 @@ class BatchViews:
     def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
         field, place = placed[0]
         dtype: torch.dtype = getattr(torch, field.dtype)
-        width = field.width or field.items
+        width = field.trailing
         step = self._capacity_rows * (width or 1)
         if len(placed) > 1:
             step = (placed[1][1].values_offset - place.values_offset) // dtype.itemsize
@@ -77,13 +110,20 @@ class BatchViews:
         begin = place.values_offset // dtype.itemsize
         self._blocks.append(_Block(dtype, begin, step, names, width))
         if field.nulls == "mask":
-            names = (field.name + _VALID_SUFFIX,)
-            cells = self._capacity_rows * (field.width or 1)
-            block = _Block(torch.bool, place.valid_offset, cells, names, field.width)
-            self._blocks.append(block)
+            cells = field.width or field.length
+            step = self._capacity_rows * (cells or 1)
+            self._blocks.append(
+                _Block(torch.bool, place.valid_offset, step, field.mask_names, cells)
+            )
 
-    def cut(self, slab: Tensor, num_rows: int) -> dict[str, Tensor]:
-        """Return the tensors of a batch of `num_rows` rows; all share the slab's storage."""
+    def cut(self, slab: Tensor, num_rows: int, items: Sequence[Items] = ()) -> Batch:
+        """Return the tensors of a batch.
+
+        Args:
+            slab: uint8, with the tensors; what is returned shares its storage.
+            num_rows: Of the batch.
+            items: For each field of variable length, in slab order, what the slab does not hold.
+        """
         if num_rows != self._cut_rows:
             self._cut_rows = num_rows
             self._part_sizes = [_part_sizes(block, num_rows) for block in self._blocks]
@@ -101,7 +141,41 @@ class BatchViews:
             if block.width is not None:
                 parts = [part.view(num_rows, block.width) for part in parts]
             tensors.extend(parts)
-        return dict(zip(self._names, tensors, strict=True))
+        batch: Batch = dict(zip(self._names, tensors, strict=True))
+        for jagged, of_field in zip(self._jagged, items, strict=True):
+            _add_jagged(jagged, slab, num_rows, of_field, batch)
+        return batch
+
+
+def _jagged_block(field: Field, place: FieldPlace) -> _JaggedBlock:
+    dtype: torch.dtype = getattr(torch, field.dtype)
+    names = (field.name, *field.mask_names)
+    return _JaggedBlock(dtype, place.values_offset // 8, place.valid_offset, field.items, names)
+
+
+def _add_jagged(
+    block: _JaggedBlock, slab: Tensor, num_rows: int, items: Items, batch: Batch
+) -> None:
+    inner_offsets, value_bytes, value_mask = items
+    flat = torch.from_numpy(value_bytes)
+    # Where the slab is page-locked, what lies beside it is to be so too.
+    pin: Callable[[Tensor], Tensor] = Tensor.pin_memory if slab.is_pinned() else _same
+    values: Tensor | Jagged = pin(flat.view(block.dtype))
+    if block.items is not None:
+        assert isinstance(values, Tensor)  # noqa: S101
+        values = values.view(-1, block.items)
+    for offsets in reversed(inner_offsets):
+        values = Jagged(values, pin(torch.from_numpy(offsets)))
+    rows = slab.view(torch.int64).narrow(0, block.offsets_begin, num_rows + 1)
+    batch[block.names[0]] = Jagged(values, rows)
+    if len(block.names) > 1:
+        batch[block.names[1]] = slab.view(torch.bool).narrow(0, block.valid_begin, num_rows)
+    if len(block.names) > 2:
+        batch[block.names[2]] = pin(torch.from_numpy(value_mask).view(torch.bool))
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _part_sizes(block: _Block, num_rows: int) -> list[int]:
@@ -115,8 +189,8 @@ def _part_sizes(block: _Block, num_rows: int) -> list[int]:
 
 def _block_key(field: Field) -> tuple[str, int | None, str]:
     """Return equal keys for fields that one view can cover: those without width and mask."""
-    width = field.width or field.items
-    alone = width is not None or field.nulls == "mask"
+    width = field.trailing
+    alone = width is not None or field.nulls == "mask" or field.num_offsets > 0
     return (field.dtype, width, field.name if alone else "")
 
 
@@ -132,9 +206,7 @@ def batch_names(fields: Sequence[Field]) -> list[str]:
     """Return the keys of a batch in the order that the user gave, masks behind their values."""
     names: list[str] = []
     for field in fields:
-        names.append(field.name)
-        if field.nulls == "mask":
-            names.append(field.name + _VALID_SUFFIX)
+        names += [field.name, *field.mask_names]
     return names
 
 

@@ -1,0 +1,239 @@
+#include "jagged_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "item_appender.h"
+#include "row_walk.h"
+#include "value_source.h"
+
+namespace torchparquet {
+namespace {
+
+std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
+                                           const ColumnRequest& column, int leaf,
+                                           ColumnBuffers* buffers) {
+  const bool is_bytes = file.leaves()[static_cast<size_t>(leaf)].is_bytes();
+  if (is_bytes && column.vocabulary == nullptr) {
+    return std::make_unique<BytesAppender>(buffers);
+  }
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ItemAppender>(std::make_unique<NumberAppender<Out>>(
+        MakeValueSource<Out>(file, column, leaf, buffers), column.cell_items));
+  });
+}
+
+class JaggedReader : public RowWalk {
+ public:
+  JaggedReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+               const ColumnStart& start, ColumnBuffers buffers_to_use)
+      : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
+        num_lists_(leaf().element_levels.size()),
+        has_strings_(column.num_offsets > static_cast<int64_t>(num_lists_)),
+        appender_(MakeAppender(this->file(), column, start.column, buffers())) {}
+
+ private:
+  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    appender_->ReadDictionary(header, bytes);
+  }
+  void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    appender_->OpenPage(header, bytes);
+  }
+  void SkipValues(int64_t num_values) override { appender_->Skip(num_values); }
+
+  void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
+    fails_on_null_ = target.nulls == NullPolicy::kError;
+    has_item_valid_ = target.has_item_valid;
+    fill_bits_ = target.fill_bits;
+    for (const Segment& segment : target.segments) {
+      items_ = progress->BeginItems();
+      // Offsets are the slab's int64, aligned to 64 bytes.
+      row_starts_ = reinterpret_cast<int64_t*>(segment.values);
+      row_valid_ = segment.valid;
+      TakeRows(segment.num_rows, Mode::kWrite);
+      progress->EndItems(std::move(items_));
+      progress->SegmentDone();
+    }
+  }
+
+  void WriteEntries(const LevelBlock& block, int64_t row) override {
+    if (num_lists_ == 0) {
+      WriteStrings(block, row);
+    } else if (num_lists_ == 1 && HasNoNulls(block)) {
+      WriteListsOfValues(block);
+    } else {
+      WriteLists(block, row);
+    }
+  }
+
+  // Rows that are values.
+  void WriteStrings(const LevelBlock& block, int64_t row) {
+    ValueRun run{.size = block.size, .num_valid = block.size, .fill_bits = fill_bits_};
+    if (block.definition != nullptr) {
+      const auto max_level = static_cast<uint8_t>(leaf().max_level);
+      uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
+      run.num_valid = 0;
+      for (int64_t i = 0; i < block.size; ++i) {
+        validity[i] = block.definition[i] == max_level;
+        run.num_valid += validity[i];
+      }
+      run.validity = validity;
+      if (fails_on_null_ && run.num_valid < run.size) {
+        throw NullError(row + (std::find(validity, validity + run.size, 0) - validity));
+      }
+    }
+    appender_->Append(run, scratch(), row_starts_, &*items_.values);
+    items_.num_items[0] = static_cast<int64_t>(items_.values->size());
+    if (row_valid_ != nullptr) {
+      if (run.validity == nullptr) {
+        std::memset(row_valid_, 1, static_cast<size_t>(run.size));
+      } else {
+        std::memcpy(row_valid_, run.validity, static_cast<size_t>(run.size));
+      }
+      row_valid_ += run.size;
+    }
+    row_starts_ += block.size;
+  }
+
+  // Whether a block of one list has neither null lists nor null elements.
+  bool HasNoNulls(const LevelBlock& block) const {
+    if (block.definition == nullptr) return true;
+    const int empty_level = leaf().element_levels.front() - 1;
+    const int max_level = leaf().max_level;
+    bool has_null = false;
+    for (int64_t i = 0; i < block.size; ++i) {
+      has_null |= block.definition[i] != max_level && block.definition[i] != empty_level;
+    }
+    return !has_null;
+  }
+
+  // Lists of which none is null, and no element: an entry is a value or an empty list.
+  void WriteListsOfValues(const LevelBlock& block) {
+    const int64_t first_item = items_.num_items[0];
+    int64_t* starts = row_starts_;
+    int64_t num_empty = 0;
+    if (block.definition == nullptr) {
+      block.ForEachRow(true, [&](int64_t i) { *starts++ = first_item + i; });
+    } else {
+      const int max_level = leaf().max_level;
+      block.ForEachRow(true, [&](int64_t i) {
+        *starts++ = first_item + i - num_empty;
+        num_empty += block.definition[i] != max_level;
+      });
+    }
+    const auto num_rows = static_cast<size_t>(starts - row_starts_);
+    row_starts_ = starts;
+    if (row_valid_ != nullptr) {
+      std::memset(row_valid_, 1, num_rows);
+      row_valid_ += num_rows;
+    }
+    const int64_t num_values = block.size - num_empty;
+    if (NumBelow(block, leaf().max_level) != num_empty) {
+      throw CorruptFile("levels go on with a list, but have no element for it");
+    }
+    AppendValues(
+        {.size = num_values, .num_valid = num_values, .fill_bits = fill_bits_});
+    items_.num_items[0] += num_values;
+  }
+
+  static int64_t NumBelow(const LevelBlock& block, int level) {
+    if (block.definition == nullptr) return 0;
+    return block.size - std::count(block.definition, block.definition + block.size,
+                                   static_cast<uint8_t>(level));
+  }
+
+  // The general case. Source: Melnik et al., "Dremel", on repetition and definition
+  // levels: an entry that repeats at level r begins a new list at all levels behind r
+  // that its definition level reaches, and is an element of each list from r on.
+  void WriteLists(const LevelBlock& block, int64_t row) {
+    const std::vector<int16_t>& element_levels = leaf().element_levels;
+    std::vector<int64_t>& num_items = items_.num_items;
+    uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
+    ValueRun run{.validity = validity, .fill_bits = fill_bits_};
+    for (int64_t i = 0; i < block.size; ++i) {
+      const auto repeated = static_cast<size_t>(block.repetition[i]);
+      const int defined =
+          block.definition == nullptr ? leaf().max_level : block.definition[i];
+      if (repeated == 0) {
+        *row_starts_++ = num_items[0];
+        const bool is_valid = defined >= element_levels[0] - 1;
+        if (!is_valid && fails_on_null_) throw NullError(row);
+        if (row_valid_ != nullptr) *row_valid_++ = is_valid;
+        ++row;
+      } else if (defined < element_levels[repeated - 1]) {
+        throw CorruptFile("levels go on with a list, but have no element for it");
+      }
+      size_t list = repeated == 0 ? 0 : repeated - 1;
+      for (; list < num_lists_; ++list) {
+        if (list > 0 && list >= repeated) AppendStart(list, num_items[list]);
+        if (defined < element_levels[list]) break;
+        ++num_items[list];
+      }
+      if (list < num_lists_) {
+        if (list > 0 && fails_on_null_ && defined < element_levels[list] - 1)
+          throw NullError(row - 1);
+        continue;
+      }
+      const bool is_valid = defined == leaf().max_level;
+      if (!is_valid && fails_on_null_) throw NullError(row - 1);
+      validity[run.size++] = is_valid;
+      run.num_valid += is_valid;
+    }
+    if (run.num_valid == run.size) run.validity = nullptr;
+    AppendValues(run);
+  }
+
+  // Where the items of an inner list begin.
+  void AppendStart(size_t list, int64_t start) {
+    std::memcpy(items_.starts[list - 1]->Extend(sizeof(start)), &start, sizeof(start));
+  }
+
+  // What stands in lists.
+  void AppendValues(const ValueRun& run) {
+    if (run.size == 0) return;
+    int64_t* starts = nullptr;
+    if (has_strings_) {
+      const size_t num_bytes = static_cast<size_t>(run.size) * sizeof(int64_t);
+      // Sinks of starts hold nothing but int64, so all are aligned.
+      starts = reinterpret_cast<int64_t*>(items_.starts.back()->Extend(num_bytes));
+    }
+    if (has_item_valid_) {
+      uint8_t* valid = items_.valid->Extend(static_cast<size_t>(run.size));
+      if (run.validity == nullptr) {
+        std::memset(valid, 1, static_cast<size_t>(run.size));
+      } else {
+        std::memcpy(valid, run.validity, static_cast<size_t>(run.size));
+      }
+    }
+    appender_->Append(run, scratch(), starts, &*items_.values);
+    if (has_strings_) {
+      items_.num_items.back() = static_cast<int64_t>(items_.values->size());
+    }
+  }
+
+  const size_t num_lists_;
+  const bool has_strings_;  // whose bytes the last offsets lead to
+  const std::unique_ptr<ItemAppender> appender_;
+  bool fails_on_null_ = false;
+  bool has_item_valid_ = false;
+  uint64_t fill_bits_ = 0;
+  // Of the segment that is being written.
+  JaggedItems items_;
+  int64_t* row_starts_ = nullptr;  // of the next row
+  uint8_t* row_valid_ = nullptr;   // null where no mask is wanted
+};
+
+}  // namespace
+
+std::unique_ptr<ColumnReader> MakeJaggedReader(std::shared_ptr<const ParquetFile> file,
+                                               const ColumnRequest& column,
+                                               const ColumnStart& start,
+                                               ColumnBuffers buffers) {
+  return std::make_unique<JaggedReader>(std::move(file), column, start,
+                                        std::move(buffers));
+}
+
+}  // namespace torchparquet

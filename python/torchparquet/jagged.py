@@ -1,0 +1,438 @@
+"""Rows of different lengths (lists, strings, binary) as tensors, and what they convert to."""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# torch has few kernels for these: where values are only moved, their bits move as signed ones.
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_NOT_FINITE = (float("inf"), float("-inf"))
+
+
+class Jagged(NamedTuple):
+    """B rows of different lengths: row i is ``values[offsets[i]:offsets[i + 1]]``.
+
+    What a batch holds for a column of lists, strings or binary. Strings and binary are their
+    bytes, strings in UTF-8. Lists of lists, and lists of strings, have a level of offsets for each
+    nesting: ``values`` is then itself a Jagged, whose rows are the items of this one's. For B lists
+    of S strings of N bytes in all::
+
+        Jagged(values=Jagged(values=uint8 [N], offsets=int64 [S + 1]), offsets=int64 [B + 1])
+
+    It is a plain named tuple of two, so that torch's pin_memory, its DataLoader workers, its
+    pytrees and whatever else goes through tuples move it like any other. ``len()``, ``[]``, ``in``,
+    iteration and ``==`` are therefore the tuple's: say ``num_rows`` and ``row(i)`` for the rows.
+
+    Many operations take the two tensors as they are, for example a sum of embeddings per row::
+
+        F.embedding_bag(j.values, weight, j.offsets, include_last_offset=True, mode="sum")
+
+    Attributes:
+        values: ``[N, ...]`` of any dtype, or a Jagged of N rows: all items, row after row.
+        offsets: int64 ``[B + 1]`` on the same device, never falling. Batches start at 0 and end at
+            N; the methods also take a stretch of a longer one, such as ``offsets[2:6]``.
+    """
+
+    values: Tensor | Jagged
+    offsets: Tensor
+
+    @classmethod
+    def from_lists(cls, rows: Iterable[Any], dtype: torch.dtype | None = None) -> Jagged:
+        """Return rows that are given as Python objects.
+
+        Args:
+            rows: Lists or tuples of numbers, of further lists to any depth, or of strings; or
+                strings (str, encoded in UTF-8, or bytes). Of nested lists that are all empty the
+                inner levels cannot be told, and none is made.
+            dtype: Of the numbers. None: what :func:`torch.tensor` makes of them.
+
+        Returns:
+            A Jagged with a level of offsets for each nesting, on the CPU.
+
+        Raises:
+            TypeError: The items of a level are of different kinds, the rows are numbers, or
+                ``dtype`` is not uint8 for strings.
+        """
+        items, levels = list(rows), []
+        kind: str | None = _kind_of(items) or "lists"
+        if kind == "numbers":
+            raise TypeError(f"rows must be lists or strings; got {items[0]!r}")
+        while kind == "lists":
+            levels.append(_offsets_of(items))
+            items = list(chain.from_iterable(items))
+            kind = _kind_of(items)
+        if kind == "strings":
+            if dtype not in (None, torch.uint8):
+                raise TypeError(f"strings are bytes, so dtype must be uint8 or None; got {dtype}")
+            strings = [item.encode() if isinstance(item, str) else item for item in items]
+            levels.append(_offsets_of(strings))
+            values: Tensor | Jagged = torch.tensor(np.frombuffer(b"".join(strings), np.uint8))
+        else:
+            values = torch.tensor(items, dtype=dtype)
+        for offsets in reversed(levels):
+            values = cls(values, offsets)
+        assert isinstance(values, Jagged)  # noqa: S101
+        return values
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows, B."""
+        return self.offsets.shape[0] - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of items in each row, int64 ``[B]``; for strings in bytes."""
+        return self.offsets.diff()
+
+    def row(self, index: int) -> Tensor | Jagged:
+        """Return the items of one row: a view of ``values``.
+
+        Waits for a device that is not the CPU. Negative indices count from the end.
+
+        Returns:
+            ``[length, ...]``; for nested levels a Jagged of that many rows, offsets from 0.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        index, num_rows = operator.index(index), self.num_rows
+        if not -num_rows <= index < num_rows:
+            raise IndexError(f"row must be in range({-num_rows}, {num_rows}); got {index}")
+        index %= num_rows
+        begin, end = self.offsets[index : index + 2].tolist()
+        return _stretch(self.values, begin, end)
+
+    def select(self, rows: Tensor | Sequence[int]) -> Jagged:
+        """Return chosen rows in the order given, as ``tensor[rows]`` does for ``[B]`` tensors.
+
+        Waits for a device that is not the CPU.
+
+        Args:
+            rows: Row numbers, which may repeat and be negative, or a bool mask ``[B]``.
+
+        Returns:
+            A copy, offsets from 0.
+
+        Raises:
+            IndexError: There is no such row, or a mask is not of B rows.
+            ValueError: ``rows`` is not one-dimensional.
+        """
+        device = self.offsets.device
+        numbers = torch.arange(self.num_rows, device=device)[rows]
+        if numbers.dim() != 1:
+            raise ValueError(f"rows must be one-dimensional; got {rows!r}")
+        begins = self.offsets[numbers]
+        lengths = self.offsets[numbers + 1] - begins
+        offsets = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))
+        shifts = torch.repeat_interleave(begins - offsets[:-1], lengths)
+        items = shifts + torch.arange(shifts.shape[0], device=device)
+        if isinstance(self.values, Jagged):
+            return Jagged(self.values.select(items), offsets)
+        return Jagged(_viewed(_movable(self.values)[items], self.values.dtype), offsets)
+
+    def to_padded(
+        self,
+        pad_to: int | None = None,
+        *,
+        pad_value: int | float | bool = 0,
+        truncate: Literal["right", "left"] = "right",
+    ) -> Tensor:
+        """Return a dense tensor: each row from the left, the rest filled with ``pad_value``.
+
+        Does not wait for a device if ``pad_to`` is given. See :meth:`mask` for what is no padding.
+
+        Args:
+            pad_to: P, in items; for strings in bytes. None: the longest row.
+            pad_value: Representable in the dtype of the values; floats are rounded to it.
+            truncate: Where a longer row loses items: ``"right"`` keeps its first P, ``"left"`` its
+                last P.
+
+        Returns:
+            ``[B, P]`` with the dtype of the values; ``[B, P, ...]`` for values ``[N, ...]``.
+
+        Raises:
+            TypeError: Nested levels: pad the inner one first, so that ``values`` is a tensor, as in
+                ``Jagged(j.values.to_padded(n), j.offsets).to_padded(m)``. Or an argument of a
+                wrong type.
+            ValueError: ``pad_to`` is negative, ``pad_value`` does not fit, or ``truncate`` is
+                neither word.
+        """
+        values = self._only_level("to_padded", "Jagged(j.values.to_padded(), j.offsets)")
+        if truncate not in ("right", "left"):
+            raise ValueError(f'truncate must be "right" or "left"; got {truncate!r}')
+        fill = _checked_pad_value(pad_value, values.dtype)
+        valid = self.mask(pad_to)
+        begins, width = self.offsets[:-1], valid.shape[1]
+        if truncate == "left":
+            begins = begins.maximum(self.offsets[1:] - width)
+        moved = _movable(values)
+        if moved is not values and fill > torch.iinfo(moved.dtype).max:
+            fill -= 1 << torch.iinfo(moved.dtype).bits
+        if moved.shape[0]:
+            items = begins[:, None] + torch.arange(width, device=begins.device)
+            found = moved[items.clamp_(max=moved.shape[0] - 1)]
+            valid = valid.view(*valid.shape, *(1,) * (moved.dim() - 1))
+            padded = torch.where(valid, found, fill)
+        else:
+            padded = moved.new_full((*valid.shape, *moved.shape[1:]), fill)
+        return _viewed(padded, values.dtype)
+
+    def mask(self, pad_to: int | None = None) -> Tensor:
+        """Return what of :meth:`to_padded` with the same ``pad_to`` is a value: bool ``[B, P]``.
+
+        True for items, False for padding; the same for either ``truncate``. Of nested levels it
+        speaks of the outermost.
+
+        Raises:
+            TypeError: ``pad_to`` is neither an int nor None.
+            ValueError: ``pad_to`` is negative.
+        """
+        lengths = self.lengths
+        width = _checked_pad_to(pad_to)
+        if width is None:
+            width = int(lengths.max()) if self.num_rows else 0
+        return torch.arange(width, device=lengths.device) < lengths[:, None]
+
+    def to_nested(self) -> Tensor:
+        """Return the rows as torch's nested tensor ``[B, *]`` of layout ``torch.jagged``.
+
+        It shares the memory of ``values``. Waits for a device that is not the CPU. The oldest
+        torch that torchparquet accepts, 2.3, cannot do it yet.
+
+        Raises:
+            TypeError: Nested levels, for which torch has no layout.
+        """
+        values = self._only_level("to_nested", "j.values.to_nested()")
+        lengths = self.lengths if self.num_rows else self.offsets.new_zeros(1)
+        ends = (self.offsets[0], self.offsets[-1], *lengths.aminmax())
+        begin, end, shortest, longest = torch.stack(ends).tolist()
+        # Without the longest length torch pads each row to as many items as there are in all.
+        nested: Tensor = torch.nested.nested_tensor_from_jagged(
+            values[begin:end],
+            self.offsets - begin if begin else self.offsets,
+            min_seqlen=shortest,
+            max_seqlen=longest,
+        )
+        return nested
+
+    def to_list(self) -> list[Any]:
+        """Return the rows as lists of Python numbers, in further lists for nested levels.
+
+        Strings become lists of byte values: see :meth:`to_bytes` and :meth:`to_str`.
+        """
+        values, cuts = self._flat()
+        return _cut(values.tolist(), cuts)
+
+    def to_bytes(self) -> list[Any]:
+        """Return the rows as bytes; as lists of bytes for lists of strings or binary, and so on.
+
+        Raises:
+            TypeError: The innermost values are not uint8 ``[N]``.
+        """
+        return _cut(*self._raw("to_bytes"))
+
+    def to_str(self, errors: str = "strict") -> list[Any]:
+        """Return the rows, read as UTF-8, as str; as lists of str for lists of strings, and so on.
+
+        Args:
+            errors: What to do about bytes that are no UTF-8: a word that :meth:`bytes.decode`
+                takes, such as ``"replace"``.
+
+        Raises:
+            TypeError: The innermost values are not uint8 ``[N]``.
+            UnicodeDecodeError: A row is not UTF-8, and ``errors`` is ``"strict"``. Its message
+                names the row.
+        """
+        raw, cuts = self._raw("to_str")
+        if raw.isascii():
+            return _cut(raw.decode("ascii"), cuts)
+        *outer, ends = cuts
+        strings: list[str] = []
+        try:
+            for begin, end in pairwise(ends):
+                strings.append(raw[begin:end].decode("utf-8", errors))
+        except UnicodeDecodeError as error:
+            place = f"{error.reason}, in {_place(len(strings), outer)}"
+            raise UnicodeDecodeError(
+                error.encoding, error.object, error.start, error.end, place
+            ) from None
+        return _cut(strings, outer)
+
+    def to(
+        self,
+        device: torch.device | str | int | torch.dtype | None = None,
+        dtype: torch.dtype | None = None,
+        non_blocking: bool | None = None,
+    ) -> Jagged:
+        """Return it on another device or with another dtype, as :meth:`torch.Tensor.to` does.
+
+        Args:
+            device: For values and offsets of all levels. None: as they are. A dtype may stand here
+                instead.
+            dtype: For the innermost values; offsets stay int64. None: as it is.
+            non_blocking: Whether a copy may go on after the call. None: from page-locked memory,
+                so that a training loop that knows only ``to(device)`` does not wait for its
+                device; do not overwrite the source then.
+
+        Returns:
+            A Jagged that shares what did not have to change.
+
+        Raises:
+            TypeError: A dtype is given twice.
+        """
+        if isinstance(device, torch.dtype):
+            if dtype is not None:
+                raise TypeError(f"dtype must be given once; got {device!r} and {dtype!r}")
+            device, dtype = None, device
+        if isinstance(self.values, Jagged):
+            values: Tensor | Jagged = self.values.to(device, dtype, non_blocking)
+        else:
+            values = _moved(self.values, device, dtype, non_blocking)
+        return Jagged(values, _moved(self.offsets, device, None, non_blocking))
+
+    def pin_memory(self) -> Jagged:
+        """Return it in page-locked memory; what lies there already is shared, not copied."""
+        return Jagged(self.values.pin_memory(), self.offsets.pin_memory())
+
+    def _only_level(self, method: str, instead: str) -> Tensor:
+        if isinstance(self.values, Jagged):
+            raise TypeError(f"{method} takes rows of one level, these are nested: see {instead}")
+        return self.values
+
+    def _flat(self) -> tuple[Tensor, list[list[int]]]:
+        """The innermost values, and where each level cuts them, outermost first; all from 0."""
+        level, begin, end = self, 0, self.num_rows
+        cuts = []
+        while True:
+            offsets = level.offsets[begin : end + 1].tolist()
+            begin, end = offsets[0], offsets[-1]
+            cuts.append([offset - begin for offset in offsets] if begin else offsets)
+            if not isinstance(level.values, Jagged):
+                return level.values[begin:end], cuts
+            level = level.values
+
+    def _raw(self, method: str) -> tuple[bytes, list[list[int]]]:
+        values, cuts = self._flat()
+        if values.dtype != torch.uint8 or values.dim() != 1:
+            raise TypeError(
+                f"{method} takes strings or binary, whose values are uint8 [N]; got "
+                f"{_name_of(values.dtype)} of shape {list(values.shape)}"
+            )
+        return values.numpy(force=True).tobytes(), cuts
+
+
+def _stretch(values: Tensor | Jagged, begin: int, end: int) -> Tensor | Jagged:
+    """Items `begin` to `end`, with offsets from 0 at every level."""
+    if not isinstance(values, Jagged):
+        return values[begin:end]
+    offsets = values.offsets[begin : end + 1]
+    first, last = torch.stack((offsets[0], offsets[-1])).tolist()
+    return Jagged(_stretch(values.values, first, last), offsets - first if first else offsets)
+
+
+def _movable(values: Tensor) -> Tensor:
+    return _viewed(values, _SIGNED.get(values.dtype, values.dtype))
+
+
+def _viewed(values: Tensor, dtype: torch.dtype) -> Tensor:
+    # A view ends the way of gradients, also one as the same dtype.
+    return values if values.dtype == dtype else values.view(dtype)
+
+
+def _moved(
+    tensor: Tensor,
+    device: torch.device | str | int | None,
+    dtype: torch.dtype | None,
+    non_blocking: bool | None,
+) -> Tensor:
+    if non_blocking is None:
+        non_blocking = tensor.is_pinned()
+    return tensor.to(device=device, dtype=dtype, non_blocking=non_blocking)
+
+
+def _cut(items: Any, cuts: list[list[int]]) -> list[Any]:
+    """`items`, a list, str or bytes, in slices, and those in lists of slices, level by level."""
+    for offsets in reversed(cuts):
+        items = [items[begin:end] for begin, end in pairwise(offsets)]
+    cut: list[Any] = items
+    return cut
+
+
+def _place(index: int, cuts: list[list[int]]) -> str:
+    """Where item `index` of the innermost level is, such as ``"row 3, item 0"``."""
+    path = []
+    for offsets in reversed(cuts):
+        # Of offsets that are equal the last begins a row that is not empty.
+        row = bisect_right(offsets, index) - 1
+        path.append(f"item {index - offsets[row]}")
+        index = row
+    return ", ".join([f"row {index}", *reversed(path)])
+
+
+def _kind_of(items: list[Any]) -> str | None:
+    """``"lists"``, ``"strings"`` or ``"numbers"``; None without items."""
+    examples = {
+        "lists"
+        if isinstance(item, list | tuple)
+        else "strings"
+        if isinstance(item, str | bytes)
+        else "numbers": item
+        for item in items
+    }
+    if len(examples) > 1:
+        raise TypeError(
+            "the items of a level must be all lists, all strings or all numbers; got "
+            + " and ".join(repr(item) for item in examples.values())
+        )
+    return next(iter(examples), None)
+
+
+def _offsets_of(rows: list[Any]) -> Tensor:
+    return torch.tensor(list(accumulate(map(len, rows), initial=0)), dtype=torch.int64)
+
+
+def _checked_pad_to(pad_to: Any) -> int | None:
+    if pad_to is None:
+        return None
+    if isinstance(pad_to, bool) or not isinstance(pad_to, int | np.integer):
+        raise TypeError(f"pad_to must be an int or None; got {pad_to!r}")
+    if pad_to < 0:
+        raise ValueError(f"pad_to must not be negative; got {pad_to}")
+    return int(pad_to)
+
+
+def _checked_pad_value(value: Any, dtype: torch.dtype) -> int | float | bool:
+    """``value`` as Python's bool, int or float, whichever ``dtype`` is."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, bool | int | float):
+        raise TypeError(f"pad_value must be a number or bool; got {value!r}")
+    if dtype == torch.bool:
+        convert: type[bool | int | float] = bool
+        fits = number in (0, 1)
+    elif dtype.is_floating_point:
+        convert = float
+        # Infinity and NaN are values too.
+        largest = torch.finfo(dtype).max
+        fits = abs(number) <= largest or number in _NOT_FINITE or number != number
+    else:
+        convert = int
+        limits = torch.iinfo(dtype)
+        fits = limits.min <= number <= limits.max and number == int(number)
+    if not fits:
+        raise ValueError(
+            "pad_value must be representable in the dtype of the values, "
+            f"{_name_of(dtype)}; got {value!r}"
+        )
+    return convert(number)
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
