@@ -22,18 +22,18 @@ class ByteWindow {
   // Readable bytes behind every view, for kernels that load whole words.
   static constexpr int64_t kPaddingBytes = 64;
 
-  explicit ByteWindow(const LocalFile* file) : file_(file) {}
+  explicit ByteWindow(const Source* file) : file_(file) {}
 
   // Forgets what is held and keeps further bytes in `memory`.
   void Use(ScratchBuffer* memory);
 
   // Returns the bytes of `wanted`, which must lie within the file, valid until the next
   // call. When they have to be read, those behind them up to `ahead_end` are read with
-  // them. Throws Error as LocalFile::ReadAt does.
+  // them. Throws Error as Source::ReadAt does.
   std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
 
  private:
-  const LocalFile* file_;
+  const Source* file_;
   ScratchBuffer* memory_ = nullptr;
   ByteRange held_;
 };

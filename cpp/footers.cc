@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "errors.h"
-#include "parquet_file.h"
 
 namespace torchparquet {
 namespace {
@@ -65,10 +64,10 @@ void AddLeafBytes(const parquet::RowGroupMetaData& group,
   }
 }
 
-Footer ReadFooter(const std::string& path) {
+Footer ReadFooter(const PlannedFile& planned) {
   Footer footer;
   try {
-    const ParquetFile file(path, FileIdentity{});
+    const ParquetFile file(planned);
     const parquet::FileMetaData& metadata = file.metadata();
     footer.identity = file.file().identity();
     footer.schema = file.leaves();
@@ -78,7 +77,7 @@ Footer ReadFooter(const std::string& path) {
       AddLeafBytes(*metadata.RowGroup(i), &footer.leaf_bytes);
     }
   } catch (...) {
-    footer.error = CurrentErrorAt({.path = path});
+    footer.error = CurrentErrorAt({.path = planned.path});
   }
   return footer;
 }
@@ -119,18 +118,18 @@ void Append(Footer footer, Footers* out) {
 
 }  // namespace
 
-Footers ReadFooters(const std::vector<std::string>& paths, int64_t num_threads) {
-  std::vector<Footer> footers(paths.size());
+Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads) {
+  std::vector<Footer> footers(files.size());
   std::atomic<size_t> next{0};
   const auto read = [&] {
     // Relaxed: joining the threads publishes what they wrote.
-    for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < paths.size();
+    for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < files.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      footers[i] = ReadFooter(paths[i]);
+      footers[i] = ReadFooter(files[i]);
     }
   };
   {
-    const auto num_files = static_cast<int64_t>(paths.size());
+    const auto num_files = static_cast<int64_t>(files.size());
     std::vector<std::jthread> threads;
     for (int64_t i = 1; i < std::min(num_threads, num_files); ++i) {
       try {

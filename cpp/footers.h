@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "parquet_file.h"
 #include "schema.h"
 
 namespace torchparquet {
@@ -24,8 +24,8 @@ struct Footers {
   std::vector<std::vector<double>> schema_leaf_bytes;
 };
 
-// Reads the footers of `paths` on `num_threads` threads, which end before it returns.
-// Throws the Error of the first path in order that fails.
-Footers ReadFooters(const std::vector<std::string>& paths, int64_t num_threads);
+// Reads the footers of `files` on `num_threads` threads, which end before it returns.
+// Throws the Error of the first file in order that fails.
+Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads);
 
 }  // namespace torchparquet

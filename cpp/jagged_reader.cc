@@ -134,8 +134,7 @@ class JaggedReader : public RowWalk {
     if (NumBelow(block, leaf().max_level) != num_empty) {
       throw CorruptFile("levels go on with a list, but have no element for it");
     }
-    AppendValues(
-        {.size = num_values, .num_valid = num_values, .fill_bits = fill_bits_});
+    AppendValues({.size = num_values, .num_valid = num_values, .fill_bits = fill_bits_});
     items_.num_items[0] += num_values;
   }
 

@@ -16,10 +16,10 @@
 namespace torchparquet {
 namespace {
 
-// A LocalFile as Arrow's interface, for the footer only.
+// A Source as Arrow's interface, for the footer only.
 class FooterSource : public arrow::io::RandomAccessFile {
  public:
-  explicit FooterSource(const LocalFile* file) : file_(file) {}
+  explicit FooterSource(const Source* file) : file_(file) {}
 
   arrow::Result<int64_t> GetSize() override { return file_->num_bytes(); }
 
@@ -62,7 +62,7 @@ class FooterSource : public arrow::io::RandomAccessFile {
   bool closed() const override { return closed_; }
 
  private:
-  const LocalFile* file_;
+  const Source* file_;
   int64_t position_ = 0;
   bool closed_ = false;
 };
@@ -82,7 +82,14 @@ void CheckRowCounts(const parquet::FileMetaData& metadata) {
   }
 }
 
-std::shared_ptr<parquet::FileMetaData> ReadFooter(const LocalFile& file) {
+std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
+  if (planned.memory) {
+    return std::make_unique<MemoryFile>(planned.path, *planned.memory, planned.identity);
+  }
+  return std::make_unique<LocalFile>(planned.path, planned.identity);
+}
+
+std::shared_ptr<parquet::FileMetaData> ReadFooter(const Source& file) {
   if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
   auto metadata = parquet::ReadMetaData(std::make_shared<FooterSource>(&file));
   CheckRowCounts(*metadata);
@@ -91,9 +98,9 @@ std::shared_ptr<parquet::FileMetaData> ReadFooter(const LocalFile& file) {
 
 }  // namespace
 
-ParquetFile::ParquetFile(std::string path, const FileIdentity& expected)
-    : file_(std::move(path), expected),
-      metadata_(ReadFooter(file_)),
+ParquetFile::ParquetFile(const PlannedFile& planned)
+    : file_(OpenSource(planned)),
+      metadata_(ReadFooter(*file_)),
       leaves_(DescribeSchema(*metadata_->schema())) {
   for (size_t i = 0; i < leaves_.size(); ++i) {
     leaf_of_path_.try_emplace(leaves_[i].path, static_cast<int>(i));
@@ -121,8 +128,7 @@ std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
     open_.splice(open_.begin(), open_, found);
     return found->opened;
   }
-  const PlannedFile& planned = planned_[static_cast<size_t>(file)];
-  auto opened = std::make_shared<const ParquetFile>(planned.path, planned.identity);
+  auto opened = std::make_shared<const ParquetFile>(planned_[static_cast<size_t>(file)]);
   if (open_.size() >= kMaxOpenFiles) open_.pop_back();
   open_.push_front({file, opened});
   return opened;

@@ -4,6 +4,8 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,15 +19,24 @@ class FileMetaData;
 
 namespace torchparquet {
 
+// A file of a data set, as it was when it was planned.
+struct PlannedFile {
+  std::string path;
+  FileIdentity identity;
+  // Its bytes if it is one in memory, which must outlive everything that reads it; `path`
+  // is a name for messages then.
+  std::optional<std::span<const uint8_t>> memory = std::nullopt;
+};
+
 // An open Parquet file with its footer. Immutable, thread-safe.
 class ParquetFile {
  public:
-  // Throws Error as LocalFile does, and Error(kCorruptFile) for what is no Parquet
-  // file or whose footer contradicts itself.
-  ParquetFile(std::string path, const FileIdentity& expected);
+  // Throws Error as LocalFile and MemoryFile do, and Error(kCorruptFile) for what is no
+  // Parquet file or whose footer contradicts itself.
+  explicit ParquetFile(const PlannedFile& planned);
   ~ParquetFile();
 
-  const LocalFile& file() const { return file_; }
+  const Source& file() const { return *file_; }
   const parquet::FileMetaData& metadata() const { return *metadata_; }
 
   // The leaf columns in the file's order.
@@ -34,15 +45,10 @@ class ParquetFile {
   int FindLeaf(const std::string& path) const;
 
  private:
-  LocalFile file_;
+  std::unique_ptr<const Source> file_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<LeafColumn> leaves_;
   std::unordered_map<std::string, int> leaf_of_path_;
-};
-
-struct PlannedFile {
-  std::string path;
-  FileIdentity identity;
 };
 
 // Opens the files of a data set on demand and keeps the most recently used ones

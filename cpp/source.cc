@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -18,7 +19,7 @@ Error SystemError(const std::string& action, int code) {
   return Error(kind, action + ": " + std::strerror(code));
 }
 
-FileIdentity Identify(int descriptor) {
+FileIdentity IdentityOf(int descriptor) {
   struct stat status{};
   if (fstat(descriptor, &status) != 0) throw SystemError("cannot stat", errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::kIo, "not a regular file");
@@ -26,26 +27,38 @@ FileIdentity Identify(int descriptor) {
           .mtime_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-void CheckIdentity(const FileIdentity& found, const FileIdentity& expected) {
-  const bool same_size = expected.num_bytes < 0 || found.num_bytes == expected.num_bytes;
-  const bool same_time = expected.mtime_ns < 0 || found.mtime_ns == expected.mtime_ns;
-  if (same_size && same_time) return;
-  throw CorruptFile(
-      "file changed after it was planned: " + std::to_string(found.num_bytes) +
-      " bytes now, " + std::to_string(expected.num_bytes) + " then");
+Error ReadFailure(int64_t num_bytes, int64_t offset, int code) {
+  return SystemError("cannot read " + std::to_string(num_bytes) + " bytes at offset " +
+                         std::to_string(offset),
+                     code);
+}
+
+Error EarlyEnd(int64_t missing_bytes, int64_t offset) {
+  return CorruptFile("file ends " + std::to_string(missing_bytes) +
+                     " bytes early at offset " + std::to_string(offset));
 }
 
 }  // namespace
 
+void Source::Identify(const FileIdentity& found, const FileIdentity& expected) {
+  const bool same_size = expected.num_bytes < 0 || found.num_bytes == expected.num_bytes;
+  const bool same_time = expected.mtime_ns < 0 || found.mtime_ns == expected.mtime_ns;
+  if (!same_size || !same_time) {
+    throw CorruptFile(
+        "file changed after it was planned: " + std::to_string(found.num_bytes) +
+        " bytes now, " + std::to_string(expected.num_bytes) + " then");
+  }
+  identity_ = found;
+}
+
 LocalFile::LocalFile(std::string path, const FileIdentity& expected)
-    : path_(std::move(path)) {
+    : Source(std::move(path)) {
   // O_NONBLOCK keeps the open of a FIFO from waiting for a writer; it means nothing
   // for the regular files that are accepted.
-  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  descriptor_ = open(this->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) throw SystemError("cannot open", errno);
   try {
-    identity_ = Identify(descriptor_);
-    CheckIdentity(identity_, expected);
+    Identify(IdentityOf(descriptor_), expected);
   } catch (...) {
     close(descriptor_);
     throw;
@@ -59,18 +72,26 @@ void LocalFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
     const ssize_t count = pread(descriptor_, out, static_cast<size_t>(num_bytes), offset);
     if (count < 0) {
       if (errno == EINTR) continue;
-      throw SystemError("cannot read " + std::to_string(num_bytes) + " bytes at offset " +
-                            std::to_string(offset),
-                        errno);
+      throw ReadFailure(num_bytes, offset, errno);
     }
-    if (count == 0) {
-      throw CorruptFile("file ends " + std::to_string(num_bytes) +
-                        " bytes early at offset " + std::to_string(offset));
-    }
+    if (count == 0) throw EarlyEnd(num_bytes, offset);
     out += count;
     offset += count;
     num_bytes -= count;
   }
+}
+
+MemoryFile::MemoryFile(std::string name, std::span<const uint8_t> content,
+                       const FileIdentity& expected)
+    : Source(std::move(name)), content_(content) {
+  Identify({.num_bytes = static_cast<int64_t>(content.size())}, expected);
+}
+
+void MemoryFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
+  if (offset < 0) throw ReadFailure(num_bytes, offset, EINVAL);
+  const int64_t count = std::clamp<int64_t>(this->num_bytes() - offset, 0, num_bytes);
+  std::copy_n(content_.data() + (count > 0 ? offset : 0), count, out);
+  if (count < num_bytes) throw EarlyEnd(num_bytes - count, offset + count);
 }
 
 }  // namespace torchparquet

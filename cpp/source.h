@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
 namespace torchparquet {
 
@@ -12,29 +14,62 @@ struct FileIdentity {
   int64_t mtime_ns = -1;
 };
 
-// A local file open for positional reads. Reads are pread, never mmap: a mapped file
-// that is truncated kills the program. Thread-safe after construction.
-class LocalFile {
+// The bytes of one file, for positional reads. Thread-safe after construction.
+class Source {
  public:
-  // Throws Error(kFileNotFound) or Error(kIo) when it cannot be opened, and
-  // Error(kCorruptFile) when it is not the file that `expected` describes.
-  LocalFile(std::string path, const FileIdentity& expected);
-  ~LocalFile();
-  LocalFile(const LocalFile&) = delete;
-  LocalFile& operator=(const LocalFile&) = delete;
+  virtual ~Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
 
   // Reads exactly `num_bytes` at `offset`. Throws Error(kCorruptFile) at an early end
   // of the file, Error(kIo) when the system reports a failure.
-  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const;
+  virtual void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const = 0;
 
+  // What messages call it.
   const std::string& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }
   int64_t num_bytes() const { return identity_.num_bytes; }
 
+ protected:
+  explicit Source(std::string path) : path_(std::move(path)) {}
+  // Takes what was found for the file's identity. Throws Error(kCorruptFile) when it
+  // is not the one expected.
+  void Identify(const FileIdentity& found, const FileIdentity& expected);
+
  private:
   std::string path_;
-  int descriptor_ = -1;
   FileIdentity identity_;
+};
+
+// A file of the local file system. Reads are pread, never mmap: a mapped file that is
+// truncated kills the program.
+class LocalFile : public Source {
+ public:
+  // Throws Error(kFileNotFound) or Error(kIo) when it cannot be opened, and
+  // Error(kCorruptFile) when it is not the file that `expected` describes.
+  LocalFile(std::string path, const FileIdentity& expected);
+  ~LocalFile() override;
+
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// A file's bytes in memory that somebody else owns, keeps for as long as this lives, and
+// does not write to. Reads copy, as those of a file do: what is checked is what is used,
+// and views have the room behind them that kernels need.
+class MemoryFile : public Source {
+ public:
+  // `name` stands for the path. Throws Error(kCorruptFile) when `content` is not what
+  // `expected` describes.
+  MemoryFile(std::string name, std::span<const uint8_t> content,
+             const FileIdentity& expected);
+
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+
+ private:
+  std::span<const uint8_t> content_;
 };
 
 }  // namespace torchparquet

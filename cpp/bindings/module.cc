@@ -18,6 +18,7 @@
 #include "epoch_ledger.h"
 #include "exceptions.h"
 #include "footers.h"
+#include "held_contents.h"
 #include "parallel_reader.h"
 
 namespace py = pybind11;
@@ -139,9 +140,11 @@ py::list ToObjects(std::vector<JaggedItems> fields) {
 // A ParallelReader for Python: waits without the GIL, lets signals through.
 class BatchReader {
  public:
-  BatchReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
+  // `contents` are those of the files in `spec`.
+  BatchReader(ReaderSpec spec, HeldContents contents, std::shared_ptr<SlabPool> pool,
               std::shared_ptr<SinkPool> sinks)
-      : reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool),
+      : contents_(std::move(contents)),
+        reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool),
                                                  std::move(sinks))) {}
 
   ~BatchReader() {
@@ -184,6 +187,7 @@ class BatchReader {
     return ToArray(std::move(memory.slab), reader_->layout().slab_bytes);
   }
 
+  const HeldContents contents_;  // outlives the threads, which read it
   std::unique_ptr<ParallelReader> reader_;
 };
 
@@ -195,7 +199,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
     int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
     bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool,
-    std::optional<std::shared_ptr<SinkPool>> sinks) {
+    std::optional<std::shared_ptr<SinkPool>> sinks,
+    const std::vector<py::buffer>& contents) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
                            std::move(chunk_begin),        std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
@@ -209,7 +214,10 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                   .num_threads = num_threads,
                   .max_memory_bytes = max_memory_bytes,
                   .lent_slabs = lent_slabs};
-  return std::make_unique<BatchReader>(std::move(spec), std::move(pool).value_or(nullptr),
+  HeldContents held(contents);
+  held.AddTo(&spec.files);
+  return std::make_unique<BatchReader>(std::move(spec), std::move(held),
+                                       std::move(pool).value_or(nullptr),
                                        std::move(sinks).value_or(nullptr));
 }
 
@@ -245,10 +253,15 @@ void BindFooters(py::module_& m) {
       .def_readonly("schema_leaf_bytes", &Footers::schema_leaf_bytes);
   m.def(
       "read_footers",
-      [](const std::vector<std::string>& paths, int64_t num_threads) {
-        return WithoutGil([&] { return ReadFooters(paths, num_threads); });
+      [](const std::vector<std::string>& paths, int64_t num_threads,
+         const std::vector<py::buffer>& contents) {
+        std::vector<PlannedFile> files;
+        for (const std::string& path : paths) files.push_back({path, {}});
+        const HeldContents held(contents);
+        held.AddTo(&files);
+        return WithoutGil([&] { return ReadFooters(files, num_threads); });
       },
-      py::arg("paths"), py::arg("num_threads"));
+      py::arg("paths"), py::arg("num_threads"), py::arg("contents"));
 }
 
 void BindCursor(py::module_& m) {
@@ -358,7 +371,7 @@ void BindReader(py::module_& m) {
            py::arg("world_size"), py::arg("batch_rows"), py::arg("fields"),
            py::arg("columns"), py::arg("row_id_field"), py::arg("row_valid_field"),
            py::arg("num_threads"), py::arg("max_memory_bytes"), py::arg("lent_slabs"),
-           py::arg("pool"), py::arg("sinks"))
+           py::arg("pool"), py::arg("sinks"), py::arg("contents"))
       .def("next", &BatchReader::Next)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)

@@ -83,7 +83,7 @@ void Scribble(DecodeScratch* scratch) {
 class Chunk {
  public:
   Chunk(const DataSet& data, StoredColumn column, int64_t row_group)
-      : file_(std::make_shared<const ParquetFile>(data.path(0), FileIdentity{})),
+      : file_(std::make_shared<const ParquetFile>(PlannedFile{data.path(0), {}})),
         column_(std::move(column)),
         row_group_(row_group),
         first_row_(row_group == 0 ? 0 : kGroupRows[0]) {}
@@ -301,7 +301,7 @@ TEST_CASE("errors name the file, the row group and the column") {
   const Chunk chunk(data, Columns()[0], 1);
   const auto reader = chunk.Open();
   CHECK(chunk.Read(reader.get(), 390, 400, draws) == 0);
-  const auto file = std::make_shared<const ParquetFile>(data.path(0), FileIdentity{});
+  const auto file = std::make_shared<const ParquetFile>(PlannedFile{data.path(0), {}});
   const auto open = [&](const ColumnRequest& column, int64_t row_group) {
     OpenColumn(file, column, row_group, {}, {});
   };

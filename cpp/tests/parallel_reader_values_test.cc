@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -83,6 +85,27 @@ TEST_CASE("a small max_memory cuts chunks into many slices") {
       Consumer consumer(data, spec);
       CHECK(consumer.reader().max_slabs() <= num_slabs);
     }
+  }
+}
+
+TEST_CASE("files in memory are read as those on disk, beside them too") {
+  const DataSet data(FewColumns(), 3);
+  std::vector<std::vector<char>> contents;
+  for (int64_t file = 0; file < 3; ++file) {
+    std::ifstream in(data.path(file), std::ios::binary);
+    contents.emplace_back(std::istreambuf_iterator<char>(in),
+                          std::istreambuf_iterator<char>());
+  }
+  for (const std::vector<size_t>& in_memory :
+       {std::vector<size_t>{0, 1, 2}, std::vector<size_t>{1}}) {
+    ReaderSpec spec = data.Spec(50, 4);
+    for (const size_t file : in_memory) {
+      const std::span<const char> content = contents[file];
+      spec.files[file].path = "<buffer>";
+      spec.files[file].memory.emplace(reinterpret_cast<const uint8_t*>(content.data()),
+                                      content.size());
+    }
+    CheckAll(data, spec);
   }
 }
 

@@ -3,6 +3,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
+import typing_extensions
 
 __all__: list[str] = [
     "BatchReader",
@@ -164,6 +165,7 @@ class BatchReader:
         lent_slabs: bool,
         pool: SlabPool | None,
         sinks: SinkPool | None,
+        contents: collections.abc.Sequence[typing_extensions.Buffer],
     ) -> None: ...
     def lend(
         self,
@@ -211,7 +213,9 @@ def begin_epoch(
 ) -> int: ...
 def next_epoch(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
 def read_footers(
-    paths: collections.abc.Sequence[str], num_threads: typing.SupportsInt | typing.SupportsIndex
+    paths: collections.abc.Sequence[str],
+    num_threads: typing.SupportsInt | typing.SupportsIndex,
+    contents: collections.abc.Sequence[typing_extensions.Buffer],
 ) -> Footers: ...
 def set_epoch(
     words: numpy.typing.NDArray[numpy.int64], epoch: typing.SupportsInt | typing.SupportsIndex

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -19,7 +19,7 @@ from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.epochs import EpochCounter
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
-from torchparquet.manifest import Manifest, read_manifest
+from torchparquet.manifest import Manifest, SourceArgument, read_manifest
 from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan, Even, PlanOptions, Share, checked_int
 from torchparquet.reader import BatchStream, ReaderStats, SinkPool, SlabPool
@@ -29,8 +29,6 @@ from torchparquet.tensors import Batch
 if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
-
-    PathArgument = str | os.PathLike[str]
 
 
 _RUNTIME = (
@@ -78,7 +76,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def __init__(
         self,
-        paths: PathArgument | Sequence[PathArgument],
+        paths: SourceArgument,
         *,
         batch_size: int | None,
         columns: ColumnsArgument = None,
@@ -101,7 +99,11 @@ class ParquetDataset(IterableDataset[Batch]):
 
         Args:
             paths: A file, directory (searched recursively), glob pattern or `file://` URL, or a
-                sequence of these.
+                sequence of these. Or data in memory: a Parquet file in a buffer (`bytes`,
+                `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a `pyarrow.Table` or
+                `RecordBatch`, a pandas or Polars DataFrame, or a sequence of these. Tables are
+                encoded once, as 64 row groups; what can be written to is copied. It travels
+                with the data set when that is pickled.
             batch_size: Rows per batch and rank; None for one batch per row group.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.

@@ -66,8 +66,9 @@ def _path_texts(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
         return [_path_text(paths, "paths")]
     if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
         raise TypeError(
-            "paths must be a str, an os.PathLike or a list or tuple of them "
-            f"(give anything else an order first: sorted(...)); got {type(paths).__name__}"
+            "paths must be a str, an os.PathLike or a list or tuple of them (give anything else an "
+            "order first: sorted(...)), or in memory: a Parquet file's bytes, a pyarrow.Table, a "
+            f"pandas or Polars DataFrame; got {type(paths).__name__}"
         )
     if not paths:
         raise ValueError(f"paths must name at least one file; got {paths!r}")

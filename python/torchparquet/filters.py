@@ -9,6 +9,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+    import pyarrow.dataset as pads
 
     from torchparquet.manifest import Manifest
 
@@ -40,7 +41,8 @@ def filter_row_groups(manifest: Manifest, filters: FiltersArgument) -> Manifest:
     keep = np.zeros(manifest.num_row_groups, dtype=bool)
     first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
     for file, path in enumerate(manifest.files):
-        kept = _matching_row_groups(path, expression)
+        content = manifest.memory[file].content if manifest.memory else None
+        kept = _matching_row_groups(path, content, expression)
         keep[first_row_group[file] + np.array(kept, dtype=np.int64)] = True
     if not manifest.row_group_num_rows[keep].any():
         raise ValueError(f"filters leave no row group of {manifest.num_row_groups}: {expression}")
@@ -65,7 +67,18 @@ def _expression(filters: Any) -> pc.Expression:
         raise ValueError(f"filters cannot be understood ({error}): {filters!r}") from error
 
 
-def _matching_row_groups(path: str, expression: pc.Expression) -> list[int]:
+def _matching_row_groups(
+    path: str, content: pa.Buffer | None, expression: pc.Expression
+) -> list[int]:
+    fragment, schema = _on_disk(path) if content is None else _in_memory(content)
+    try:
+        left = fragment.subset(expression, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ValueError(f"filters do not fit the columns of {path!r}: {error}") from error
+    return [row_group.id for row_group in left.row_groups]
+
+
+def _on_disk(path: str) -> tuple[pads.ParquetFileFragment, pa.Schema]:
     import pyarrow.dataset as pads
 
     partitioning = pads.HivePartitioning.discover(infer_dictionary=False)
@@ -77,8 +90,11 @@ def _matching_row_groups(path: str, expression: pc.Expression) -> list[int]:
     )
     dataset = source.finish()
     (fragment,) = dataset.get_fragments()
-    try:
-        left = fragment.subset(expression, schema=dataset.schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise ValueError(f"filters do not fit the columns of {path!r}: {error}") from error
-    return [row_group.id for row_group in left.row_groups]
+    return fragment, dataset.schema
+
+
+def _in_memory(content: pa.Buffer) -> tuple[pads.ParquetFileFragment, pa.Schema]:
+    import pyarrow.dataset as pads
+
+    fragment = pads.ParquetFileFormat().make_fragment(content)
+    return fragment, fragment.physical_schema

@@ -8,19 +8,23 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote
 
 import numpy as np
 
 from torchparquet.discovery import PathArgument, discover_files
 from torchparquet.errors import CorruptFileError
+from torchparquet.memory_files import MemoryFile, MemorySource, memory_files
 from torchparquet.schemas import Leaf
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from torchparquet.reader import Footers, LeafColumn
+
+PathsArgument: TypeAlias = "PathArgument | Sequence[PathArgument]"
+SourceArgument: TypeAlias = "PathsArgument | MemorySource | Sequence[MemorySource]"
 
 _MAX_DEFAULT_THREADS = 16
 
@@ -33,10 +37,10 @@ class Manifest:
     groups; all arrays are int64.
 
     Attributes:
-        files: Absolute paths, in data set order.
-        root: The deepest directory that holds all files.
+        files: Absolute paths, in data set order; of files in memory names such as ``"<buffer>"``.
+        root: The deepest directory that holds all files; ``""`` for files in memory.
         file_num_bytes: [F] sizes in bytes.
-        file_mtime_ns: [F] times of the last change, nanoseconds since 1970.
+        file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
         file_num_rows: [F] rows.
         file_schema: [F] index into ``schemas``.
         schemas: The distinct schemas, in order of first appearance.
@@ -46,7 +50,8 @@ class Manifest:
         row_group_num_bytes: [G] compressed bytes of all columns.
         row_group_first_row: [G] global row number, in file order, of the first row.
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change, row
-            counts and schemas.
+            counts and schemas; of files in memory the bytes count instead of names and times.
+        memory: [F] the files in memory; empty for those on disk.
     """
 
     files: tuple[str, ...]
@@ -62,6 +67,7 @@ class Manifest:
     row_group_num_bytes: NDArray[np.int64]
     row_group_first_row: NDArray[np.int64]
     fingerprint: str
+    memory: tuple[MemoryFile, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -97,14 +103,13 @@ class Manifest:
         return replace(kept, fingerprint=_fingerprint(kept))
 
 
-def read_manifest(
-    paths: PathArgument | Sequence[PathArgument], num_threads: int | None = None
-) -> Manifest:
+def read_manifest(paths: SourceArgument, num_threads: int | None = None) -> Manifest:
     """Find the files of a data set and read their footers.
 
     Args:
         paths: Path, directory, pattern, ``file://`` URL, or a sequence of them; see
-            :func:`torchparquet.discovery.discover_files`.
+            :func:`torchparquet.discovery.discover_files`. Or files in memory; see
+            :func:`torchparquet.memory_files.memory_files`.
         num_threads: Threads that read footers; None: one for each usable core, at most 16.
 
     Returns:
@@ -117,19 +122,24 @@ def read_manifest(
         TypeError: ``paths`` or ``num_threads`` has a wrong type.
     """
     threads = _resolve_num_threads(num_threads)
-    files = discover_files(paths)
+    memory = memory_files(paths)
+    files = [file.name for file in memory] or discover_files(cast("PathsArgument", paths))
     # Imported here so that a manifest out of a pickle does without the native module.
     from torchparquet.reader import read_footers
 
-    return build_manifest(files, read_footers(files, threads))
+    footers = read_footers(files, threads, [file.content for file in memory])
+    return build_manifest(files, footers, memory)
 
 
-def build_manifest(files: Sequence[str], footers: Footers) -> Manifest:
+def build_manifest(
+    files: Sequence[str], footers: Footers, memory: Sequence[MemoryFile] = ()
+) -> Manifest:
     """Lay out the manifest of ``files`` from their footers.
 
     Args:
-        files: Absolute paths, at least one.
+        files: Absolute paths, or the names of files in memory; at least one.
         footers: What ``read_footers`` returned for exactly these files.
+        memory: The files, where they are in memory.
 
     Returns:
         The manifest; it shares no memory with ``footers``.
@@ -148,7 +158,7 @@ def build_manifest(files: Sequence[str], footers: Footers) -> Manifest:
     first_row_group = np.cumsum(counts) - counts
     manifest = Manifest(
         files=tuple(files),
-        root=os.path.commonpath({os.path.dirname(file) for file in files}),  # noqa: PTH120
+        root="" if memory else os.path.commonpath({os.path.dirname(f) for f in files}),  # noqa: PTH120
         file_num_bytes=_frozen(footers.file_num_bytes),
         file_mtime_ns=_frozen(footers.file_mtime_ns),
         file_num_rows=_frozen(footers.file_num_rows),
@@ -160,6 +170,7 @@ def build_manifest(files: Sequence[str], footers: Footers) -> Manifest:
         row_group_num_bytes=_frozen(footers.row_group_num_bytes),
         row_group_first_row=_frozen(np.cumsum(rows) - rows),
         fingerprint="",
+        memory=tuple(memory),
     )
     return replace(manifest, fingerprint=_fingerprint(manifest))
 
@@ -229,7 +240,7 @@ def _check_countable(
 def _fingerprint(manifest: Manifest) -> str:
     """Digests what identifies the data; each piece is preceded by its length."""
     prefix = len(manifest.root.rstrip("/")) + 1
-    names = [file[prefix:] for file in manifest.files]
+    names = [file.digest for file in manifest.memory] or [file[prefix:] for file in manifest.files]
     # A leaf's dtype is our reading of its kind, and may change while the data does not.
     schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in manifest.schemas]
     arrays = (

@@ -108,6 +108,7 @@ class BatchStream(Iterator[Batch]):
         places = {field.name: index for index, field in enumerate(ordered)}
         self._reader = BatchReader(
             paths=list(manifest.files),
+            contents=[file.content for file in manifest.memory],
             file_num_bytes=manifest.file_num_bytes,
             file_mtime_ns=manifest.file_mtime_ns,
             chunk_file=manifest.row_group_file[share.row_group],

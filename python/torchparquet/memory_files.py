@@ -1,0 +1,156 @@
+"""Parquet files in memory: what buffers hold, and what tables and frames are encoded as."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+
+class DataFrame(Protocol):
+    """A pandas or Polars DataFrame; neither package is imported here."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns' names."""
+
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | io.BytesIO | pa.Buffer
+MemorySource: TypeAlias = Buffer | pa.Table | pa.RecordBatch | DataFrame
+
+# Row groups are what ranks share, so that even a small table has many. Each costs a table of many
+# columns time: a thousand columns are written in 1.2 s as 64 row groups, in 0.05 s as one.
+_NUM_ROW_GROUPS = 64
+_MAX_ROW_GROUP_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """A Parquet file in memory.
+
+    Attributes:
+        name: What messages call it, such as ``"<buffer 1>"``.
+        content: Its bytes, which nobody writes to.
+        digest: Hex digest of the bytes.
+    """
+
+    name: str
+    content: pa.Buffer
+    digest: str
+
+
+def memory_files(source: object) -> tuple[MemoryFile, ...]:
+    """Return the files that ``source`` holds, or nothing where it is not in memory.
+
+    * A buffer is a Parquet file: ``bytes``, ``bytearray``, ``memoryview``, ``pyarrow.Buffer``,
+      ``io.BytesIO`` (all of it, wherever its position). It is copied unless nobody can write to
+      it, as to ``bytes``, so that a later change does not reach the data set.
+    * A ``pyarrow.Table``, a ``pyarrow.RecordBatch``, a pandas or a Polars DataFrame is encoded,
+      once, as a file of up to 64 row groups, or more where these would have above 65,536 rows.
+      The index of a pandas DataFrame is left out.
+    * A sequence of these is a file each.
+
+    Args:
+        source: One of these, or anything else, which is nothing in memory.
+
+    Returns:
+        The files, in order.
+
+    Raises:
+        TypeError: A sequence holds one of these and something else.
+        ValueError: A table or frame has a column that Parquet cannot hold.
+    """
+    kind = _kind(source)
+    if kind is not None:
+        return (_memory_file(source, kind, f"<{kind}>"),)
+    if not isinstance(source, Sequence) or isinstance(source, str):
+        return ()
+    kinds = [_kind(item) for item in source]
+    held = {index: kind for index, kind in enumerate(kinds) if kind is not None}
+    if held and None in kinds:
+        first, other = next(iter(held)), kinds.index(None)
+        raise TypeError(
+            "paths and sources in memory cannot be mixed: "
+            f"paths[{first}] is a {held[first]}, paths[{other}] is {source[other]!r}"
+        )
+    return tuple(
+        _memory_file(source[index], kind, f"<{kind} {index}>") for index, kind in held.items()
+    )
+
+
+def _kind(source: object) -> str | None:
+    """What messages call something in memory; None for anything else."""
+    if isinstance(source, str | os.PathLike):
+        return None
+    if isinstance(source, Buffer):
+        return "buffer"
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        return f"pyarrow.{type(source).__name__}"
+    for cls in type(source).__mro__:
+        name = f"{cls.__module__.partition('.')[0]}.{cls.__name__}"
+        if name in ("pandas.DataFrame", "polars.DataFrame"):
+            return name
+    return None
+
+
+def _memory_file(source: Any, kind: str, name: str) -> MemoryFile:
+    content = _content(source) if kind == "buffer" else _encoded(source, kind, name)
+    return MemoryFile(name, content, hashlib.blake2b(content, digest_size=16).hexdigest())
+
+
+def _content(source: Any) -> pa.Buffer:
+    """The buffer's bytes, without a copy where nobody can write to them."""
+    if isinstance(source, pa.Buffer):
+        return pa.py_buffer(source.to_pybytes()) if _is_mutable(source) else source
+    if isinstance(source, io.BytesIO):
+        source = source.getvalue()  # shares memory with the stream until that is written to
+    # A view that is read-only may be one of memory that is not.
+    owner = source.obj if isinstance(source, memoryview) else source
+    immutable = isinstance(owner, bytes) and memoryview(source).c_contiguous
+    return pa.py_buffer(source if immutable else bytes(source))
+
+
+def _is_mutable(buffer: pa.Buffer | None) -> bool:
+    """Whether somebody can write to it, or to a buffer that it is a slice of."""
+    while buffer is not None and not buffer.is_mutable:
+        buffer = buffer.parent
+    return buffer is not None
+
+
+def _encoded(source: Any, kind: str, name: str) -> pa.Buffer:
+    # Imported here, since only this needs it.
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    try:
+        # In one piece, so that the bytes do not depend on how the rows lay in memory.
+        table = _table(source, kind).combine_chunks()
+        num_rows = -(-table.num_rows // _NUM_ROW_GROUPS)
+        pq.write_table(
+            table,
+            sink,
+            row_group_size=min(max(1, num_rows), _MAX_ROW_GROUP_ROWS),
+            compression="none",
+            use_dictionary=False,
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ValueError(f"cannot be written as Parquet ({error}): {name}") from error
+    return sink.getvalue()
+
+
+def _table(source: Any, kind: str) -> pa.Table:
+    if kind == "pandas.DataFrame":
+        # One thread: those of pyarrow's pool would stay.
+        return pa.Table.from_pandas(source, preserve_index=False, nthreads=1)
+    if kind == "polars.DataFrame":
+        return source.to_arrow()
+    return pa.Table.from_batches([source]) if isinstance(source, pa.RecordBatch) else source
