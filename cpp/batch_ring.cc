@@ -34,6 +34,11 @@ int64_t BatchRing::num_in_flight() const {
   return static_cast<int64_t>(in_flight_.size());
 }
 
+const InFlightBatch* BatchRing::front() const {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.empty() ? nullptr : &in_flight_.front();
+}
+
 int64_t BatchRing::num_opened() const {
   const std::lock_guard lock(mutex_);
   return num_taken_ + static_cast<int64_t>(in_flight_.size());

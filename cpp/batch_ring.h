@@ -72,6 +72,8 @@ class BatchRing {
   InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
                       std::vector<JaggedColumn> jagged = {});
   int64_t num_in_flight() const;
+  // The batch to be taken next; null when none is open. To be compared only.
+  const InFlightBatch* front() const;
   // Number of batches opened so far, which is the index of the next one.
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);

@@ -103,7 +103,8 @@ int64_t MaxExpansion(parquet::Compression::type codec) {
 // What the footer says of the column chunk.
 struct ColumnPages::Chunk {
   ByteRange range;
-  int64_t dictionary_bytes;  // as far as known, else 0
+  int64_t dictionary_bytes;    // as far as known, else 0
+  int64_t uncompressed_bytes;  // of all pages
   int64_t group_rows;
   parquet::Compression::type codec;
   // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
@@ -139,6 +140,7 @@ struct ColumnPages::Chunk {
         Chunk{.range = range,
               .dictionary_bytes = std::clamp<int64_t>(
                   chunk->data_page_offset() - range.offset, 0, range.num_bytes),
+              .uncompressed_bytes = chunk->total_uncompressed_size(),
               .group_rows = group->num_rows(),
               .codec = chunk->compression(),
               .always_compressed = metadata.writer_version().VersionLt(
@@ -254,6 +256,11 @@ void ColumnPages::CheckUncompressedBytes() const {
     throw CorruptFile("page claims more bytes than its compressed ones can become: " +
                       std::to_string(num_bytes) + ", " +
                       std::to_string(header_.compressed_bytes));
+  }
+  if (num_bytes > chunk_->uncompressed_bytes) {
+    throw CorruptFile("page claims more bytes than its column chunk has in all: " +
+                      std::to_string(num_bytes) + ", " +
+                      std::to_string(chunk_->uncompressed_bytes));
   }
   if (num_bytes > limits_.max_page_bytes) {
     throw Error(ErrorKind::kOutOfMemory,

@@ -97,6 +97,7 @@ void Append(Footer footer, Footers* out) {
   for (const int64_t rows : footer.row_group_num_rows) num_rows += rows;
   out->file_num_bytes.push_back(footer.identity.num_bytes);
   out->file_mtime_ns.push_back(footer.identity.mtime_ns);
+  out->file_inode.push_back(footer.identity.inode);
   out->file_num_rows.push_back(num_rows);
   out->file_num_row_groups.push_back(
       static_cast<int64_t>(footer.row_group_num_rows.size()));

@@ -13,6 +13,7 @@ namespace torchparquet {
 struct Footers {
   std::vector<int64_t> file_num_bytes;
   std::vector<int64_t> file_mtime_ns;
+  std::vector<int64_t> file_inode;
   std::vector<int64_t> file_num_rows;
   std::vector<int64_t> file_num_row_groups;
   std::vector<int64_t> file_schema;  // index into schemas

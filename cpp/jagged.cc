@@ -139,8 +139,9 @@ JaggedItems JoinParts(JaggedColumn column) {
   return items;
 }
 
-JaggedMemory::JaggedMemory(std::vector<double> row_bytes, std::shared_ptr<SinkPool> pool)
-    : row_bytes_(row_bytes.size()), pool_(std::move(pool)) {
+JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
+                           std::shared_ptr<SinkPool> pool)
+    : row_bytes_(row_bytes.size()), max_bytes_(max_bytes), pool_(std::move(pool)) {
   for (size_t i = 0; i < row_bytes.size(); ++i) row_bytes_[i] = row_bytes[i];
 }
 

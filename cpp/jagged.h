@@ -96,8 +96,10 @@ JaggedItems JoinParts(JaggedColumn column);
 // The memory of fields of variable length, over a reader's life. Thread-safe.
 class JaggedMemory {
  public:
-  // `row_bytes` is what each such field's rows are likely to take.
-  JaggedMemory(std::vector<double> row_bytes, std::shared_ptr<SinkPool> pool);
+  // `row_bytes` is what each such field's rows are likely to take. All together may take
+  // about `max_bytes` in batches in flight.
+  JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
+               std::shared_ptr<SinkPool> pool);
 
   // Empty, with room for about `num_rows` rows of the field.
   JaggedItems Begin(int64_t field, int64_t num_rows, int64_t num_offsets);
@@ -106,8 +108,8 @@ class JaggedMemory {
   // What the consumer has taken is in flight no more.
   void Forget(const std::vector<JaggedItems>& items);
 
-  // About what fields of variable length hold in batches in flight.
-  int64_t num_bytes() const { return num_bytes_; }
+  // Whether batches in flight hold so much that only the first of them may have more.
+  bool is_full() const { return num_bytes_ > max_bytes_; }
 
   const std::shared_ptr<SinkPool>& pool() const { return pool_; }
 
@@ -115,6 +117,7 @@ class JaggedMemory {
   // By field; read and written without order among threads, as they only estimate.
   std::vector<std::atomic<double>> row_bytes_;
   std::atomic<int64_t> num_bytes_{0};
+  const int64_t max_bytes_;
   const std::shared_ptr<SinkPool> pool_;
 };
 

@@ -65,11 +65,35 @@ std::vector<double> RowBytes(const ReaderSpec& spec) {
   return row_bytes;
 }
 
+std::vector<bool> AreJagged(const ReaderSpec& spec) {
+  std::vector<bool> are_jagged(static_cast<size_t>(spec.num_tasks()));
+  for (size_t i = 0; i < spec.columns.size(); ++i) {
+    const auto field = static_cast<size_t>(spec.columns[i].field);
+    are_jagged[i] = spec.fields[field].num_offsets > 0;
+  }
+  return are_jagged;
+}
+
+// What items in flight may take: what slabs and column readers leave.
+int64_t MaxItemsBytes(const ReaderSpec& spec, const BatchLayout& layout,
+                      const MemoryPlan& memory) {
+  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  return rest - rest / 4;
+}
+
+// With items of variable length, their share of the rest is not for column readers.
+int64_t MaxHeldBytes(const ReaderSpec& spec, const BatchLayout& layout,
+                     const MemoryPlan& memory) {
+  if (layout.jagged_fields.empty()) return memory.max_held_bytes;
+  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  return std::min(memory.max_held_bytes, rest / 4);
+}
+
 std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
                                       const ReaderSpec& spec) {
   const int64_t max_bytes = spec.max_memory_bytes;
   if (offered != nullptr && offered->max_sink_bytes() == max_bytes) return offered;
-  return SinkPool::Make(max_bytes / 2, max_bytes);
+  return SinkPool::Make(max_bytes / 4, max_bytes);
 }
 
 }  // namespace
@@ -90,7 +114,9 @@ ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> s
           MakeBatchLayout(spec.fields, std::max<int64_t>(1, batches.max_batch_rows()))),
       memory(MakeMemoryPlan(spec, layout, batches)),
       pool(ChoosePool(std::move(slab_pool), *this)),
-      jagged(RowBytes(spec), ChooseSinks(std::move(sink_pool), spec)),
+      is_jagged(AreJagged(spec)),
+      jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
+             ChooseSinks(std::move(sink_pool), spec)),
       files(spec.files),
       ring(batches.num_batches(), memory.max_slabs),
       runner({.spec = &spec,
@@ -101,7 +127,7 @@ ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> s
               .stopping = &stopping}),
       walk(&spec.share,
            {.max_rows = memory.max_slice_rows, .batch_rows = spec.batch_rows}),
-      slices(spec.num_tasks(), memory.max_held_bytes) {}
+      slices(spec.num_tasks(), MaxHeldBytes(spec, layout, memory)) {}
 
 ParallelReader::ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
                                std::shared_ptr<SinkPool> sinks)
@@ -154,7 +180,8 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
     // Under the lock, so that no thread decides to wait between the batch's leaving
     // and the notification.
     const std::lock_guard lock(state_->mutex);
-    if (CanOpen(*state_) || !HasEnough(*state_)) state_->work.notify_all();
+    const bool may_go_on = !state_->layout.jagged_fields.empty();
+    if (may_go_on || CanOpen(*state_) || !HasEnough(*state_)) state_->work.notify_all();
   }
   const std::lock_guard lock(stats_mutex_);
   stats_.batches += result.status == BatchRing::TakeStatus::kTaken;
@@ -205,11 +232,12 @@ void ParallelReader::Work(State* state, bool is_spare) {
   while (auto task = NextTask(state, lock, is_spare)) {
     lock.unlock();
     const auto begin = Clock::now();
-    RunTask(state, &*task, &scratch);
+    const bool is_paused = !RunTask(state, &*task, &scratch);
     const auto duration = Clock::now() - begin;
     lock.lock();
     state->decode_time += duration;
-    SliceTask given_up = FinishTask(state, std::move(*task));
+    SliceTask given_up = is_paused ? state->slices.Pause(std::move(*task))
+                                   : FinishTask(state, std::move(*task));
     if (given_up.reader == nullptr && given_up.buffers.num_bytes() == 0) continue;
     lock.unlock();
     given_up = {};
@@ -226,6 +254,24 @@ bool ParallelReader::HasEnough(const State& state) {
          std::clamp<int64_t>(state.memory.max_slabs / 4, 1, kEnoughBatches);
 }
 
+// After a failure, with nothing running and nothing to be taken: what still waits for
+// memory would decode batches behind the failed one, which nobody can take.
+bool ParallelReader::CloseIfFinal(State* state) {
+  if (state->slices.num_running() > 0) return false;
+  const InFlightBatch* front = state->ring.front();
+  if (front != nullptr && front->is_complete) return false;
+  state->ring.Close();
+  state->work.notify_all();
+  return true;
+}
+
+std::optional<SliceTask> ParallelReader::TakeTask(State* state,
+                                                  SliceQueue::Choice choice) {
+  if (!state->jagged.is_full()) return state->slices.Take(choice);
+  return state->slices.Take(choice,
+                            SliceQueue::Pressure{&state->is_jagged, state->ring.front()});
+}
+
 // The first column of the earliest slice that nobody has taken yet. Waits while all
 // are taken and the next slice has no room. Nothing when there is no more to do.
 std::optional<SliceTask> ParallelReader::NextTask(State* state,
@@ -236,14 +282,16 @@ std::optional<SliceTask> ParallelReader::NextTask(State* state,
       state->work.wait(lock);
       continue;
     }
-    if (auto task = state->slices.Take(SliceQueue::Choice::kUnshared)) return task;
+    if (auto task = TakeTask(state, SliceQueue::Choice::kUnshared)) return task;
     const bool may_open = !state->failed && CanOpen(*state);
     if (may_open) {
       if (OpenNextSlice(state)) state->work.notify_all();
       continue;
     }
-    if (auto task = state->slices.Take(SliceQueue::Choice::kAny)) return task;
-    if (state->failed || !state->walk.next()) return std::nullopt;
+    if (auto task = TakeTask(state, SliceQueue::Choice::kAny)) return task;
+    if (state->failed && CloseIfFinal(state)) return std::nullopt;
+    const bool is_last = state->failed || !state->walk.next();
+    if (is_last && !state->slices.has_untaken()) return std::nullopt;
     state->work.wait(lock);
   }
   return std::nullopt;
@@ -260,13 +308,8 @@ bool ParallelReader::CanOpen(const State& state) {
   const int64_t new_batches = NewBatches(state, *state.walk.next());
   if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches)
     return false;
-  // What items take is known only once they are decoded. With one batch in flight its
-  // rest may be in the next slice.
-  const int64_t max_items_bytes =
-      state.spec.max_memory_bytes - state.spec.max_memory_bytes / 4;
-  if (state.jagged.num_bytes() > max_items_bytes && state.ring.num_in_flight() > 1) {
-    return false;
-  }
+  // With one batch in flight its rest may be in the next slice.
+  if (state.jagged.is_full() && state.ring.num_in_flight() > 1) return false;
   return state.ring.HasRoom(new_batches);
 }
 
@@ -325,18 +368,19 @@ bool ParallelReader::OpenNextSlice(State* state) {
   return true;
 }
 
-void ParallelReader::RunTask(State* state, SliceTask* task, DecodeScratch* scratch) {
-  int64_t num_spans_done = 0;
+// Returns false where the task is to be gone on with later.
+bool ParallelReader::RunTask(State* state, SliceTask* task, DecodeScratch* scratch) {
   try {
-    state->runner.Run(task, scratch, &num_spans_done);
+    return state->runner.Run(task, scratch);
   } catch (...) {
     task->reader.reset();
     const std::lock_guard lock(state->mutex);
-    if (state->stopping) return;
+    if (state->stopping) return true;
     state->failed = true;
-    state->ring.Fail(
-        {task->slice->first_batch + num_spans_done, task->slice->number, task->index},
-        CurrentErrorAt({}));
+    state->ring.Fail({task->slice->first_batch + task->num_spans_done,
+                      task->slice->number, task->index},
+                     CurrentErrorAt({}));
+    return true;
   }
 }
 

@@ -82,6 +82,7 @@ class ParallelReader {
     const BatchLayout layout;
     const MemoryPlan memory;
     const std::shared_ptr<SlabPool> pool;
+    const std::vector<bool> is_jagged;  // by task
     JaggedMemory jagged;
     ParquetFiles files;
     BatchRing ring;
@@ -122,7 +123,9 @@ class ParallelReader {
   static BatchMemory TakeMemory(State* state);
   static InFlightBatch& OpenBatch(State* state, int64_t num_rows);
   static bool CanOpen(const State& state);
-  static void RunTask(State* state, SliceTask* task, DecodeScratch* scratch);
+  static bool CloseIfFinal(State* state);
+  static std::optional<SliceTask> TakeTask(State* state, SliceQueue::Choice choice);
+  static bool RunTask(State* state, SliceTask* task, DecodeScratch* scratch);
   static SliceTask FinishTask(State* state, SliceTask task);
 
   const pid_t owner_pid_;

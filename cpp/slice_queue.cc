@@ -18,20 +18,30 @@ void SliceQueue::Push(OpenSlice slice) {
   entries_.push_back({.slice = std::move(slice),
                       .chunk = last_chunk_,
                       .taken = std::vector<bool>(static_cast<size_t>(num_tasks_)),
+                      .paused = {},
                       .num_unfinished = num_tasks_});
 }
 
-std::optional<SliceTask> SliceQueue::Take(Choice choice) {
+std::optional<SliceTask> SliceQueue::Take(Choice choice,
+                                          const std::optional<Pressure>& pressure) {
   for (Entry& entry : entries_) {
     for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
       const auto i = static_cast<size_t>(index);
       if (entry.taken[i]) continue;
       if (choice == Choice::kUnshared && entry.chunk->columns[i].num_running > 0)
         continue;
+      if (pressure && MustWait(entry, index, *pressure)) continue;
       return TakeFrom(&entry, index);
     }
   }
   return std::nullopt;
+}
+
+bool SliceQueue::MustWait(const Entry& entry, int64_t index, const Pressure& pressure) {
+  if (!(*pressure.waits)[static_cast<size_t>(index)]) return false;
+  const auto paused = entry.paused.find(index);
+  const int64_t span = paused == entry.paused.end() ? 0 : paused->second.num_spans_done;
+  return entry.slice.spans[static_cast<size_t>(span)].batch != pressure.front;
 }
 
 SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
@@ -46,6 +56,18 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
   ++column.num_running;
   column.last_taken = entry->slice.slice.ends_chunk;
   SliceTask task{.slice = &entry->slice, .index = index};
+  if (const auto found = entry->paused.find(index); found != entry->paused.end()) {
+    Paused& paused = found->second;
+    task.num_spans_done = paused.num_spans_done;
+    task.reader = std::move(paused.reader);
+    task.place = paused.place;
+    entry->paused.erase(found);
+    if (task.reader == nullptr)
+      task.buffers = TakeSpare();
+    else
+      held_bytes_ -= task.reader->held_bytes();
+    return task;
+  }
   // A column's slices are taken in order, so no reader and no place that is kept is
   // behind the slice's first row.
   if (column.idle != nullptr) {
@@ -53,11 +75,40 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
     return task;
   }
   task.place = column.place;
-  if (!spare_.empty()) {
-    task.buffers = std::move(spare_.back());
-    spare_.pop_back();
-    held_bytes_ -= task.buffers.num_bytes();
+  task.buffers = TakeSpare();
+  return task;
+}
+
+ColumnBuffers SliceQueue::TakeSpare() {
+  if (spare_.empty()) return {};
+  ColumnBuffers buffers = std::move(spare_.back());
+  spare_.pop_back();
+  held_bytes_ -= buffers.num_bytes();
+  return buffers;
+}
+
+SliceQueue::Entry& SliceQueue::EntryOf(const SliceTask& task) {
+  return *std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
+    return &candidate.slice == task.slice;
+  });
+}
+
+// The slices behind may have gone on with the column beside this task, so that its reader
+// is kept apart from theirs.
+SliceTask SliceQueue::Pause(SliceTask task) {
+  --num_running_;
+  Entry& entry = EntryOf(task);
+  --entry.chunk->columns[static_cast<size_t>(task.index)].num_running;
+  Paused paused{.num_spans_done = task.num_spans_done,
+                .reader = nullptr,
+                .place = task.reader->place()};
+  if (MayHold(task.reader->held_bytes())) {
+    held_bytes_ += task.reader->held_bytes();
+    paused.reader = std::move(task.reader);
   }
+  entry.paused.emplace(task.index, std::move(paused));
+  entry.taken[static_cast<size_t>(task.index)] = false;
+  entry.first_untaken = std::min(entry.first_untaken, task.index);
   return task;
 }
 
@@ -72,17 +123,17 @@ bool SliceQueue::MayHold(int64_t num_bytes) const {
 
 SliceTask SliceQueue::Finish(SliceTask task) {
   --num_running_;
-  const auto entry = std::find_if(
-      entries_.begin(), entries_.end(),
-      [&](const Entry& candidate) { return &candidate.slice == task.slice; });
-  Column& column = entry->chunk->columns[static_cast<size_t>(task.index)];
+  Entry& entry = EntryOf(task);
+  Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
   --column.num_running;
   if (task.reader != nullptr) {
     Keep(&task, &column);
   } else {
     KeepSpare(&task.buffers);  // a made-up column needs none
   }
-  if (--entry->num_unfinished == 0) entries_.erase(entry);
+  if (--entry.num_unfinished == 0) {
+    entries_.remove_if([&](const Entry& candidate) { return &candidate == &entry; });
+  }
   return task;
 }
 
@@ -115,6 +166,11 @@ void SliceQueue::KeepSpare(ColumnBuffers* buffers) {
   if (num_bytes == 0 || !MayHold(num_bytes)) return;
   held_bytes_ += num_bytes;
   spare_.push_back(std::move(*buffers));
+}
+
+bool SliceQueue::has_untaken() const {
+  return std::ranges::any_of(
+      entries_, [&](const Entry& entry) { return entry.first_untaken < num_tasks_; });
 }
 
 void SliceQueue::Clear() {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,6 +30,7 @@ struct OpenSlice {
 struct SliceTask {
   const OpenSlice* slice = nullptr;
   int64_t index = 0;
+  int64_t num_spans_done = 0;  // of the slice's, before the task was paused
   // One that stands at the slice's first row or before it; null when none is idle.
   // Then one is to be opened at `place`, with `buffers`.
   std::unique_ptr<ColumnReader> reader = {};
@@ -50,8 +52,17 @@ class SliceQueue {
   // the chunk can be read beside it by a reader of its own, at the price of decoding a
   // page twice.
   enum class Choice { kUnshared, kAny };
+  // Which tasks have to wait because what they decode takes memory that there is not:
+  // those that `waits` says by index, but for what the batch at the front still needs.
+  struct Pressure {
+    const std::vector<bool>* waits;
+    const InFlightBatch* front;
+  };
   // The first such task of the earliest slice; nothing when there is none.
-  std::optional<SliceTask> Take(Choice choice);
+  std::optional<SliceTask> Take(Choice choice,
+                                const std::optional<Pressure>& pressure = std::nullopt);
+  // Takes back a task that is not done, to be taken again. Returns as Finish does.
+  SliceTask Pause(SliceTask task);
   // Takes back a task with its reader, which is null after a failure. Returns what is
   // given up, to be destroyed without the lock.
   SliceTask Finish(SliceTask task);
@@ -59,6 +70,7 @@ class SliceQueue {
   void Clear();
 
   bool empty() const { return entries_.empty(); }
+  bool has_untaken() const;
   int64_t num_running() const { return num_running_; }
 
  private:
@@ -72,15 +84,25 @@ class SliceQueue {
     int64_t number;
     std::vector<Column> columns;
   };
+  // How far a task has come that waits to be taken again.
+  struct Paused {
+    int64_t num_spans_done = 0;
+    std::unique_ptr<ColumnReader> reader;
+    PagePlace place;  // where another reader can go on
+  };
   struct Entry {
     OpenSlice slice;
     std::shared_ptr<OpenChunk> chunk;
     std::vector<bool> taken;
+    std::map<int64_t, Paused> paused;  // by index, which is not taken
     int64_t first_untaken = 0;
     int64_t num_unfinished = 0;
   };
 
+  static bool MustWait(const Entry& entry, int64_t index, const Pressure& pressure);
   SliceTask TakeFrom(Entry* entry, int64_t index);
+  Entry& EntryOf(const SliceTask& task);
+  ColumnBuffers TakeSpare();
   std::unique_ptr<ColumnReader> TakeIdle(Column* column);
   void Keep(SliceTask* task, Column* column);
   void KeepSpare(ColumnBuffers* buffers);

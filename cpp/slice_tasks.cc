@@ -90,41 +90,76 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
   return segments;
 }
 
-void SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segments,
-                                 DecodeScratch* scratch, Progress* progress) const {
+void SliceTaskRunner::OpenReader(SliceTask* task) const {
   const ColumnSpec& column = parts_.spec->columns[static_cast<size_t>(task->index)];
-  const FieldSpec& field = parts_.spec->fields[static_cast<size_t>(column.field)];
-  const ColumnTarget target{.segments = segments,
-                            .stride = field.width,
-                            .item_bytes = field.item_bytes,
-                            .cell_items = field.cell_items,
-                            .has_item_valid = field.has_item_valid,
-                            .nulls = column.nulls,
-                            .fill_bits = column.fill_bits};
   const Chunk& chunk = task->slice->slice.chunk;
-  if (task->reader == nullptr && !column.file_bits.empty()) {
+  if (!column.file_bits.empty()) {
     task->reader =
         OpenConstant(column.source, column.file_bits[static_cast<size_t>(chunk.file)]);
+    return;
   }
-  if (task->reader == nullptr) {
-    std::shared_ptr<const ParquetFile> file;
-    try {
-      file = parts_.files->Open(chunk.file);
-    } catch (...) {
-      throw CurrentErrorAt({.path = parts_.files->path(chunk.file)});
-    }
-    task->reader = OpenColumn(std::move(file), column.source, chunk.rows.row_group,
-                              task->place, std::move(task->buffers));
+  std::shared_ptr<const ParquetFile> file;
+  try {
+    file = parts_.files->Open(chunk.file);
+  } catch (...) {
+    throw CurrentErrorAt({.path = parts_.files->path(chunk.file)});
   }
-  task->reader->Read(chunk.rows, target, scratch, progress);
+  task->reader = OpenColumn(std::move(file), column.source, chunk.rows.row_group,
+                            task->place, std::move(task->buffers));
 }
 
-void SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch,
-                          int64_t* num_spans_done) const {
+ColumnTarget SliceTaskRunner::TargetOf(const SliceTask& task) const {
+  const ColumnSpec& column = parts_.spec->columns[static_cast<size_t>(task.index)];
+  const FieldSpec& field = parts_.spec->fields[static_cast<size_t>(column.field)];
+  return {.segments = {},
+          .stride = field.width,
+          .item_bytes = field.item_bytes,
+          .cell_items = field.cell_items,
+          .has_item_valid = field.has_item_valid,
+          .nulls = column.nulls,
+          .fill_bits = column.fill_bits};
+}
+
+bool SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segments,
+                                 DecodeScratch* scratch, Progress* progress) const {
+  if (task->reader == nullptr) OpenReader(task);
+  if (FieldOf(*task).num_offsets > 0) {
+    return ReadJagged(task, segments, scratch, progress);
+  }
+  ColumnTarget target = TargetOf(*task);
+  target.segments = segments;
+  task->reader->Read(task->slice->slice.chunk.rows, target, scratch, progress);
+  return true;
+}
+
+// Span after span, since how much memory one takes is known only behind it.
+bool SliceTaskRunner::ReadJagged(SliceTask* task, std::span<const Segment> segments,
+                                 DecodeScratch* scratch, Progress* progress) const {
+  const std::vector<OpenSlice::Span>& spans = task->slice->spans;
+  ColumnTarget target = TargetOf(*task);
+  RowRange rows = task->slice->slice.chunk.rows;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    rows.num_rows = spans[i].num_rows;
+    const bool is_done = static_cast<int64_t>(i) < task->num_spans_done;
+    if (!is_done) {
+      target.segments = segments.subspan(i, 1);
+      task->reader->Read(rows, target, scratch, progress);
+      const bool is_last = i + 1 == spans.size();
+      if (!is_last && parts_.jagged->is_full() &&
+          spans[i + 1].batch != parts_.ring->front()) {
+        return false;
+      }
+    }
+    rows.begin = rows.end();
+  }
+  return true;
+}
+
+bool SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch) const {
   const std::vector<Segment> segments = SegmentsOf(*task);
   const Chunk& chunk = task->slice->slice.chunk;
   const auto num_columns = static_cast<int64_t>(parts_.spec->columns.size());
-  Progress progress(parts_, *task->slice, FieldOf(*task), num_spans_done);
+  Progress progress(parts_, *task->slice, FieldOf(*task), &task->num_spans_done);
   if (task->index < num_columns) return ReadColumn(task, segments, scratch, &progress);
   if (task->index == num_columns && parts_.spec->row_id_field >= 0) {
     FillRowIds(chunk.first_row_id, segments);
@@ -134,6 +169,7 @@ void SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch,
     }
   }
   for (size_t i = 0; i < segments.size(); ++i) progress.SegmentDone();
+  return true;
 }
 
 }  // namespace torchparquet

@@ -30,16 +30,22 @@ class SliceTaskRunner {
   };
   explicit SliceTaskRunner(const Parts& parts) : parts_(parts) {}
 
-  // Leaves the reader in the task. Adds to `num_spans_done` as the slice's spans are
-  // done. Throws Error with path, row group and column; Error(kStopped) when told to end.
-  void Run(SliceTask* task, DecodeScratch* scratch, int64_t* num_spans_done) const;
+  // Leaves the reader in the task, and counts the spans of the slice that are done there.
+  // Returns false where it stopped before the last, because batches in flight hold as
+  // much as they may. Throws Error with path, row group and column; Error(kStopped) when
+  // told to end.
+  bool Run(SliceTask* task, DecodeScratch* scratch) const;
 
  private:
   class Progress;
 
   const FieldPlace& FieldOf(const SliceTask& task) const;
   std::vector<Segment> SegmentsOf(const SliceTask& task) const;
-  void ReadColumn(SliceTask* task, std::span<const Segment> segments,
+  void OpenReader(SliceTask* task) const;
+  ColumnTarget TargetOf(const SliceTask& task) const;
+  bool ReadColumn(SliceTask* task, std::span<const Segment> segments,
+                  DecodeScratch* scratch, Progress* progress) const;
+  bool ReadJagged(SliceTask* task, std::span<const Segment> segments,
                   DecodeScratch* scratch, Progress* progress) const;
 
   const Parts parts_;

@@ -12,6 +12,7 @@ namespace torchparquet {
 struct FileIdentity {
   int64_t num_bytes = -1;  // -1: not known, not checked
   int64_t mtime_ns = -1;
+  int64_t inode = -1;
 };
 
 // The bytes of one file, for positional reads. Thread-safe after construction.
@@ -22,7 +23,8 @@ class Source {
   Source& operator=(const Source&) = delete;
 
   // Reads exactly `num_bytes` at `offset`. Throws Error(kCorruptFile) at an early end
-  // of the file, Error(kIo) when the system reports a failure.
+  // of the file or when it has changed since it was opened, Error(kIo) when the system
+  // reports a failure.
   virtual void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const = 0;
 
   // What messages call it.
@@ -35,6 +37,7 @@ class Source {
   // Takes what was found for the file's identity. Throws Error(kCorruptFile) when it
   // is not the one expected.
   void Identify(const FileIdentity& found, const FileIdentity& expected);
+  static void CheckIdentity(const FileIdentity& found, const FileIdentity& expected);
 
  private:
   std::string path_;

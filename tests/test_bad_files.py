@@ -238,6 +238,41 @@ def test_replaced_after_planning(tmp_path):
     assert batch["id"].tolist() == list(range(1000, 1100))
 
 
+def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path):
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(id_table(0, 100), path, write_statistics=False)
+    pq.write_table(id_table(1000, 100), other, write_statistics=False)
+    planned = dataset(str(path), columns=["id"])
+    status = path.stat()
+    assert other.stat().st_size == status.st_size
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+    with pytest.raises(CorruptFileError, match="changed.*another file"):
+        list(planned)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_written_to_while_reading(tmp_path, num_threads):
+    """The rows that follow are of another file, which only its time tells."""
+    folder = id_files(tmp_path / "data", [30_000])
+    (path,) = Path(folder).iterdir()
+    iterator = iter(
+        dataset(folder, columns=["id"], num_threads=num_threads, max_memory=20_000, batch_size=500)
+    )
+    ids = next(iterator)["id"].tolist()
+    with path.open("r+b") as file:
+        file.write(b"PAR1")
+    os.utime(path, ns=(1, 1))
+    batches = []
+    error = error_of_reading(iterator, batches.append)
+    assert isinstance(error, CorruptFileError)
+    assert "changed" in str(error)
+    assert str(path) in str(error)
+    ids += [row for batch in batches for row in batch["id"].tolist()]
+    assert ids == list(range(len(ids)))
+    assert len(ids) < 30_000
+
+
 def test_removed_after_planning(tmp_path):
     folder = Path(id_files(tmp_path / "data", [50], [50]))
     planned = dataset(str(folder), columns=["id"], batch_size=50)

@@ -22,6 +22,7 @@ from torchparquet.schemas import Leaf
 ARRAYS = [
     "file_num_bytes",
     "file_mtime_ns",
+    "file_inode",
     "file_num_rows",
     "file_schema",
     "row_group_file",
@@ -83,6 +84,7 @@ def test_manifest_says_what_pyarrow_says(data):
     status = [Path(file).stat() for file in manifest.files]
     assert manifest.file_num_bytes.tolist() == [s.st_size for s in status]
     assert manifest.file_mtime_ns.tolist() == [s.st_mtime_ns for s in status]
+    assert manifest.file_inode.tolist() == [s.st_ino for s in status]
     assert manifest.file_num_rows.tolist() == [250, 0, 100, 301]
     found = zip(
         manifest.row_group_file.tolist(),
@@ -311,6 +313,7 @@ def footers(**changes) -> SimpleNamespace:
     parts = {
         "file_num_bytes": np.array([1000, 900]),
         "file_mtime_ns": np.array([5, 6]),
+        "file_inode": np.array([7, 8]),
         "file_num_rows": np.array([5, 4]),
         "file_num_row_groups": np.array([2, 1]),
         "file_schema": np.array([0, 0]),
@@ -344,6 +347,7 @@ def test_files_without_row_groups_shift_nothing():
         footers(
             file_num_bytes=np.ones(4),
             file_mtime_ns=np.ones(4),
+            file_inode=np.ones(4),
             file_num_rows=np.array([0, 5, 4, 0]),
             file_num_row_groups=np.array([0, 2, 1, 0]),
             file_schema=np.zeros(4, int),

@@ -101,14 +101,16 @@ Share ToShare(const ShareArrays& arrays, int64_t rank, int64_t world_size) {
 }
 
 std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
-                                 const Int64Array& num_bytes,
-                                 const Int64Array& mtime_ns) {
+                                 const Int64Array& num_bytes, const Int64Array& mtime_ns,
+                                 const Int64Array& inode) {
   std::vector<PlannedFile> files;
   files.reserve(paths.size());
   for (size_t i = 0; i < paths.size(); ++i) {
     const auto index = static_cast<py::ssize_t>(i);
-    files.push_back(
-        {paths[i], {.num_bytes = num_bytes.at(index), .mtime_ns = mtime_ns.at(index)}});
+    files.push_back({paths[i],
+                     {.num_bytes = num_bytes.at(index),
+                      .mtime_ns = mtime_ns.at(index),
+                      .inode = inode.at(index)}});
   }
   return files;
 }
@@ -193,18 +195,19 @@ class BatchReader {
 
 std::unique_ptr<BatchReader> MakeBatchReader(
     const std::vector<std::string>& paths, const Int64Array& file_num_bytes,
-    const Int64Array& file_mtime_ns, Int64Array chunk_file, Int64Array chunk_row_group,
-    Int64Array chunk_begin, Int64Array chunk_num_rows, Int64Array chunk_first_row_id,
-    BoolArray chunk_valid, int64_t rank, int64_t world_size, int64_t batch_rows,
-    std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
-    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
-    bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool,
+    const Int64Array& file_mtime_ns, const Int64Array& file_inode, Int64Array chunk_file,
+    Int64Array chunk_row_group, Int64Array chunk_begin, Int64Array chunk_num_rows,
+    Int64Array chunk_first_row_id, BoolArray chunk_valid, int64_t rank,
+    int64_t world_size, int64_t batch_rows, std::vector<FieldSpec> fields,
+    std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
+    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
+    std::optional<std::shared_ptr<SlabPool>> pool,
     std::optional<std::shared_ptr<SinkPool>> sinks,
     const std::vector<py::buffer>& contents) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
                            std::move(chunk_begin),        std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
-  ReaderSpec spec{.files = ToFiles(paths, file_num_bytes, file_mtime_ns),
+  ReaderSpec spec{.files = ToFiles(paths, file_num_bytes, file_mtime_ns, file_inode),
                   .share = ToShare(arrays, rank, world_size),
                   .batch_rows = batch_rows,
                   .fields = std::move(fields),
@@ -243,6 +246,7 @@ void BindFooters(py::module_& m) {
   py::class_<Footers>(m, "Footers")
       .def_property_readonly("file_num_bytes", array(&Footers::file_num_bytes))
       .def_property_readonly("file_mtime_ns", array(&Footers::file_mtime_ns))
+      .def_property_readonly("file_inode", array(&Footers::file_inode))
       .def_property_readonly("file_num_rows", array(&Footers::file_num_rows))
       .def_property_readonly("file_num_row_groups", array(&Footers::file_num_row_groups))
       .def_property_readonly("file_schema", array(&Footers::file_schema))
@@ -365,13 +369,14 @@ void BindReader(py::module_& m) {
       .def_readonly("valid_offset", &FieldPlace::valid_offset);
   py::class_<BatchReader>(m, "BatchReader")
       .def(py::init(&MakeBatchReader), py::kw_only(), py::arg("paths"),
-           py::arg("file_num_bytes"), py::arg("file_mtime_ns"), py::arg("chunk_file"),
-           py::arg("chunk_row_group"), py::arg("chunk_begin"), py::arg("chunk_num_rows"),
-           py::arg("chunk_first_row_id"), py::arg("chunk_valid"), py::arg("rank"),
-           py::arg("world_size"), py::arg("batch_rows"), py::arg("fields"),
-           py::arg("columns"), py::arg("row_id_field"), py::arg("row_valid_field"),
-           py::arg("num_threads"), py::arg("max_memory_bytes"), py::arg("lent_slabs"),
-           py::arg("pool"), py::arg("sinks"), py::arg("contents"))
+           py::arg("file_num_bytes"), py::arg("file_mtime_ns"), py::arg("file_inode"),
+           py::arg("chunk_file"), py::arg("chunk_row_group"), py::arg("chunk_begin"),
+           py::arg("chunk_num_rows"), py::arg("chunk_first_row_id"),
+           py::arg("chunk_valid"), py::arg("rank"), py::arg("world_size"),
+           py::arg("batch_rows"), py::arg("fields"), py::arg("columns"),
+           py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("pool"),
+           py::arg("sinks"), py::arg("contents"))
       .def("next", &BatchReader::Next)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)

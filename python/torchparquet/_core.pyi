@@ -45,6 +45,8 @@ class LeafColumn:
 
 class Footers:
     @property
+    def file_inode(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
     def file_mtime_ns(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
     def file_num_bytes(self) -> numpy.typing.NDArray[numpy.int64]: ...
@@ -147,6 +149,7 @@ class BatchReader:
         paths: collections.abc.Sequence[str],
         file_num_bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         file_mtime_ns: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        file_inode: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         chunk_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         chunk_row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         chunk_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],

@@ -41,6 +41,7 @@ class Manifest:
         root: The deepest directory that holds all files; ``""`` for files in memory.
         file_num_bytes: [F] sizes in bytes.
         file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
+        file_inode: [F] which file of its file system each is; -1 in memory.
         file_num_rows: [F] rows.
         file_schema: [F] index into ``schemas``.
         schemas: The distinct schemas, in order of first appearance.
@@ -58,6 +59,7 @@ class Manifest:
     root: str
     file_num_bytes: NDArray[np.int64]
     file_mtime_ns: NDArray[np.int64]
+    file_inode: NDArray[np.int64]
     file_num_rows: NDArray[np.int64]
     file_schema: NDArray[np.int64]
     schemas: tuple[tuple[Leaf, ...], ...]
@@ -161,6 +163,7 @@ def build_manifest(
         root="" if memory else os.path.commonpath({os.path.dirname(f) for f in files}),  # noqa: PTH120
         file_num_bytes=_frozen(footers.file_num_bytes),
         file_mtime_ns=_frozen(footers.file_mtime_ns),
+        file_inode=_frozen(footers.file_inode),
         file_num_rows=_frozen(footers.file_num_rows),
         file_schema=_frozen(footers.file_schema),
         schemas=_schemas(footers),

@@ -111,6 +111,7 @@ class BatchStream(Iterator[Batch]):
             contents=[file.content for file in manifest.memory],
             file_num_bytes=manifest.file_num_bytes,
             file_mtime_ns=manifest.file_mtime_ns,
+            file_inode=manifest.file_inode,
             chunk_file=manifest.row_group_file[share.row_group],
             chunk_row_group=manifest.row_group_in_file[share.row_group],
             chunk_begin=share.row_begin,
