@@ -1,5 +1,6 @@
 #include "errors.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 
@@ -25,6 +26,37 @@ size_t Utf8SequenceLength(std::string_view text) {
   return length;
 }
 
+// Whether a reader sees nothing of a code point, or other characters moved by it:
+// controls, separators, format and private characters. What is not assigned yet passes.
+bool IsInvisible(uint32_t code_point) {
+  struct Range {
+    uint32_t first;
+    uint32_t last;
+  };
+  // Source: the Unicode Character Database, general categories Cc, Cf, Zl, Zp, Zs and Co,
+  // some that are not assigned among them.
+  static constexpr Range kRanges[] = {
+      {0x80, 0xA0},       {0xAD, 0xAD},       {0x600, 0x605},     {0x61C, 0x61C},
+      {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},     {0x8E2, 0x8E2},
+      {0x1680, 0x1680},   {0x180E, 0x180E},   {0x2000, 0x200F},   {0x2028, 0x202F},
+      {0x205F, 0x206F},   {0x3000, 0x3000},   {0xE000, 0xF8FF},   {0xFEFF, 0xFEFF},
+      {0xFFF0, 0xFFFB},   {0xFFFE, 0xFFFF},   {0x110BD, 0x110BD}, {0x110CD, 0x110CD},
+      {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE00FF},
+      {0xE01F0, 0x10FFFF}};
+  return std::ranges::any_of(kRanges, [=](const Range& range) {
+    return range.first <= code_point && code_point <= range.last;
+  });
+}
+
+uint32_t CodePoint(std::string_view sequence) {
+  auto code_point =
+      static_cast<unsigned char>(sequence.front()) & (0x7FU >> sequence.size());
+  for (const char byte : sequence.substr(1)) {
+    code_point = code_point << 6 | (static_cast<unsigned char>(byte) & 0x3FU);
+  }
+  return code_point;
+}
+
 void AppendEscaped(unsigned char byte, std::string* out) {
   constexpr char kDigits[] = "0123456789abcdef";
   out->append("\\x");
@@ -38,7 +70,7 @@ std::string Escape(std::string_view text, bool keep_utf8) {
   while (!text.empty()) {
     const auto first = static_cast<unsigned char>(text.front());
     const size_t length = keep_utf8 && first >= 0x80 ? Utf8SequenceLength(text) : 0;
-    if (length > 0) {
+    if (length > 0 && !IsInvisible(CodePoint(text.substr(0, length)))) {
       out.append(text.substr(0, length));
       text.remove_prefix(length);
       continue;

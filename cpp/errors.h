@@ -53,7 +53,7 @@ inline Error CorruptFile(std::string_view message) {
 std::string Printable(std::string_view text, size_t max_length = 600);
 
 // As Printable, for a path: well-formed multi-byte UTF-8 is kept, because users
-// name files in their own language.
+// name files in their own language, but for characters that are not seen.
 std::string PrintablePath(std::string_view path);
 
 bool IsUtf8(std::string_view text);

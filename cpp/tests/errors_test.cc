@@ -58,6 +58,13 @@ TEST_CASE("PrintablePath keeps well-formed names and is always UTF-8") {
   CHECK(PrintablePath("a\xff"
                       "b\xc3") == "a\\xffb\\xc3");
   CHECK(PrintablePath("a\nb\x01") == "a b\\x01");
+  // A control sequence's introducer, a line separator, an override of the direction of
+  // text, a byte order mark, a tag.
+  CHECK(PrintablePath("\u009b2J") == "\\xc2\\x9b2J");
+  CHECK(PrintablePath("\u2028\u202e\ufeff") ==
+        "\\xe2\\x80\\xa8\\xe2\\x80\\xae\\xef\\xbb\\xbf");
+  CHECK(PrintablePath("\U000e0041") == "\\xf3\\xa0\\x81\\x81");
+  CHECK(PrintablePath("\u00a1\u2010\ufffd\U0001f600") == "\u00a1\u2010\ufffd\U0001f600");
   Draws draws(51);
   for (int trial = 0; trial < 500; ++trial) {
     const auto bytes = testing::RandomBytes(draws, draws.Below(60));
