@@ -25,22 +25,28 @@ struct Footer {
   std::optional<Error> error;
 };
 
-// Sums the compressed bytes of a row group, and checks that its column chunks hold a
-// value, or a null, for each of its rows. A row group that claims fewer would be
-// passed over in silence.
+// Sums the compressed bytes of a row group, which must be a number, and checks that its
+// column chunks hold a value, or a null, for each of its rows. A row group that claims
+// fewer would be passed over in silence.
 int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
   const auto group = metadata.RowGroup(row_group);
   int64_t total = 0;
   for (int i = 0; i < group->num_columns(); ++i) {
     const auto chunk = group->ColumnChunk(i);
-    total += chunk->total_compressed_size();
+    const auto fail = [&](const std::string& message) {
+      throw Error(
+          ErrorKind::kCorruptFile, message,
+          {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
+    };
+    const int64_t num_bytes = chunk->total_compressed_size();
+    if (num_bytes < 0 || __builtin_add_overflow(total, num_bytes, &total)) {
+      fail("column chunk claims an impossible size: " + std::to_string(num_bytes) +
+           " bytes");
+    }
     const bool flat = metadata.schema()->Column(i)->max_repetition_level() == 0;
     if (flat && chunk->num_values() != group->num_rows()) {
-      throw Error(
-          ErrorKind::kCorruptFile,
-          "column chunk claims " + std::to_string(chunk->num_values()) +
-              " values in a row group of " + std::to_string(group->num_rows()) + " rows",
-          {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
+      fail("column chunk claims " + std::to_string(chunk->num_values()) +
+           " values in a row group of " + std::to_string(group->num_rows()) + " rows");
     }
   }
   return total;

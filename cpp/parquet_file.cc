@@ -6,8 +6,10 @@
 #include <arrow/status.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <parquet/properties.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -89,9 +91,36 @@ std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
   return std::make_unique<LocalFile>(planned.path, planned.identity);
 }
 
+// What the last bytes of the file say of the footer, at most the size of the file.
+int64_t FooterBytes(const Source& file) {
+  // A length and "PAR1".
+  std::array<uint8_t, 8> tail{};
+  const auto tail_bytes = static_cast<int64_t>(tail.size());
+  if (file.num_bytes() < tail_bytes) return 0;
+  file.ReadAt(file.num_bytes() - tail_bytes, tail_bytes, tail.data());
+  int64_t footer_bytes = 0;
+  for (size_t i = 0; i < 4; ++i) footer_bytes |= int64_t{tail[i]} << (8 * i);
+  return std::min(footer_bytes, file.num_bytes());
+}
+
+// Strings and lists are no longer than the footer, since each element takes a byte at
+// least. Otherwise Arrow allocates and clears hundreds of megabytes for a list that is
+// not there, because forty bytes say so.
+parquet::ReaderProperties FooterProperties(const Source& file) {
+  parquet::ReaderProperties properties;
+  const int64_t most = std::max<int64_t>(FooterBytes(file), 1);  // 0 means no limit
+  properties.set_thrift_container_size_limit(static_cast<int32_t>(
+      std::min<int64_t>(properties.thrift_container_size_limit(), most)));
+  properties.set_thrift_string_size_limit(static_cast<int32_t>(
+      std::min<int64_t>(properties.thrift_string_size_limit(), most)));
+  return properties;
+}
+
 std::shared_ptr<parquet::FileMetaData> ReadFooter(const Source& file) {
   if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
-  auto metadata = parquet::ReadMetaData(std::make_shared<FooterSource>(&file));
+  auto metadata = parquet::ParquetFileReader::Open(std::make_shared<FooterSource>(&file),
+                                                   FooterProperties(file))
+                      ->metadata();
   CheckRowCounts(*metadata);
   return metadata;
 }

@@ -28,6 +28,7 @@ from thrift_bytes import (
     footer_begin,
     pages,
     replaced,
+    resized,
 )
 from torchparquet import CorruptFileError, ParquetDataset
 
@@ -485,6 +486,97 @@ def test_uncompressed_sizes_that_lie(tmp_path, codec, value):
         assert str(bad) in str(error)
 
 
+def peak_growth(call):
+    """Bytes by which the resident memory's peak exceeds what was resident before."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+    def peak():
+        (kilobytes,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+        return int(kilobytes) * 1024
+
+    before = peak()
+    call()
+    return peak() - before
+
+
+@pytest.mark.parametrize("size", [10**5, 10**6 - 1, 2**31 - 1])
+@pytest.mark.parametrize("which", ["row groups", "columns"])
+def test_lists_longer_than_the_footer_take_no_memory(tmp_path, which, size):
+    content = write_mixed(tmp_path / "a.parquet").read_bytes()
+    groups = footer(content)[FILE_ROW_GROUPS]
+    items = groups if which == "row groups" else groups[1][GROUP_COLUMNS]
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(resized(content, items, size))
+
+    def read():
+        with pytest.raises(CorruptFileError, match=r"bad\.parquet"):
+            dataset(str(path))
+
+    assert peak_growth(read) < 16 << 20
+
+
+@pytest.mark.parametrize("size", [-1, -(2**62), 2**62])
+def test_impossible_sums_of_sizes(tmp_path, size):
+    content = write_mixed(tmp_path / "a.parquet").read_bytes()
+    sizes = [column_metadata(content, 0, column)[META_COMPRESSED_BYTES] for column in range(4)]
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(all_replaced(content, dict.fromkeys(sizes, size)))
+    with pytest.raises(CorruptFileError, match="impossible size") as caught:
+        dataset(str(path))
+    assert str(path) in str(caught.value)
+
+
+def write_fixed_bytes(path):
+    """One required column of binary of a fixed size, in one page."""
+    field = pa.field("x", pa.binary(12), nullable=False)
+    cells = [b"same" + bytes([row % 256]) * 8 for row in range(200)]
+    table = pa.table({"x": pa.array(cells, pa.binary(12))}, pa.schema([field]))
+    options = {
+        "use_dictionary": False,
+        "compression": "none",
+        "column_encoding": {"x": "DELTA_BYTE_ARRAY"},
+    }
+    return Path(write(path, table, **options))
+
+
+def delta_lengths(count, length, block_values):
+    """DELTA_BINARY_PACKED: `count` times the same length, all in one block of one miniblock."""
+
+    def varint(value):
+        encoded = b""
+        while value >= 0x80:
+            encoded += bytes([value & 0x7F | 0x80])
+            value >>= 7
+        return encoded + bytes([value])
+
+    return varint(block_values) + varint(1) + varint(count) + varint(2 * length) + b"\0\0"
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "message"),
+    [
+        (10**8, 0, "more prefixes than values"),
+        (2**31 - 128, 0, "more prefixes than values"),
+        (200, 0, "12 bytes: 0"),
+        (199, 0, "12 bytes: 0"),
+    ],
+)
+def test_delta_lengths_that_lie_take_no_memory(tmp_path, count, length, message):
+    path = write_fixed_bytes(tmp_path / "a.parquet")
+    content = path.read_bytes()
+    (page,) = pages(path)
+    lengths = delta_lengths(count, length, (count + 127) // 128 * 128)
+    body = (2 * lengths).ljust(page.end - page.begin, b"\0")
+    path.write_bytes(content[: page.begin] + body + content[page.end :])
+
+    def read():
+        with pytest.raises(CorruptFileError, match=message) as caught:
+            list(dataset(str(path)))
+        assert str(path) in str(caught.value)
+
+    assert peak_growth(read) < 16 << 20
+
+
 def test_dictionary_indices_beyond_the_dictionary(tmp_path):
     path = write_mixed(tmp_path / "a.parquet", codec="none")
     content = path.read_bytes()
@@ -557,7 +649,7 @@ def test_names_in_messages_are_printable(tmp_path):
     with pytest.raises(CorruptFileError) as caught:
         dataset(str(path))
     assert str(caught.value).isprintable()
-    table = pa.table({"evil\n\x1b[2J": [1, None]})
+    table = pa.table({"evil\n\x1b[2J\x9b2J\u2028\u202e\ufeff": [1, None]})
     write(tmp_path / "b.parquet", table)
     with pytest.raises(ValueError, match="null") as caught:
         list(dataset(str(tmp_path / "b.parquet")))

@@ -5,6 +5,7 @@ A reader of Thrift's compact protocol, apart from the package's and pyarrow's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,14 @@ class Number(NamedTuple):
     value: int
     begin: int
     end: int
+
+
+class Items(list[Any]):
+    """A list, and the bytes `[begin, end)` that hold its size and its elements' type."""
+
+    def __init__(self, items: list[Any], begin: int, end: int, kind: int) -> None:
+        super().__init__(items)
+        self.begin, self.end, self.kind = begin, end, kind
 
 
 class Page(NamedTuple):
@@ -66,10 +75,18 @@ def column_metadata(content: bytes, row_group: int, column: int) -> dict[int, An
 def pages(path: Path | str, row_group: int = 0, column: int = 0) -> list[Page]:
     """The pages of a column chunk, that of the dictionary first."""
     content = Path(path).read_bytes()
-    metadata = column_metadata(content, row_group, column)
-    begin = min(
-        metadata[key].value for key in (META_DATA_OFFSET, META_DICTIONARY_OFFSET) if key in metadata
-    )
+    return pages_of(content, column_metadata(content, row_group, column))
+
+
+def chunk_begin(metadata: dict[int, Any]) -> int:
+    """Offset of a column chunk's first page."""
+    keys = (META_DATA_OFFSET, META_DICTIONARY_OFFSET)
+    return min(metadata[key].value for key in keys if key in metadata)
+
+
+def pages_of(content: bytes, metadata: dict[int, Any]) -> list[Page]:
+    """The pages of the column chunk with that ColumnMetaData."""
+    begin = chunk_begin(metadata)
     found, at = [], begin
     while at < begin + metadata[META_COMPRESSED_BYTES].value:
         header, body = _struct(content, at)
@@ -78,15 +95,46 @@ def pages(path: Path | str, row_group: int = 0, column: int = 0) -> list[Page]:
     return found
 
 
+def numbers(value: Any) -> Iterator[Number]:
+    """All numbers of a struct, those of inner structs and lists too."""
+    if isinstance(value, Number):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from numbers(inner)
+
+
+def lists(value: Any) -> Iterator[Items]:
+    """All lists of a struct, those of inner structs and lists too."""
+    if isinstance(value, Items):
+        yield value
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from lists(inner)
+
+
+def num_bytes(value: int) -> int:
+    """Bytes that a number takes."""
+    return len(_zigzag(value))
+
+
 def replaced(content: bytes, number: Number, value: int) -> bytes:
     """`content` with another value in the number's place, and the footer's length set right.
 
     Offsets within the footer still count from the file's start: they are wrong from here on
     where the new value takes another number of bytes than the old one.
     """
-    in_footer = number.begin >= footer_begin(content)
-    changed = content[: number.begin] + _zigzag(value) + content[number.end :]
-    grown = len(changed) - len(content) if in_footer else 0
+    return _spliced(content, number.begin, number.end, _zigzag(value))
+
+
+def resized(content: bytes, items: Items, size: int) -> bytes:
+    """`content` with another size in the list's head, and the footer's length set right."""
+    return _spliced(content, items.begin, items.end, bytes([0xF0 | items.kind]) + _encoded(size))
+
+
+def _spliced(content: bytes, begin: int, end: int, new: bytes) -> bytes:
+    grown = len(new) - (end - begin) if begin >= footer_begin(content) else 0
+    changed = content[:begin] + new + content[end:]
     length = int.from_bytes(content[-8:-4], "little") + grown
     return changed[:-8] + length.to_bytes(4, "little") + changed[-4:]
 
@@ -99,7 +147,10 @@ def all_replaced(content: bytes, values: dict[Number, int]) -> bytes:
 
 
 def _zigzag(value: int) -> bytes:
-    rest = ((value << 1) ^ (value >> 63)) & (2**64 - 1)
+    return _encoded(((value << 1) ^ (value >> 63)) & (2**64 - 1))
+
+
+def _encoded(rest: int) -> bytes:
     encoded = bytearray()
     while rest >= 0x80:
         encoded.append(rest & 0x7F | 0x80)
@@ -152,11 +203,12 @@ def _value(content: bytes, at: int, kind: int) -> tuple[Any, int]:
         size, at = _varint(content, at)
         return content[at : at + size], at + size
     if kind in (9, 10):
+        begin = at
         size, kind = content[at] >> 4, content[at] & 15
         at += 1
         if size == 15:
             size, at = _varint(content, at)
-        items = []
+        items = Items([], begin, at, kind)
         for _ in range(size):
             item, at = _value(content, at, kind)
             items.append(item)
