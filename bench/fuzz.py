@@ -94,8 +94,9 @@ def _run_in_child(
     _, status = os.waitpid(child, 0)
     if begun is not None:
         label = "hang" if timed_out else "crash"
-        tail = errors.read_text(errors="replace")[-_MAX_DETAIL:]
-        outcome = Outcome(label, f"wait status {status}: {tail}", is_finding=True)
+        said, *_ = errors.read_text(errors="replace").split("\nExtension modules:")
+        detail = f"wait status {status}: {said[-_MAX_DETAIL:]}"
+        outcome = Outcome(label, detail, is_finding=True)
         yield Result(begun["number"], begun["file"], begun["mutation"], outcome)
 
 

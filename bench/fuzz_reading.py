@@ -181,11 +181,15 @@ def _num_rows(value: Any) -> int:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensor, or the values and offsets of rows of different lengths, which must fit."""
     if isinstance(value, Tensor):
         yield value
-    else:
-        for part in value:
-            yield from _tensors(part)
+        return
+    offsets, num_values = value.offsets, _num_rows(value.values)
+    if offsets[0] != 0 or offsets[-1] != num_values or (offsets.diff() < 0).any():
+        raise AssertionError(f"{num_values} values have the offsets {offsets.tolist()}")
+    yield offsets
+    yield from _tensors(value.values)
 
 
 def _footer_rows(content: bytes) -> int | None:

@@ -148,7 +148,10 @@ bool FuzzDelta(Draws& draws) {
     if (reader.num_values() > 5000) return;
     reader.Skip(reader.num_values());
     Require(reader.Rest().size() <= exact.size(), "more bytes left than there were");
-    Require(Fails([&] { reader.Skip(1); }), "more values than the header says");
+    DeltaBinaryPackedReader<T> same = reader;
+    T more;
+    Require(Fails([&] { reader.Skip(1); }) && Fails([&] { same.Read(&more, 1); }),
+            "more values than the header says");
   });
   using Values = FixedValues<DeltaBinaryPackedReader<T>, T>;
   return CheckSteps<Values>(draws, num_values, bytes,

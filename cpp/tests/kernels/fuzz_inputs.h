@@ -54,12 +54,17 @@ inline Bytes Damaged(Draws& draws, Bytes bytes) {
   return bytes;
 }
 
-// Runs of `num_values` values, or half as many; most of them below `bound`.
+// Runs of about `num_values` values, most of them below `bound`.
 inline Bytes HybridInput(Draws& draws, int width, int64_t num_values, int64_t bound) {
   HybridEncoder encoder(width);
   const int64_t legal = std::min(bound, int64_t{1} << width);
-  encoder.AppendRandom(draws, draws.OneIn(5) ? num_values / 2 : num_values, legal);
+  encoder.AppendRandom(draws, num_values / draws.Between(1, 3), legal);
   if (draws.OneIn(20)) encoder.AppendRandom(draws, 8, int64_t{1} << width);
+  if (draws.OneIn(8)) {  // longer than the blocks that kernels read by
+    std::vector<uint32_t> packed(static_cast<size_t>(8 * draws.Between(1, 200)));
+    for (uint32_t& value : packed) value = static_cast<uint32_t>(draws.Below(legal));
+    encoder.AppendPacked(packed);
+  }
   return Damaged(draws, encoder.bytes());
 }
 

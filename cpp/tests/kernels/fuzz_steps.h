@@ -86,8 +86,9 @@ std::vector<typename Values::Value> ReadOneByOne(Reader& reader, int64_t num_val
 
 // Reads up to `num_values` values of `bytes` one by one, in random steps with some
 // skipped, and once more where the bytes are cut, by readers that `open` returns. All
-// must deliver the same values; steps fail only where one of them reaches what could not
-// be read one by one. Returns whether the reader refused anything.
+// must deliver the same values; a step fails if, and only if, it reads what could not be
+// read one by one, though one that skips it may too. Returns whether the reader refused
+// anything.
 template <typename Values, typename Open>
 bool CheckSteps(Draws& draws, int64_t num_values, const std::vector<uint8_t>& bytes,
                 Open&& open) {
@@ -113,6 +114,8 @@ bool CheckSteps(Draws& draws, int64_t num_values, const std::vector<uint8_t>& by
         continue;
       }
       const auto step = Values::Read(*in_steps, count);
+      Require(!ends || num_read < position || position + count <= num_read,
+              "values that cannot be read one by one");
       const int64_t end = std::min(position + count, num_read);
       Require(end <= position || std::equal(step.begin(), step.begin() + (end - position),
                                             values.begin() + position),
