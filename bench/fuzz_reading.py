@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from fuzz_mutations import Mutation, Target, mutate
@@ -166,13 +167,34 @@ def _read(
         for batch in dataset:
             row_ids += batch["row.id"].tolist()
             for name, value in batch.items():
-                counts[name] = counts.get(name, 0) + _num_rows(value)
+                # The mask of values in lists has no rows, but is as long as they are.
+                if name.endswith(".values.valid"):
+                    _check_mask(value, batch[name.removesuffix(".values.valid")])
+                else:
+                    counts[name] = counts.get(name, 0) + _num_rows(value)
                 digest = digests.setdefault(name, hashlib.blake2b(digest_size=16))
                 for tensor in _tensors(value):
                     digest.update(tensor.contiguous().numpy())
     finally:
         dataset.close()
     return counts, row_ids, {name: d.hexdigest() for name, d in digests.items()}
+
+
+def _check_mask(mask: Tensor, values: Any) -> None:
+    num_values = _num_rows(_innermost_values(values))
+    if len(mask) != num_values:
+        raise AssertionError(f"{num_values} values have a mask of {len(mask)}")
+
+
+def _innermost_values(value: Any) -> Any:
+    """What stands in the innermost lists: numbers or, with offsets of their own, strings."""
+    inner = value.values
+    while not isinstance(inner, Tensor):
+        below = inner.values
+        if isinstance(below, Tensor) and below.dtype == torch.uint8:
+            break
+        inner = below
+    return inner
 
 
 def _num_rows(value: Any) -> int:
