@@ -62,8 +62,8 @@ class JaggedReader : public RowWalk {
   void WriteEntries(const LevelBlock& block, int64_t row) override {
     if (num_lists_ == 0) {
       WriteStrings(block, row);
-    } else if (num_lists_ == 1 && HasNoNulls(block)) {
-      WriteListsOfValues(block);
+    } else if (num_lists_ == 1) {
+      WriteOneList(block, row);
     } else {
       WriteLists(block, row);
     }
@@ -98,50 +98,76 @@ class JaggedReader : public RowWalk {
     row_starts_ += block.size;
   }
 
-  // Whether a block of one list has neither null lists nor null elements.
-  bool HasNoNulls(const LevelBlock& block) const {
-    if (block.definition == nullptr) return true;
-    const int empty_level = leaf().element_levels.front() - 1;
-    const int max_level = leaf().max_level;
-    bool has_null = false;
-    for (int64_t i = 0; i < block.size; ++i) {
-      has_null |= block.definition[i] != max_level && block.definition[i] != empty_level;
-    }
-    return !has_null;
-  }
-
-  // Lists of which none is null, and no element: an entry is a value or an empty list.
-  void WriteListsOfValues(const LevelBlock& block) {
+  // Rows that are lists of values: as WriteLists, but from row to row and not from entry
+  // to entry, of which most lists have many.
+  void WriteOneList(const LevelBlock& block, int64_t row) {
     const int64_t first_item = items_.num_items[0];
+    const int element_level = leaf().element_levels.front();
     int64_t* starts = row_starts_;
-    int64_t num_empty = 0;
+    int64_t num_missing = 0;  // entries that stand for an empty or a null list
     if (block.definition == nullptr) {
       block.ForEachRow(true, [&](int64_t i) { *starts++ = first_item + i; });
     } else {
-      const int max_level = leaf().max_level;
       block.ForEachRow(true, [&](int64_t i) {
-        *starts++ = first_item + i - num_empty;
-        num_empty += block.definition[i] != max_level;
+        *starts++ = first_item + i - num_missing;
+        num_missing += block.definition[i] < element_level;
       });
     }
-    const auto num_rows = static_cast<size_t>(starts - row_starts_);
     row_starts_ = starts;
-    if (row_valid_ != nullptr) {
-      std::memset(row_valid_, 1, num_rows);
-      row_valid_ += num_rows;
-    }
-    const int64_t num_values = block.size - num_empty;
-    if (NumBelow(block, leaf().max_level) != num_empty) {
-      throw CorruptFile("levels go on with a list, but have no element for it");
-    }
-    AppendValues({.size = num_values, .num_valid = num_values, .fill_bits = fill_bits_});
-    items_.num_items[0] += num_values;
+    WriteRowValid(block, row);
+    const ValueRun run = ValuesOf(block, num_missing, row);
+    AppendValues(run);
+    items_.num_items[0] += run.size;
   }
 
-  static int64_t NumBelow(const LevelBlock& block, int level) {
-    if (block.definition == nullptr) return 0;
-    return block.size - std::count(block.definition, block.definition + block.size,
-                                   static_cast<uint8_t>(level));
+  // Which rows of one list are null.
+  void WriteRowValid(const LevelBlock& block, int64_t row) {
+    const int null_below = leaf().element_levels.front() - 1;
+    const bool may_be_null = block.definition != nullptr && null_below > 0;
+    if (row_valid_ == nullptr && !(fails_on_null_ && may_be_null)) return;
+    block.ForEachRow(true, [&](int64_t i) {
+      const bool is_valid = !may_be_null || block.definition[i] >= null_below;
+      if (row_valid_ != nullptr) *row_valid_++ = is_valid;
+      if (fails_on_null_ && !is_valid) throw NullError(row);
+      ++row;
+    });
+  }
+
+  // What the entries of one list hold, without the `num_missing` that rows begin with.
+  ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing, int64_t row) {
+    ValueRun run{.size = block.size - num_missing,
+                 .num_valid = block.size,
+                 .fill_bits = fill_bits_};
+    if (block.definition == nullptr) return run;
+    const int element_level = leaf().element_levels.front();
+    const int max_level = leaf().max_level;
+    uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size) + 1);
+    int64_t num_entries = 0;
+    run.num_valid = 0;
+    for (int64_t i = 0; i < block.size; ++i) {
+      const bool is_valid = block.definition[i] == max_level;
+      validity[num_entries] = is_valid;
+      run.num_valid += is_valid;
+      num_entries += block.definition[i] >= element_level;
+    }
+    if (num_entries != run.size) {
+      throw CorruptFile("levels go on with a list, but have no element for it");
+    }
+    if (run.num_valid == run.size) return run;
+    if (fails_on_null_) throw NullError(RowOfFirstNull(block, row));
+    run.validity = validity;
+    return run;
+  }
+
+  int64_t RowOfFirstNull(const LevelBlock& block, int64_t row) const {
+    const int element_level = leaf().element_levels.front();
+    const int max_level = leaf().max_level;
+    for (int64_t i = 0; i < block.size; ++i) {
+      row += block.repetition[i] == 0;
+      const int defined = block.definition[i];
+      if (defined >= element_level && defined < max_level) break;
+    }
+    return row - 1;
   }
 
   // The general case. Source: Melnik et al., "Dremel", on repetition and definition
