@@ -120,7 +120,11 @@ struct ColumnPages::Chunk {
                         " row groups");
     }
     const auto group = metadata.RowGroup(static_cast<int>(row_group));
-    const auto chunk = group->ColumnChunk(column);
+    const auto chunk = ColumnChunkOf(metadata, *group, column);
+    if (chunk == nullptr || chunk->crypto_metadata() != nullptr) {
+      throw Error(ErrorKind::kNotSupported,
+                  "column is encrypted, and encrypted columns cannot be read");
+    }
     const parquet::ColumnDescriptor& descriptor = *metadata.schema()->Column(column);
     if (descriptor.max_repetition_level() == 0 &&
         chunk->num_values() != group->num_rows()) {
@@ -131,9 +135,6 @@ struct ColumnPages::Chunk {
     if (!parquet::IsCodecSupported(chunk->compression())) {
       throw Error(ErrorKind::kNotSupported,
                   "pages are compressed by a codec that is not built in");
-    }
-    if (chunk->crypto_metadata() != nullptr) {
-      throw Error(ErrorKind::kNotSupported, "column is encrypted");
     }
     const ByteRange range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes());
     return std::make_unique<const Chunk>(

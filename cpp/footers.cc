@@ -32,7 +32,8 @@ int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
   const auto group = metadata.RowGroup(row_group);
   int64_t total = 0;
   for (int i = 0; i < group->num_columns(); ++i) {
-    const auto chunk = group->ColumnChunk(i);
+    const auto chunk = ColumnChunkOf(metadata, *group, i);
+    if (chunk == nullptr) continue;  // encrypted: an error only for who reads it
     const auto fail = [&](const std::string& message) {
       throw Error(
           ErrorKind::kCorruptFile, message,
@@ -62,11 +63,13 @@ double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
   return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
 }
 
-void AddLeafBytes(const parquet::RowGroupMetaData& group,
+void AddLeafBytes(const parquet::FileMetaData& metadata, int row_group,
                   std::vector<double>* leaf_bytes) {
-  leaf_bytes->resize(static_cast<size_t>(group.num_columns()));
-  for (int i = 0; i < group.num_columns(); ++i) {
-    (*leaf_bytes)[static_cast<size_t>(i)] += ValueBytes(*group.ColumnChunk(i));
+  const auto group = metadata.RowGroup(row_group);
+  leaf_bytes->resize(static_cast<size_t>(group->num_columns()));
+  for (int i = 0; i < group->num_columns(); ++i) {
+    const auto chunk = ColumnChunkOf(metadata, *group, i);
+    if (chunk != nullptr) (*leaf_bytes)[static_cast<size_t>(i)] += ValueBytes(*chunk);
   }
 }
 
@@ -80,7 +83,7 @@ Footer ReadFooter(const PlannedFile& planned) {
     for (int i = 0; i < metadata.num_row_groups(); ++i) {
       footer.row_group_num_rows.push_back(metadata.RowGroup(i)->num_rows());
       footer.row_group_num_bytes.push_back(CompressedBytes(metadata, i));
-      AddLeafBytes(*metadata.RowGroup(i), &footer.leaf_bytes);
+      AddLeafBytes(metadata, i, &footer.leaf_bytes);
     }
   } catch (...) {
     footer.error = CurrentErrorAt({.path = planned.path});

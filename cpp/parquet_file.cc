@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -91,13 +92,18 @@ std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
   return std::make_unique<LocalFile>(planned.path, planned.identity);
 }
 
-// What the last bytes of the file say of the footer, at most the size of the file.
+// What the last bytes of the file say of the footer, at most the size of the file. Throws
+// Error(kNotSupported) where they say that it is encrypted.
 int64_t FooterBytes(const Source& file) {
-  // A length and "PAR1".
+  // A length and four letters.
   std::array<uint8_t, 8> tail{};
   const auto tail_bytes = static_cast<int64_t>(tail.size());
   if (file.num_bytes() < tail_bytes) return 0;
   file.ReadAt(file.num_bytes() - tail_bytes, tail_bytes, tail.data());
+  if (std::memcmp(tail.data() + 4, "PARE", 4) == 0) {
+    throw Error(ErrorKind::kNotSupported,
+                "file is encrypted, and encrypted footers cannot be read");
+  }
   int64_t footer_bytes = 0;
   for (size_t i = 0; i < 4; ++i) footer_bytes |= int64_t{tail[i]} << (8 * i);
   return std::min(footer_bytes, file.num_bytes());
@@ -126,6 +132,18 @@ std::shared_ptr<parquet::FileMetaData> ReadFooter(const Source& file) {
 }
 
 }  // namespace
+
+std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunkOf(
+    const parquet::FileMetaData& metadata, const parquet::RowGroupMetaData& group,
+    int column) {
+  // Arrow tells by an exception alone that it has no key.
+  if (!metadata.is_encryption_algorithm_set()) return group.ColumnChunk(column);
+  try {
+    return group.ColumnChunk(column);
+  } catch (const parquet::ParquetException&) {
+    return nullptr;
+  }
+}
 
 ParquetFile::ParquetFile(const PlannedFile& planned)
     : file_(OpenSource(planned)),

@@ -14,8 +14,10 @@
 #include "source.h"
 
 namespace parquet {
+class ColumnChunkMetaData;
 class FileMetaData;
-}
+class RowGroupMetaData;
+}  // namespace parquet
 
 namespace torchparquet {
 
@@ -50,6 +52,11 @@ class ParquetFile {
   std::vector<LeafColumn> leaves_;
   std::unordered_map<std::string, int> leaf_of_path_;
 };
+
+// What the footer says of a column chunk; null where that is encrypted.
+std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunkOf(
+    const parquet::FileMetaData& metadata, const parquet::RowGroupMetaData& group,
+    int column);
 
 // Opens the files of a data set on demand and keeps the most recently used ones
 // open. Thread-safe; a file is opened by one thread while others wait for it.
