@@ -132,9 +132,9 @@ class BatchStream(Iterator[Batch]):
             sinks=sinks,
         )
         self._views = BatchViews(ordered, self._reader.fields, self._reader.capacity_rows)
-        # Only where the slab's order is not the user's is a batch put in order again.
+        # Only where what is cut is not in the user's order is a batch put in order again.
         names = batch_names(given)
-        self._names = names if names != batch_names(ordered) else None
+        self._names = names if names != self._views.names else None
         self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
         self._started = False
         self._ended = False

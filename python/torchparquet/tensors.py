@@ -99,6 +99,11 @@ class BatchViews:
         self._part_sizes: list[list[int]] = []
         self._lengths: list[int] = []
 
+    @property
+    def names(self) -> list[str]:
+        """The keys of what `cut` returns, in its order."""
+        return [*self._names, *(name for jagged in self._jagged for name in jagged.names)]
+
     def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
         field, place = placed[0]
         dtype: torch.dtype = getattr(torch, field.dtype)
