@@ -1,12 +1,25 @@
 #include "batch_ring.h"
 
+#include <string>
 #include <utility>
+
+#include "errors.h"
 
 namespace torchparquet {
 
 void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
   const std::lock_guard lock(jagged_mutex);
-  jagged[static_cast<size_t>(jagged_index)].parts.push_back(std::move(part));
+  JaggedColumn& column = jagged[static_cast<size_t>(jagged_index)];
+  // Joining them would fail too, but on the thread of any column.
+  column.value_bytes += part.items.values->size();
+  const size_t max_bytes = part.items.values->max_bytes();
+  if (column.value_bytes > max_bytes) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "values of one batch need more than the memory they may take: " +
+                    std::to_string(column.value_bytes) + " bytes of " +
+                    std::to_string(max_bytes));
+  }
+  column.parts.push_back(std::move(part));
 }
 
 void InFlightBatch::Complete() {

@@ -8,7 +8,7 @@ Error NullError(int64_t row) {
   return Error(
       ErrorKind::kNullValue,
       "null value where nulls='error'; read the column with Column(..., nulls=VALUE) to "
-      "fill, nulls='nan' for floats, nulls='empty' for strings and lists, or "
+      "fill, nulls='nan' for floats, nulls='empty' for strings and lists of them, or "
       "nulls='mask' for a mask; row " +
           std::to_string(row) + " of its row group");
 }

@@ -87,6 +87,7 @@ struct JaggedPart {
 struct JaggedColumn {
   int64_t* offsets = nullptr;  // in the slab
   std::vector<JaggedPart> parts = {};
+  uint64_t value_bytes = 0;  // of all parts
 };
 
 // Puts the parts together in the order of their rows, and completes the offsets of all
