@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 FILE_NUM_ROWS, FILE_ROW_GROUPS = 3, 4
 GROUP_COLUMNS, GROUP_NUM_ROWS = 1, 3
 COLUMN_META_DATA = 3
-META_NUM_VALUES, META_COMPRESSED_BYTES, META_DATA_OFFSET, META_DICTIONARY_OFFSET = 5, 7, 9, 11
+META_NUM_VALUES, META_UNCOMPRESSED_BYTES, META_COMPRESSED_BYTES = 5, 6, 7
+META_DATA_OFFSET, META_DICTIONARY_OFFSET = 9, 11
 PAGE_TYPE, PAGE_BYTES, PAGE_COMPRESSED_BYTES, PAGE_CRC = 1, 2, 3, 4
 PAGE_HEADERS = {0: 5, 2: 7, 3: 8}  # by page type: data, dictionary, data version 2
 PLAIN, RLE_DICTIONARY = 0, 8
@@ -144,6 +145,17 @@ def all_replaced(content: bytes, values: dict[Number, int]) -> bytes:
     for number in sorted(values, key=lambda number: -number.begin):
         content = replaced(content, number, values[number])
     return content
+
+
+def encoded_struct(fields: dict[int, int | bytes]) -> bytes:
+    """A struct of 32-bit integers and, as bytes that this function returned, of structs."""
+    encoded, last = b"", 0
+    for number, value in fields.items():
+        kind = 12 if isinstance(value, bytes) else 5
+        encoded += bytes([(number - last) << 4 | kind])
+        encoded += value if isinstance(value, bytes) else _zigzag(value)
+        last = number
+    return encoded + b"\0"
 
 
 def _zigzag(value: int) -> bytes:
