@@ -95,7 +95,8 @@ def make_field(
     width = None if isinstance(column.source, str) else len(column.sources)
     first = leaves[0]
     is_words = column.vocab is not None
-    num_offsets = 0 if column.length else first.num_offsets - is_words
+    # A partition key whose values are all numbers has no bytes.
+    num_offsets = 0 if column.length else first.num_offsets - (is_words and first.is_bytes)
     if width is not None and any(leaf.items or leaf.num_lists or num_offsets for leaf in leaves):
         raise ValueError(
             "strings, lists and binary of a fixed size are tensors of their own; "

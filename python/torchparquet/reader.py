@@ -254,7 +254,7 @@ def _field_spec(field: Field) -> FieldSpec:
 def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
     specs = []
     for index, field in enumerate(fields):
-        vocabulary = Vocabulary(list(field.words), field.unknown) if field.words else None
+        vocabulary = _vocabulary(field)
         values_of = field.file_values or [()] * len(field.sources)
         specs += [
             ColumnSpec(
@@ -279,6 +279,14 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
             )
         ]
     return specs
+
+
+def _vocabulary(field: Field) -> Vocabulary | None:
+    if field.words is None:
+        return None
+    # The core's codes are int64, of which a uint64's upper half has the same bits.
+    unknown = field.unknown - 2**64 if field.unknown >= 2**63 else field.unknown
+    return Vocabulary(list(field.words), unknown)
 
 
 def _bit_pattern(value: float, dtype: str) -> int:
