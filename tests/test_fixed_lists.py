@@ -236,6 +236,19 @@ def test_files_that_lack_the_column_take_the_default(tmp_path):
     assert batch["i"].tolist() == [0, 1, 2]
 
 
+def test_a_default_for_values_of_several_items(tmp_path):
+    """The mask has a place for each value, the tensor one for each of its bytes."""
+    folder = tmp_path / "data"
+    cells = pa.array([[b"abc", None]], pa.list_(pa.binary(3)))
+    write(folder / "a.parquet", pa.table({"x": cells, "i": [0]}))
+    write(folder / "b.parquet", pa.table({"i": [1, 2]}))
+    for batch_size in (1, 2, 10):
+        columns = {"x": Column("x", length=2, default=7, nulls="mask")}
+        batch = read(folder, columns, batch_size=batch_size)
+        assert batch["x"].tolist() == [[97, 98, 99, 0, 0, 0], [7] * 6, [7] * 6]
+        assert batch["x.valid"].tolist() == [[True, False], [True, True], [True, True]]
+
+
 def test_files_with_elements_of_different_kinds(tmp_path):
     folder = tmp_path / "data"
     write(folder / "a.parquet", pa.table({"x": pa.array([[1, 2]], pa.list_(pa.int32(), 2))}))

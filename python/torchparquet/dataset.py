@@ -108,7 +108,8 @@ class ParquetDataset(IterableDataset[Batch]):
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.
             nulls: What a null becomes in columns whose `Column` does not say: "error", "nan",
-                "mask" or a fill value. None for "nan" in float columns and "error" elsewhere.
+                "mask", "empty" or a fill value. None for "nan" in float columns and "error"
+                elsewhere.
             filters: pyarrow's tuples or Expression: row groups that statistics or the partition
                 keys of paths rule out are left out before rows are dealt to ranks, so shares stay
                 even and lengths exact. Single rows are not filtered. Reads each footer once more.
