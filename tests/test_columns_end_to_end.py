@@ -159,21 +159,20 @@ def test_kinds_not_covered_fail_at_construction_and_name_the_rest(nested):
     with pytest.raises(UnsupportedColumnError) as caught:
         dataset(path)
     message = str(caught.value)
-    for part in ("'text' (string)", "'raw' (binary)", "decimal(50, 2)", "list<int64>"):
-        assert part in message, part
+    assert "'wide' (decimal(50, 2))" in message
     assert isinstance(caught.value, TypeError)
     # The columns that the message suggests can be read as they stand.
     suggested = message[message.index("columns=[") + len("columns=") :]
     names = eval(suggested)
-    assert set(names) == {"s.inner.x", "s.inner.y", "s.z", "plain", "money", "with.dot"}
-    assert list(read_all(path, columns=names)) == names
+    leaves = {"s.inner.x", "s.inner.y", "s.z", "plain", "money", "with.dot"}
+    assert set(names) == {*leaves, "text", "raw", "list", "fixed"}
+    assert sum(batch["text"].num_rows for batch in dataset(path, names)) == NUM_ROWS
 
 
-@pytest.mark.parametrize("name", ["text", "raw", "wide", "list.list.element"])
-def test_each_kind_not_covered_is_named_when_chosen(nested, name):
+def test_a_kind_not_covered_is_named_when_chosen(nested):
     _, path = nested
-    with pytest.raises(UnsupportedColumnError, match=name):
-        dataset(path, ["plain", name])
+    with pytest.raises(UnsupportedColumnError, match="wide"):
+        dataset(path, ["plain", "wide"])
 
 
 @pytest.mark.parametrize(
