@@ -78,10 +78,18 @@ CASES = {
     "kept": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1, "num_kept": 100},
     "noise": {"batch_size": 100_000, "max_memory": 32 * MIB, "num_threads": 2, "nulls": "nan"},
     "one page": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1, "num_batches": 1},
+    "texts": {"batch_size": 64, "max_memory": 32 * MIB, "num_threads": 2},
 }
-ROWS_READ = {"two epochs": 2 * RUNS_ROWS, "noise": NOISE_ROWS, "one page": 8192}
+TEXTS_ROWS, TEXT_BYTES = 20_000, 20_000
+ROWS_READ = {
+    "two epochs": 2 * RUNS_ROWS,
+    "noise": NOISE_ROWS,
+    "one page": 8192,
+    "texts": TEXTS_ROWS,
+}
 # What the consumer holds by itself beside the batches in flight.
 HELD_BYTES = {"row groups": 400_000 * 8 * 9, "kept": 100 * 8192 * 8 * 9}
+HELD_BYTES["texts"] = 2 * 64 * 2 * TEXT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +145,25 @@ def one_page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(runs, noise, one_page):
+def texts(tmp_path_factory):
+    """A file of 1 MB that holds 800: long strings by their numbers, of which footers say nothing."""
+    path = tmp_path_factory.mktemp("memory") / "texts.parquet"
+    words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
+    numbers = np.random.default_rng(0).integers(0, len(words), (2, TEXTS_ROWS)).astype(np.int32)
+    columns = {
+        name: pa.DictionaryArray.from_arrays(pa.array(indices), words)
+        for name, indices in zip("ab", numbers, strict=True)
+    }
+    table = pa.table({"i": range(TEXTS_ROWS), **columns})
+    pq.write_table(table, path, row_group_size=TEXTS_ROWS // 2)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def measured(runs, noise, one_page, texts):
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
-    paths = {"noise": noise, "one page": one_page}
+    paths = {"noise": noise, "one page": one_page, "texts": texts}
     cases = [{**defaults, "paths": paths.get(name, runs), **case} for name, case in CASES.items()]
     result = subprocess.run(
         [sys.executable, "-c", PASSES, json.dumps(cases)],
