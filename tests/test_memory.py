@@ -25,6 +25,7 @@ from thrift_bytes import (
     footer,
     pages,
 )
+from torchparquet import NullValueError, ParquetDataset
 
 MIB = 2**20
 PER_THREAD = 64 * MIB
@@ -146,7 +147,7 @@ def one_page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    """A file of 1 MB that holds 800: long strings by their numbers, of which footers say nothing."""
+    """A file of 1 MB that holds 800: long strings by their numbers, as footers do not tell."""
     path = tmp_path_factory.mktemp("memory") / "texts.parquet"
     words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
     numbers = np.random.default_rng(0).integers(0, len(words), (2, TEXTS_ROWS)).astype(np.int32)
@@ -189,3 +190,27 @@ def test_peak_stays_within_the_bound(measured, name):
 def test_kept_batches_are_seen_by_the_measure(measured):
     """What would be wrong were it not: a measure that sees nothing."""
     assert measured["kept"][1] > HELD_BYTES["kept"] - 8 * MIB
+
+
+@pytest.mark.parametrize("null_row", [0, 63, 64, 3000, 5999])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_failure_while_memory_is_short(tmp_path, null_row, num_threads):
+    """Columns that wait for memory behind the failure neither hide it nor hold it up."""
+    words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
+    indices = np.arange(6000, dtype=np.int32) % 20
+    is_null = np.arange(6000) == null_row
+    columns = {
+        name: pa.DictionaryArray.from_arrays(pa.array(indices, mask=mask), words)
+        for name, mask in (("a", None), ("b", is_null), ("c", None))
+    }
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({**columns, "i": range(6000)}), path, row_group_size=2500)
+    iterator = iter(
+        ParquetDataset(
+            path, batch_size=64, num_threads=num_threads, max_memory="32MiB", rank=0, world_size=1
+        )
+    )
+    for number in range(null_row // 64):
+        assert next(iterator)["i"][0] == 64 * number
+    with pytest.raises(NullValueError, match=f"row {null_row % 2500} of its row group.*'b'"):
+        next(iterator)
