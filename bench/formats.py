@@ -150,6 +150,14 @@ def cases(num_rows: int) -> Iterator[Case]:
                 ),
                 name in ("float32", "float64") and encoding == "PLAIN",
             )
+    for name, encoding in (("float32", "PLAIN"), ("string", "PLAIN"), ("int64 of 5000", "RLE")):
+        options = {"compression": "none", "use_dictionary": encoding == "RLE"}
+        for checksums in (False, True):
+            yield Case(
+                f"{name}, {'with' if checksums else 'without'} checksums, none",
+                types[name],
+                options | {"write_page_checksum": checksums},
+            )
 
 
 def read_bytes(array: NDArray[Any]) -> int:
