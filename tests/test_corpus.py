@@ -115,8 +115,8 @@ def test_leaves_have_the_names_and_nestings_of_arrows_types(path):
 @pytest.mark.parametrize("batch_size", [3, None])
 def test_every_leaf_equals_pyarrows(path, batch_size):
     """By itself, with masks, batch by batch; a page that does not match its checksum is told."""
-    if batch_size is not None and pyarrow_file(path).metadata.num_rows > 1000:
-        batch_size = 700
+    if batch_size is not None and pyarrow_file(path).metadata.num_rows > 100:
+        batch_size = 37 if pyarrow_file(path).metadata.num_rows <= 1000 else 700
     for name in covered(path):
         dataset = dataset_of(path, [name], nulls="mask", batch_size=batch_size)
         if path.name in CORRUPT:

@@ -60,7 +60,7 @@ def read(path, columns=None, **options):
 @pytest.mark.parametrize("batch_size", [1, 37, None])
 def test_bit_packed_definition_levels_of_a_flat_column(tmp_path, page_entries, batch_size):
     rng = np.random.default_rng(1)
-    count = 300 if page_entries == 1 else 3001
+    count = 200 if page_entries == 1 else 901
     defined = rng.integers(0, 2, count).tolist()
     entries = [Entry(0, level, number if level else None) for number, level in enumerate(defined)]
     made = [page(part, FLAT_LEVELS, BIT_PACKED) for part in cut(entries, page_entries)]

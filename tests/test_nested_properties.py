@@ -180,7 +180,7 @@ def stored_leaves(schema):
         yield from walk(field.type, field.name)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     table=tables(),
     layout=layouts(),
