@@ -29,6 +29,7 @@ struct ColumnTarget {
   int64_t stride = 1;  // from row to row in cells: 1, or a group's width
   int64_t item_bytes = 0;
   int64_t cell_items = 1;       // above 1 only for a stride of 1
+  int64_t valid_items = 1;      // of a cell in the valid tensor; as cell_items
   bool has_item_valid = false;  // whether items of variable length have a mask
   NullPolicy nulls = NullPolicy::kError;
   uint64_t fill_bits = 0;

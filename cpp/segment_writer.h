@@ -40,7 +40,8 @@ class SegmentWriter {
         kernels::ScatterStrided(block, count, target_.stride, values());
       }
       if (valid() != nullptr) {
-        kernels::FillStrided<uint8_t>(1, count, target_.stride, valid());
+        kernels::FillStrided<uint8_t>(1, count * target_.valid_items, target_.stride,
+                                      valid());
       }
       Advance(count);
       num_rows -= count;
@@ -79,7 +80,8 @@ class SegmentWriter {
   }
   uint8_t* valid() const {
     uint8_t* valid = target_.segments[segment_].valid;
-    return valid == nullptr ? nullptr : valid + row_ * target_.stride;
+    return valid == nullptr ? nullptr
+                            : valid + row_ * target_.stride * target_.valid_items;
   }
   int64_t RowsInSegment() const {
     if (segment_ == target_.segments.size()) {

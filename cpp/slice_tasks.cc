@@ -115,6 +115,7 @@ ColumnTarget SliceTaskRunner::TargetOf(const SliceTask& task) const {
           .stride = field.width,
           .item_bytes = field.item_bytes,
           .cell_items = field.cell_items,
+          .valid_items = field.valid_items,
           .has_item_valid = field.has_item_valid,
           .nulls = column.nulls,
           .fill_bits = column.fill_bits};

@@ -1,0 +1,82 @@
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "caught.h"
+#include "draws.h"
+#include "exact_buffer.h"
+#include "nested_reading.h"
+#include "nested_recipe.h"
+#include "open_column.h"
+
+namespace torchparquet {
+namespace {
+
+using testing::Draws;
+using testing::ExactBuffer;
+using testing::NestedColumn;
+using testing::NestedFile;
+using testing::NestedRecipe;
+using testing::Throws;
+using testing::ValueKind;
+
+TEST_CASE("a column that a file lacks is its default in every item, and valid") {
+  Draws draws(321);
+  const NestedFile data({.columns = {{.name = "other"}}, .row_group_rows = {3}}, draws);
+  const auto file = std::make_shared<const ParquetFile>(PlannedFile{data.path(), {}});
+  for (const int64_t list_length : {0, 1, 4}) {
+    for (const int64_t cell_items : {1, 3}) {
+      for (const int64_t width : {1, 5}) {
+        const int64_t row_items = std::max<int64_t>(1, list_length) * cell_items;
+        if (width > 1 && row_items > 1) continue;
+        const int64_t valid_items = std::max<int64_t>(1, list_length);
+        ColumnRequest request{.path = "absent",
+                              .kinds = {"any"},
+                              .dtype = kernels::Dtype::kInt16,
+                              .cell_items = cell_items,
+                              .list_length = list_length,
+                              .default_bits = 0x1234};
+        const auto reader = OpenColumn(file, request, 0, {}, {});
+        int64_t row = 0;
+        for (const int64_t num_rows : {3, 5000, 1}) {
+          const auto size = static_cast<size_t>(num_rows * row_items * width);
+          const auto valid_size = static_cast<size_t>(num_rows * valid_items * width);
+          ExactBuffer<uint16_t> values(size);
+          ExactBuffer<uint8_t> valid(valid_size);
+          std::ranges::fill(values.span(), uint16_t{0xDBDB});
+          std::ranges::fill(valid.span(), uint8_t{0xDB});
+          // The first column of a group, or one alone.
+          const Segment segment{reinterpret_cast<uint8_t*>(values.data()), valid.data(),
+                                num_rows};
+          DecodeScratch scratch;
+          testing::ItemsProgress progress(0, {});
+          reader->Read({0, row, num_rows},
+                       {.segments = {&segment, 1},
+                        .stride = width,
+                        .item_bytes = 2,
+                        .cell_items = row_items,
+                        .valid_items = valid_items},
+                       &scratch, &progress);
+          row += num_rows;
+          CHECK(reader->row() == row);
+          CHECK(progress.num_done() == 1);
+          std::vector<uint16_t> expected(size, width == 1 ? 0x1234 : 0xDBDB);
+          std::vector<uint8_t> expected_valid(valid_size, width == 1 ? 1 : 0xDB);
+          for (size_t i = 0; i < size; i += static_cast<size_t>(width)) {
+            expected[i] = 0x1234;
+          }
+          for (size_t i = 0; i < valid_size; i += static_cast<size_t>(width)) {
+            expected_valid[i] = 1;
+          }
+          CHECK(values.Copy() == expected);
+          CHECK(valid.Copy() == expected_valid);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchparquet
