@@ -73,8 +73,9 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
                       " was planned");
   }
   const bool as_codes = leaf.is_bytes() && column.vocabulary != nullptr;
-  const bool is_fixed_list = column.list_length > 0 && leaf.element_levels.size() == 1;
+  const bool is_fixed_list = column.list_length > 0;
   if (leaf.num_offsets() - as_codes - is_fixed_list != column.num_offsets ||
+      (is_fixed_list && (leaf.element_levels.size() != 1 || column.num_offsets > 0)) ||
       leaf.cell_items() != column.cell_items) {
     throw Error(ErrorKind::kInternal, "a field has not the shape of its column");
   }

@@ -22,6 +22,54 @@ using testing::NestedRecipe;
 using testing::Throws;
 using testing::ValueKind;
 
+TEST_CASE("a column that has not the shape of its field is refused") {
+  Draws draws(320);
+  const NestedRecipe recipe{
+      .columns = {{.name = "flat string", .kind = ValueKind::kString, .num_lists = 0},
+                  {.name = "list", .kind = ValueKind::kInt32, .num_lists = 1},
+                  {.name = "strings", .kind = ValueKind::kString, .num_lists = 1},
+                  {.name = "lists", .kind = ValueKind::kInt32, .num_lists = 2},
+                  {.name = "flat", .kind = ValueKind::kInt32, .num_lists = 0},
+                  {.name = "fixed", .kind = ValueKind::kFixed, .num_lists = 1}},
+      .row_group_rows = {3}};
+  const NestedFile data(recipe, draws);
+  const auto file = std::make_shared<const ParquetFile>(PlannedFile{data.path(), {}});
+  for (const bool has_vocabulary : {false, true}) {
+    for (const NestedColumn& column : recipe.columns) {
+      for (int64_t num_offsets = 0; num_offsets <= 4; ++num_offsets) {
+        for (const int64_t list_length : {0, 2}) {
+          for (const int64_t cell_items : {1, 3}) {
+            CAPTURE(column.name);
+            CAPTURE(num_offsets);
+            CAPTURE(list_length);
+            CAPTURE(has_vocabulary);
+            ColumnRequest request = column.Source();
+            request.num_offsets = num_offsets;
+            request.list_length = list_length;
+            request.cell_items = cell_items;
+            if (has_vocabulary) {
+              request.vocabulary =
+                  std::make_shared<const Vocabulary>(std::vector<std::string>{"a"}, 0);
+            }
+            const int64_t num_lists =
+                column.num_lists + (column.is_string() && !has_vocabulary);
+            const bool fits = cell_items == column.cell_items() &&
+                              (list_length == 0 ? num_offsets == num_lists
+                                                : num_offsets == 0 && num_lists == 1 &&
+                                                      column.num_lists == 1);
+            const auto error =
+                testing::Caught([&] { OpenColumn(file, request, 0, {}, {}); });
+            CHECK(error.has_value() == !fits);
+            if (!error) continue;
+            CHECK(error->kind() == ErrorKind::kInternal);
+            CHECK(testing::Mentions(*error, column.name));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a column that a file lacks is its default in every item, and valid") {
   Draws draws(321);
   const NestedFile data({.columns = {{.name = "other"}}, .row_group_rows = {3}}, draws);
