@@ -17,7 +17,7 @@ std::unique_ptr<PageValues<Out>> MakeValueSource(const ParquetFile& file,
                                                  ColumnBuffers* buffers) {
   const LeafColumn& described = file.leaves()[static_cast<size_t>(leaf)];
   if (described.is_bytes() && column.vocabulary != nullptr) {
-    return MakeCodeValues<Out>(column.vocabulary, buffers);
+    return MakeCodeValues<Out>(column.vocabulary, column.max_page_bytes, buffers);
   }
   const auto conversion = described.ConversionTo(column.dtype);
   if (!conversion) {

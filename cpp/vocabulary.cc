@@ -17,8 +17,10 @@ template <typename Out>
 class CodeReader : public ValueReader<Out> {
  public:
   CodeReader(std::unique_ptr<kernels::ByteArrayReader> strings,
-             const Vocabulary* vocabulary)
-      : strings_(std::move(strings)), vocabulary_(vocabulary) {}
+             const Vocabulary* vocabulary, int64_t max_bytes)
+      : strings_(std::move(strings)), vocabulary_(vocabulary) {
+    block_.set_max_bytes(static_cast<size_t>(max_bytes));
+  }
 
   void Read(Out* out, int64_t num_values) override {
     std::array<uint32_t, kernels::kByteArrayBlock> lengths;
@@ -48,8 +50,12 @@ class CodeReader : public ValueReader<Out> {
 template <typename Out>
 class CodeValues : public PageValues<Out> {
  public:
-  CodeValues(std::shared_ptr<const Vocabulary> vocabulary, ColumnBuffers* buffers)
-      : vocabulary_(std::move(vocabulary)), strings_(buffers), codes_(&buffers->codes) {}
+  CodeValues(std::shared_ptr<const Vocabulary> vocabulary, int64_t max_bytes,
+             ColumnBuffers* buffers)
+      : vocabulary_(std::move(vocabulary)),
+        max_bytes_(max_bytes),
+        strings_(buffers),
+        codes_(&buffers->codes) {}
 
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
     strings_.ReadDictionary(header, bytes);
@@ -68,11 +74,12 @@ class CodeValues : public PageValues<Out> {
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &codes_);
     }
     return std::make_unique<CodeReader<Out>>(strings_.Open(header, bytes),
-                                             vocabulary_.get());
+                                             vocabulary_.get(), max_bytes_);
   }
 
  private:
   const std::shared_ptr<const Vocabulary> vocabulary_;
+  const int64_t max_bytes_;
   ByteArrayValues strings_;
   kernels::Dictionary<Out> codes_;
 };
@@ -92,17 +99,18 @@ Vocabulary::Vocabulary(std::vector<std::string> words, int64_t unknown_code)
 
 template <typename Out>
 std::unique_ptr<PageValues<Out>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary> vocabulary, ColumnBuffers* buffers) {
-  return std::make_unique<CodeValues<Out>>(std::move(vocabulary), buffers);
+    std::shared_ptr<const Vocabulary> vocabulary, int64_t max_bytes,
+    ColumnBuffers* buffers) {
+  return std::make_unique<CodeValues<Out>>(std::move(vocabulary), max_bytes, buffers);
 }
 
 template std::unique_ptr<PageValues<uint8_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, ColumnBuffers*);
+    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
 template std::unique_ptr<PageValues<uint16_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, ColumnBuffers*);
+    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
 template std::unique_ptr<PageValues<uint32_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, ColumnBuffers*);
+    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
 template std::unique_ptr<PageValues<uint64_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, ColumnBuffers*);
+    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
 
 }  // namespace torchparquet

@@ -1,3 +1,5 @@
+#include "open_column.h"
+
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -9,7 +11,6 @@
 #include "exact_buffer.h"
 #include "nested_reading.h"
 #include "nested_recipe.h"
-#include "open_column.h"
 
 namespace torchparquet {
 namespace {
@@ -123,6 +124,36 @@ TEST_CASE("a column that a file lacks is its default in every item, and valid") 
         }
       }
     }
+  }
+}
+
+TEST_CASE("a page whose strings are too long for a vocabulary's memory is an error") {
+  Draws draws(322);
+  const NestedRecipe recipe{.columns = {{.name = "text",
+                                         .kind = ValueKind::kString,
+                                         .num_lists = 0,
+                                         .optional = false}},
+                            .row_group_rows = {300},
+                            .page_entries = 300,
+                            .compressed = false};
+  const NestedFile data(recipe, draws);
+  const auto file = std::make_shared<const ParquetFile>(PlannedFile{data.path(), {}});
+  for (const int64_t max_page_bytes : {10, 1 << 20}) {
+    ColumnRequest request = recipe.columns[0].Source();
+    request.num_offsets = 0;
+    request.vocabulary =
+        std::make_shared<const Vocabulary>(std::vector<std::string>{"a"}, 0);
+    request.max_page_bytes = max_page_bytes;
+    const auto reader = OpenColumn(file, request, 0, {}, {});
+    ExactBuffer<uint8_t> codes(300);
+    const Segment segment{codes.data(), nullptr, 300};
+    DecodeScratch scratch;
+    testing::ItemsProgress progress(0, {});
+    const bool fails = Throws(ErrorKind::kOutOfMemory, [&] {
+      reader->Read({0, 0, 300}, {.segments = {&segment, 1}, .item_bytes = 1}, &scratch,
+                   &progress);
+    });
+    CHECK(fails == (max_page_bytes == 10));
   }
 }
 
