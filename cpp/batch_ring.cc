@@ -23,7 +23,11 @@ void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
 }
 
 void InFlightBatch::Complete() {
-  for (JaggedColumn& column : jagged) items.push_back(JoinParts(std::move(column)));
+  try {
+    for (JaggedColumn& column : jagged) items.push_back(JoinParts(std::move(column)));
+  } catch (...) {
+    failure = CurrentErrorAt({});
+  }
   is_complete.store(true, std::memory_order_release);
 }
 
@@ -110,6 +114,7 @@ BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
   if (!ready) return {.status = TakeStatus::kTimedOut, .memory = {}};
   if (!stopped_ && FrontIsComplete()) {
     InFlightBatch& front = in_flight_.front();
+    if (front.failure) throw *front.failure;
     TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows,
                       std::move(front.items)};
     in_flight_.pop_front();

@@ -34,7 +34,8 @@ struct InFlightBatch {
   // Adds what one task has of a field of variable length, before it counts its cells
   // down. Thread-safe.
   void AddPart(int64_t jagged_index, JaggedPart part);
-  // Joins the parts once all are there, on the thread that brought the last cell.
+  // Joins the parts once all are there, on the thread that brought the last cell. That
+  // they cannot be is the batch's failure, not that of the thread's column.
   void Complete();
 
   BatchMemory memory;
@@ -44,6 +45,7 @@ struct InFlightBatch {
   std::mutex jagged_mutex;
   std::vector<JaggedColumn> jagged;  // guarded by jagged_mutex until the last cell
   std::vector<JaggedItems> items;    // of the same fields; when complete
+  std::optional<Error> failure;      // instead of items
 };
 
 // Where a failure stands in the order of the stream. The least one is reported, so

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "caught.h"
@@ -271,6 +272,97 @@ TEST_CASE("what many threads write is whole when the consumer takes it") {
   CHECK(ring.Take(kNoWait).status == TakeStatus::kEnded);
   threads.clear();
   CHECK(ring.num_complete() == 0);
+}
+
+// A part of rows of `num_bytes` bytes each.
+JaggedPart PartOf(SinkPool& pool, int64_t first_row, int64_t num_rows, int64_t num_bytes,
+                  int64_t* offsets) {
+  JaggedPart part;
+  part.first_row = first_row;
+  part.num_rows = num_rows;
+  part.items.values = pool.Acquire(0);
+  for (int64_t row = first_row; row < first_row + num_rows; ++row) {
+    offsets[row] = static_cast<int64_t>(part.items.values->size());
+    std::fill_n(part.items.values->Extend(static_cast<size_t>(num_bytes)), num_bytes,
+                static_cast<uint8_t>(row));
+  }
+  part.items.num_items = {num_rows * num_bytes};
+  return part;
+}
+
+// Opens a batch of fields of variable length.
+InFlightBatch& OpenJagged(BatchRing& ring, int64_t num_rows, int64_t num_cells,
+                          const std::vector<int64_t*>& offsets) {
+  std::vector<JaggedColumn> columns;
+  for (int64_t* of_field : offsets) columns.push_back({.offsets = of_field});
+  return ring.Open({}, num_rows, num_cells, std::move(columns));
+}
+
+TEST_CASE("parts of fields of variable length are joined, whichever comes last") {
+  const auto pool = SinkPool::Make(1 << 20, 1 << 20);
+  constexpr int64_t kNumBatches = 100;
+  constexpr int64_t kNumParts = 6;
+  constexpr int64_t kPartRows = 4;
+  constexpr int64_t kRows = kNumParts * kPartRows;
+  BatchRing ring(kNumBatches, kNumBatches);
+  std::vector<std::array<int64_t, kRows + 1>> offsets(2 * kNumBatches);
+  std::vector<InFlightBatch*> batches;
+  for (size_t i = 0; i < kNumBatches; ++i) {
+    batches.push_back(&OpenJagged(ring, kRows, 2 * kRows,
+                                  {offsets[2 * i].data(), offsets[2 * i + 1].data()}));
+  }
+  std::vector<std::jthread> threads;
+  for (int64_t number = 0; number < kNumParts; ++number) {
+    threads.emplace_back([&, number] {
+      for (size_t i = 0; i < kNumBatches; ++i) {
+        for (const int64_t field : {0, 1}) {
+          batches[i]->AddPart(field,
+                              PartOf(*pool, number * kPartRows, kPartRows, 3 + field,
+                                     offsets[2 * i + static_cast<size_t>(field)].data()));
+          ring.CountDown(*batches[i], kPartRows);
+        }
+      }
+    });
+  }
+  int64_t num_wrong = 0;
+  for (size_t i = 0; i < kNumBatches; ++i) {
+    const auto taken = ring.Take(kLong);
+    REQUIRE(taken.status == TakeStatus::kTaken);
+    REQUIRE(taken.items.size() == 2);
+    for (size_t field = 0; field < 2; ++field) {
+      const auto row_bytes = static_cast<int64_t>(3 + field);
+      const auto values = taken.items[field].values->bytes();
+      num_wrong += std::ssize(values) != kRows * row_bytes;
+      for (int64_t row = 0; row <= kRows; ++row) {
+        num_wrong += offsets[2 * i + field][static_cast<size_t>(row)] != row * row_bytes;
+      }
+      for (int64_t item = 0; item < std::ssize(values); ++item) {
+        num_wrong += values[static_cast<size_t>(item)] != item / row_bytes;
+      }
+    }
+  }
+  CHECK(num_wrong == 0);
+}
+
+TEST_CASE("a batch whose parts do not fit together fails in its place, and stays") {
+  const auto pool = SinkPool::Make(1 << 20, 1000);
+  BatchRing ring(3, 3);
+  std::array<std::array<int64_t, 3>, 3> offsets;
+  std::vector<InFlightBatch*> batches;
+  for (size_t i = 0; i < 3; ++i) {
+    batches.push_back(&OpenJagged(ring, 2, 2, {offsets[i].data()}));
+  }
+  for (const size_t i : {2, 1, 0}) {
+    for (const int64_t row : {0, 1}) {
+      batches[i]->AddPart(0,
+                          PartOf(*pool, row, 1, i == 1 ? 501 : 500, offsets[i].data()));
+      ring.CountDown(*batches[i], 1);
+    }
+  }
+  CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(Throws(ErrorKind::kOutOfMemory, [&] { ring.Take(kNoWait); }));
+  }
 }
 
 }  // namespace
