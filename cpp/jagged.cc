@@ -151,7 +151,7 @@ JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_off
   const double likely = row_bytes_[static_cast<size_t>(field)].load() *
                         static_cast<double>(num_rows) * kMargin;
   JaggedItems items;
-  items.values = pool_->Acquire(static_cast<int64_t>(likely));
+  items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
   for (int64_t i = 1; i < num_offsets; ++i) items.starts.push_back(pool_->Acquire(0));
   items.valid = pool_->Acquire(0);
   items.num_items.assign(static_cast<size_t>(num_offsets), 0);

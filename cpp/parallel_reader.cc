@@ -31,13 +31,15 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
   for (const Chunk& chunk : spec.share.chunks) {
     max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
   }
-  // What rows are likely to have of items makes batches larger, but none impossible.
+  // What rows are likely to have of items makes batches larger, but none impossible: by
+  // what footers claim they may have more bytes than can be counted.
   double row_bytes = 0;
   for (const FieldSpec& field : spec.fields) row_bytes += field.row_bytes;
-  const auto batch_items_bytes =
-      static_cast<int64_t>(row_bytes * static_cast<double>(layout.capacity_rows));
-  const int64_t room = spec.max_memory_bytes / 2 - layout.slab_bytes;
-  const int64_t items_bytes = std::min(batch_items_bytes, std::max<int64_t>(room, 0));
+  const double batch_items_bytes = row_bytes * static_cast<double>(layout.capacity_rows);
+  const int64_t room =
+      std::max<int64_t>(spec.max_memory_bytes / 2 - layout.slab_bytes, 0);
+  const int64_t items_bytes =
+      std::min(static_cast<int64_t>(std::min(batch_items_bytes, 0x1p62)), room);
   return PlanMemory({.slab_bytes = layout.slab_bytes + items_bytes,
                      .batch_rows = layout.capacity_rows,
                      .max_chunk_rows = max_chunk_rows,
