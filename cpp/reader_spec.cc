@@ -1,6 +1,8 @@
 #include "reader_spec.h"
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "errors.h"
 
@@ -15,12 +17,37 @@ void CheckField(const ReaderSpec& spec, int64_t field, int64_t element) {
   }
 }
 
+// Rows of different lengths are stored, and in a field of their own.
+void CheckJaggedFields(const ReaderSpec& spec) {
+  std::vector<int64_t> num_columns(spec.fields.size());
+  for (const ColumnSpec& column : spec.columns) {
+    const auto field = static_cast<size_t>(column.field);
+    const int64_t num_offsets = spec.fields[field].num_offsets;
+    if (num_offsets != column.source.num_offsets) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a field has not the offsets of its column");
+    }
+    if (num_offsets > 0 && (column.source.default_bits || !column.file_bits.empty())) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "rows of different lengths cannot have a default");
+    }
+    ++num_columns[field];
+  }
+  for (size_t i = 0; i < spec.fields.size(); ++i) {
+    if (spec.fields[i].num_offsets > 0 && num_columns[i] != 1) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a field of variable length needs one column: " +
+                      std::to_string(num_columns[i]));
+    }
+  }
+}
+
 // Row ids and the like are wanted, as plain fields of that size, or not (below 0).
 void CheckMadeUpField(const ReaderSpec& spec, int64_t field, int64_t item_bytes) {
   if (field < 0) return;
   CheckField(spec, field, 0);
   const FieldSpec& found = spec.fields[static_cast<size_t>(field)];
-  if (found.item_bytes != item_bytes || found.width != 1) {
+  if (found.item_bytes != item_bytes || found.width != 1 || found.num_offsets != 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 "a field has not the shape of what it is for");
   }
@@ -43,6 +70,7 @@ void CheckReaderSpec(const ReaderSpec& spec) {
                   "a column that is not stored needs one value for each file");
     }
   }
+  CheckJaggedFields(spec);
   CheckMadeUpField(spec, spec.row_id_field, sizeof(int64_t));
   CheckMadeUpField(spec, spec.row_valid_field, sizeof(bool));
   const auto num_files = static_cast<int64_t>(spec.files.size());

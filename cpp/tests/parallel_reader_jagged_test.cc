@@ -374,5 +374,27 @@ TEST_CASE("lists of one length that a file lacks are their default, and valid") 
   }
 }
 
+TEST_CASE("fields of variable length that contradict themselves are refused") {
+  Draws draws(336);
+  const NestedFile data(
+      {.columns = {{.name = "a"}, {.name = "b"}}, .row_group_rows = {9}}, draws);
+  const auto refused = [&](auto&& change) {
+    ReaderSpec spec = SpecOf(data, 3, 1);
+    change(spec);
+    return Throws(ErrorKind::kInvalidArgument,
+                  [&] { const ParallelReader reader(spec, nullptr); });
+  };
+  CHECK_FALSE(refused([](ReaderSpec&) {}));
+  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].source.num_offsets = 0; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].source.num_offsets = 2; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.fields[0].num_offsets = 0; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.columns[1].field = 0; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.columns.pop_back(); }));
+  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].source.default_bits = 1; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].file_bits = {1}; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.row_id_field = 0; }));
+  CHECK(refused([](ReaderSpec& spec) { spec.fields[0].item_bytes = 4; }));
+}
+
 }  // namespace
 }  // namespace torchparquet
