@@ -80,7 +80,8 @@ void ByteArrayDictionary::Assign(std::span<const uint8_t> bytes, int64_t num_val
   // With slack, so that every value can be copied in a piece of fixed size.
   const size_t num_bytes = bytes.size() + ByteSink::kSlackBytes;
   uint8_t* copy = bytes_->Reserve(num_bytes);
-  std::memcpy(copy, bytes.data(), bytes.size());
+  // A dictionary of a column chunk of nulls may be no bytes, which have no address.
+  if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
   std::memset(copy + bytes.size(), 0, ByteSink::kSlackBytes);
   readable_end_ = copy + num_bytes;
   entries_.Resize(num_values);
