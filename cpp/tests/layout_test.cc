@@ -100,6 +100,58 @@ TEST_CASE("layouts that cannot be are refused") {
   }));
 }
 
+TEST_CASE("fields of variable length have one offset more than rows, and a row mask") {
+  Draws draws(22);
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<FieldSpec> fields = RandomFields(draws);
+    for (FieldSpec& field : fields) {
+      if (draws.OneIn(2)) {
+        field = {.item_bytes = 8,
+                 .has_valid = field.has_valid,
+                 .num_offsets = draws.Between(1, 4),
+                 .has_item_valid = draws.OneIn(2)};
+      } else {
+        // Cells of several items, all of which may have a place in the mask.
+        field.cell_items = draws.Between(1, 6);
+        field.width = 1;
+        field.valid_items = draws.OneIn(2) ? field.cell_items : 1;
+      }
+    }
+    const int64_t rows = draws.Between(1, 70);
+    const BatchLayout layout = MakeBatchLayout(fields, rows);
+    std::vector<bool> slab(static_cast<size_t>(layout.slab_bytes));
+    std::vector<int64_t> jagged_fields;
+    for (size_t i = 0; i < fields.size(); ++i) {
+      const FieldPlace& place = layout.fields[i];
+      const bool is_jagged = fields[i].num_offsets > 0;
+      CHECK(place.num_offsets == fields[i].num_offsets);
+      CHECK(place.jagged_index == (is_jagged ? std::ssize(jagged_fields) : -1));
+      if (is_jagged) jagged_fields.push_back(static_cast<int64_t>(i));
+      CHECK(place.cell_items == fields[i].cell_items);
+      CHECK(place.valid_items == fields[i].valid_items);
+      Occupy(&slab, place.values_offset,
+             (rows + is_jagged) * fields[i].cell_items * fields[i].item_bytes);
+      CHECK((place.valid_offset >= 0) == fields[i].has_valid);
+      if (!fields[i].has_valid) continue;
+      Occupy(&slab, place.valid_offset, rows * fields[i].valid_items);
+    }
+    CHECK(layout.jagged_fields == jagged_fields);
+  }
+}
+
+TEST_CASE("fields of variable length have no other shape") {
+  const auto make = [](FieldSpec field) { return [=] { MakeBatchLayout({field}, 4); }; };
+  make({.item_bytes = 8, .num_offsets = 1})();
+  for (const FieldSpec& field :
+       {FieldSpec{.item_bytes = 4, .num_offsets = 1},
+        FieldSpec{.item_bytes = 8, .width = 2, .num_offsets = 1},
+        FieldSpec{.item_bytes = 8, .cell_items = 2, .num_offsets = 1},
+        FieldSpec{.item_bytes = 8, .width = 2, .cell_items = 2},
+        FieldSpec{.item_bytes = 8, .cell_items = 0}}) {
+    CHECK(Throws(ErrorKind::kInvalidArgument, make(field)));
+  }
+}
+
 // Compares a map with a list of the rows of every batch.
 void CheckMap(const BatchMap& map, const std::vector<int64_t>& batch_rows) {
   CHECK(map.num_batches() == static_cast<int64_t>(batch_rows.size()));
