@@ -109,7 +109,9 @@ class JaggedMemory {
   // What the consumer has taken is in flight no more.
   void Forget(const std::vector<JaggedItems>& items);
 
-  // Whether batches in flight hold so much that only the first of them may have more.
+  // About what fields of variable length hold in batches in flight.
+  int64_t num_bytes() const { return num_bytes_; }
+  // Whether that is so much that only the first of those batches may have more.
   bool is_full() const { return num_bytes_ > max_bytes_; }
 
   const std::shared_ptr<SinkPool>& pool() const { return pool_; }

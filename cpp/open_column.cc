@@ -18,11 +18,8 @@ namespace {
 template <typename Out>
 class ConstantReader : public ColumnReader {
  public:
-  // A row is `row_cells` cells, which is above 1 for lists alone.
-  ConstantReader(uint64_t bits, int64_t row_cells, int64_t cell_items)
-      : values_(static_cast<Out>(bits), cell_items),
-        row_cells_(row_cells),
-        cell_items_(cell_items) {}
+  ConstantReader(uint64_t bits, int64_t cell_items)
+      : values_(static_cast<Out>(bits), cell_items) {}
 
   int64_t row() const override { return row_; }
   PagePlace place() const override { return {}; }
@@ -43,20 +40,12 @@ class ConstantReader : public ColumnReader {
 
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) override {
-    // Each element of a list has a place in the mask.
-    std::vector<Segment> segments(target.segments.begin(), target.segments.end());
-    for (Segment& segment : segments) segment.num_rows *= row_cells_;
-    ColumnTarget cells = target;
-    cells.segments = segments;
-    cells.cell_items = cell_items_;
-    SegmentWriter<Out> writer(cells, scratch, progress);
-    writer.WriteValid(values_, rows.num_rows * row_cells_);
+    SegmentWriter<Out> writer(target, scratch, progress);
+    writer.WriteValid(values_, rows.num_rows);
     row_ = rows.end();
   }
 
   Values values_;
-  const int64_t row_cells_;
-  const int64_t cell_items_;
   int64_t row_ = 0;
 };
 
@@ -108,7 +97,7 @@ std::unique_ptr<ColumnReader> OpenColumn(std::shared_ptr<const ParquetFile> file
 std::unique_ptr<ColumnReader> OpenConstant(const ColumnRequest& column, uint64_t bits) {
   return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(std::make_unique<ConstantReader<Out>>(
-        bits, std::max<int64_t>(1, column.list_length), column.cell_items));
+        bits, column.cell_items * std::max<int64_t>(1, column.list_length)));
   });
 }
 

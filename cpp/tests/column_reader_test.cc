@@ -91,7 +91,7 @@ class Chunk {
   std::unique_ptr<ColumnReader> Open(const PagePlace& place = {},
                                      ColumnBuffers buffers = {}) const {
     return OpenColumn(file_, testing::SourceOf(column_), row_group_, place,
-                              std::move(buffers));
+                      std::move(buffers));
   }
 
   // Reads the rows into segments of random sizes. Returns how many cells are wrong.

@@ -115,7 +115,7 @@ TEST_CASE("parts in any order become the whole") {
     const int64_t num_rows = draws.Between(1, 60);
     const int64_t num_levels = draws.Between(1, 4);
     const Rows rows = RandomRows(draws, num_rows, num_levels);
-    JaggedMemory memory({draws.OneIn(2) ? 0. : 100.}, pool);
+    JaggedMemory memory({draws.OneIn(2) ? 0. : 100.}, kPlenty, pool);
     ExactBuffer<int64_t> offsets(static_cast<size_t>(num_rows) + 1);
     JaggedColumn column{.offsets = offsets.data()};
     for (int64_t row = 0; row < num_rows;) {
@@ -152,7 +152,7 @@ TEST_CASE("parts in any order become the whole") {
 
 TEST_CASE("what the parts hold together is bounded too") {
   const auto pool = SinkPool::Make(1 << 20, 1000);
-  JaggedMemory memory({1e300}, pool);  // as a footer may claim
+  JaggedMemory memory({1e300}, kPlenty, pool);  // as a footer may claim
   Rows rows{.lengths = {{600, 600}}, .values = std::vector<uint8_t>(1200)};
   int64_t offsets[3];
   JaggedColumn column{.offsets = offsets};
@@ -164,7 +164,7 @@ TEST_CASE("what the parts hold together is bounded too") {
 
 TEST_CASE("room is made for what rows had before") {
   const auto pool = SinkPool::Make(0, kPlenty);
-  JaggedMemory memory({10, 1000}, pool);
+  JaggedMemory memory({10, 1000}, kPlenty, pool);
   CHECK(memory.Begin(0, 1000, 1).values->capacity() >= 10'000);
   CHECK(memory.Begin(0, 1000, 1).values->capacity() < 100'000);
   CHECK(memory.Begin(1, 1000, 1).values->capacity() >= 1'000'000);
@@ -271,7 +271,7 @@ TEST_CASE("a forked child gives leases back while the pool's lock is held") {
 
 TEST_CASE("many threads acquire, fill, learn and return") {
   const auto pool = SinkPool::Make(1 << 20, kPlenty);
-  JaggedMemory memory({8, 8}, pool);
+  JaggedMemory memory({8, 8}, kPlenty, pool);
   std::atomic<int64_t> num_wrong{0};
   std::vector<std::jthread> threads;
   for (int64_t number = 0; number < 4; ++number) {

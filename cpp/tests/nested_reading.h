@@ -47,7 +47,7 @@ class ItemsProgress : public DecodeProgress {
   int64_t num_done() const { return num_done_; }
 
  private:
-  JaggedMemory memory_{{2.}, SinkPool::Make(1 << 20, int64_t{1} << 40)};
+  JaggedMemory memory_{{2.}, int64_t{1} << 40, SinkPool::Make(1 << 20, int64_t{1} << 40)};
   const int64_t num_offsets_;
   const std::vector<int64_t> segment_rows_;
   std::vector<JaggedItems> items_;
