@@ -58,7 +58,7 @@ def lines_with(text: str, output: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def own_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files with nulls, NaN, dates, large timestamps, and kinds that are not covered."""
+    """Two files with nulls, NaN, dates, large timestamps, and kinds that are no numbers."""
     directory = tmp_path_factory.mktemp("own [1]")
     generator = np.random.default_rng(0)
     for number, num_rows in enumerate((NUM_ROWS - 1_300, 1_300)):
@@ -68,6 +68,8 @@ def own_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = pa.table(
             {
                 "name": pa.array([f"row {i}" for i in range(num_rows)]),
+                "list": pa.array([[i] for i in range(num_rows)]),
+                "code": pa.array([b"abc"] * num_rows, pa.binary(3)),
                 "flag": pa.array(x > 0),
                 "small": pa.array(generator.integers(-9, 9, num_rows), pa.int8(), mask=some),
                 "huge": pa.array(generator.integers(2**62, 2**63, num_rows), pa.int64()),

@@ -146,13 +146,15 @@ def own_task(manifest: Manifest, names: Sequence[str], target: str | None) -> Ta
 
 
 def _usable_columns(manifest: Manifest, names: Sequence[str]) -> dict[str, Leaf]:
-    """Return the covered columns that all files have alike, nullable where any file says so."""
+    """Return the columns of numbers that all files have alike, nullable where any says so."""
     usable: dict[str, Leaf] = {}
     for name in names:
         found = [[leaf for leaf in schema if leaf.path == name] for schema in manifest.schemas]
         if any(len(leaves) != 1 for leaves in found) or name.startswith("row."):
             continue
         leaves = [leaf for (leaf,) in found]
+        if any(leaf.num_offsets or leaf.items for leaf in leaves):
+            continue
         if leaves[0].dtype and len({leaf.kind for leaf in leaves}) == 1:
             nullable = any(leaf.nullable for leaf in leaves)
             usable[name] = Leaf(name, leaves[0].kind, leaves[0].dtype, nullable)
