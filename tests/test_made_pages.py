@@ -146,6 +146,8 @@ def test_a_null_behind_a_pages_end_names_its_row(tmp_path, page_entries):
 LYING = {
     "begins in the middle of a row": [Entry(1, 3, 7), Entry(0, 3, 8), Entry(0, 3, 9)],
     "no element for it": [Entry(0, 3, 7), Entry(1, 1), Entry(0, 3, 8), Entry(0, 3, 9)],
+    "no element for it, beside a null": [Entry(0, 2), Entry(1, 1), Entry(0, 3, 8), Entry(0, 2)],
+    "no element for it, nor a list": [Entry(0, 3, 7), Entry(1, 0), Entry(0, 3, 8), Entry(0, 2)],
     "ends after 2 rows of 3": [Entry(0, 3, 7), Entry(0, 3, 8)],
     "more rows than its row group": [Entry(0, 3, number) for number in range(4)],
 }
@@ -161,7 +163,7 @@ def test_levels_that_cannot_be(tmp_path, problem, page_entries, batch_size, leng
     made = [page(part, LIST_LEVELS) for part in cut(entries, page_entries)]
     path = write_pages(tmp_path / "a.parquet", LIST, 3, made, len(entries))
     columns = {"o": Column("x", length=length)}
-    with pytest.raises((CorruptFileError, ListLengthError), match=problem) as caught:
+    with pytest.raises((CorruptFileError, ListLengthError), match=problem.split(",")[0]) as caught:
         list(read(path, columns, batch_size=batch_size))
     assert path in str(caught.value)
     assert "column 'x'" in str(caught.value)
