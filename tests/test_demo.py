@@ -386,7 +386,7 @@ def test_sums_are_exact_where_int64_would_overflow() -> None:
 
 def test_duckdb_and_pyarrow_say_the_same(own_files: Path) -> None:
     manifest = read_manifest(own_files)
-    columns = [leaf for leaf in manifest.schemas[0] if leaf.dtype]
+    columns = own_task(manifest, [leaf.path for leaf in manifest.schemas[0]], None).columns
     # DuckDB takes the directory's brackets for a pattern, so that it is not asked.
     reader, facts = read_facts(manifest.files, columns)
     assert reader.startswith("pyarrow")
