@@ -23,7 +23,7 @@ class Source {
   Source& operator=(const Source&) = delete;
 
   // Reads exactly `num_bytes` at `offset`. Throws Error(kCorruptFile) at an early end
-  // of the file or when it has changed since it was opened, Error(kIo) when the system
+  // of the file or when it is no longer the one expected, Error(kIo) when the system
   // reports a failure.
   virtual void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const = 0;
 
@@ -56,6 +56,7 @@ class LocalFile : public Source {
   void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
 
  private:
+  const FileIdentity expected_;
   int descriptor_ = -1;
 };
 
