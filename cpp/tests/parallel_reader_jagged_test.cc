@@ -1,13 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -231,32 +227,14 @@ NestedRecipe LongRecipe() {
           .page_entries = 5000};
 }
 
-TEST_CASE("threads wait for the consumer where items take the memory, and go on") {
+TEST_CASE("items that take all the memory are read batch by batch") {
   Draws draws(332);
-  for (const bool is_destroyed : {false, true}) {
-    const NestedFile data(LongRecipe(), draws);
-    ReaderSpec spec = SpecOf(data, 10, 1);
+  const NestedFile data(LongRecipe(), draws);
+  for (const int64_t num_threads : {1, 3}) {
+    ReaderSpec spec = SpecOf(data, 10, num_threads);
     spec.fields[0].row_bytes = 0;  // so that all slabs fit, and a row group is one slice
     spec.max_memory_bytes = 1 << 19;
-    ParallelReader reader(spec, nullptr);
-    REQUIRE(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    if (is_destroyed) {
-      // Most of the second row group, which nobody has read.
-      std::fstream file(data.path(), std::ios::binary | std::ios::in | std::ios::out);
-      const auto num_bytes =
-          static_cast<int64_t>(std::filesystem::file_size(data.path()));
-      file.seekp(num_bytes * 6 / 10);
-      file << std::string(static_cast<size_t>(num_bytes * 3 / 10), '\xDB');
-    }
-    int64_t num_taken = 1;
-    const auto error = testing::Caught([&] {
-      while (reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken) ++num_taken;
-    });
-    CHECK(error.has_value() == is_destroyed);
-    if (error) CHECK(error->kind() == ErrorKind::kCorruptFile);
-    CHECK(num_taken >= 20);
-    CHECK(num_taken <= (is_destroyed ? 39 : 40));
+    CheckAll(data, spec, draws);
   }
 }
 
