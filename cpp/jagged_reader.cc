@@ -101,6 +101,7 @@ class JaggedReader : public RowWalk {
   // Rows that are lists of values: as WriteLists, but from row to row and not from entry
   // to entry, of which most lists have many.
   void WriteOneList(const LevelBlock& block, int64_t row) {
+    if (fails_on_null_) CheckNoNull(block, row);
     const int64_t first_item = items_.num_items[0];
     const int element_level = leaf().element_levels.front();
     int64_t* starts = row_starts_;
@@ -114,27 +115,41 @@ class JaggedReader : public RowWalk {
       });
     }
     row_starts_ = starts;
-    WriteRowValid(block, row);
-    const ValueRun run = ValuesOf(block, num_missing, row);
+    if (row_valid_ != nullptr) WriteRowValid(block);
+    const ValueRun run = ValuesOf(block, num_missing);
     AppendValues(run);
     items_.num_items[0] += run.size;
   }
 
+  // Throws for a null row or element of one list, with the first of their rows; `row` is
+  // the next to begin.
+  void CheckNoNull(const LevelBlock& block, int64_t row) const {
+    if (block.definition == nullptr) return;
+    const int empty_level = leaf().element_levels.front() - 1;
+    const int max_level = leaf().max_level;
+    const auto is_null = [&](int64_t i) {
+      return block.definition[i] != max_level && block.definition[i] != empty_level;
+    };
+    bool has_null = false;
+    for (int64_t i = 0; i < block.size; ++i) has_null |= is_null(i);
+    if (!has_null) return;
+    for (int64_t i = 0; i < block.size; ++i) {
+      row += block.repetition[i] == 0;
+      if (is_null(i)) throw NullError(row - 1);
+    }
+  }
+
   // Which rows of one list are null.
-  void WriteRowValid(const LevelBlock& block, int64_t row) {
+  void WriteRowValid(const LevelBlock& block) {
     const int null_below = leaf().element_levels.front() - 1;
     const bool may_be_null = block.definition != nullptr && null_below > 0;
-    if (row_valid_ == nullptr && !(fails_on_null_ && may_be_null)) return;
     block.ForEachRow(true, [&](int64_t i) {
-      const bool is_valid = !may_be_null || block.definition[i] >= null_below;
-      if (row_valid_ != nullptr) *row_valid_++ = is_valid;
-      if (fails_on_null_ && !is_valid) throw NullError(row);
-      ++row;
+      *row_valid_++ = !may_be_null || block.definition[i] >= null_below;
     });
   }
 
   // What the entries of one list hold, without the `num_missing` that rows begin with.
-  ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing, int64_t row) {
+  ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing) {
     ValueRun run{.size = block.size - num_missing,
                  .num_valid = block.size,
                  .fill_bits = fill_bits_};
@@ -154,20 +169,8 @@ class JaggedReader : public RowWalk {
       throw CorruptFile("levels go on with a list, but have no element for it");
     }
     if (run.num_valid == run.size) return run;
-    if (fails_on_null_) throw NullError(RowOfFirstNull(block, row));
     run.validity = validity;
     return run;
-  }
-
-  int64_t RowOfFirstNull(const LevelBlock& block, int64_t row) const {
-    const int element_level = leaf().element_levels.front();
-    const int max_level = leaf().max_level;
-    for (int64_t i = 0; i < block.size; ++i) {
-      row += block.repetition[i] == 0;
-      const int defined = block.definition[i];
-      if (defined >= element_level && defined < max_level) break;
-    }
-    return row - 1;
   }
 
   // The general case. Source: Melnik et al., "Dremel", on repetition and definition

@@ -136,7 +136,6 @@ def test_a_pattern_or_directory_without_parquet(tmp_path):
         b"PAR1\xff\xff\xff\x7fPAR1",
         b"PAR1" + bytes(8) + b"\x08\0\0\0PAR1",
         b"PAR1" + b"\xff" * 100 + b"\x60\0\0\0PAR1",
-        b"PARE" + bytes(100) + b"\x08\0\0\0PARE",
         b"a,b\n1,2\n" * 100,
         bytes(10_000),
     ],
