@@ -79,7 +79,9 @@ void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   }
 }
 
-int LevelWidth(int max_level) { return std::bit_width(static_cast<unsigned>(max_level)); }
+int LevelWidth(int max_level) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(max_level)));
+}
 
 // How many bytes one compressed byte can become at most; 0 where that is no useful bound.
 int64_t MaxExpansion(parquet::Compression::type codec) {

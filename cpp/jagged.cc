@@ -126,7 +126,7 @@ JaggedItems JoinParts(JaggedColumn column) {
   std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
   JaggedItems items = std::move(column.parts.front().items);
   for (size_t i = 1; i < column.parts.size(); ++i) {
-    JaggedPart part = std::move(column.parts[i]);
+    const JaggedPart part = std::move(column.parts[i]);
     AddToAll(items.num_items.front(), part.num_rows, column.offsets + part.first_row);
     AppendItems(part.items, &items);
   }

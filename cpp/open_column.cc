@@ -72,7 +72,7 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
 
 }  // namespace
 
-std::unique_ptr<ColumnReader> OpenColumn(std::shared_ptr<const ParquetFile> file,
+std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile>& file,
                                          const ColumnRequest& column, int64_t row_group,
                                          const PagePlace& place, ColumnBuffers buffers) {
   try {

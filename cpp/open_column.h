@@ -11,7 +11,7 @@ namespace torchparquet {
 // `buffers` are those of an earlier reader, or fresh. Throws Error with path, row group
 // and column when the file's column is not the one requested or its footer contradicts
 // itself.
-std::unique_ptr<ColumnReader> OpenColumn(std::shared_ptr<const ParquetFile> file,
+std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile>& file,
                                          const ColumnRequest& column, int64_t row_group,
                                          const PagePlace& place, ColumnBuffers buffers);
 

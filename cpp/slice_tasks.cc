@@ -104,8 +104,8 @@ void SliceTaskRunner::OpenReader(SliceTask* task) const {
   } catch (...) {
     throw CurrentErrorAt({.path = parts_.files->path(chunk.file)});
   }
-  task->reader = OpenColumn(std::move(file), column.source, chunk.rows.row_group,
-                            task->place, std::move(task->buffers));
+  task->reader = OpenColumn(file, column.source, chunk.rows.row_group, task->place,
+                            std::move(task->buffers));
 }
 
 ColumnTarget SliceTaskRunner::TargetOf(const SliceTask& task) const {
