@@ -56,6 +56,11 @@ const InFlightBatch* BatchRing::front() const {
   return in_flight_.empty() ? nullptr : &in_flight_.front();
 }
 
+bool BatchRing::front_is_complete() const {
+  const std::lock_guard lock(mutex_);
+  return FrontIsComplete();
+}
+
 int64_t BatchRing::num_opened() const {
   const std::lock_guard lock(mutex_);
   return num_taken_ + static_cast<int64_t>(in_flight_.size());

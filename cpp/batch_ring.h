@@ -76,6 +76,7 @@ class BatchRing {
   int64_t num_in_flight() const;
   // The batch to be taken next; null when none is open. To be compared only.
   const InFlightBatch* front() const;
+  bool front_is_complete() const;
   // Number of batches opened so far, which is the index of the next one.
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);

@@ -260,8 +260,7 @@ bool ParallelReader::HasEnough(const State& state) {
 // memory would decode batches behind the failed one, which nobody can take.
 bool ParallelReader::CloseIfFinal(State* state) {
   if (state->slices.num_running() > 0) return false;
-  const InFlightBatch* front = state->ring.front();
-  if (front != nullptr && front->is_complete) return false;
+  if (state->ring.front_is_complete()) return false;
   state->ring.Close();
   state->work.notify_all();
   return true;

@@ -77,6 +77,11 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
   std::vector<Segment> segments;
   segments.reserve(task.slice->spans.size());
   for (const OpenSlice::Span& span : task.slice->spans) {
+    // The batches of spans that are done may have been taken, and be gone.
+    if (std::ssize(segments) < task.num_spans_done) {
+      segments.emplace_back();
+      continue;
+    }
     const int64_t item = span.first_row * place.width + element;
     uint8_t* slab = span.batch->memory.data;
     const int64_t cell_bytes = place.cell_items * place.item_bytes;
