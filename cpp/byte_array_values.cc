@@ -7,10 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "encoded_reader.h"
 #include "errors.h"
-#include "kernels/delta_byte_array.h"
-#include "kernels/delta_length_byte_array.h"
-#include "kernels/plain_byte_array.h"
 #include "page_values.h"
 
 namespace torchparquet {
@@ -116,21 +114,11 @@ void ByteArrayValues::ReadDictionary(const PageHeader& header,
 std::unique_ptr<kernels::ByteArrayReader> ByteArrayValues::Open(
     const PageHeader& header, std::span<const uint8_t> bytes) const {
   if (bytes.empty()) return std::make_unique<NoByteArrays>();
-  switch (header.encoding) {
-    case parquet::Encoding::PLAIN:
-      return std::make_unique<kernels::PlainByteArrayReader>(bytes);
-    case parquet::Encoding::PLAIN_DICTIONARY:
-    case parquet::Encoding::RLE_DICTIONARY:
-      return std::make_unique<DictionaryByteArrayReader>(bytes, &dictionary_);
-    case parquet::Encoding::DELTA_LENGTH_BYTE_ARRAY:
-      return std::make_unique<kernels::DeltaLengthByteArrayReader>(bytes,
-                                                                   header.num_values);
-    case parquet::Encoding::DELTA_BYTE_ARRAY:
-      return std::make_unique<kernels::DeltaByteArrayReader>(bytes, header.num_values);
-    default:
-      throw CorruptFile("strings cannot have encoding number " +
-                        std::to_string(header.encoding));
+  if (header.encoding == parquet::Encoding::PLAIN_DICTIONARY ||
+      header.encoding == parquet::Encoding::RLE_DICTIONARY) {
+    return std::make_unique<DictionaryByteArrayReader>(bytes, &dictionary_);
   }
+  return OpenByteArrayReader(header.encoding, bytes, header.num_values);
 }
 
 }  // namespace torchparquet

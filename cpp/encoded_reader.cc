@@ -1,10 +1,15 @@
 #include "encoded_reader.h"
 
+#include <parquet/types.h>
+
 #include <string>
 
 #include "errors.h"
 #include "kernels/byte_stream_split.h"
 #include "kernels/delta_binary_packed.h"
+#include "kernels/delta_byte_array.h"
+#include "kernels/delta_length_byte_array.h"
+#include "kernels/plain_byte_array.h"
 #include "kernels/rle_bool.h"
 
 namespace torchparquet {
@@ -89,6 +94,21 @@ std::unique_ptr<StoredReader> OpenEncodedReader(KernelEncoding encoding,
       break;
   }
   return std::make_unique<RleBoolStoredReader>(bytes);
+}
+
+std::unique_ptr<kernels::ByteArrayReader> OpenByteArrayReader(
+    int encoding, std::span<const uint8_t> bytes, int64_t num_values) {
+  switch (encoding) {
+    case parquet::Encoding::PLAIN:
+      return std::make_unique<kernels::PlainByteArrayReader>(bytes);
+    case parquet::Encoding::DELTA_LENGTH_BYTE_ARRAY:
+      return std::make_unique<kernels::DeltaLengthByteArrayReader>(bytes, num_values);
+    case parquet::Encoding::DELTA_BYTE_ARRAY:
+      return std::make_unique<kernels::DeltaByteArrayReader>(bytes, num_values);
+    default:
+      throw CorruptFile("binary values cannot have encoding number " +
+                        std::to_string(encoding));
+  }
 }
 
 }  // namespace torchparquet

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/byte_array.h"
 #include "value_reader.h"
 
 namespace torchparquet {
@@ -18,5 +19,12 @@ enum class KernelEncoding { kDeltaBinaryPacked, kByteStreamSplit, kRleBool };
 std::unique_ptr<StoredReader> OpenEncodedReader(KernelEncoding encoding,
                                                 std::span<const uint8_t> bytes,
                                                 int64_t value_bytes);
+
+// Opens a page's values that each have a length of their own, in one of the encodings
+// that store them one by one: PLAIN and the two delta encodings. `encoding` is a
+// parquet::Encoding::type. Throws Error(kCorruptFile) for any other. What `bytes` views
+// must outlive the reader.
+std::unique_ptr<kernels::ByteArrayReader> OpenByteArrayReader(
+    int encoding, std::span<const uint8_t> bytes, int64_t num_values);
 
 }  // namespace torchparquet

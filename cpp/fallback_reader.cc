@@ -10,11 +10,9 @@
 #include <string>
 #include <utility>
 
+#include "encoded_reader.h"
 #include "errors.h"
 #include "kernels/byte_array.h"
-#include "kernels/delta_byte_array.h"
-#include "kernels/delta_length_byte_array.h"
-#include "kernels/plain_byte_array.h"
 
 namespace torchparquet {
 namespace {
@@ -154,18 +152,7 @@ class DecimalReader : public ByteArrayStoredReader {
 };
 
 std::unique_ptr<kernels::ByteArrayReader> OpenByteArrays(const EncodedPage& page) {
-  switch (page.encoding) {
-    case parquet::Encoding::PLAIN:
-      return std::make_unique<kernels::PlainByteArrayReader>(page.bytes);
-    case parquet::Encoding::DELTA_LENGTH_BYTE_ARRAY:
-      return std::make_unique<kernels::DeltaLengthByteArrayReader>(page.bytes,
-                                                                   page.num_values);
-    case parquet::Encoding::DELTA_BYTE_ARRAY:
-      return std::make_unique<kernels::DeltaByteArrayReader>(page.bytes, page.num_values);
-    default:
-      throw CorruptFile("binary values cannot have encoding number " +
-                        std::to_string(page.encoding));
-  }
+  return OpenByteArrayReader(page.encoding, page.bytes, page.num_values);
 }
 
 }  // namespace

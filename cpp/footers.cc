@@ -25,11 +25,22 @@ struct Footer {
   std::optional<Error> error;
 };
 
-// Sums the compressed bytes of a row group, which must be a number, and checks that its
-// column chunks hold a value, or a null, for each of its rows. A row group that claims
-// fewer would be passed over in silence.
-int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
+// What the values of a column chunk take, dictionaries resolved where the writer says so.
+double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
+  if (const auto sizes = chunk.size_statistics();
+      sizes != nullptr && sizes->unencoded_byte_array_data_bytes) {
+    return static_cast<double>(
+        std::max<int64_t>(*sizes->unencoded_byte_array_data_bytes, 0));
+  }
+  return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
+}
+
+// Adds a row group: its rows, its compressed bytes, which must be a number, and what each
+// leaf's values take. Checks that its column chunks hold a value, or a null, for each of
+// its rows. A row group that claims fewer would be passed over in silence.
+void AddRowGroup(const parquet::FileMetaData& metadata, int row_group, Footer* footer) {
   const auto group = metadata.RowGroup(row_group);
+  footer->leaf_bytes.resize(static_cast<size_t>(group->num_columns()));
   int64_t total = 0;
   for (int i = 0; i < group->num_columns(); ++i) {
     const auto chunk = ColumnChunkOf(metadata, *group, i);
@@ -49,28 +60,10 @@ int64_t CompressedBytes(const parquet::FileMetaData& metadata, int row_group) {
       fail("column chunk claims " + std::to_string(chunk->num_values()) +
            " values in a row group of " + std::to_string(group->num_rows()) + " rows");
     }
+    footer->leaf_bytes[static_cast<size_t>(i)] += ValueBytes(*chunk);
   }
-  return total;
-}
-
-// What the values of a column chunk take, dictionaries resolved where the writer says so.
-double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
-  if (const auto sizes = chunk.size_statistics();
-      sizes != nullptr && sizes->unencoded_byte_array_data_bytes) {
-    return static_cast<double>(
-        std::max<int64_t>(*sizes->unencoded_byte_array_data_bytes, 0));
-  }
-  return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
-}
-
-void AddLeafBytes(const parquet::FileMetaData& metadata, int row_group,
-                  std::vector<double>* leaf_bytes) {
-  const auto group = metadata.RowGroup(row_group);
-  leaf_bytes->resize(static_cast<size_t>(group->num_columns()));
-  for (int i = 0; i < group->num_columns(); ++i) {
-    const auto chunk = ColumnChunkOf(metadata, *group, i);
-    if (chunk != nullptr) (*leaf_bytes)[static_cast<size_t>(i)] += ValueBytes(*chunk);
-  }
+  footer->row_group_num_rows.push_back(group->num_rows());
+  footer->row_group_num_bytes.push_back(total);
 }
 
 Footer ReadFooter(const PlannedFile& planned) {
@@ -81,9 +74,7 @@ Footer ReadFooter(const PlannedFile& planned) {
     footer.identity = file.file().identity();
     footer.schema = file.leaves();
     for (int i = 0; i < metadata.num_row_groups(); ++i) {
-      footer.row_group_num_rows.push_back(metadata.RowGroup(i)->num_rows());
-      footer.row_group_num_bytes.push_back(CompressedBytes(metadata, i));
-      AddLeafBytes(metadata, i, &footer.leaf_bytes);
+      AddRowGroup(metadata, i, &footer);
     }
   } catch (...) {
     footer.error = CurrentErrorAt({.path = planned.path});
