@@ -26,7 +26,8 @@ from parquet_files import (
     write,
 )
 from torchparquet import ParquetDataset
-from torchparquet.plan import EpochPlan, PlanOptions
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import PlanOptions
 
 FILES = ([100, 37, 0, 250], [1, 1, 90], [0], [64, 64, 64])  # 671 rows in 11 row groups
 ROW_GROUPS = [rows for file in FILES for rows in file]

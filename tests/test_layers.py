@@ -75,7 +75,12 @@ WITHOUT_ARROW = {
     *CPP_LAYERS["kernels"],
 }
 PYTHON_LAYERS = [
-    ["errors", "_pyarrow", "plan", "jagged", "_core"],
+    ["errors", "_pyarrow", "jagged", "_core"],
+    ["plan_options", "ranges"],
+    ["share"],
+    ["division", "order", "windows"],
+    ["plan"],
+    ["elastic"],
     ["column", "columns", "discovery", "fields", "memory_files", "options", "schemas", "sharding"],
     ["tensors"],
     ["reader"],
@@ -259,34 +264,45 @@ def test_third_party_imports():
             continue
         roots = {name.split(".")[0] for name in imports["any"]} - set(sys.stdlib_module_names)
         assert roots <= known, module
-    planning = ("plan", "discovery", "memory_files", "schemas", "manifest", "options", "errors")
+    planning = (*PLAN, "discovery", "memory_files", "schemas", "manifest", "options", "errors")
     for module in planning:
         assert "torch" not in {name.split(".")[0] for name in MODULES[module]["any"]}, module
 
 
+PLAN = ("plan_options", "ranges", "share", "division", "order", "windows", "plan", "elastic")
+
+
 def test_the_plan_is_pure():
-    imports = MODULES["plan"]["any"]
-    allowed = {"__future__", "bisect", "dataclasses", "functools", "typing", "numpy", "math"}
-    assert {name.split(".")[0] for name in imports} <= allowed
+    imports = set().union(*(MODULES[module]["any"] for module in PLAN))
+    allowed = {"__future__", "bisect", "collections", "dataclasses", "functools", "heapq", "typing"}
+    assert {name.split(".")[0] for name in imports} <= allowed | {"numpy", "torchparquet"}
+    assert own_modules(imports) <= set(PLAN)
     program = """
-        import importlib.util, sys
+        import sys, types
         import numpy as np
         import numpy.random
-        spec = importlib.util.spec_from_file_location("plan", sys.argv[1])
-        plan = sys.modules["plan"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(plan)
-        assert not {"torch", "pyarrow", "torchparquet"} & set(sys.modules)
+        # The package without what its own module imports.
+        package = sys.modules["torchparquet"] = types.ModuleType("torchparquet")
+        package.__path__ = [sys.argv[1]]
+        from torchparquet.elastic import Leg, plan_leg
+        from torchparquet.plan import EpochPlan
+        from torchparquet.plan_options import PlanOptions
+        assert not {"torch", "pyarrow"} & set(sys.modules)
         events = []
         watched = ("open", "os.", "socket.", "subprocess.", "time.sleep", "import", "ctypes.")
         sys.addaudithook(lambda event, _: event.startswith(watched) and events.append(event))
         rows = np.array([3, 9, 50, 7, 11, 6])
         for even in ("split", "drop", "pad", "none"):
             for batch_size in (None, 4):
-                options = plan.PlanOptions(batch_size, shuffle=True, world_size=3, even=even)
-                epoch = plan.EpochPlan(rows, options)
+                options = PlanOptions(
+                    batch_size, shuffle=True, shuffle_window=2, world_size=3, even=even
+                )
+                epoch = EpochPlan(rows, options)
                 assert sum(epoch.share(index).total_rows for index in range(3)) > 0
+                legs = [Leg(3, 1, batch_size, 1), Leg(2, 1, batch_size, 0)]
+                assert plan_leg(rows, options, legs) is not None
         assert not events, events
     """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(PACKAGE / "plan.py")]
+    command = [sys.executable, "-c", textwrap.dedent(program), str(PACKAGE)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr

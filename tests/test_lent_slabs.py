@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torchparquet import ParquetDataset
-from torchparquet.plan import EpochPlan, PlanOptions
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import PlanOptions
 from torchparquet.reader import BatchStream
 
 NUM_ROWS = 50_000

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 
-from torchparquet.plan import EpochPlan, PlanOptions
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import PlanOptions
 
 EVEN = ("split", "drop", "pad", "none")
 
@@ -113,10 +114,9 @@ def reference_split(shares, epoch, options):
         size = part if options.batch_size is None else part // options.batch_size
         return [head(share, size * (options.batch_size or 1)) for share in balanced]
     longest = max(target)
-    return [
-        share + [(flat(share) or flat(epoch)[:1])[-1:]] * (longest - target[s])
-        for s, share in enumerate(balanced)
-    ]
+    last_rows = [(flat(share)[-1:] or flat(epoch)[:1])[0] for share in balanced]
+    repeats = [[(row_group, row, False)] for row_group, row, _ in last_rows]
+    return [share + [repeats[s]] * (longest - target[s]) for s, share in enumerate(balanced)]
 
 
 def reference(row_group_rows, order, options):
@@ -172,11 +172,10 @@ def check_audit(shares, row_group_rows, options):
     seen = Counter((g, r) for g, r, _ in rows)
     every = {(g, r) for g, count in enumerate(row_group_rows) for r in range(count)}
     assert set(seen) <= every
-    repeats = sum(seen.values()) - len(seen)
+    assert sum(seen.values()) == len(seen)
     if options.even == "split" and not options.drop_last:
+        repeats = sum(share.total_rows for share in shares) - len(rows)
         assert repeats == -len(every) % len(shares)
-    else:
-        assert repeats == 0
     # Without full batches to cut to, drop_last shortens split alone, to equal rows.
     cut = options.drop_last and (options.batch_size is not None or options.even == "split")
     if options.even != "drop" and not cut:

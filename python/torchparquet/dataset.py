@@ -21,9 +21,11 @@ from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.manifest import Manifest, SourceArgument, read_manifest
 from torchparquet.options import ReadOptions
-from torchparquet.plan import EpochPlan, Even, PlanOptions, Share, checked_int
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import Even, PlanOptions, checked_int
 from torchparquet.reader import BatchStream, ReaderStats, SinkPool, SlabPool
 from torchparquet.sharding import Topology, resolve_topology
+from torchparquet.share import Share
 from torchparquet.tensors import Batch
 
 if TYPE_CHECKING:

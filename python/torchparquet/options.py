@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from torchparquet.plan import checked_int
+from torchparquet.plan_options import checked_int
 
 _UNITS = {
     "B": 1,

@@ -34,7 +34,7 @@ from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab
 
 if TYPE_CHECKING:
     from torchparquet.manifest import Manifest
-    from torchparquet.plan import Share
+    from torchparquet.share import Share
 
 __all__ = [
     "EPOCH_LEDGER_WORDS",

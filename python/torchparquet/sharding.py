@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from torchparquet.plan import checked_int
+from torchparquet.plan_options import checked_int
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

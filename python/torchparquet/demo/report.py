@@ -13,7 +13,8 @@ from torchparquet.demo.data import Task
 from torchparquet.demo.job import EpochResult
 from torchparquet.demo.totals import ColumnFacts, Totals
 from torchparquet.manifest import Manifest
-from torchparquet.plan import EpochPlan, PlanOptions
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import PlanOptions
 
 _MAX_CHARACTERS = 70
 
