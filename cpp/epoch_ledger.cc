@@ -50,23 +50,25 @@ int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
     int64_t found = 0;
     if (entry.compare_exchange_strong(found, key) || found == key) {
       last.store(iteration + 1);
-      return EpochOf(iteration);
+      return iteration;
     }
   }
   throw Full();
 }
 
-void EpochLedger::SetEpoch(int64_t epoch) {
-  const int64_t next = NumIterations();
-  if (next == kMaxIterations) throw Full();
-  Word(words_[kSetEpochs + static_cast<size_t>(next)]).store(epoch + 1);
-  Word(words_[kLatestSet]).store(next + 1);
+void EpochLedger::SetEpochOf(int64_t iteration, int64_t epoch) {
+  if (iteration < 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "iterations are counted from 0: " + std::to_string(iteration));
+  }
+  if (iteration >= kMaxIterations) throw Full();
+  Word(words_[kSetEpochs + static_cast<size_t>(iteration)]).store(epoch + 1);
+  const Word latest(words_[kLatestSet]);
+  int64_t found = latest.load();
+  while (found <= iteration && !latest.compare_exchange_weak(found, iteration + 1)) {
+  }
 }
 
-int64_t EpochLedger::NextEpoch() const { return EpochOf(NumIterations()); }
-
-// Counts on from the latest epoch that was set for the iteration or before, at first
-// from 0.
 int64_t EpochLedger::EpochOf(int64_t iteration) const {
   const int64_t latest = Word(words_[kLatestSet]).load() - 1;
   for (int64_t set_at = std::min(iteration, latest); set_at >= 0; --set_at) {

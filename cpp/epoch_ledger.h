@@ -23,22 +23,24 @@ class EpochLedger {
   // `words` has kNumWords entries and outlives the ledger.
   explicit EpochLedger(std::span<int64_t> words);
 
-  // Returns the epoch of the iteration that `worker` begins under `key`, which must
+  // Returns the number of the iteration that `worker` begins under `key`, which must
   // not be 0. Throws Error(kInvalidArgument) when the ledger is full or the worker's
   // number is too large.
   int64_t Begin(int64_t key, int64_t worker);
 
-  // Makes `epoch` the epoch of the next iteration, from which later ones count on. The
-  // iteration under way keeps its own, also for workers that have not begun it yet.
-  void SetEpoch(int64_t epoch);
+  // Makes `epoch` the epoch of an iteration that has begun, or is the next to begin;
+  // later ones count on from there. Others keep their own, also for workers that have not
+  // begun them yet. Throws Error(kInvalidArgument) where the ledger has no such entry.
+  void SetEpochOf(int64_t iteration, int64_t epoch);
 
-  // The epoch that the next iteration will have.
-  int64_t NextEpoch() const;
-
- private:
-  int64_t NumIterations() const;
+  // Counts on from the latest epoch that was set for the iteration or before, at first
+  // from 0.
   int64_t EpochOf(int64_t iteration) const;
 
+  // How many have begun: the number of the next one.
+  int64_t NumIterations() const;
+
+ private:
   std::span<int64_t> words_;
 };
 

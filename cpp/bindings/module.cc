@@ -283,18 +283,26 @@ void BindLedger(py::module_& m) {
   };
   m.attr("EPOCH_LEDGER_WORDS") = py::int_(EpochLedger::kNumWords);
   m.def(
-      "begin_epoch",
+      "begin_iteration",
       [ledger](Words words, int64_t key, int64_t worker) {
         return ledger(words).Begin(key, worker);
       },
       py::arg("words").noconvert(), py::arg("key"), py::arg("worker"));
   m.def(
-      "set_epoch",
-      [ledger](Words words, int64_t epoch) { ledger(words).SetEpoch(epoch); },
-      py::arg("words").noconvert(), py::arg("epoch"));
-  m.def(
-      "next_epoch", [ledger](Words words) { return ledger(words).NextEpoch(); },
+      "num_iterations", [ledger](Words words) { return ledger(words).NumIterations(); },
       py::arg("words").noconvert());
+  m.def(
+      "epoch_of",
+      [ledger](Words words, int64_t iteration) {
+        return ledger(words).EpochOf(iteration);
+      },
+      py::arg("words").noconvert(), py::arg("iteration"));
+  m.def(
+      "set_epoch_of",
+      [ledger](Words words, int64_t iteration, int64_t epoch) {
+        ledger(words).SetEpochOf(iteration, epoch);
+      },
+      py::arg("words").noconvert(), py::arg("iteration"), py::arg("epoch"));
 }
 
 void BindSpecs(py::module_& m) {

@@ -38,6 +38,18 @@ class SharedWords {
   int64_t* words_;
 };
 
+int64_t BeginEpoch(EpochLedger ledger, int64_t key, int64_t worker) {
+  return ledger.EpochOf(ledger.Begin(key, worker));
+}
+
+int64_t NextEpoch(const EpochLedger& ledger) {
+  return ledger.EpochOf(ledger.NumIterations());
+}
+
+void SetEpoch(EpochLedger ledger, int64_t epoch) {
+  ledger.SetEpochOf(ledger.NumIterations(), epoch);
+}
+
 // Runs `work(worker)` in a forked process per worker, all at once. Every one must end
 // well.
 template <typename Work>
@@ -63,8 +75,8 @@ TEST_CASE("each new iteration is the next epoch") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger ledger(words);
   for (int64_t epoch = 0; epoch < 50; ++epoch) {
-    CHECK(ledger.NextEpoch() == epoch);
-    CHECK(ledger.Begin(1000 + epoch, 0) == epoch);
+    CHECK(NextEpoch(ledger) == epoch);
+    CHECK(BeginEpoch(ledger, 1000 + epoch, 0) == epoch);
   }
 }
 
@@ -73,7 +85,7 @@ TEST_CASE("a key that repeats still moves on") {
   EpochLedger ledger(words);
   for (int64_t epoch = 0; epoch < 20; ++epoch) {
     for (int64_t worker = 0; worker < 3; ++worker) {
-      CHECK(ledger.Begin(7, worker) == epoch);
+      CHECK(BeginEpoch(ledger, 7, worker) == epoch);
     }
   }
 }
@@ -81,62 +93,78 @@ TEST_CASE("a key that repeats still moves on") {
 TEST_CASE("SetEpoch names the next iteration, which need not be later") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger ledger(words);
-  ledger.SetEpoch(5);
-  CHECK(ledger.NextEpoch() == 5);
-  CHECK(ledger.Begin(1, 0) == 5);
-  CHECK(ledger.Begin(2, 0) == 6);
-  ledger.SetEpoch(2);
-  CHECK(ledger.Begin(3, 0) == 2);
-  CHECK(ledger.Begin(3, 1) == 2);
-  CHECK(ledger.NextEpoch() == 3);
-  ledger.SetEpoch(9);
-  ledger.SetEpoch(4);
-  CHECK(ledger.Begin(4, 1) == 4);
+  SetEpoch(ledger, 5);
+  CHECK(NextEpoch(ledger) == 5);
+  CHECK(BeginEpoch(ledger, 1, 0) == 5);
+  CHECK(BeginEpoch(ledger, 2, 0) == 6);
+  SetEpoch(ledger, 2);
+  CHECK(BeginEpoch(ledger, 3, 0) == 2);
+  CHECK(BeginEpoch(ledger, 3, 1) == 2);
+  CHECK(NextEpoch(ledger) == 3);
+  SetEpoch(ledger, 9);
+  SetEpoch(ledger, 4);
+  CHECK(BeginEpoch(ledger, 4, 1) == 4);
+}
+
+TEST_CASE("an iteration that has begun can be given its epoch by each of its workers") {
+  SharedWords words(EpochLedger::kNumWords);
+  EpochLedger ledger(words.span());
+  for (int64_t worker = 0; worker < 3; ++worker) {
+    const int64_t iteration = ledger.Begin(1, worker);
+    CHECK(iteration == 0);
+    ledger.SetEpochOf(iteration, 40);
+    CHECK(ledger.EpochOf(iteration) == 40);
+    CHECK(NextEpoch(ledger) == 41);
+  }
+  ledger.SetEpochOf(1, 7);
+  ledger.SetEpochOf(0, 50);  // a worker that comes late does not undo what was set since
+  CHECK(NextEpoch(ledger) == 7);
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { ledger.SetEpochOf(-1, 0); }));
 }
 
 TEST_CASE("SetEpoch leaves the iteration under way as it is, for late workers too") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger ledger(words);
-  CHECK(ledger.Begin(1, 0) == 0);
-  ledger.SetEpoch(7);
-  CHECK(ledger.Begin(1, 1) == 0);
-  CHECK(ledger.NextEpoch() == 7);
-  CHECK(ledger.Begin(2, 1) == 7);
-  CHECK(ledger.Begin(2, 0) == 7);
-  CHECK(ledger.Begin(3, 0) == 8);
+  CHECK(BeginEpoch(ledger, 1, 0) == 0);
+  SetEpoch(ledger, 7);
+  CHECK(BeginEpoch(ledger, 1, 1) == 0);
+  CHECK(NextEpoch(ledger) == 7);
+  CHECK(BeginEpoch(ledger, 2, 1) == 7);
+  CHECK(BeginEpoch(ledger, 2, 0) == 7);
+  CHECK(BeginEpoch(ledger, 3, 0) == 8);
 }
 
 TEST_CASE("a worker that comes late to an iteration finds it by its key") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger ledger(words);
-  CHECK(ledger.Begin(11, 0) == 0);
-  CHECK(ledger.Begin(12, 0) == 1);
-  CHECK(ledger.Begin(11, 1) == 0);
-  CHECK(ledger.Begin(12, 1) == 1);
-  CHECK(ledger.Begin(13, 2) == 2);  // took no part in the two before
+  CHECK(BeginEpoch(ledger, 11, 0) == 0);
+  CHECK(BeginEpoch(ledger, 12, 0) == 1);
+  CHECK(BeginEpoch(ledger, 11, 1) == 0);
+  CHECK(BeginEpoch(ledger, 12, 1) == 1);
+  CHECK(BeginEpoch(ledger, 13, 2) == 2);  // took no part in the two before
 }
 
 TEST_CASE("two views of the same words agree") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger one(words);
   EpochLedger other(words);
-  CHECK(one.Begin(5, 0) == 0);
-  CHECK(other.NextEpoch() == 1);
-  CHECK(other.Begin(6, 0) == 1);
+  CHECK(BeginEpoch(one, 5, 0) == 0);
+  CHECK(NextEpoch(other) == 1);
+  CHECK(BeginEpoch(other, 6, 0) == 1);
 }
 
 TEST_CASE("limits are errors") {
   std::vector<int64_t> words(EpochLedger::kNumWords);
   EpochLedger ledger(words);
-  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { ledger.Begin(1, -1); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { BeginEpoch(ledger, 1, -1); }));
   CHECK(Throws(ErrorKind::kInvalidArgument,
-               [&] { ledger.Begin(1, EpochLedger::kMaxWorkers); }));
-  CHECK(ledger.Begin(1, EpochLedger::kMaxWorkers - 1) == 0);
+               [&] { BeginEpoch(ledger, 1, EpochLedger::kMaxWorkers); }));
+  CHECK(BeginEpoch(ledger, 1, EpochLedger::kMaxWorkers - 1) == 0);
   CHECK(Throws(ErrorKind::kInvalidArgument,
                [&] { EpochLedger{std::span(words).subspan(1)}; }));
-  for (int64_t i = 1; i < EpochLedger::kMaxIterations; ++i) ledger.Begin(1 + i, 0);
-  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { ledger.Begin(1, 0); }));
-  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { ledger.SetEpoch(1); }));
+  for (int64_t i = 1; i < EpochLedger::kMaxIterations; ++i) BeginEpoch(ledger, 1 + i, 0);
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { BeginEpoch(ledger, 1, 0); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { SetEpoch(ledger, 1); }));
 }
 
 // Every worker begins `kNumIterations` under the key of each; returns all epochs.
@@ -147,12 +175,12 @@ template <typename KeyOf>
 void CheckWorkersAgree(const KeyOf& key_of) {
   SharedWords words(EpochLedger::kNumWords);
   SharedWords found(kNumWorkers * kNumIterations);
-  EpochLedger(words.span()).SetEpoch(10);
+  SetEpoch(EpochLedger(words.span()), 10);
   InProcesses(kNumWorkers, [&](int64_t worker) {
     EpochLedger ledger(words.span());
     for (int64_t i = 0; i < kNumIterations; ++i) {
       found.span()[static_cast<size_t>(worker * kNumIterations + i)] =
-          ledger.Begin(key_of(i), worker);
+          BeginEpoch(ledger, key_of(i), worker);
     }
   });
   int64_t mismatches = 0;
@@ -160,7 +188,7 @@ void CheckWorkersAgree(const KeyOf& key_of) {
     mismatches += found.span()[static_cast<size_t>(i)] != 10 + i % kNumIterations;
   }
   CHECK(mismatches == 0);
-  CHECK(EpochLedger(words.span()).NextEpoch() == 10 + kNumIterations);
+  CHECK(NextEpoch(EpochLedger(words.span())) == 10 + kNumIterations);
 }
 
 TEST_CASE("processes agree on the epoch of each iteration") {
@@ -175,11 +203,11 @@ TEST_CASE("the parent's SetEpoch reaches the processes that it forks") {
   SharedWords words(EpochLedger::kNumWords);
   EpochLedger ledger(words.span());
   for (const int64_t epoch : {3, 0, 8}) {
-    ledger.SetEpoch(epoch);
+    SetEpoch(ledger, epoch);
     InProcesses(4, [&](int64_t worker) {
-      if (EpochLedger(words.span()).Begin(100 + epoch, worker) != epoch) _exit(2);
+      if (BeginEpoch(EpochLedger(words.span()), 100 + epoch, worker) != epoch) _exit(2);
     });
-    CHECK(ledger.NextEpoch() == epoch + 1);
+    CHECK(NextEpoch(ledger) == epoch + 1);
   }
 }
 
@@ -193,7 +221,7 @@ TEST_CASE("threads that begin different iterations never share one") {
         EpochLedger ledger(words.span());
         for (int64_t i = 0; i < 100; ++i) {
           epochs[static_cast<size_t>(worker * 100 + i)] =
-              ledger.Begin(1 + worker * 100 + i, worker);
+              BeginEpoch(ledger, 1 + worker * 100 + i, worker);
         }
       });
     }

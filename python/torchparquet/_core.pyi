@@ -19,10 +19,11 @@ __all__: list[str] = [
     "SinkPool",
     "SlabPool",
     "Vocabulary",
-    "begin_epoch",
-    "next_epoch",
+    "begin_iteration",
+    "epoch_of",
+    "num_iterations",
     "read_footers",
-    "set_epoch",
+    "set_epoch_of",
 ]
 
 class LeafColumn:
@@ -209,19 +210,24 @@ class BatchReader:
     @property
     def stats(self) -> ReaderStats: ...
 
-def begin_epoch(
+def begin_iteration(
     words: numpy.typing.NDArray[numpy.int64],
     key: typing.SupportsInt | typing.SupportsIndex,
     worker: typing.SupportsInt | typing.SupportsIndex,
 ) -> int: ...
-def next_epoch(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
+def epoch_of(
+    words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
+) -> int: ...
+def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
 def read_footers(
     paths: collections.abc.Sequence[str],
     num_threads: typing.SupportsInt | typing.SupportsIndex,
     contents: collections.abc.Sequence[typing_extensions.Buffer],
 ) -> Footers: ...
-def set_epoch(
-    words: numpy.typing.NDArray[numpy.int64], epoch: typing.SupportsInt | typing.SupportsIndex
+def set_epoch_of(
+    words: numpy.typing.NDArray[numpy.int64],
+    iteration: typing.SupportsInt | typing.SupportsIndex,
+    epoch: typing.SupportsInt | typing.SupportsIndex,
 ) -> None: ...
 
 EPOCH_LEDGER_WORDS: int = 525313

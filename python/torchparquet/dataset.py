@@ -3,65 +3,57 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import warnings
 import weakref
-from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from torchparquet.column import Nulls
 from torchparquet.columns import ColumnsArgument, resolve_columns
+from torchparquet.costs import column_bytes
+from torchparquet.distribution import ShardDistribution, shard_distribution
 from torchparquet.epochs import EpochCounter
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
+from torchparquet.iteration import Iteration
 from torchparquet.manifest import Manifest, SourceArgument, read_manifest
 from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import Even, PlanOptions, checked_int
+from torchparquet.plan_options import Balance, Even, PlanOptions, checked_int
+from torchparquet.planner import EpochPlanner, Place
 from torchparquet.reader import BatchStream, ReaderStats, SinkPool, SlabPool
-from torchparquet.sharding import Topology, resolve_topology
-from torchparquet.share import Share
+from torchparquet.sharding import Topology, num_workers_of_caller, resolve_topology
+from torchparquet.state import Identity, State, dump, parse, shortened_names
 from torchparquet.tensors import Batch
+from torchparquet.window_limits import WindowMemory, row_bytes
 
 if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
 
 
-_RUNTIME = (
-    *("_streams", "_stream", "_epoch_of_stream"),
-    *("_pool", "_sinks", "_pool_pid", "_last_plan"),
-)
+_RUNTIME = ("_iterations", "_latest", "_pool", "_sinks", "_pool_pid")
 
 
-class ShardDistribution(TypedDict):
-    """What `ParquetDataset.get_shard_distribution_info` returns; a shard is a row group.
+@dataclass(frozen=True)
+class _Start:
+    """Where an iteration is to begin.
 
-    The lists `*_per_rank` have one entry per rank, `*_per_worker` one per DataLoader worker of
-    this rank. `assigned_shards` are the row groups, by global number, that this rank's worker
-    (`worker_id` of `num_workers`) reads rows of, in reading order; `rows`, `bytes` and `steps`
-    are this worker's.
+    Attributes:
+        iteration: Its number.
+        state: To go on from; None for the start of an epoch.
+        step: Which batch of the epoch to begin with, where there is no state.
     """
 
-    epoch: int
-    total_shards: int
-    shards_per_rank: list[int]
-    shards_per_worker: list[int]
-    rows_per_rank: list[int]
-    steps_per_rank: list[int]
-    rank: int
-    world_size: int
-    worker_id: int
-    num_workers: int
-    assigned_shards: list[int]
-    rows: int
-    bytes: int
-    steps: int
+    iteration: int
+    state: State | None
+    step: int = 0
 
 
 class ParquetDataset(IterableDataset[Batch]):
@@ -86,8 +78,14 @@ class ParquetDataset(IterableDataset[Batch]):
         filters: FiltersArgument = None,
         shuffle: bool = False,
         seed: int = 0,
+        shuffle_window: int | None = None,
+        shuffle_within_rank: bool = False,
         drop_last: bool = False,
         even: Even = "split",
+        balance: Balance = "rows",
+        canonical_world_size: int | None = None,
+        num_epochs: int | None = 1,
+        limit_steps: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         device_mesh: DeviceMesh | None = None,
@@ -115,12 +113,24 @@ class ParquetDataset(IterableDataset[Batch]):
             filters: pyarrow's tuples or Expression: row groups that statistics or the partition
                 keys of paths rule out are left out before rows are dealt to ranks, so shares stay
                 even and lengths exact. Single rows are not filtered. Reads each footer once more.
-            shuffle: Permute the row groups, differently in each epoch.
+            shuffle: Permute row groups, and rows within windows of them, differently in each
+                epoch.
             seed: Of the permutation; the same on all ranks.
+            shuffle_window: How many consecutive row groups of a share have their rows permuted
+                together; 0 for none. None for 8, or as many as half of `max_memory` holds.
+            shuffle_within_rank: Deal row groups in file order and permute each rank's own, so
+                that a rank reads the same files in every epoch, as caches on its node like it.
             drop_last: Leave out a last batch that is not full.
             even: How ranks are given the same number of steps: "split" balances rows to within
                 one, "drop" stops at the shortest share, "pad" repeats rows and flags them in
                 `batch["row.valid"]`, "none" lets step counts differ.
+            balance: What ranks are dealt equal amounts of: "rows", or "bytes", compressed, which
+                is nearer to what reading costs; with `even=` other than "split".
+            canonical_world_size: The number of ranks whose global batches every number of ranks
+                that divides it is to have, as long as `batch_size` times their number is equal.
+            num_epochs: How many epochs one iteration reads; None for epoch after epoch without
+                end. An iteration ends behind epochs that are a multiple of it.
+            limit_steps: The most batches of an epoch that this rank delivers; None for all.
             rank: This process among the data-parallel ranks. None to find out at iteration.
             world_size: Number of data-parallel ranks; goes with `rank`.
             device_mesh: Take rank and world size from its data-parallel dimension.
@@ -147,9 +157,24 @@ class ParquetDataset(IterableDataset[Batch]):
             Topology(rank, world_size)
         if not isinstance(row_ids, bool):
             raise TypeError(f"row_ids must be a bool, got {row_ids!r}")
-        self._plan_options = PlanOptions(
-            batch_size, shuffle=shuffle, seed=seed, even=even, drop_last=drop_last
+        if num_epochs is not None:
+            num_epochs = checked_int("num_epochs", num_epochs, 1, 2**62)
+        if limit_steps is not None:
+            limit_steps = checked_int("limit_steps", limit_steps, 1, 2**62)
+        if shuffle_window is not None:
+            shuffle_window = checked_int("shuffle_window", shuffle_window, 0, 2**31)
+        options = PlanOptions(
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            even=even,
+            drop_last=drop_last,
+            balance=balance,
+            shuffle_within_rank=shuffle_within_rank,
+            shuffle_window=_optional_int("shuffle_window", shuffle_window, 0) or 0,
         )
+        _optional_int("canonical_world_size", canonical_world_size, 1)
+        self.num_epochs = _optional_int("num_epochs", num_epochs, 1)
         self._read_options = ReadOptions(num_threads, max_memory, pin_memory)
         self._rank = rank
         self._world_size = world_size
@@ -159,20 +184,35 @@ class ParquetDataset(IterableDataset[Batch]):
         manifest = read_manifest(paths, self._read_options.num_threads)
         self._manifest = filter_row_groups(manifest, filters)
         self._fields = resolve_columns(columns, self._manifest, nulls)
+        self._planner = EpochPlanner(
+            self._manifest.row_group_num_rows,
+            options,
+            canonical_world_size=canonical_world_size,
+            requested_window=shuffle_window,
+            window_memory=WindowMemory(
+                row_bytes(self._fields, row_ids=row_ids, row_valid=even == "pad"),
+                self._read_options.memory_per_worker(1),
+            ),
+            limit_steps=_optional_int("limit_steps", limit_steps, 1),
+            row_group_bytes=(
+                column_bytes(self._manifest, self._fields) if balance == "bytes" else None
+            ),
+        )
         self._epochs = EpochCounter()
         self._lost_groups = False
         self._topology_of_loader: Topology | None = None
+        self._start: _Start | None = None
+        self._place: Place | None = None
+        self._seen_iterations = 0
         self._reset_runtime()
 
     def _reset_runtime(self) -> None:
-        """Set what belongs to this process alone: streams, their memory, the last plan."""
-        self._streams: weakref.WeakSet[BatchStream] = weakref.WeakSet()
-        self._stream: weakref.ref[BatchStream] | None = None
-        self._epoch_of_stream = 0
+        """Set what belongs to this process alone: iterators and their memory."""
+        self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
+        self._latest: weakref.ref[Iteration] | None = None
         self._pool: SlabPool | None = None
         self._sinks: SinkPool | None = None
         self._pool_pid = os.getpid()
-        self._last_plan: EpochPlan | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -184,104 +224,155 @@ class ParquetDataset(IterableDataset[Batch]):
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
         return self._fields
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Begin the next epoch.
+    def __iter__(self) -> Iteration:
+        """Return an iterator, whose first `next` begins the next epoch, or goes on with a state.
 
         Raises:
-            ValueError: Two sources disagree about this process's rank, or two batches do not fit
-                `max_memory`.
+            ValueError: Two sources disagree about this process's rank, a state was taken by
+                another DataLoader worker, or two batches do not fit `max_memory`.
         """
-        topology = self._topology()
-        epoch = self._epochs.begin()
-        plan = self._plan(epoch, topology)
-        share = plan.share(topology.share_index)
-        if share.num_steps == 0:
-            self._warn_of_no_steps(plan, topology)
-            return iter(())
-        if self._pool_pid != os.getpid():
-            # Inherited over a fork: its lock may be held by a thread that is not here.
-            self._pool, self._sinks, self._pool_pid = None, None, os.getpid()
-        stream = BatchStream(
-            self._manifest,
-            share,
-            self._fields,
-            row_ids=self._row_ids,
-            row_valid=self._plan_options.even == "pad",
-            num_threads=self._read_options.threads_per_worker(topology.num_workers),
-            max_memory_bytes=self._read_options.memory_per_worker(topology.num_workers),
-            pin_memory=self._pins_memory(),
-            pool=self._pool,
-            sinks=self._sinks,
-        )
-        self._pool, self._sinks = stream.pool, stream.sinks
-        self._streams.add(stream)
-        self._stream = weakref.ref(stream)
-        self._epoch_of_stream = epoch
-        return stream
+        iteration = Iteration(self)
+        self._iterations.add(iteration)
+        self._latest = weakref.ref(iteration)
+        if get_worker_info() is not None:
+            # All workers of a DataLoader begin, also one that is never asked for a batch.
+            iteration.begun()
+        return iteration
 
     def __len__(self) -> int:
-        """Return the exact number of batches that this rank (in a worker: the worker) delivers.
+        """Return the exact number of batches of an epoch that this rank delivers.
 
-        It is that of the epoch under way, or of the next one; the same on all ranks unless
-        `even="none"`. DataLoader workers are shares of their own: see `num_steps`.
+        It is that of the epoch under way, or of the next one, with what was delivered before a
+        state was loaded; the same on all ranks unless `even="none"`. Within a DataLoader worker
+        it is the worker's, and `len(loader)` is that of all its workers.
         """
         topology = self._topology()
-        return int(self._plan(self._current_epoch(), topology).share_steps[topology.share_index])
+        if get_worker_info() is None:
+            num_workers = num_workers_of_caller(self)
+            topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
+            return self._planner.num_steps(self._present_place(topology), topology, of_rank=True)
+        return self._planner.num_steps(self._present_place(topology), topology, of_rank=False)
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
         checked_int("num_workers", num_workers, 0, 2**16)
         topology = self._topology()
-        own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self._plan(self._current_epoch(), own).num_steps(own.rank)
+        topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
+        return self._planner.num_steps(self._present_place(topology), topology, of_rank=True)
 
     @property
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
-        return self._current_epoch()
+        place = self._live_place()
+        if place is not None:
+            return place.epoch
+        if self._start is not None and self._start.state is not None:
+            return self._start.state.epoch
+        return self._epochs.next()
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; later ones count on from there.
+
+        A state that was loaded stays in force if it is of this epoch.
 
         Raises:
             TypeError: `epoch` is not an int.
             ValueError: `epoch` is negative.
         """
-        self._epochs.set(checked_int("epoch", epoch, 0, 2**62))
+        epoch = checked_int("epoch", epoch, 0, 2**62)
+        if self._start is not None and (
+            self._start.state is None or self._start.state.epoch != epoch
+        ):
+            self._start = None
+        if self._start is None:
+            self._place = None
+        self._epochs.set(epoch)
+        self._seen_iterations = self._epochs.num_iterations()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iteration stands, counting batches that it has returned.
+
+        The state is a dict of a few hundred bytes that JSON, pickle and torch.save take. It is
+        the same on every rank at the same step, so that of one rank will do, also for another
+        number of ranks, of DataLoader workers or another batch size: see `load_state_dict`.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated the data set, which only they, by way
+                of torchdata's `StatefulDataLoader`, know the state of.
+        """
+        if get_worker_info() is None and self._epochs.num_iterations() > self._seen_iterations:
+            raise RuntimeError(
+                "DataLoader workers have iterated this data set, and only they know how far: take "
+                "the state from torchdata's StatefulDataLoader, or use num_workers=0"
+            )
+        return self.state_at(self._place)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where `state` was taken; nothing before it is read.
+
+        A live iterator goes on there too. A state taken behind the last batch leads to the next
+        epoch. With other ranks, workers or batches than those of the state, the rows of the epoch
+        that no rank has delivered are dealt anew, each once.
+
+        Raises:
+            TypeError: `state` is no dict.
+            ValueError: It is not a state, or one of other data, columns or options, which the
+                message names.
+        """
+        parsed = parse(state, self._identity, self._planner.requested_window)
+        if parsed.worker and get_worker_info() is None:
+            raise ValueError(
+                f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
+                "StatefulDataLoader"
+            )
+        self._begin_next_at(parsed, 0)
+        self._epochs.set(parsed.epoch)
+        latest = self._latest_iteration()
+        if latest is not None and not latest.closed:
+            latest.rewind(None)
+
+    def seek(self, step: int) -> None:
+        """Make batch `step` of the epoch, counted from 0, the next one; others are not read.
+
+        Moves the iterator under way; where there is none, the next iteration begins there.
+
+        Raises:
+            TypeError: `step` is not an int.
+            ValueError: The epoch has no such batch, or another world has delivered it.
+        """
+        latest = self._latest_iteration()
+        if latest is not None and not latest.closed:
+            latest.seek(step)
+        elif self._start is not None and self._start.state is not None:
+            raise ValueError("seek on the iterator: a state was loaded that it is to go on with")
+        else:
+            self._begin_next_at(None, checked_int("step", step, 0, 2**62))
+
+    def skip(self, num_steps: int) -> None:
+        """Pass over the next `num_steps` batches without reading them; see `seek`."""
+        num_steps = checked_int("num_steps", num_steps, 0, 2**62)
+        place = self._live_place()
+        if place is not None:
+            self.seek(place.steps_before + place.steps + num_steps)
+        else:
+            self.seek(num_steps + (0 if self._start is None else self._start.step))
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
         topology = self._topology()
-        epoch = self._current_epoch()
-        plan = self._plan(epoch, topology)
-        shares = [plan.share(index) for index in range(plan.num_shares)]
-        own = shares[topology.share_index]
-        num_shards = np.array([len(_shards_of(share)) for share in shares])
-        by_worker = num_shards.reshape(topology.num_workers, topology.world_size)
-        shape = by_worker.shape
-        return {
-            "epoch": epoch,
-            "total_shards": self._manifest.num_row_groups,
-            "shards_per_rank": by_worker.sum(0).tolist(),
-            "shards_per_worker": by_worker[:, topology.rank].tolist(),
-            "rows_per_rank": plan.share_rows.reshape(shape).sum(0).tolist(),
-            "steps_per_rank": plan.share_steps.reshape(shape).sum(0).tolist(),
-            "rank": topology.rank,
-            "world_size": topology.world_size,
-            "worker_id": topology.worker_id,
-            "num_workers": topology.num_workers,
-            "assigned_shards": _shards_of(own),
-            "rows": own.total_rows,
-            "bytes": self._bytes_of(own),
-            "steps": own.num_steps,
-        }
+        place = self._present_place(topology)
+        plan = self._planner.present_plan(place)
+        return shard_distribution(self._manifest, plan, topology)
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
         topology = self._topology()
         if get_worker_info() is None:
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self._plan(self._current_epoch() if epoch is None else epoch, topology)
+        place = self._present_place(topology)
+        if epoch is not None and epoch != place.epoch:
+            place = self._planner.begin(epoch, topology)
+        return self._planner.present_plan(place)
 
     def topology(self) -> Topology:
         """Return this process's data-parallel rank and DataLoader worker.
@@ -300,14 +391,14 @@ class ParquetDataset(IterableDataset[Batch]):
 
     @property
     def stats(self) -> ReaderStats | None:
-        """Of the latest iteration in this process, while its iterator exists; else None."""
-        stream = self._stream() if self._stream is not None else None
-        return None if stream is None else stream.stats
+        """Of the epoch under way in this process, while its iterator exists; else None."""
+        latest = self._latest_iteration()
+        return None if latest is None else latest.stats
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""
-        for stream in list(self._streams):
-            stream.close()
+        for iteration in list(self._iterations):
+            iteration.close()
         self._reset_runtime()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -356,32 +447,111 @@ class ParquetDataset(IterableDataset[Batch]):
             self._rank, self._world_size, self._process_group, self._device_mesh
         )
 
-    def _current_epoch(self) -> int:
-        stream = self._stream() if self._stream is not None else None
-        if stream is not None and not stream.closed:
-            return self._epoch_of_stream
-        return self._epochs.next()
+    def _latest_iteration(self) -> Iteration | None:
+        return None if self._latest is None else self._latest()
 
-    def _plan(self, epoch: int, topology: Topology) -> EpochPlan:
-        options = PlanOptions(
-            self._plan_options.batch_size,
-            shuffle=self._plan_options.shuffle,
-            seed=self._plan_options.seed,
-            epoch=epoch,
-            world_size=topology.world_size,
-            num_workers=topology.num_workers,
-            even=self._plan_options.even,
-            drop_last=self._plan_options.drop_last,
+    def _live_place(self) -> Place | None:
+        """Return where the iterator under way stands; None where there is none."""
+        latest = self._latest_iteration()
+        return None if latest is None or latest.closed else latest.place
+
+    def _present_place(self, topology: Topology) -> Place:
+        """Return a place of the epoch under way or to come, in a world of this topology."""
+        place = self._live_place()
+        if place is not None and place.legs[-1] == self._planner.own_leg(topology):
+            return place
+        start = self._start
+        if place is None and start is not None and start.state is not None:
+            place = self._planner.resume(start.state, topology)
+            if place is not None:
+                return place
+        return self._planner.begin(self.epoch, topology)
+
+    def _begin_next_at(self, state: State | None, step: int) -> None:
+        self._start = _Start(self._epochs.num_iterations(), state, step)
+        self._place = None
+        self._seen_iterations = self._start.iteration
+
+    def begin_iteration(self) -> Place:
+        """Begin the next epoch, or go on with one, for an iterator of this data set."""
+        topology = self._topology()
+        number = self._epochs.begin()
+        # A start is for one iteration, which workers begin in copies of the data set.
+        start = self._start if self._start and self._start.iteration == number else None
+        self._start, self._seen_iterations = None, number + 1
+        place = None
+        if start is not None and start.state is not None:
+            place = self._planner.resume(start.state, topology)
+            epoch = start.state.epoch + (place is None)
+            self._epochs.set_epoch_of(number, epoch)
+        if place is None:
+            step = start.step if start is not None else 0
+            place = self._planner.begin(self._epochs.epoch_of(number), topology, step)
+        if place.end == 0:
+            self._warn_of_no_steps(place, topology)
+        self._place = place
+        return place
+
+    def begin_epoch_behind(self, place: Place) -> Place:
+        """Begin the epoch behind that of `place`, in the same iteration."""
+        self._epochs.set(place.epoch + 2)
+        self._place = self._planner.begin(place.epoch + 1, self._topology())
+        return self._place
+
+    def sought(self, place: Place, step: int) -> Place:
+        """Return the place of batch `step` of the epoch that stands at `place`."""
+        self._place = self._planner.sought(place, self._topology(), step)
+        return self._place
+
+    def state_at(self, place: Place | None) -> dict[str, Any]:
+        """Return the state of a place; None for that at which the next iteration begins."""
+        if place is None and self._start is not None and self._start.state is not None:
+            return dump(self._start.state, self._identity)
+        topology = self._topology()
+        if place is None:
+            step = 0 if self._start is None else self._start.step
+            place = self._planner.begin(self._epochs.next(), topology, step)
+        worker = None if get_worker_info() is None else topology.worker_id
+        return dump(self._planner.state_of(place, worker), self._identity)
+
+    @property
+    def _identity(self) -> Identity:
+        options = self._planner.options
+        return Identity(
+            self._manifest.fingerprint,
+            hashlib.blake2b(repr(self._fields).encode(), digest_size=8).hexdigest(),
+            shortened_names([field.name for field in self._fields]),
+            {
+                "shuffle": options.shuffle,
+                "seed": options.seed,
+                "even": options.even,
+                "drop_last": options.drop_last,
+                "balance": options.balance,
+                "shuffle_within_rank": options.shuffle_within_rank,
+                "canonical_world_size": self._planner.canonical_world_size,
+            },
         )
-        if self._last_plan is None or self._last_plan.options != options:
-            self._last_plan = EpochPlan(self._manifest.row_group_num_rows, options)
-        return self._last_plan
 
-    def _bytes_of(self, share: Share) -> int:
-        """Return the compressed bytes of the share's rows, prorated within a row group."""
-        rows = np.maximum(self._manifest.row_group_num_rows[share.row_group], 1)
-        num_bytes = self._manifest.row_group_num_bytes[share.row_group]
-        return int((share.num_rows / rows * num_bytes).sum())
+    def open_stream(self, place: Place) -> BatchStream:
+        """Open what is left of the epoch that stands at `place`."""
+        topology = self._topology()
+        if self._pool_pid != os.getpid():
+            # Inherited over a fork: its lock may be held by a thread that is not here.
+            self._pool, self._sinks, self._pool_pid = None, None, os.getpid()
+        stream = BatchStream(
+            self._manifest,
+            self._planner.shares(place, topology)[0],
+            self._fields,
+            row_ids=self._row_ids,
+            row_valid=self._planner.options.even == "pad",
+            num_threads=self._read_options.threads_per_worker(topology.num_workers),
+            max_memory_bytes=self._read_options.memory_per_worker(topology.num_workers),
+            pin_memory=self._pins_memory(),
+            pool=self._pool,
+            sinks=self._sinks,
+        )
+        self._pool, self._sinks = stream.pool, stream.sinks
+        return stream
 
     def _pins_memory(self) -> bool:
         if get_worker_info() is not None:
@@ -394,23 +564,21 @@ class ParquetDataset(IterableDataset[Batch]):
             warnings.warn("pin_memory=True has no effect: CUDA is not available", stacklevel=3)
         return False
 
-    def _warn_of_no_steps(self, plan: EpochPlan, topology: Topology) -> None:
-        if self._plan_options.even == "none":
+    def _warn_of_no_steps(self, place: Place, topology: Topology) -> None:
+        options = self._planner.options
+        if options.even == "none" or place.steps_before:
             return
         warnings.warn(
             "this epoch has no step: the rows do not make one batch for each of "
-            f"{plan.num_shares} shares (even={self._plan_options.even!r}, "
-            f"batch_size={self._plan_options.batch_size}, "
-            f"drop_last={self._plan_options.drop_last}, {self._manifest.num_rows} rows in "
-            f"{self._manifest.num_row_groups} row groups)",
-            stacklevel=3,
+            f"{topology.world_size * topology.num_workers} shares (even={options.even!r}, "
+            f"batch_size={options.batch_size}, drop_last={options.drop_last}, "
+            f"{self._manifest.num_rows} rows in {self._manifest.num_row_groups} row groups)",
+            stacklevel=4,
         )
 
 
-def _shards_of(share: Share) -> list[int]:
-    """Return the row groups that a share reads rows of, each once, in reading order."""
-    read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
-    return list(dict.fromkeys(read))
+def _optional_int(name: str, value: int | None, low: int) -> int | None:
+    return None if value is None else checked_int(name, value, low, 2**31)
 
 
 def _is_distributed() -> bool:

@@ -39,6 +39,8 @@ def plan_leg(
     row_group_rows: Int64Array,
     options: PlanOptions,
     legs: Sequence[Leg],
+    *,
+    canonical_world_size: int | None = None,
     row_group_bytes: Int64Array | None = None,
 ) -> EpochPlan | None:
     """Return the plan of the last of `legs`, behind what the others delivered.
@@ -47,6 +49,7 @@ def plan_leg(
         row_group_rows: Integers `[G]`, rows of each row group in file order.
         options: What shapes the order; each leg has a world and a batch size of its own.
         legs: At least one. Steps of the last are not looked at.
+        canonical_world_size: As that of `PlanOptions`.
         row_group_bytes: As that of `EpochPlan`.
 
     Returns:
@@ -64,6 +67,7 @@ def plan_leg(
             world_size=leg.world_size,
             num_workers=leg.num_workers,
             batch_size=leg.batch_size,
+            canonical_world_size=canonical_world_size,
             leg=number,
         )
         plan = EpochPlan(row_group_rows, world, remains=remains, row_group_bytes=row_group_bytes)

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from torchparquet.reader import EPOCH_LEDGER_WORDS, begin_epoch, next_epoch, set_epoch
+from torchparquet.reader import (
+    EPOCH_LEDGER_WORDS,
+    begin_iteration,
+    epoch_of,
+    num_iterations,
+    set_epoch_of,
+)
 
 
 class EpochCounter:
@@ -32,7 +38,7 @@ class EpochCounter:
         _counters.add(self)
 
     def begin(self) -> int:
-        """Return the epoch of an iteration that begins in this process."""
+        """Return the number of an iteration that begins in this process."""
         worker = get_worker_info()
         if worker is None:
             identity, worker_id = secrets.token_bytes(8), 0
@@ -43,15 +49,27 @@ class EpochCounter:
         digest = hashlib.blake2b(identity, digest_size=8).digest()
         # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
         key = int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
-        return begin_epoch(self._words(), key, worker_id)
+        return begin_iteration(self._words(), key, worker_id)
+
+    def epoch_of(self, iteration: int) -> int:
+        """Return the epoch of an iteration that has begun, or is the next to begin."""
+        return epoch_of(self._words(), iteration)
+
+    def set_epoch_of(self, iteration: int, epoch: int) -> None:
+        """Make `epoch` that of an iteration; later ones count on from there."""
+        set_epoch_of(self._words(), iteration, epoch)
+
+    def num_iterations(self) -> int:
+        """Return how many iterations have begun, in this process or its workers."""
+        return num_iterations(self._words())
 
     def next(self) -> int:
         """Return the epoch that the next iteration will have."""
-        return next_epoch(self._words())
+        return self.epoch_of(self.num_iterations())
 
     def set(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration."""
-        set_epoch(self._words(), epoch)
+        self.set_epoch_of(self.num_iterations(), epoch)
 
     def own(self) -> None:
         """Make sure that only this process and the workers it starts use the counter."""

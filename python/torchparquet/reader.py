@@ -24,10 +24,11 @@ from torchparquet._core import (
     SinkPool,
     SlabPool,
     Vocabulary,
-    begin_epoch,
-    next_epoch,
+    begin_iteration,
+    epoch_of,
+    num_iterations,
     read_footers,
-    set_epoch,
+    set_epoch_of,
 )
 from torchparquet.fields import Field
 from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab_order
@@ -49,10 +50,11 @@ __all__ = [
     "ReaderStats",
     "SinkPool",
     "SlabPool",
-    "begin_epoch",
-    "next_epoch",
+    "begin_iteration",
+    "epoch_of",
+    "num_iterations",
     "read_footers",
-    "set_epoch",
+    "set_epoch_of",
 ]
 
 ROW_ID = "row.id"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch.distributed as dist
-from torch.utils.data import get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from torchparquet.plan_options import checked_int
 
@@ -193,3 +194,16 @@ def _variables(*names: str) -> dict[str, int]:
 
 def _listed(found: dict[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in found.items())
+
+
+def num_workers_of_caller(dataset: object) -> int:
+    """Return the number of workers of the DataLoader that asks for the length of `dataset`.
+
+    `len(loader)` is `len(loader.dataset)`, which says nothing of who asks; the workers decide how
+    many batches there are, so the caller of the caller is looked at. 0 where it is no loader.
+    """
+    frame = sys._getframe(2)
+    loader = frame.f_locals.get("self")
+    if not isinstance(loader, DataLoader) or loader.dataset is not dataset:
+        return 0
+    return loader.num_workers

@@ -1,0 +1,162 @@
+"""One iteration over a data set: its epochs, batch by batch, with a place that can be saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from torchparquet.tensors import Batch
+
+if TYPE_CHECKING:
+    from torchparquet.planner import Place
+    from torchparquet.reader import BatchStream, ReaderStats
+
+
+class Source(Protocol):
+    """What an iteration needs of its data set."""
+
+    num_epochs: int | None
+
+    def begin_iteration(self) -> Place:
+        """Begin the next epoch, or go on with one, and return where it stands."""
+
+    def begin_epoch_behind(self, place: Place) -> Place:
+        """Begin the epoch behind that of `place`, in the same iteration."""
+
+    def open_stream(self, place: Place) -> BatchStream:
+        """Open what is left of the epoch that stands at `place`."""
+
+    def state_at(self, place: Place | None) -> dict[str, Any]:
+        """Return the state of a place; None for that at which the next iteration begins."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where `state` was taken."""
+
+    def sought(self, place: Place, step: int) -> Place:
+        """Return the place of batch `step` of the epoch that stands at `place`."""
+
+
+class Iteration(Iterator[Batch]):
+    """The batches of one iteration over a `ParquetDataset`.
+
+    The epoch is begun by the first `next`, so that an iterator which is never used takes none.
+    Threads end with the iterator, with `close`, and at interpreter exit.
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Prepare to iterate; reads nothing yet."""
+        self._source = source
+        self._owner_pid = os.getpid()
+        self._place: Place | None = None
+        self._stream: BatchStream | None = None
+        self._closed = False
+        self._ended = False
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: After the last batch of the last epoch.
+            CorruptFileError: A file is damaged, or changed since it was planned.
+            NullValueError: A null stands where none may.
+            RuntimeError: The iterator was closed, or was begun in another process.
+        """
+        while True:
+            stream, place = self._stream, self._place
+            if stream is None or place is None or place.steps >= place.end:
+                self._open()
+                continue
+            batch = next(stream, None)
+            if batch is None:
+                raise RuntimeError(
+                    f"the epoch ended after {place.steps} batches of {place.end} that were planned"
+                )
+            place.steps += 1
+            return batch
+
+    def _open(self) -> None:
+        """Open the rest of the epoch, or the next epoch that this iteration is to go on with."""
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError(
+                "this iterator was made in another process; begin a new iteration in this process"
+            )
+        if self._ended:
+            raise StopIteration
+        if self._closed:
+            raise RuntimeError("the reader was closed")
+        self._close_stream()
+        place = self.begun()
+        if place.steps >= place.end:
+            num_epochs = self._source.num_epochs
+            is_last = num_epochs is not None and (place.epoch + 1) % num_epochs == 0
+            if is_last or place.end == 0:
+                self._ended = True
+                raise StopIteration
+            self._place = place = self._source.begin_epoch_behind(place)
+        if place.steps < place.end:
+            self._stream = self._source.open_stream(place)
+        if self._closed:
+            # Another thread closed the iterator meanwhile.
+            self._close_stream()
+
+    def begun(self) -> Place:
+        """Return where the epoch stands, which is begun if it was not yet."""
+        if self._place is None:
+            self._place = self._source.begin_iteration()
+        return self._place
+
+    @property
+    def place(self) -> Place | None:
+        """Where the epoch stands; None before it is begun."""
+        return self._place
+
+    @property
+    def closed(self) -> bool:
+        """Whether the iterator was closed or has ended."""
+        return self._closed or self._ended
+
+    @property
+    def stats(self) -> ReaderStats | None:
+        """Of the epoch under way, or the last one; None before the first."""
+        return None if self._stream is None else self._stream.stats
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this iterator stands; see `ParquetDataset.state_dict`."""
+        return self._source.state_at(self._place)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; see `ParquetDataset.load_state_dict`."""
+        self._source.load_state_dict(state)
+        self.rewind(None)
+
+    def seek(self, step: int) -> None:
+        """Make batch `step` of the epoch the next one; what lies between is not read.
+
+        Raises:
+            TypeError: `step` is not an int.
+            ValueError: The epoch has no such batch, or another world has delivered it.
+        """
+        self.rewind(self._source.sought(self.begun(), step))
+
+    def rewind(self, place: Place | None) -> None:
+        """Go on from `place`; None for where the next iteration of the data set begins."""
+        self._close_stream()
+        self._stream = None
+        self._place = place
+        self._ended = False
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: threads and their memory have no copy; a state has."""
+        raise TypeError(
+            "cannot pickle an iterator of a ParquetDataset; its state_dict() can travel"
+        )
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        self._closed = True
+        self._close_stream()
+
+    def _close_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()

@@ -1,0 +1,241 @@
+"""Where the epochs of a data set stand: plans for worlds, and places in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torchparquet.elastic import Leg, plan_leg, steps_of_shares
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import Int64Array, PlanOptions, checked_int
+from torchparquet.sharding import Topology
+from torchparquet.share import Share
+from torchparquet.state import State
+from torchparquet.window_limits import WindowMemory, window_in_effect
+
+
+@dataclass
+class Place:
+    """Where an epoch stands, for one rank or one of its DataLoader workers.
+
+    Attributes:
+        epoch: The epoch.
+        legs: The worlds that have read it; the last is the present one.
+        window: `(shuffle_window, window_rows)` in effect.
+        steps: Batches of the last leg that this process has delivered.
+        end: Batches of the last leg behind which this process ends the epoch.
+    """
+
+    epoch: int
+    legs: tuple[Leg, ...]
+    window: tuple[int, int]
+    steps: int
+    end: int
+
+    @property
+    def steps_before(self) -> int:
+        """Batches of each rank in the worlds before the present one."""
+        return sum(leg.num_steps for leg in self.legs[:-1])
+
+
+class EpochPlanner:
+    """Plans epochs of one data set for any world, and finds places in them.
+
+    Pure arithmetic on what the constructor is given. The latest plan is kept.
+    """
+
+    def __init__(
+        self,
+        row_group_rows: Int64Array,
+        options: PlanOptions,
+        *,
+        canonical_world_size: int | None = None,
+        requested_window: int | None = None,
+        window_memory: WindowMemory,
+        limit_steps: int | None = None,
+        row_group_bytes: Int64Array | None = None,
+    ) -> None:
+        """Prepare to plan.
+
+        Args:
+            row_group_rows: int64 `[G]`, rows of each row group.
+            options: What shapes the order; world, epoch and window are set for each plan.
+            canonical_world_size: As that of `PlanOptions`.
+            requested_window: The user's `shuffle_window`; None for the default.
+            window_memory: What windows have room in.
+            limit_steps: The most batches that a rank delivers of an epoch; None for all.
+            row_group_bytes: As that of `EpochPlan`.
+        """
+        self.options = options
+        self.limit_steps = limit_steps
+        self.requested_window = requested_window
+        self.canonical_world_size = canonical_world_size
+        self._row_group_rows = row_group_rows
+        self._row_group_bytes = row_group_bytes
+        self._window_memory = window_memory
+        self._latest: tuple[object, EpochPlan | None] = (None, None)
+
+    def window(self, num_workers: int = 1) -> tuple[int, int]:
+        """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
+
+        Raises:
+            ValueError: The window asked for does not fit the memory.
+        """
+        if not self.options.shuffle:
+            return 0, 0
+        return window_in_effect(
+            self.requested_window,
+            self._row_group_rows,
+            batch_size=self.options.batch_size,
+            memory=self._window_memory,
+            num_sharers=self.canonical_world_size or num_workers,
+        )
+
+    def own_leg(self, topology: Topology) -> Leg:
+        """Return the leg of the present world, begun by nobody."""
+        return Leg(topology.world_size, topology.num_workers, self.options.batch_size, 0)
+
+    def plan(self, epoch: int, legs: Sequence[Leg], window: tuple[int, int]) -> EpochPlan | None:
+        """Return the plan of the last leg; None where the legs before have left no row.
+
+        Raises:
+            ValueError: A leg's world does not fit the options.
+        """
+        key = (epoch, window, *legs[:-1], legs[-1]._replace(num_steps=0))
+        if self._latest[0] != key:
+            shuffle_window, window_rows = window
+            options = replace(
+                self.options, epoch=epoch, shuffle_window=shuffle_window, window_rows=window_rows
+            )
+            made = plan_leg(
+                self._row_group_rows,
+                options,
+                legs,
+                canonical_world_size=self.canonical_world_size,
+                row_group_bytes=self._row_group_bytes,
+            )
+            self._latest = (key, made)
+        return self._latest[1]
+
+    def present_plan(self, place: Place) -> EpochPlan:
+        """Return the plan of the world that is reading."""
+        plan = self.plan(place.epoch, place.legs, place.window)
+        assert plan is not None  # noqa: S101
+        return plan
+
+    def begin(self, epoch: int, topology: Topology, step: int = 0) -> Place:
+        """Return the place of batch `step` of an epoch that the present world begins.
+
+        Raises:
+            ValueError: The epoch has no such batch, or the world does not fit the options.
+        """
+        window = self.window(topology.num_workers)
+        place = Place(epoch, (self.own_leg(topology),), window, 0, 0)
+        return self.sought(place, topology, step)
+
+    def resume(self, state: State, topology: Topology) -> Place | None:
+        """Return where a state goes on in the present world; None where the epoch has ended.
+
+        Raises:
+            ValueError: The state is another DataLoader worker's, counts more batches than there
+                are, or its world does not fit the options.
+        """
+        own, last = self.own_leg(topology), state.legs[-1]
+        place = Place(state.epoch, state.legs, state.window, 0, 0)
+        if state.worker is not None and last.num_workers > 1:
+            return self._resume_worker(state, place, topology)
+        plan = self.plan(state.epoch, state.legs, state.window)
+        before = place.steps_before
+        most = 0 if plan is None else self._most_steps(plan, before)
+        if last.num_steps > most:
+            raise ValueError(f"state counts {last.num_steps} batches of {last}, which has {most}")
+        if last.num_steps == most:
+            # In a worker the loader itself goes on to the next epoch.
+            if state.worker is None:
+                return None
+            return replace(place, steps=most, end=most)
+        if self._same_order(own, last):
+            place.legs = (*state.legs[:-1], own)
+            return self.sought(place, topology, before + last.num_steps)
+        place.legs = (*state.legs, own)
+        plan = self.plan(state.epoch, place.legs, state.window)
+        if plan is None or not plan.share_steps.any():
+            return None
+        return self.sought(place, topology, place.steps_before)
+
+    def _resume_worker(self, state: State, place: Place, topology: Topology) -> Place:
+        own, last = self.own_leg(topology), state.legs[-1]
+        if own != last._replace(num_steps=0) or state.worker != topology.worker_id:
+            raise ValueError(
+                f"state is that of DataLoader worker {state.worker} of {last.num_workers} at "
+                f"world_size={last.world_size}, batch_size={last.batch_size}; this is worker "
+                f"{topology.worker_id} of {own.num_workers} at world_size={own.world_size}, "
+                f"batch_size={own.batch_size}: states of workers fit the same worker only"
+            )
+        end = self._end(self.present_plan(place), topology, place.steps_before)
+        if last.num_steps > end:
+            raise ValueError(f"state counts {last.num_steps} batches of a worker that has {end}")
+        return replace(place, steps=last.num_steps, end=end)
+
+    def _same_order(self, own: Leg, last: Leg) -> bool:
+        """Whether the present world goes on with the shares of the last."""
+        if self.canonical_world_size is None or own.batch_size is None or last.batch_size is None:
+            return own == last._replace(num_steps=0)
+        return own.batch_size * own.world_size == last.batch_size * last.world_size
+
+    def sought(self, place: Place, topology: Topology, step: int) -> Place:
+        """Return the place of the epoch's batch `step`, counted from 0 over all worlds.
+
+        Raises:
+            TypeError: `step` is not an int.
+            ValueError: The epoch has no such batch, or another world has delivered it.
+        """
+        step = checked_int("step", step, 0, 2**62)
+        before = place.steps_before
+        plan = self.present_plan(place)
+        rank_steps = self._limited(plan.num_steps(topology.rank), before)
+        if not 0 <= step - before <= rank_steps:
+            raise ValueError(
+                f"step must be >= {before} and <= {before + rank_steps}, the batches of epoch "
+                f"{place.epoch} that this world delivers, got {step}"
+            )
+        end = self._end(plan, topology, before)
+        steps = step - before
+        if topology.num_workers > 1:
+            steps = int(steps_of_shares(plan, steps)[topology.share_index])
+        return replace(place, steps=steps, end=end)
+
+    def state_of(self, place: Place, worker: int | None) -> State:
+        """Return the state of a place; `worker` is the DataLoader worker whose place it is."""
+        last = place.legs[-1]._replace(num_steps=place.steps)
+        return State(place.epoch, (*place.legs[:-1], last), worker, place.window)
+
+    def shares(self, place: Place, topology: Topology) -> list[Share]:
+        """Return what is left to read: shares whose rows stand side by side in each batch."""
+        plan = self.present_plan(place)
+        of_rank = plan.options.shares_of(topology.rank, topology.worker_id)
+        return [plan.share(index).after(place.steps) for index in of_rank]
+
+    def num_steps(self, place: Place, topology: Topology, *, of_rank: bool) -> int:
+        """Return the batches of the epoch, worlds before included, of the rank or the worker."""
+        before, plan = place.steps_before, self.present_plan(place)
+        if of_rank or topology.num_workers == 1:
+            return before + self._limited(plan.num_steps(topology.rank), before)
+        return self._end(plan, topology, before)
+
+    def _end(self, plan: EpochPlan, topology: Topology, before: int) -> int:
+        if topology.num_workers == 1:
+            return self._limited(plan.num_steps(topology.rank), before)
+        if self.limit_steps is None:
+            return int(plan.share_steps[topology.share_index])
+        limited = steps_of_shares(plan, max(self.limit_steps - before, 0))
+        return int(limited[topology.share_index])
+
+    def _most_steps(self, plan: EpochPlan, before: int) -> int:
+        most = max(plan.num_steps(rank) for rank in range(plan.options.world_size))
+        return self._limited(most, before)
+
+    def _limited(self, num_steps: int, before: int) -> int:
+        if self.limit_steps is None:
+            return num_steps
+        return min(num_steps, max(self.limit_steps - before, 0))

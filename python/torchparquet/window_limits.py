@@ -1,0 +1,104 @@
+"""How many rows may be permuted together: a function of the options and footers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from torchparquet.plan_options import Int64Array
+
+if TYPE_CHECKING:
+    from torchparquet.fields import Field
+
+DEFAULT_WINDOW = 8
+
+
+def row_bytes(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) -> float:
+    """Return the bytes that a row takes in a batch; of strings and lists those that are likely."""
+    total = 8.0 * row_ids + row_valid
+    for field in fields:
+        mask = field.nulls == "mask"
+        if field.num_offsets:
+            total += 8 + mask + field.row_bytes
+            continue
+        cells = field.width or field.length or 1
+        total += cells * ((field.items or 1) * getattr(torch, field.dtype).itemsize + mask)
+    return total
+
+
+@dataclass(frozen=True)
+class WindowMemory:
+    """What windows have room in.
+
+    Attributes:
+        bytes_per_row: As `row_bytes` counts them.
+        max_memory_bytes: Bound of the memory of batches in flight.
+    """
+
+    bytes_per_row: float
+    max_memory_bytes: int
+
+    def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
+        """Whether a window, and the batches that it only touches at its ends, fit that part."""
+        return (num_rows + 2 * rows_of_batch) * self.bytes_per_row <= part * self.max_memory_bytes
+
+
+def window_in_effect(
+    requested: int | None,
+    row_group_rows: Int64Array,
+    *,
+    batch_size: int | None,
+    memory: WindowMemory,
+    num_sharers: int,
+) -> tuple[int, int]:
+    """Return `(shuffle_window, window_rows)` as `PlanOptions` has them.
+
+    Without a request a window is of 8 chunks, or of as many as half of the memory holds, so that
+    the next one is decoded while one is consumed; of part of a row group where even that is too
+    much.
+
+    Args:
+        requested: The user's `shuffle_window`; None for the default.
+        row_group_rows: int64 `[G]`, rows of each row group.
+        batch_size: Rows of a batch; None for one batch per chunk.
+        memory: What there is room in.
+        num_sharers: How many windows share it: those of DataLoader workers, or of shares that
+            are read side by side.
+
+    Raises:
+        ValueError: The window asked for does not fit the memory.
+    """
+    largest_first = np.sort(row_group_rows)[::-1]
+    rows_of_batch = batch_size or int(largest_first[0])
+    part = 1.0 / num_sharers
+    if requested is not None:
+        num_rows = int(largest_first[:requested].sum())
+        if requested and not memory.fits(num_rows, rows_of_batch, part):
+            _raise_too_large(requested, largest_first, rows_of_batch, memory, part)
+        return requested, 0
+    if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
+        return DEFAULT_WINDOW, 0
+    room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)
+    return DEFAULT_WINDOW, max(int(room) - 2 * rows_of_batch, rows_of_batch, 1)
+
+
+def _raise_too_large(
+    requested: int,
+    largest_first: Int64Array,
+    rows_of_batch: int,
+    memory: WindowMemory,
+    part: float,
+) -> None:
+    ends = np.cumsum(largest_first[:requested]).tolist()
+    fitting = sum(1 for end in ends if memory.fits(end, rows_of_batch, part))
+    instead = f"shuffle_window={fitting} fits" if fitting else "no whole row group fits"
+    needed = (ends[-1] + 2 * rows_of_batch) * memory.bytes_per_row / part
+    raise ValueError(
+        f"shuffle_window must fit max_memory: {requested} row groups need about "
+        f"{needed / 2**20:.0f} MiB, max_memory is {memory.max_memory_bytes / 2**20:.0f} MiB; "
+        f"{instead}, and None takes what fits"
+    )

@@ -1,0 +1,469 @@
+"""Stopping anywhere and going on: the stream is the one that was never stopped."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from torchparquet import Column, ParquetDataset
+
+ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Four files of two row groups each; every value is its row number."""
+    root = tmp_path_factory.mktemp("resume")
+    first = 0
+    for file in range(4):
+        sizes = ROWS[2 * file : 2 * file + 2]
+        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
+        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
+            for rows in sizes:
+                numbers = range(first, first + rows)
+                columns = {"x": list(numbers), "name": [f"row {i}" for i in numbers]}
+                writer.write_table(pa.table(columns, schema), row_group_size=max(rows, 1))
+                first += rows
+    return root
+
+
+ORDERS = {
+    "file order": {},
+    "row groups": {"shuffle": True, "seed": 3, "shuffle_window": 0},
+    "windows": {"shuffle": True, "seed": 3, "shuffle_window": 3},
+    "windows that max_memory holds": {"shuffle": True, "seed": 3, "max_memory": 6000},
+    "within a rank": {"shuffle": True, "shuffle_within_rank": True, "shuffle_window": 2},
+    "one batch per chunk": {"batch_size": None, "shuffle": True, "shuffle_window": 2},
+    "canonical": {
+        **{"shuffle": True, "shuffle_window": 2, "canonical_world_size": 4},
+        "batch_size": 32,
+    },
+}
+
+
+def make(data, rank=0, world_size=1, **options):
+    options = {"batch_size": 16, "columns": ["x"], **options}
+    return ParquetDataset(data, rank=rank, world_size=world_size, **options)
+
+
+def rows(batches):
+    return [batch["x"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_resume_at_every_batch(data, order):
+    whole = rows(make(data, **ORDERS[order]))
+    after = rows(epoch_of(make(data, **ORDERS[order]), 1))
+    for stop in range(len(whole) + 1):
+        dataset = make(data, **ORDERS[order])
+        batches = iter(dataset)
+        taken = rows(next(batches) for _ in range(stop))
+        state = json.loads(json.dumps(dataset.state_dict()))
+        assert len(json.dumps(state)) < 1024
+        resumed = make(data, **ORDERS[order])
+        resumed.load_state_dict(state)
+        rest = rows(resumed)
+        if stop == len(whole):
+            assert rest == after
+            continue
+        assert taken + rest == whole, stop
+        assert rows(resumed) == after
+        # The one that goes on is not disturbed by the state that was taken of it.
+        assert taken + rows(batches) == whole
+
+
+def joined(lists):
+    return list(itertools.chain.from_iterable(lists))
+
+
+def epoch_of(dataset, epoch):
+    dataset.set_epoch(epoch)
+    return iter(dataset)
+
+
+def test_resume_of_a_resume(data):
+    options = ORDERS["windows"]
+    whole = rows(make(data, **options))
+    state, taken = None, []
+    while len(taken) < len(whole):
+        dataset = make(data, **options)
+        if state is not None:
+            dataset.load_state_dict(state)
+        batches = iter(dataset)
+        taken += rows(next(batches) for _ in range(min(3, len(whole) - len(taken))))
+        state = dataset.state_dict()
+    assert taken == whole
+
+
+@pytest.mark.parametrize("carrier", ["json", "pickle", "torch", "deepcopy"])
+def test_state_travels(data, carrier):
+    dataset = make(data, shuffle=True)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    if carrier == "json":
+        state = json.loads(json.dumps(state))
+    elif carrier == "pickle":
+        state = pickle.loads(pickle.dumps(state))
+    elif carrier == "torch":
+        file = io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+    else:
+        state = copy.deepcopy(state)
+    resumed = make(data, shuffle=True)
+    resumed.load_state_dict(state)
+    assert rows(resumed) == rows(make(data, shuffle=True))[1:]
+
+
+def test_resume_in_a_fresh_process(data):
+    options = ORDERS["windows"]
+    dataset = make(data, **options)
+    batches = iter(dataset)
+    taken = rows(next(batches) for _ in range(7))
+    program = """
+        import json, sys
+        from torchparquet import ParquetDataset
+        path, state = sys.argv[1], json.loads(sys.argv[2])
+        dataset = ParquetDataset(
+            path, batch_size=16, columns=["x"], shuffle=True, seed=3, shuffle_window=3,
+            rank=0, world_size=1, num_threads=3,
+        )
+        dataset.load_state_dict(state)
+        print(json.dumps([batch["x"].tolist() for batch in dataset]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(data)]
+    command.append(json.dumps(dataset.state_dict()))
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert taken + json.loads(result.stdout) == rows(make(data, **options))
+
+
+def test_a_live_iterator_goes_on_at_the_state(data):
+    dataset = make(data)
+    batches = iter(dataset)
+    whole = rows(make(data))
+    first = rows(next(batches) for _ in range(2))
+    state = dataset.state_dict()
+    for _ in range(5):
+        next(batches)
+    dataset.load_state_dict(state)
+    assert first + rows(batches) == whole
+    batches.load_state_dict(state)
+    assert first + rows(batches) == whole
+
+
+def test_the_state_of_an_iterator_is_that_of_the_dataset(data):
+    dataset = make(data)
+    batches = iter(dataset)
+    for _ in range(4):
+        assert batches.state_dict() == dataset.state_dict()
+        next(batches)
+
+
+def test_an_iterator_that_is_never_used_takes_no_epoch(data):
+    dataset = make(data, shuffle=True)
+    iter(dataset)
+    iter(dataset)
+    assert dataset.epoch == 0
+    assert rows(dataset) == rows(make(data, shuffle=True))
+
+
+def test_state_before_anything(data):
+    dataset = make(data, shuffle=True)
+    dataset.set_epoch(5)
+    state = dataset.state_dict()
+    resumed = make(data, shuffle=True)
+    resumed.load_state_dict(state)
+    assert resumed.epoch == 5
+    assert rows(resumed) == rows(dataset)
+
+
+def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data):
+    whole = rows(make(data, shuffle=True))
+    dataset = make(data, shuffle=True)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    same, other = make(data, shuffle=True), make(data, shuffle=True)
+    same.load_state_dict(state)
+    same.set_epoch(0)
+    assert rows(same) == whole[1:]
+    other.load_state_dict(state)
+    other.set_epoch(2)
+    assert rows(other) == rows(epoch_of(make(data, shuffle=True), 2))
+
+
+def test_nothing_before_the_state_is_read(data, tmp_path):
+    for file in data.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    dataset = make(tmp_path)
+    batches = iter(dataset)
+    whole = rows(make(tmp_path))
+    done = []
+    while not done or max(done[-1]) < sum(ROWS[:4]):
+        done += rows([next(batches)])
+    state = dataset.state_dict()
+    resumed = make(tmp_path)
+    resumed.load_state_dict(state)
+    # What no row is left of cannot be missed.
+    for file in ("part-0.parquet", "part-1.parquet"):
+        (tmp_path / file).unlink()
+    assert rows(resumed) == whole[len(done) :]
+
+
+@pytest.mark.parametrize("order", ["file order", "row groups", "windows"])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 2), (2, 3), (4, 6), (8, 3)])
+def test_another_world_reads_the_rest_once(data, order, before, after):
+    options = ORDERS[order]
+    for steps in (0, 1, 2, 4):
+        delivered, states = [], []
+        for rank in range(before):
+            dataset = make(data, rank, before, **options)
+            batches = iter(dataset)
+            delivered += joined(rows(next(batches) for _ in range(steps)))
+            states.append(dataset.state_dict())
+        assert all(state == states[0] for state in states)
+        rest, num_steps = [], set()
+        for rank in range(after):
+            dataset = make(data, rank, after, **{**options, "batch_size": 10})
+            dataset.load_state_dict(states[0])
+            own = rows(dataset)
+            num_steps.add(len(own))
+            rest += joined(own)
+        assert len(num_steps) == 1
+        assert sorted(set(delivered + rest)) == list(range(sum(ROWS)))
+        assert len(delivered) + len(rest) - sum(ROWS) <= after  # split repeats a row at most
+
+
+def test_a_canonical_world_has_the_same_global_batches_at_every_size(data):
+    options = {"canonical_world_size": 4, "shuffle": True, "shuffle_window": 2}
+    by_world = {}
+    for world in (1, 2, 4):
+        ranks = [
+            rows(make(data, r, world, batch_size=32 // world, **options)) for r in range(world)
+        ]
+        by_world[world] = [sorted(joined(batches)) for batches in zip(*ranks, strict=True)]
+    assert by_world[1] == by_world[2] == by_world[4]
+    # And across a change of the world in the middle.
+    for before, after in ((1, 4), (4, 2), (2, 1)):
+        dataset = make(data, 0, before, batch_size=32 // before, **options)
+        batches = iter(dataset)
+        for _ in range(5):
+            next(batches)
+        rest = []
+        for rank in range(after):
+            resumed = make(data, rank, after, batch_size=32 // after, **options)
+            resumed.load_state_dict(dataset.state_dict())
+            rest.append(rows(resumed))
+        assert [sorted(joined(b)) for b in zip(*rest, strict=True)] == by_world[1][5:]
+
+
+def test_a_state_that_does_not_fit_names_the_difference(data, tmp_path):
+    dataset = make(data, shuffle=True, seed=3, shuffle_window=2)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    other = tmp_path / "other"
+    other.mkdir()
+    pq.write_table(pa.table({"x": range(5)}), other / "a.parquet")
+    cases = {
+        "seed is 3 in the state, 4 here": make(data, shuffle=True, seed=4, shuffle_window=2),
+        "shuffle is True in the state, False here": make(data, seed=3),
+        "shuffle_window is 2 in the state, 1 here": make(
+            data, shuffle=True, seed=3, shuffle_window=1
+        ),
+        "even is 'split' in the state, 'pad' here": make(
+            data, shuffle=True, seed=3, shuffle_window=2, even="pad"
+        ),
+        "drop_last is False in the state, True here": make(
+            data, shuffle=True, seed=3, shuffle_window=2, drop_last=True
+        ),
+        "columns are 'x' in the state, 'x, name' here": make(
+            data, shuffle=True, seed=3, shuffle_window=2, columns=["x", "name"]
+        ),
+        "dtypes, nulls": make(
+            data,
+            shuffle=True,
+            seed=3,
+            shuffle_window=2,
+            columns={"x": Column("x", dtype=torch.float64)},
+        ),
+        "other files": make(other, shuffle=True, seed=3, shuffle_window=2),
+    }
+    for message, target in cases.items():
+        with pytest.raises(ValueError, match="state does not fit this data set") as caught:
+            target.load_state_dict(state)
+        assert message in str(caught.value)
+
+
+def damaged_states(state):
+    yield "version", {**state, "version": 2}, "version 2"
+    yield "format", {**state, "format": "else"}, "must be that of a ParquetDataset"
+    yield "empty", {}, "must be that of a ParquetDataset"
+    yield "no legs", {**state, "legs": []}, "damaged"
+    yield "bad leg", {**state, "legs": [[1, 1, 16]]}, "damaged"
+    yield "negative", {**state, "legs": [[1, 1, 16, -1]]}, "damaged"
+    yield "bool", {**state, "epoch": True}, "damaged"
+    yield "float", {**state, "epoch": 1.0}, "damaged"
+    yield "missing", {k: v for k, v in state.items() if k != "epoch"}, "damaged"
+    yield "window", {**state, "order": {**state["order"], "window": None}}, "damaged"
+    yield "columns", {**state, "columns": "x"}, "damaged"
+
+
+def test_garbage_is_refused(data):
+    dataset = make(data)
+    state = dataset.state_dict()
+    for _, damaged, message in damaged_states(state):
+        with pytest.raises(ValueError, match=message):
+            dataset.load_state_dict(damaged)
+    for garbage in (None, 3, "state", [state]):
+        with pytest.raises(TypeError, match="must be a dict"):
+            dataset.load_state_dict(garbage)
+    assert rows(dataset) == rows(make(data))
+
+
+def test_more_batches_than_there_are_never_iterate(data):
+    dataset = make(data)
+    state = dataset.state_dict()
+    state["legs"] = [[1, 1, 16, 10**6]]
+    dataset.load_state_dict(state)
+    with pytest.raises(ValueError, match="counts 1000000 batches"):
+        next(iter(dataset))
+
+
+def test_seek_and_skip(data):
+    whole = rows(make(data))
+    dataset = make(data)
+    dataset.seek(5)
+    assert rows(dataset) == whole[5:]
+    dataset.set_epoch(0)
+    dataset.skip(3)
+    dataset.skip(2)
+    batches = iter(dataset)
+    assert rows([next(batches)]) == [whole[5]]
+    dataset.skip(4)
+    assert rows([next(batches)]) == [whole[10]]
+    dataset.seek(1)
+    assert rows([next(batches)]) == [whole[1]]
+    batches.seek(len(whole))
+    assert rows(batches) == []
+    with pytest.raises(ValueError, match=f"<= {len(whole)}"):
+        iter(dataset).seek(len(whole) + 1)
+    with pytest.raises(TypeError, match="step"):
+        dataset.seek(1.5)
+
+
+def test_limit_steps(data):
+    whole = rows(make(data))
+    dataset = make(data, limit_steps=7)
+    assert len(dataset) == 7
+    assert rows(dataset) == whole[:7]
+    assert rows(dataset) == whole[:7]
+    batches = iter(dataset)
+    for _ in range(3):
+        next(batches)
+    resumed = make(data, limit_steps=7)
+    resumed.load_state_dict(dataset.state_dict())
+    assert len(resumed) == 7
+    assert rows(resumed) == whole[3:7]
+    assert len(make(data, limit_steps=10**6)) == len(whole)
+
+
+def test_epochs_without_end(data):
+    epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(3)]
+    stream = joined(epochs)
+    dataset = make(data, shuffle=True, num_epochs=None)
+    batches = iter(dataset)
+    assert rows(next(batches) for _ in range(len(stream))) == stream
+    for stop in (1, len(epochs[0]) - 1, len(epochs[0]), len(epochs[0]) + 1, len(epochs[0]) * 2):
+        dataset = make(data, shuffle=True, num_epochs=None)
+        batches = iter(dataset)
+        taken = rows(next(batches) for _ in range(stop))
+        resumed = make(data, shuffle=True, num_epochs=None)
+        resumed.load_state_dict(dataset.state_dict())
+        again = iter(resumed)
+        assert taken + rows(next(again) for _ in range(len(stream) - stop)) == stream
+
+
+def test_a_number_of_epochs(data):
+    epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(4)]
+    dataset = make(data, shuffle=True, num_epochs=2)
+    assert rows(dataset) == epochs[0] + epochs[1]
+    assert rows(dataset) == epochs[2] + epochs[3]
+
+
+# DataLoader workers
+
+
+def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data):
+    dataset = make(data)
+    for _ in DataLoader(dataset, batch_size=None, num_workers=2):
+        pass
+    with pytest.raises(RuntimeError, match="StatefulDataLoader"):
+        dataset.state_dict()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_the_length_of_a_loader_counts_its_workers(data, num_workers):
+    loader = DataLoader(make(data), batch_size=None, num_workers=num_workers)
+    assert len(loader) == sum(1 for _ in loader)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_workers_go_on_with_the_state_of_a_bare_loop(data, num_workers):
+    dataset = make(data, shuffle=True)
+    batches = iter(dataset)
+    taken = joined(rows(next(batches) for _ in range(9)))
+    resumed = make(data, shuffle=True)
+    resumed.load_state_dict(dataset.state_dict())
+    loader = DataLoader(resumed, batch_size=None, num_workers=num_workers)
+    rest = joined(rows(loader))
+    assert sorted(set(taken + rest)) == list(range(sum(ROWS)))
+    assert len(taken + rest) - sum(ROWS) <= num_workers
+    # The state was for one iteration; the next one is the next epoch.
+    assert resumed.epoch == 1
+    assert len(set(joined(rows(loader)))) == sum(ROWS)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("order", ["file order", "windows"])
+def test_stateful_data_loader(data, order, num_workers, persistent):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    if persistent and num_workers == 0:
+        pytest.skip("persistent_workers needs workers")
+
+    def loader():
+        options = {"batch_size": None, "num_workers": num_workers}
+        dataset = make(data, **ORDERS[order])
+        return stateful.StatefulDataLoader(dataset, persistent_workers=persistent, **options)
+
+    uninterrupted = loader()
+    whole, after = rows(uninterrupted), rows(uninterrupted)
+    assert np.unique(joined(whole)).tolist() == list(range(sum(ROWS)))
+    for stop in (0, 1, 2, 5, len(whole) - 1, len(whole)):
+        first = loader()
+        batches = iter(first)
+        taken = rows(next(batches) for _ in range(stop))
+        state = pickle.loads(pickle.dumps(first.state_dict()))
+        resumed = loader()
+        resumed.load_state_dict(state)
+        rest = rows(resumed)
+        if stop == len(whole) and not rest:
+            rest = rows(resumed)  # the loader may end the epoch once more
+        if stop == len(whole):
+            assert rest == after
+        else:
+            assert taken + rest == whole, stop
+            assert rows(resumed) == after
