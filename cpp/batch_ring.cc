@@ -46,6 +46,11 @@ InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num
                                  std::move(jagged));
 }
 
+InFlightBatch& BatchRing::At(int64_t batch) {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.at(static_cast<size_t>(batch - num_taken_));
+}
+
 int64_t BatchRing::num_in_flight() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(in_flight_.size());
@@ -86,6 +91,11 @@ void BatchRing::Fail(const FailureKey& key, Error error) {
   if (failure_key_ && *failure_key_ <= key) return;
   failure_key_ = key;
   failure_ = std::move(error);
+}
+
+bool BatchRing::HasFailedBefore(const FailureKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return failure_key_ && *failure_key_ < key;
 }
 
 void BatchRing::Close() {

@@ -73,6 +73,8 @@ class BatchRing {
   // until the batch is taken, which cannot be before its last cell is counted down.
   InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
                       std::vector<JaggedColumn> jagged = {});
+  // A batch in flight, by its number in the stream.
+  InFlightBatch& At(int64_t batch);
   int64_t num_in_flight() const;
   // The batch to be taken next; null when none is open. To be compared only.
   const InFlightBatch* front() const;
@@ -81,6 +83,8 @@ class BatchRing {
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);
   void Fail(const FailureKey& key, Error error);
+  // Whether a failure was recorded that stands before `key`.
+  bool HasFailedBefore(const FailureKey& key) const;
   // No further cell will be counted down: a failure that was recorded is final.
   void Close();
 

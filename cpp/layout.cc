@@ -116,6 +116,18 @@ BatchPlace BatchMap::Locate(int64_t row) const {
   return {batch, row - begins_[static_cast<size_t>(batch)]};
 }
 
+std::vector<BatchRun> BatchMap::Cut(int64_t row, int64_t num_rows) const {
+  std::vector<BatchRun> runs;
+  while (num_rows > 0) {
+    const BatchPlace place = Locate(row);
+    const int64_t count = std::min(num_rows, BatchRows(place.batch) - place.row);
+    runs.push_back({place.batch, place.row, count});
+    row += count;
+    num_rows -= count;
+  }
+  return runs;
+}
+
 int64_t BatchMap::BatchBegin(int64_t batch) const {
   if (batch_rows_ > 0) return std::min(batch * batch_rows_, num_rows_);
   return begins_[static_cast<size_t>(batch)];

@@ -54,6 +54,13 @@ struct BatchPlace {
   int64_t row = 0;  // within the batch
 };
 
+// Consecutive rows of a share within one batch.
+struct BatchRun {
+  int64_t batch = 0;
+  int64_t first_row = 0;  // within the batch
+  int64_t num_rows = 0;
+};
+
 // Maps the rows of a share to batches: consecutive batches of a fixed size, or one
 // batch per run of rows. Immutable, so safe to share among threads.
 class BatchMap {
@@ -68,6 +75,8 @@ class BatchMap {
 
   // `row` counts the rows of the share and must be below num_rows().
   BatchPlace Locate(int64_t row) const;
+  // Cuts rows that follow each other at the borders of batches.
+  std::vector<BatchRun> Cut(int64_t row, int64_t num_rows) const;
   int64_t BatchBegin(int64_t batch) const;
   int64_t BatchRows(int64_t batch) const {
     return BatchBegin(batch + 1) - BatchBegin(batch);

@@ -59,4 +59,21 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
   return plan;
 }
 
+MemoryPlan PlanWindows(const WindowDemand& demand) {
+  const int64_t least = std::max<int64_t>(demand.window_batches, 2);
+  if (demand.max_memory_bytes / demand.slab_bytes < least) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "max_memory must hold the batches of a shuffle window, " +
+                    std::to_string(least * demand.slab_bytes) + " bytes for " +
+                    std::to_string(least) +
+                    " batches: " + std::to_string(demand.max_memory_bytes) +
+                    " bytes; a smaller shuffle_window needs less");
+  }
+  const int64_t affordable = demand.max_memory_bytes / demand.batch_bytes;
+  MemoryPlan plan;
+  plan.max_slabs = std::max(least, std::min(demand.pair_batches, affordable));
+  plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
+  return plan;
+}
+
 }  // namespace torchparquet

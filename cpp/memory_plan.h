@@ -27,4 +27,17 @@ struct MemoryPlan {
 // Throws Error(kInvalidArgument) when the bound cannot hold two batches.
 MemoryPlan PlanMemory(const MemoryDemand& demand);
 
+// The same for shuffle windows, which are opened with all of their batches.
+struct WindowDemand {
+  int64_t slab_bytes = 0;
+  int64_t batch_bytes = 0;     // with all that comes with a slab
+  int64_t window_batches = 0;  // of the largest window
+  int64_t pair_batches = 0;    // of the largest two that follow each other
+  int64_t max_memory_bytes = 0;
+};
+
+// Two windows where they fit, so that one is decoded while the other is consumed. Throws
+// Error(kInvalidArgument) when the bound cannot hold the largest one.
+MemoryPlan PlanWindows(const WindowDemand& demand);
+
 }  // namespace torchparquet

@@ -9,7 +9,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -19,10 +18,8 @@
 #include "memory_plan.h"
 #include "parquet_file.h"
 #include "reader_spec.h"
-#include "share.h"
 #include "slab_pool.h"
-#include "slice_queue.h"
-#include "slice_tasks.h"
+#include "task_source.h"
 
 namespace torchparquet {
 
@@ -82,11 +79,9 @@ class ParallelReader {
     const BatchLayout layout;
     const MemoryPlan memory;
     const std::shared_ptr<SlabPool> pool;
-    const std::vector<bool> is_jagged;  // by task
     JaggedMemory jagged;
     ParquetFiles files;
     BatchRing ring;
-    const SliceTaskRunner runner;
 
     // Set under mutex, so that no thread misses it before it waits; read without it
     // in the middle of a task.
@@ -94,11 +89,8 @@ class ParallelReader {
 
     std::mutex mutex;
     std::condition_variable work;
-    SliceWalk walk;  // guarded by mutex, as all below
-    SliceQueue slices;
-    std::deque<BatchMemory> lent;
-    InFlightBatch* last_batch = nullptr;  // may still lack rows of slices to come
-    int64_t num_slices = 0;
+    const std::unique_ptr<TaskSource> tasks;  // used under mutex
+    std::deque<BatchMemory> lent;             // guarded by mutex, as all below
     bool failed = false;
     std::chrono::nanoseconds decode_time{0};
 
@@ -114,19 +106,17 @@ class ParallelReader {
 
   // Run by the decode threads. A lock that is passed holds State::mutex.
   static void Work(State* state, bool is_spare);
-  static std::optional<SliceTask> NextTask(State* state,
-                                           std::unique_lock<std::mutex>& lock,
-                                           bool is_spare);
+  static std::unique_ptr<DecodeTask> NextTask(State* state,
+                                              std::unique_lock<std::mutex>& lock,
+                                              bool is_spare);
   static bool HasEnough(const State& state);
-  static bool OpenNextSlice(State* state);
-  static int64_t NewBatches(const State& state, const Slice& slice);
+  static bool OpenNext(State* state);
   static BatchMemory TakeMemory(State* state);
-  static InFlightBatch& OpenBatch(State* state, int64_t num_rows);
+  static void OpenBatch(State* state);
   static bool CanOpen(const State& state);
   static bool CloseIfFinal(State* state);
-  static std::optional<SliceTask> TakeTask(State* state, SliceQueue::Choice choice);
-  static bool RunTask(State* state, SliceTask* task, DecodeScratch* scratch);
-  static SliceTask FinishTask(State* state, SliceTask task);
+  static bool RunTask(State* state, DecodeTask* task, DecodeScratch* scratch);
+  static void FinishTask(State* state, DecodeTask* task);
 
   const pid_t owner_pid_;
   std::unique_ptr<State> state_;

@@ -42,6 +42,24 @@ void CheckJaggedFields(const ReaderSpec& spec) {
   }
 }
 
+// Batches are given their rows in one way, and have as many as the share delivers.
+void CheckBatches(const ReaderSpec& spec) {
+  const bool has_sizes = !spec.batch_sizes.empty();
+  const int64_t num_rows = NumRows(spec.share);
+  const bool needs_sizes = spec.batch_rows == 0 && !spec.share.windows.empty();
+  if ((has_sizes && spec.batch_rows > 0) || (!has_sizes && needs_sizes && num_rows > 0)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "batches have either batch_rows rows or those of batch_sizes");
+  }
+  int64_t sum = 0;
+  for (const int64_t size : spec.batch_sizes) sum += size;
+  if (has_sizes && sum != num_rows) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "batch_sizes are not the rows that are delivered: " +
+                    std::to_string(sum) + ", " + std::to_string(num_rows));
+  }
+}
+
 // Row ids and the like are wanted, as plain fields of that size, or not (below 0).
 void CheckMadeUpField(const ReaderSpec& spec, int64_t field, int64_t item_bytes) {
   if (field < 0) return;
@@ -81,6 +99,17 @@ void CheckReaderSpec(const ReaderSpec& spec) {
                   "a chunk of the share is outside the files");
     }
   }
+  CheckWindows(spec.share);
+  CheckBatches(spec);
+}
+
+std::vector<bool> AreJagged(const ReaderSpec& spec) {
+  std::vector<bool> are_jagged(static_cast<size_t>(spec.num_tasks()));
+  for (size_t i = 0; i < spec.columns.size(); ++i) {
+    const auto field = static_cast<size_t>(spec.columns[i].field);
+    are_jagged[i] = spec.fields[field].num_offsets > 0;
+  }
+  return are_jagged;
 }
 
 }  // namespace torchparquet

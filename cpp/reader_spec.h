@@ -24,7 +24,10 @@ struct ColumnSpec {
 struct ReaderSpec {
   std::vector<PlannedFile> files;
   Share share;
-  int64_t batch_rows = 0;  // 0: one batch per chunk
+  int64_t batch_rows = 0;  // 0: one batch per chunk, or what batch_sizes says
+  // Rows of each batch, those of none left out; only where batch_rows is 0, and needed
+  // there with windows.
+  std::vector<int64_t> batch_sizes = {};
   std::vector<FieldSpec> fields;
   std::vector<ColumnSpec> columns;
   int64_t row_id_field = -1;     // int64; -1: not wanted
@@ -42,5 +45,8 @@ struct ReaderSpec {
 
 // Throws Error(kInvalidArgument) for a specification that contradicts itself.
 void CheckReaderSpec(const ReaderSpec& spec);
+
+// Whether what a task decodes is of variable length, by task.
+std::vector<bool> AreJagged(const ReaderSpec& spec);
 
 }  // namespace torchparquet

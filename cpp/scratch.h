@@ -58,17 +58,6 @@ class ScratchBuffer {
   size_t capacity_ = 0;
 };
 
-// The buffers that one decode thread reuses from task to task. Nothing in them outlives
-// the task.
-struct DecodeScratch {
-  ScratchBuffer window;  // compressed bytes as they stand in the file
-  ScratchBuffer page;    // bytes of a decompressed dictionary page
-  PageCodec codec;
-  ScratchBuffer validity;  // one byte per row of a block
-  ScratchBuffer dense;     // stored values of a block with nulls
-  ScratchBuffer block;     // values on their way to a strided place
-};
-
 // What one column reader keeps from task to task; reused from reader to reader.
 struct ColumnBuffers {
   ScratchBuffer window;      // bytes as they stand in the file, where not compressed
@@ -83,6 +72,23 @@ struct ColumnBuffers {
                                 dictionary.capacity() + indices.capacity() +
                                 codes.capacity() + levels.capacity());
   }
+};
+
+// The buffers that one decode thread reuses from task to task. Nothing in them outlives
+// the task.
+struct DecodeScratch {
+  ScratchBuffer window;  // compressed bytes as they stand in the file
+  ScratchBuffer page;    // bytes of a decompressed dictionary page
+  PageCodec codec;
+  ScratchBuffer validity;  // one byte per row of a block
+  ScratchBuffer dense;     // stored values of a block with nulls
+  ScratchBuffer block;     // values on their way to a strided place
+  // Of shuffle windows: rows in another order, cells on their way to the batches, their
+  // mask, and what column readers left.
+  ScratchBuffer rows;
+  ScratchBuffer strip;
+  ScratchBuffer strip_valid;
+  ColumnBuffers column;
 };
 
 }  // namespace torchparquet

@@ -1,14 +1,79 @@
 #include "share.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+
+#include "errors.h"
 
 namespace torchparquet {
 
+namespace {
+
+ChunkCursor CursorOf(const Share& share) {
+  return {static_cast<int64_t>(share.chunks.size()) * share.world_size, share.rank,
+          share.world_size};
+}
+
+}  // namespace
+
+void CheckWindows(const Share& share) {
+  if (share.windows.empty()) return;
+  size_t chunk = 0;
+  for (const Window& window : share.windows) {
+    const size_t rest = share.chunks.size() - chunk;
+    if (window.num_chunks < 0 || static_cast<size_t>(window.num_chunks) > rest) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "the windows of a share hold more chunks than it has");
+    }
+    int64_t num_rows = 0;
+    for (int64_t i = 0; i < window.num_chunks; ++i) {
+      num_rows += share.chunks[chunk++].rows.num_rows;
+    }
+    if (window.begin < 0 || window.begin > window.end || window.end > num_rows) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a window has not the positions that it is to deliver: [" +
+                      std::to_string(window.begin) + ", " + std::to_string(window.end) +
+                      ") of " + std::to_string(num_rows));
+    }
+  }
+  if (chunk != share.chunks.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the windows of a share hold fewer chunks than it has");
+  }
+}
+
+int64_t NumRows(const Share& share) {
+  int64_t num_rows = 0;
+  if (share.windows.empty()) {
+    for (const Chunk& chunk : share.chunks) num_rows += chunk.rows.num_rows;
+  }
+  for (const Window& window : share.windows) num_rows += window.end - window.begin;
+  return num_rows;
+}
+
+WindowWalk::WindowWalk(const Share* share) : share_(share), cursor_(CursorOf(*share)) {
+  Advance();
+}
+
+void WindowWalk::Advance() {
+  next_.reset();
+  while (!next_ && number_ < share_->windows.size()) {
+    ChunkWindow found{share_->windows[number_++], {}, share_row_};
+    for (int64_t i = 0; i < found.window.num_chunks; ++i) {
+      const int64_t position = cursor_.Claim().value();
+      const Chunk& chunk =
+          share_->chunks[static_cast<size_t>(position / share_->world_size)];
+      if (chunk.rows.num_rows > 0) found.chunks.push_back(chunk);
+    }
+    if (found.window.begin == found.window.end) continue;
+    share_row_ += found.window.end - found.window.begin;
+    next_ = std::move(found);
+  }
+}
+
 SliceWalk::SliceWalk(const Share* share, const SliceCut& cut)
-    : share_(share),
-      cut_(cut),
-      cursor_(static_cast<int64_t>(share->chunks.size()) * share->world_size, share->rank,
-              share->world_size) {
+    : share_(share), cut_(cut), cursor_(CursorOf(*share)) {
   Advance();
 }
 

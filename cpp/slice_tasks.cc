@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "errors.h"
-#include "open_column.h"
 
 namespace torchparquet {
 namespace {
@@ -23,7 +22,7 @@ void FillRowIds(int64_t first_row_id, std::span<const Segment> segments) {
 // Counts a task's cells down, batch after batch.
 class SliceTaskRunner::Progress : public DecodeProgress {
  public:
-  Progress(const Parts& parts, const OpenSlice& slice, const FieldPlace& field,
+  Progress(const TaskParts& parts, const OpenSlice& slice, const FieldPlace& field,
            int64_t* num_spans_done)
       : parts_(parts), slice_(slice), field_(field), num_spans_done_(num_spans_done) {}
 
@@ -50,30 +49,15 @@ class SliceTaskRunner::Progress : public DecodeProgress {
     return slice_.spans[static_cast<size_t>(*num_spans_done_)];
   }
 
-  const Parts& parts_;
+  const TaskParts& parts_;
   const OpenSlice& slice_;
   const FieldPlace& field_;
   int64_t* num_spans_done_;
 };
 
-const FieldPlace& SliceTaskRunner::FieldOf(const SliceTask& task) const {
-  const ReaderSpec& spec = *parts_.spec;
-  const auto num_columns = static_cast<int64_t>(spec.columns.size());
-  int64_t field = spec.row_valid_field;
-  if (task.index < num_columns) {
-    field = spec.columns[static_cast<size_t>(task.index)].field;
-  } else if (task.index == num_columns && spec.row_id_field >= 0) {
-    field = spec.row_id_field;
-  }
-  return parts_.layout->fields[static_cast<size_t>(field)];
-}
-
 std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
-  const ReaderSpec& spec = *parts_.spec;
-  const bool is_column = task.index < static_cast<int64_t>(spec.columns.size());
-  const int64_t element =
-      is_column ? spec.columns[static_cast<size_t>(task.index)].element : 0;
-  const FieldPlace& place = FieldOf(task);
+  const int64_t element = ElementOfTask(*parts_.spec, task.index);
+  const FieldPlace& place = FieldOfTask(parts_, task.index);
   std::vector<Segment> segments;
   segments.reserve(task.slice->spans.size());
   for (const OpenSlice::Span& span : task.slice->spans) {
@@ -95,44 +79,16 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
   return segments;
 }
 
-void SliceTaskRunner::OpenReader(SliceTask* task) const {
-  const ColumnSpec& column = parts_.spec->columns[static_cast<size_t>(task->index)];
-  const Chunk& chunk = task->slice->slice.chunk;
-  if (!column.file_bits.empty()) {
-    task->reader =
-        OpenConstant(column.source, column.file_bits[static_cast<size_t>(chunk.file)]);
-    return;
-  }
-  std::shared_ptr<const ParquetFile> file;
-  try {
-    file = parts_.files->Open(chunk.file);
-  } catch (...) {
-    throw CurrentErrorAt({.path = parts_.files->path(chunk.file)});
-  }
-  task->reader = OpenColumn(file, column.source, chunk.rows.row_group, task->place,
-                            std::move(task->buffers));
-}
-
-ColumnTarget SliceTaskRunner::TargetOf(const SliceTask& task) const {
-  const ColumnSpec& column = parts_.spec->columns[static_cast<size_t>(task.index)];
-  const FieldSpec& field = parts_.spec->fields[static_cast<size_t>(column.field)];
-  return {.segments = {},
-          .stride = field.width,
-          .item_bytes = field.item_bytes,
-          .cell_items = field.cell_items,
-          .valid_items = field.valid_items,
-          .has_item_valid = field.has_item_valid,
-          .nulls = column.nulls,
-          .fill_bits = column.fill_bits};
-}
-
 bool SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segments,
                                  DecodeScratch* scratch, Progress* progress) const {
-  if (task->reader == nullptr) OpenReader(task);
-  if (FieldOf(*task).num_offsets > 0) {
+  if (task->reader == nullptr) {
+    task->reader = OpenTaskReader(parts_, task->index, task->slice->slice.chunk,
+                                  task->place, &task->buffers);
+  }
+  if (FieldOfTask(parts_, task->index).num_offsets > 0) {
     return ReadJagged(task, segments, scratch, progress);
   }
-  ColumnTarget target = TargetOf(*task);
+  ColumnTarget target = TargetOfTask(*parts_.spec, task->index);
   target.segments = segments;
   task->reader->Read(task->slice->slice.chunk.rows, target, scratch, progress);
   return true;
@@ -142,7 +98,7 @@ bool SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segme
 bool SliceTaskRunner::ReadJagged(SliceTask* task, std::span<const Segment> segments,
                                  DecodeScratch* scratch, Progress* progress) const {
   const std::vector<OpenSlice::Span>& spans = task->slice->spans;
-  ColumnTarget target = TargetOf(*task);
+  ColumnTarget target = TargetOfTask(*parts_.spec, task->index);
   RowRange rows = task->slice->slice.chunk.rows;
   for (size_t i = 0; i < spans.size(); ++i) {
     rows.num_rows = spans[i].num_rows;
@@ -164,10 +120,11 @@ bool SliceTaskRunner::ReadJagged(SliceTask* task, std::span<const Segment> segme
 bool SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch) const {
   const std::vector<Segment> segments = SegmentsOf(*task);
   const Chunk& chunk = task->slice->slice.chunk;
-  const auto num_columns = static_cast<int64_t>(parts_.spec->columns.size());
-  Progress progress(parts_, *task->slice, FieldOf(*task), &task->num_spans_done);
-  if (task->index < num_columns) return ReadColumn(task, segments, scratch, &progress);
-  if (task->index == num_columns && parts_.spec->row_id_field >= 0) {
+  Progress progress(parts_, *task->slice, FieldOfTask(parts_, task->index),
+                    &task->num_spans_done);
+  const TaskKind kind = KindOfTask(*parts_.spec, task->index);
+  if (kind == TaskKind::kColumn) return ReadColumn(task, segments, scratch, &progress);
+  if (kind == TaskKind::kRowIds) {
     FillRowIds(chunk.first_row_id, segments);
   } else {
     for (const Segment& segment : segments) {

@@ -27,6 +27,7 @@ namespace torchparquet {
 namespace {
 
 using Int64Array = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+using Uint64Array = py::array_t<uint64_t, py::array::c_style | py::array::forcecast>;
 using BoolArray = py::array_t<bool, py::array::c_style | py::array::forcecast>;
 
 // Runs `call` without the GIL. The GIL is taken back outside of any destructor,
@@ -98,6 +99,35 @@ Share ToShare(const ShareArrays& arrays, int64_t rank, int64_t world_size) {
                             .valid = arrays.valid.at(i)});
   }
   return share;
+}
+
+// The shuffle windows of a share as arrays, one entry per window.
+struct WindowArrays {
+  Int64Array num_chunks;
+  Uint64Array key;
+  Int64Array begin, end;
+};
+
+std::vector<Window> ToWindows(const WindowArrays& arrays) {
+  const py::ssize_t num_windows = arrays.num_chunks.size();
+  for (const py::ssize_t size :
+       {arrays.key.size(), arrays.begin.size(), arrays.end.size()}) {
+    if (size != num_windows)
+      throw py::value_error("the arrays of windows differ in length");
+  }
+  std::vector<Window> windows;
+  windows.reserve(static_cast<size_t>(num_windows));
+  for (py::ssize_t i = 0; i < num_windows; ++i) {
+    windows.push_back({.num_chunks = arrays.num_chunks.at(i),
+                       .key = arrays.key.at(i),
+                       .begin = arrays.begin.at(i),
+                       .end = arrays.end.at(i)});
+  }
+  return windows;
+}
+
+std::vector<int64_t> ToVector(const Int64Array& array) {
+  return {array.data(), array.data() + array.size()};
 }
 
 std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
@@ -197,11 +227,12 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     const std::vector<std::string>& paths, const Int64Array& file_num_bytes,
     const Int64Array& file_mtime_ns, const Int64Array& file_inode, Int64Array chunk_file,
     Int64Array chunk_row_group, Int64Array chunk_begin, Int64Array chunk_num_rows,
-    Int64Array chunk_first_row_id, BoolArray chunk_valid, int64_t rank,
-    int64_t world_size, int64_t batch_rows, std::vector<FieldSpec> fields,
-    std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
-    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
-    std::optional<std::shared_ptr<SlabPool>> pool,
+    Int64Array chunk_first_row_id, BoolArray chunk_valid, Int64Array window_num_chunks,
+    Uint64Array window_key, Int64Array window_begin, Int64Array window_end, int64_t rank,
+    int64_t world_size, int64_t batch_rows, const Int64Array& batch_sizes,
+    std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
+    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
+    bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool,
     std::optional<std::shared_ptr<SinkPool>> sinks,
     const std::vector<py::buffer>& contents) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
@@ -210,6 +241,7 @@ std::unique_ptr<BatchReader> MakeBatchReader(
   ReaderSpec spec{.files = ToFiles(paths, file_num_bytes, file_mtime_ns, file_inode),
                   .share = ToShare(arrays, rank, world_size),
                   .batch_rows = batch_rows,
+                  .batch_sizes = ToVector(batch_sizes),
                   .fields = std::move(fields),
                   .columns = std::move(columns),
                   .row_id_field = row_id_field,
@@ -217,6 +249,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                   .num_threads = num_threads,
                   .max_memory_bytes = max_memory_bytes,
                   .lent_slabs = lent_slabs};
+  spec.share.windows = ToWindows({std::move(window_num_chunks), std::move(window_key),
+                                  std::move(window_begin), std::move(window_end)});
   HeldContents held(contents);
   held.AddTo(&spec.files);
   return std::make_unique<BatchReader>(std::move(spec), std::move(held),
@@ -380,9 +414,11 @@ void BindReader(py::module_& m) {
            py::arg("file_num_bytes"), py::arg("file_mtime_ns"), py::arg("file_inode"),
            py::arg("chunk_file"), py::arg("chunk_row_group"), py::arg("chunk_begin"),
            py::arg("chunk_num_rows"), py::arg("chunk_first_row_id"),
-           py::arg("chunk_valid"), py::arg("rank"), py::arg("world_size"),
-           py::arg("batch_rows"), py::arg("fields"), py::arg("columns"),
-           py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
+           py::arg("chunk_valid"), py::arg("window_num_chunks"), py::arg("window_key"),
+           py::arg("window_begin"), py::arg("window_end"), py::arg("rank"),
+           py::arg("world_size"), py::arg("batch_rows"), py::arg("batch_sizes"),
+           py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
+           py::arg("row_valid_field"), py::arg("num_threads"),
            py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("pool"),
            py::arg("sinks"), py::arg("contents"))
       .def("next", &BatchReader::Next)

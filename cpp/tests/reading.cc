@@ -8,6 +8,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "kernels/permutation.h"
+
 namespace torchparquet::testing {
 namespace {
 
@@ -35,6 +37,7 @@ int64_t SlabBytes(const ReaderSpec& spec) {
   for (const Chunk& chunk : spec.share.chunks) {
     if (spec.batch_rows == 0) capacity = std::max(capacity, chunk.rows.num_rows);
   }
+  for (const int64_t size : spec.batch_sizes) capacity = std::max(capacity, size);
   return MakeBatchLayout(spec.fields, capacity).slab_bytes;
 }
 
@@ -103,11 +106,32 @@ int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs) {
 }
 
 std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec) {
+  return PlannedRows(spec.share);
+}
+
+std::vector<PlannedRow> PlannedRows(const Share& share) {
   std::vector<PlannedRow> rows;
-  for (const Chunk& chunk : spec.share.chunks) {
+  const auto add_chunk = [](const Chunk& chunk, std::vector<PlannedRow>* to) {
     for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
-      rows.push_back({chunk.first_row_id + i, chunk.valid});
+      to->push_back({chunk.first_row_id + i, chunk.valid});
     }
+  };
+  if (share.windows.empty()) {
+    for (const Chunk& chunk : share.chunks) add_chunk(chunk, &rows);
+    return rows;
+  }
+  auto chunk = share.chunks.begin();
+  for (const Window& window : share.windows) {
+    std::vector<PlannedRow> stored;
+    for (int64_t i = 0; i < window.num_chunks; ++i) add_chunk(*chunk++, &stored);
+    if (stored.empty()) continue;
+    std::vector<uint32_t> positions(stored.size());
+    const kernels::Permutation permutation(window.key, std::ssize(stored));
+    permutation.PlainPositions(0, permutation.size(), positions.data());
+    std::vector<PlannedRow> permuted(stored.size());
+    for (size_t i = 0; i < stored.size(); ++i) permuted[positions[i]] = stored[i];
+    rows.insert(rows.end(), permuted.begin() + window.begin,
+                permuted.begin() + window.end);
   }
   return rows;
 }
@@ -164,8 +188,12 @@ void Consumer::Check(const uint8_t* slab, int64_t num_rows) {
   int64_t expected_rows = std::min(spec_.batch_rows, planned_rows - rows_taken_);
   if (spec_.batch_rows == 0) {
     std::vector<int64_t> sizes;
+    for (const int64_t size : spec_.batch_sizes) {
+      if (size > 0) sizes.push_back(size);
+    }
     for (const Chunk& chunk : spec_.share.chunks) {
-      if (chunk.rows.num_rows > 0) sizes.push_back(chunk.rows.num_rows);
+      const bool is_batch = spec_.batch_sizes.empty() && chunk.rows.num_rows > 0;
+      if (is_batch) sizes.push_back(chunk.rows.num_rows);
     }
     expected_rows = sizes.at(static_cast<size_t>(batches_taken_));
   }

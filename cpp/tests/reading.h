@@ -58,6 +58,7 @@ struct PlannedRow {
   bool valid;
 };
 std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec);
+std::vector<PlannedRow> PlannedRows(const Share& share);
 
 // Reads on the consumer's side: lends exactly sized slabs where the reader wants them,
 // and compares every batch with what the data set says of its rows.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchparquet._core import (
@@ -120,9 +122,11 @@ class BatchStream(Iterator[Batch]):
             chunk_num_rows=share.num_rows,
             chunk_first_row_id=manifest.row_group_first_row[share.row_group] + share.row_begin,
             chunk_valid=share.valid,
+            **_window_arrays(share),
             rank=share.index,
             world_size=share.num_shares,
             batch_rows=share.batch_size or 0,
+            batch_sizes=_batch_sizes(share),
             fields=[_field_spec(field) for field in ordered],
             columns=_column_specs(ordered),
             row_id_field=places[ROW_ID] if row_ids else -1,
@@ -226,6 +230,52 @@ class BatchStream(Iterator[Batch]):
     def stats(self) -> ReaderStats:
         """Rows and batches handed out, seconds waited for them and spent decoding."""
         return self._reader.stats
+
+
+class Windows(Protocol):
+    """The shuffle windows of a share: consecutive chunks whose rows are permuted together.
+
+    Row `i` of a window, counted over its chunks, stands at the position that the permutation
+    of all their rows under `key` gives it; the positions from `begin` up to `end` are delivered.
+
+    Attributes:
+        num_chunks: int64 `[w]`; all together, those of the share.
+        key: uint64 `[w]`.
+        begin: int64 `[w]`.
+        end: int64 `[w]`.
+    """
+
+    @property
+    def num_chunks(self) -> NDArray[np.int64]: ...
+    @property
+    def key(self) -> NDArray[np.uint64]: ...
+    @property
+    def begin(self) -> NDArray[np.int64]: ...
+    @property
+    def end(self) -> NDArray[np.int64]: ...
+
+
+def _window_arrays(share: Share) -> dict[str, Any]:
+    windows: Windows | None = getattr(share, "windows", None)
+    if windows is None:
+        none = np.zeros(0, np.int64)
+        return {
+            "window_num_chunks": none,
+            "window_key": none.view(np.uint64),
+            "window_begin": none,
+            "window_end": none,
+        }
+    return {
+        "window_num_chunks": windows.num_chunks,
+        "window_key": windows.key,
+        "window_begin": windows.begin,
+        "window_end": windows.end,
+    }
+
+
+def _batch_sizes(share: Share) -> NDArray[np.int64]:
+    sizes = getattr(share, "batch_sizes", None)
+    return np.zeros(0, np.int64) if sizes is None else np.asarray(sizes, np.int64)
 
 
 def _field_spec(field: Field) -> FieldSpec:

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "batch_ring.h"
+#include "share.h"
+#include "task_source.h"
+#include "window_places.h"
+
+namespace torchparquet {
+
+// A window whose columns are being decoded.
+struct OpenWindow {
+  OpenWindow(ChunkWindow chunk_window, std::span<const int64_t> chunk_rows,
+             std::vector<BatchRun> runs, int row_bits)
+      : chunks(std::move(chunk_window.chunks)),
+        places(chunk_window.window, chunk_rows, std::move(runs), row_bits) {}
+
+  const std::vector<Chunk> chunks;
+  WindowPlaces places;
+  int64_t number = 0;
+  BatchRange batches;
+  std::vector<InFlightBatch*> in_flight = {};  // as numbered in slots
+  // Counted down by tasks that did their work. Batches are counted down with the last of
+  // them: a window that fails delivers none, whatever the timing.
+  std::atomic<int64_t> num_undone{0};
+};
+
+// One column of one chunk of a window, or one of the made-up columns behind them.
+struct WindowTask {
+  OpenWindow* window = nullptr;
+  int64_t chunk = 0;  // within the window
+  int64_t index = 0;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,116 @@
+#include "reader_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "errors.h"
+#include "kernels/scatter.h"
+
+namespace torchparquet {
+
+namespace {
+
+// The most batches that one window touches, and that two windows which follow each other
+// do.
+WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
+                              const BatchMap& batches) {
+  WindowDemand demand;
+  int64_t begin_before = -1;
+  for (WindowWalk walk(&spec.share); walk.next(); walk.Advance()) {
+    const BatchRange range = BatchesOf(batches, *walk.next());
+    demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
+    const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
+    demand.pair_batches = std::max(demand.pair_batches, range.end - begin);
+    begin_before = range.begin;
+  }
+  // A slot is a number of 32 bits, of which the last means none.
+  if (demand.window_batches >= int64_t{1} << (32 - RowBits(layout))) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a shuffle window has too many batches to be numbered: " +
+                    std::to_string(demand.window_batches) + " of " +
+                    std::to_string(layout.capacity_rows) + " rows");
+  }
+  return demand;
+}
+
+}  // namespace
+
+BatchRange BatchesOf(const BatchMap& batches, const ChunkWindow& window) {
+  const int64_t num_rows = window.window.end - window.window.begin;
+  return {batches.Locate(window.share_row).batch,
+          batches.Locate(window.share_row + num_rows - 1).batch + 1};
+}
+
+int RowBits(const BatchLayout& layout) {
+  return static_cast<int>(
+      std::bit_width(static_cast<uint64_t>(layout.capacity_rows - 1)));
+}
+
+BatchMap MakeBatchMap(const ReaderSpec& spec) {
+  if (spec.batch_rows > 0) {
+    return BatchMap::FixedSize(NumRows(spec.share), spec.batch_rows);
+  }
+  std::vector<int64_t> batch_rows = spec.batch_sizes;
+  if (batch_rows.empty()) {
+    for (const Chunk& chunk : spec.share.chunks) {
+      batch_rows.push_back(chunk.rows.num_rows);
+    }
+  }
+  return BatchMap::PerChunk(batch_rows);
+}
+
+MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
+                          const BatchMap& batches) {
+  int64_t max_chunk_rows = 0;
+  for (const Chunk& chunk : spec.share.chunks) {
+    max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
+  }
+  // What rows are likely to have of items makes batches larger, but none impossible: by
+  // what footers claim they may have more bytes than can be counted.
+  double row_bytes = 0;
+  for (const FieldSpec& field : spec.fields) row_bytes += field.row_bytes;
+  const double batch_items_bytes = row_bytes * static_cast<double>(layout.capacity_rows);
+  const int64_t room =
+      std::max<int64_t>(spec.max_memory_bytes / 2 - layout.slab_bytes, 0);
+  const int64_t items_bytes =
+      std::min(static_cast<int64_t>(std::min(batch_items_bytes, 0x1p62)), room);
+  if (!spec.share.windows.empty()) {
+    WindowDemand demand = MakeWindowDemand(spec, layout, batches);
+    demand.slab_bytes = layout.slab_bytes;
+    demand.batch_bytes = layout.slab_bytes + items_bytes +
+                         layout.capacity_rows * int64_t{sizeof(kernels::Move)};
+    demand.max_memory_bytes = spec.max_memory_bytes;
+    return PlanWindows(demand);
+  }
+  return PlanMemory({.slab_bytes = layout.slab_bytes + items_bytes,
+                     .batch_rows = layout.capacity_rows,
+                     .max_chunk_rows = max_chunk_rows,
+                     .num_batches = batches.num_batches(),
+                     .num_tasks = spec.num_tasks(),
+                     .num_threads = spec.num_threads,
+                     .max_memory_bytes = spec.max_memory_bytes});
+}
+
+std::vector<double> RowBytes(const ReaderSpec& spec) {
+  std::vector<double> row_bytes;
+  for (const FieldSpec& field : spec.fields) {
+    if (field.num_offsets > 0) row_bytes.push_back(field.row_bytes);
+  }
+  return row_bytes;
+}
+
+int64_t MaxItemsBytes(const ReaderSpec& spec, const BatchLayout& layout,
+                      const MemoryPlan& memory) {
+  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  return rest - rest / 4;
+}
+
+int64_t MaxHeldBytes(const ReaderSpec& spec, const BatchLayout& layout,
+                     const MemoryPlan& memory) {
+  if (layout.jagged_fields.empty()) return memory.max_held_bytes;
+  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  return std::min(memory.max_held_bytes, rest / 4);
+}
+
+}  // namespace torchparquet

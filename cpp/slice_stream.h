@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "share.h"
+#include "slice_queue.h"
+#include "slice_tasks.h"
+#include "task_parts.h"
+#include "task_source.h"
+
+namespace torchparquet {
+
+// The tasks of a share whose rows are delivered as they stand in the files: the columns
+// of one slice after the other.
+class SliceStream : public TaskSource {
+ public:
+  struct Bounds {
+    int64_t max_slice_rows;
+    int64_t max_held_bytes;
+  };
+  SliceStream(const TaskParts& parts, const Bounds& bounds);
+
+  std::optional<BatchRange> next() const override;
+  void OpenNext() override;
+  int64_t num_opened() const override { return num_slices_; }
+  std::unique_ptr<DecodeTask> Take(Choice choice) override;
+  bool empty() const override { return slices_.empty(); }
+  bool has_untaken() const override { return slices_.has_untaken(); }
+  int64_t num_running() const override { return slices_.num_running(); }
+  void Clear() override { slices_.Clear(); }
+
+ private:
+  class Task;
+
+  const TaskParts parts_;
+  const SliceTaskRunner runner_;
+  const std::vector<bool> is_jagged_;  // by task
+  SliceWalk walk_;
+  SliceQueue slices_;
+  int64_t num_slices_ = 0;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "open_window.h"
+#include "task_source.h"
+
+namespace torchparquet {
+
+// The windows in work, in plan order. A window's tasks are taken column by column: the
+// places of a column in its batches then stay in the cache. To be used under one lock.
+class WindowQueue {
+ public:
+  explicit WindowQueue(int64_t num_tasks) : num_tasks_(num_tasks) {}
+
+  void Push(std::unique_ptr<OpenWindow> window);
+
+  // The next task of the first window's first column that has one; with kUnshared only of
+  // columns that no thread writes to, as two would fight for lines of memory.
+  std::optional<WindowTask> Take(TaskSource::Choice choice);
+  // Takes back a task. Returns the window when that was the last one of it.
+  std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
+
+  bool empty() const { return entries_.empty(); }
+  bool has_untaken() const;
+  int64_t num_running() const { return num_running_; }
+
+ private:
+  struct Column {
+    int64_t next_chunk = 0;
+    int64_t num_running = 0;
+  };
+  struct Entry {
+    std::unique_ptr<OpenWindow> window;
+    std::vector<Column> columns;
+    int64_t num_untaken = 0;
+    int64_t num_unfinished = 0;
+    int64_t first_column = 0;  // with a chunk that is not taken
+  };
+
+  const int64_t num_tasks_;  // of each chunk
+  std::list<Entry> entries_;
+  int64_t num_running_ = 0;
+};
+
+}  // namespace torchparquet

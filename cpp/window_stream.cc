@@ -1,0 +1,75 @@
+#include "window_stream.h"
+
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "reader_plan.h"
+
+namespace torchparquet {
+
+class WindowStream::Task : public DecodeTask {
+ public:
+  Task(WindowStream* stream, const WindowTask& task) : stream_(stream), task_(task) {}
+
+  bool Run(DecodeScratch* scratch) override {
+    // What stands behind a failure cannot be taken any more, nor fail before it.
+    if (stream_->parts_.ring->HasFailedBefore(failure_key())) return true;
+    stream_->runner_.Run(task_, scratch);
+    return true;
+  }
+  FailureKey failure_key() const override {
+    const int64_t num_chunks = std::ssize(task_.window->chunks);
+    return {task_.window->batches.begin, task_.window->number,
+            task_.index * num_chunks + task_.chunk};
+  }
+  void Pause() override {}
+  void Finish() override { ended_ = stream_->windows_.Finish(task_); }
+
+ private:
+  WindowStream* stream_;
+  const WindowTask task_;
+  std::unique_ptr<OpenWindow> ended_;
+};
+
+WindowStream::WindowStream(const TaskParts& parts)
+    : parts_(parts),
+      runner_(parts),
+      walk_(&parts.spec->share),
+      windows_(parts.spec->num_tasks()) {
+  if (!parts.layout->jagged_fields.empty()) {
+    throw Error(ErrorKind::kNotSupported,
+                "rows of different lengths cannot be shuffled within windows");
+  }
+}
+
+std::optional<BatchRange> WindowStream::next() const {
+  if (!walk_.next()) return std::nullopt;
+  return BatchesOf(*parts_.batches, *walk_.next());
+}
+
+void WindowStream::OpenNext() {
+  const ChunkWindow& next = *walk_.next();
+  std::vector<int64_t> chunk_rows;
+  for (const Chunk& chunk : next.chunks) chunk_rows.push_back(chunk.rows.num_rows);
+  auto window = std::make_unique<OpenWindow>(
+      next, chunk_rows,
+      parts_.batches->Cut(next.share_row, next.window.end - next.window.begin),
+      RowBits(*parts_.layout));
+  window->number = num_windows_;
+  window->batches = BatchesOf(*parts_.batches, next);
+  window->num_undone = std::ssize(window->chunks) * parts_.spec->num_tasks();
+  for (const BatchRun& run : window->places.runs()) {
+    window->in_flight.push_back(&parts_.ring->At(run.batch));
+  }
+  windows_.Push(std::move(window));
+  ++num_windows_;
+  walk_.Advance();
+}
+
+std::unique_ptr<DecodeTask> WindowStream::Take(Choice choice) {
+  const auto task = windows_.Take(choice);
+  return task ? std::make_unique<Task>(this, *task) : nullptr;
+}
+
+}  // namespace torchparquet

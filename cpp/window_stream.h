@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "share.h"
+#include "task_parts.h"
+#include "task_source.h"
+#include "window_queue.h"
+#include "window_tasks.h"
+
+namespace torchparquet {
+
+// The tasks of a share whose rows are permuted within windows. A window is opened with
+// all of its batches, as its rows may land in any of them.
+class WindowStream : public TaskSource {
+ public:
+  explicit WindowStream(const TaskParts& parts);
+
+  std::optional<BatchRange> next() const override;
+  void OpenNext() override;
+  int64_t num_opened() const override { return num_windows_; }
+  std::unique_ptr<DecodeTask> Take(Choice choice) override;
+  bool empty() const override { return windows_.empty(); }
+  bool has_untaken() const override { return windows_.has_untaken(); }
+  int64_t num_running() const override { return windows_.num_running(); }
+  void Clear() override {}
+
+ private:
+  class Task;
+
+  const TaskParts parts_;
+  const WindowTaskRunner runner_;
+  WindowWalk walk_;
+  WindowQueue windows_;
+  int64_t num_windows_ = 0;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,181 @@
+#include "window_tasks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+// Where each of the window's batches has row 0 of a field's element.
+std::vector<uint8_t*> RowZeros(const OpenWindow& window, int64_t offset) {
+  std::vector<uint8_t*> places;
+  places.reserve(window.in_flight.size());
+  for (const InFlightBatch* batch : window.in_flight) {
+    places.push_back(batch->memory.data + offset);
+  }
+  return places;
+}
+
+// Cells of a size for which there is an item type.
+bool AreItems(int64_t cell_bytes) {
+  return cell_bytes == 1 || cell_bytes == 2 || cell_bytes == 4 || cell_bytes == 8;
+}
+
+void ScatterMoves(const uint8_t* strip, int64_t cell_bytes,
+                  std::span<const kernels::Move> moves, const kernels::SlotMap& map) {
+  // Strips are aligned to 64 bytes.
+  switch (cell_bytes) {
+    case 1:
+      return kernels::ScatterItems(strip, moves, map);
+    case 2:
+      return kernels::ScatterItems(reinterpret_cast<const uint16_t*>(strip), moves, map);
+    case 4:
+      return kernels::ScatterItems(reinterpret_cast<const uint32_t*>(strip), moves, map);
+    default:
+      return kernels::ScatterItems(reinterpret_cast<const uint64_t*>(strip), moves, map);
+  }
+}
+
+}  // namespace
+
+// The strips of a task, all in the same scratch memory: each is scattered when it is
+// full.
+class WindowTaskRunner::Strips : public DecodeProgress {
+ public:
+  Strips(const TaskParts& parts, const WindowTask& task, DecodeScratch* scratch)
+      : parts_(parts),
+        task_(task),
+        scratch_(scratch),
+        place_(FieldOfTask(parts, task.index)),
+        cell_bytes_(place_.cell_items * place_.item_bytes),
+        num_rows_(task.window->chunks[static_cast<size_t>(task.chunk)].rows.num_rows),
+        strip_rows_(AreItems(cell_bytes_)
+                        ? WindowPlaces::kStripRows
+                        : std::max<int64_t>(1, kStripBytes / cell_bytes_)) {
+    const int64_t element = ElementOfTask(*parts.spec, task.index);
+    values_ = RowZeros(*task.window, place_.values_offset + element * cell_bytes_);
+    const int64_t room = std::min(strip_rows_, num_rows_);
+    strip_ = scratch->strip.ReserveItems<uint8_t>(room * cell_bytes_);
+    if (place_.valid_offset < 0) return;
+    valid_ = RowZeros(*task.window, place_.valid_offset + element * place_.valid_items);
+    strip_valid_ = scratch->strip_valid.ReserveItems<uint8_t>(room * place_.valid_items);
+  }
+
+  std::vector<Segment> segments() const {
+    std::vector<Segment> segments;
+    for (int64_t row = 0; row < num_rows_; row += strip_rows_) {
+      segments.push_back({.values = strip_,
+                          .valid = strip_valid_,
+                          .num_rows = std::min(strip_rows_, num_rows_ - row)});
+    }
+    return segments;
+  }
+
+  JaggedItems BeginItems() override { return {}; }
+  void EndItems(JaggedItems) override {}
+
+  void SegmentDone() override {
+    const kernels::SlotMap values{values_, task_.window->places.row_bits(),
+                                  place_.width * cell_bytes_};
+    const kernels::SlotMap valid{valid_, task_.window->places.row_bits(),
+                                 place_.width * place_.valid_items};
+    if (AreItems(cell_bytes_)) {
+      Scatter(values, valid);
+    } else {
+      ScatterLong(values, valid);
+    }
+    ++num_done_;
+    if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+  }
+
+ private:
+  // Of cells that are no items. These are moved in the order of rows, so that strips can
+  // be short.
+  static constexpr int64_t kStripBytes = int64_t{32} << 10;
+
+  void Scatter(const kernels::SlotMap& values, const kernels::SlotMap& valid) const {
+    task_.window->places.ForMoves(
+        task_.chunk, num_done_, [&](std::span<const kernels::Move> moves) {
+          ScatterMoves(strip_, cell_bytes_, moves, values);
+          if (strip_valid_ == nullptr) return;
+          ScatterMoves(strip_valid_, place_.valid_items, moves, valid);
+        });
+  }
+
+  void ScatterLong(const kernels::SlotMap& values, const kernels::SlotMap& valid) const {
+    const int64_t first_row = num_done_ * strip_rows_;
+    const int64_t num_rows = std::min(strip_rows_, num_rows_ - first_row);
+    uint32_t* slots = scratch_->rows.ReserveItems<uint32_t>(num_rows);
+    task_.window->places.Slots(task_.chunk, first_row, num_rows, slots);
+    const std::span<const uint32_t> all(slots, static_cast<size_t>(num_rows));
+    kernels::ScatterCells(strip_, cell_bytes_, all, values);
+    if (strip_valid_ == nullptr) return;
+    kernels::ScatterCells(strip_valid_, place_.valid_items, all, valid);
+  }
+
+  const TaskParts& parts_;
+  const WindowTask task_;
+  DecodeScratch* scratch_;
+  const FieldPlace& place_;
+  const int64_t cell_bytes_;
+  const int64_t num_rows_;
+  const int64_t strip_rows_;
+  std::vector<uint8_t*> values_;
+  std::vector<uint8_t*> valid_;
+  uint8_t* strip_ = nullptr;
+  uint8_t* strip_valid_ = nullptr;
+  int64_t num_done_ = 0;
+};
+
+void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch,
+                                  Strips* strips) const {
+  const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
+  const std::unique_ptr<ColumnReader> reader =
+      OpenTaskReader(parts_, task.index, chunk, {}, &scratch->column);
+  const std::vector<Segment> segments = strips->segments();
+  ColumnTarget target = TargetOfTask(*parts_.spec, task.index);
+  target.stride = 1;
+  target.segments = segments;
+  reader->Read(chunk.rows, target, scratch, strips);
+  scratch->column = reader->TakeBuffers();
+}
+
+// With the last task of a window its batches have all that it brings.
+void WindowTaskRunner::CountDown(OpenWindow* window) const {
+  // Release: cells are passed on to the thread that counts down last. Acquire: it passes
+  // on the others'.
+  if (window->num_undone.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const std::vector<BatchRun>& runs = window->places.runs();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    parts_.ring->CountDown(*window->in_flight[i],
+                           runs[i].num_rows * parts_.spec->num_tasks());
+  }
+}
+
+void WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const {
+  task.window->places.Make(scratch);
+  const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
+  const TaskKind kind = KindOfTask(*parts_.spec, task.index);
+  Strips strips(parts_, task, scratch);
+  if (kind == TaskKind::kColumn) {
+    ReadColumn(task, scratch, &strips);
+  } else {
+    int64_t row_id = chunk.first_row_id;
+    for (const Segment& segment : strips.segments()) {
+      if (kind == TaskKind::kRowIds) {
+        // Strips are aligned to 64 bytes.
+        auto* out = reinterpret_cast<int64_t*>(segment.values);
+        for (int64_t i = 0; i < segment.num_rows; ++i) out[i] = row_id++;
+      } else {
+        std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
+      }
+      strips.SegmentDone();
+    }
+  }
+  CountDown(task.window);
+}
+
+}  // namespace torchparquet

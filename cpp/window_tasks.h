@@ -1,0 +1,31 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/scatter.h"
+#include "open_window.h"
+#include "scratch.h"
+#include "task_parts.h"
+
+namespace torchparquet {
+
+// Does what a task says: decodes one column of a chunk, strip by strip, and scatters each
+// strip to the batches of the window. Immutable, so shared by all threads.
+class WindowTaskRunner {
+ public:
+  explicit WindowTaskRunner(const TaskParts& parts) : parts_(parts) {}
+
+  // Throws Error with path, row group and column; Error(kStopped) when told to end.
+  void Run(const WindowTask& task, DecodeScratch* scratch) const;
+
+ private:
+  class Strips;
+
+  void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
+  void CountDown(OpenWindow* window) const;
+
+  const TaskParts parts_;
+};
+
+}  // namespace torchparquet
