@@ -97,7 +97,9 @@ def _planned_ranges(dataset: ParquetDataset, plan: EpochPlan) -> Ranges:
     parts = []
     for index in range(topology.rank, plan.num_shares, topology.world_size):
         share = plan.share(index)
-        kept = share.valid & (share.num_rows > 0)
+        # Without flags in batches, repeats cannot be told from other rows there either.
+        counted = share.valid if plan.options.even == "pad" else np.ones_like(share.valid)
+        kept = counted & (share.num_rows > 0)
         begin = (first_row[share.row_group] + share.row_begin)[kept]
         parts.append(np.stack([begin, begin + share.num_rows[kept]], axis=1))
     return np.concatenate(parts)
@@ -114,6 +116,7 @@ def _delivered_ranges(loader: ParquetDataset | DataLoader[Any]) -> Ranges:
             ids = ids[batch[ROW_VALID].numpy()]
         if len(ids) == 0:
             continue
+        ids = np.sort(ids)
         breaks = np.flatnonzero(np.diff(ids) != 1) + 1
         begin = ids[np.concatenate([[0], breaks])]
         end = ids[np.concatenate([breaks - 1, [len(ids) - 1]])] + 1

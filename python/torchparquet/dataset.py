@@ -266,9 +266,8 @@ class ParquetDataset(IterableDataset[Batch]):
         place = self._live_place()
         if place is not None:
             return place.epoch
-        if self._start is not None and self._start.state is not None:
-            return self._start.state.epoch
-        return self._epochs.next()
+        start = self._next_start()
+        return self._epochs.next() if start is None or start.state is None else start.state.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; later ones count on from there.
@@ -280,12 +279,9 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: `epoch` is negative.
         """
         epoch = checked_int("epoch", epoch, 0, 2**62)
-        if self._start is not None and (
-            self._start.state is None or self._start.state.epoch != epoch
-        ):
-            self._start = None
-        if self._start is None:
-            self._place = None
+        start = self._next_start()
+        if start is None or start.state is None or start.state.epoch != epoch:
+            self._start = self._place = None
         self._epochs.set(epoch)
         self._seen_iterations = self._epochs.num_iterations()
 
@@ -340,10 +336,10 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
-        latest = self._latest_iteration()
+        latest, start = self._latest_iteration(), self._next_start()
         if latest is not None and not latest.closed:
             latest.seek(step)
-        elif self._start is not None and self._start.state is not None:
+        elif start is not None and start.state is not None:
             raise ValueError("seek on the iterator: a state was loaded that it is to go on with")
         else:
             self._begin_next_at(None, checked_int("step", step, 0, 2**62))
@@ -351,11 +347,11 @@ class ParquetDataset(IterableDataset[Batch]):
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
-        place = self._live_place()
+        place, start = self._live_place(), self._next_start()
         if place is not None:
             self.seek(place.steps_before + place.steps + num_steps)
         else:
-            self.seek(num_steps + (0 if self._start is None else self._start.step))
+            self.seek(num_steps + (0 if start is None else start.step))
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
@@ -460,12 +456,21 @@ class ParquetDataset(IterableDataset[Batch]):
         place = self._live_place()
         if place is not None and place.legs[-1] == self._planner.own_leg(topology):
             return place
-        start = self._start
+        start = self._next_start()
         if place is None and start is not None and start.state is not None:
             place = self._planner.resume(start.state, topology)
             if place is not None:
                 return place
         return self._planner.begin(self.epoch, topology)
+
+    def _next_start(self) -> _Start | None:
+        """Return where the next iteration is to begin; None for the start of its epoch."""
+        return self._start_of(self._epochs.num_iterations())
+
+    def _start_of(self, iteration: int) -> _Start | None:
+        # A start is for one iteration, which workers may have begun in copies of the data set.
+        start = self._start
+        return start if start is not None and start.iteration == iteration else None
 
     def _begin_next_at(self, state: State | None, step: int) -> None:
         self._start = _Start(self._epochs.num_iterations(), state, step)
@@ -476,8 +481,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """Begin the next epoch, or go on with one, for an iterator of this data set."""
         topology = self._topology()
         number = self._epochs.begin()
-        # A start is for one iteration, which workers begin in copies of the data set.
-        start = self._start if self._start and self._start.iteration == number else None
+        start = self._start_of(number)
         self._start, self._seen_iterations = None, number + 1
         place = None
         if start is not None and start.state is not None:
@@ -505,11 +509,12 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def state_at(self, place: Place | None) -> dict[str, Any]:
         """Return the state of a place; None for that at which the next iteration begins."""
-        if place is None and self._start is not None and self._start.state is not None:
-            return dump(self._start.state, self._identity)
+        start = self._next_start()
+        if place is None and start is not None and start.state is not None:
+            return dump(start.state, self._identity)
         topology = self._topology()
         if place is None:
-            step = 0 if self._start is None else self._start.step
+            step = 0 if start is None else start.step
             place = self._planner.begin(self._epochs.next(), topology, step)
         worker = None if get_worker_info() is None else topology.worker_id
         return dump(self._planner.state_of(place, worker), self._identity)
