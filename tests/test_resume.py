@@ -75,6 +75,7 @@ def test_resume_at_every_batch(data, order):
         assert len(json.dumps(state)) < 1024
         resumed = make(data, **ORDERS[order])
         resumed.load_state_dict(state)
+        assert resumed.epoch == (stop == len(whole))
         rest = rows(resumed)
         if stop == len(whole):
             assert rest == after

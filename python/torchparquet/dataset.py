@@ -198,6 +198,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 column_bytes(self._manifest, self._fields) if balance == "bytes" else None
             ),
         )
+        self._planner.window()  # raises where the one asked for does not fit
         self._epochs = EpochCounter()
         self._lost_groups = False
         self._topology_of_loader: Topology | None = None
@@ -267,7 +268,11 @@ class ParquetDataset(IterableDataset[Batch]):
         if place is not None:
             return place.epoch
         start = self._next_start()
-        return self._epochs.next() if start is None or start.state is None else start.state.epoch
+        if start is None or start.state is None:
+            return self._epochs.next()
+        # Behind the last batch of its epoch a state leads to the next one.
+        has_ended = self._planner.resume(start.state, self._topology()) is None
+        return start.state.epoch + has_ended
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; later ones count on from there.

@@ -1,0 +1,183 @@
+"""The order of rows is frozen: an upgrade may not change it, nor threads, memory or loaders."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from torch.utils.data import DataLoader
+
+from torchparquet import ParquetDataset
+from torchparquet.plan import EpochPlan
+from torchparquet.plan_options import PlanOptions
+from window_oracle import rows_of_share
+
+ROWS = [97, 3, 250, 41, 0, 180, 66, 128, 5, 211, 74, 90]
+
+# Digests of the order of all rows of share 1 of 3 at windows of 4, by (seed, epoch).
+GOLDEN = {
+    (0, 0): "1152de7ec9c58357",
+    (0, 1): "b9464a45edf726f9",
+    (0, 2): "c028c90d2e7d5613",
+    (0, 7): "8673024ed517073e",
+    (0, 1000000): "528bfaf2997ce616",
+    (1, 0): "f1643a8af2cc89b8",
+    (1, 1): "65d054c51f75d151",
+    (1, 2): "7b7b737a4ff6a266",
+    (1, 7): "f12a31f6ec82895f",
+    (1, 1000000): "1cf9eb8386a8a3c6",
+    (4294967297, 0): "939491582cafd3b6",
+    (4294967297, 1): "2afc579cbcb08ea1",
+    (4294967297, 2): "e4e983bc3ff691a7",
+    (4294967297, 7): "cd62d26e552df325",
+    (4294967297, 1000000): "9470f28c2e59ed39",
+    (18446744073709551615, 0): "2be5f8ede633ca35",
+    (18446744073709551615, 1): "a85953f12a09edd0",
+    (18446744073709551615, 2): "122fa038d179b2ef",
+    (18446744073709551615, 7): "48c878869b1f37ce",
+    (18446744073709551615, 1000000): "8a288514da3b873e",
+}
+
+
+def digest_of(rows):
+    return hashlib.blake2b(np.asarray(rows, dtype="<i8").tobytes(), digest_size=8).hexdigest()
+
+
+@pytest.mark.parametrize(("seed", "epoch"), list(GOLDEN))
+def test_the_order_of_an_epoch_never_changes(seed, epoch):
+    options = PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4, world_size=3)
+    share = EpochPlan(np.array(ROWS), options).share(1)
+    order = [(group, row) for group, row, _ in rows_of_share(share)]
+    assert digest_of(order) == GOLDEN[seed, epoch]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("order")
+    first = 0
+    for file in range(3):
+        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
+        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
+            for rows in ROWS[4 * file : 4 * file + 4]:
+                numbers = list(range(first, first + rows))
+                table = pa.table({"x": numbers, "name": [f"row {i}" for i in numbers]}, schema)
+                writer.write_table(table, row_group_size=max(rows, 1))
+                first += rows
+    return root
+
+
+def make(data, **options):
+    options = {
+        "batch_size": 32,
+        "columns": ["x"],
+        "shuffle": True,
+        "seed": 9,
+        "rank": 1,
+        "world_size": 3,
+        **options,
+    }
+    return ParquetDataset(data, **options)
+
+
+def rows_of(batches):
+    return [row for batch in batches for row in batch["x"].tolist()]
+
+
+@pytest.mark.parametrize("window", [0, 1, 4, 100])
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+@pytest.mark.parametrize("batch_size", [1, 32, None])
+def test_files_are_read_in_the_order_of_the_plan(data, window, even, batch_size):
+    dataset = make(data, shuffle_window=window, even=even, batch_size=batch_size)
+    first_row = np.cumsum(ROWS) - ROWS
+    share = dataset.plan().share(1)
+    expected = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
+    assert rows_of(dataset) == expected
+    assert len(expected) == share.total_rows
+
+
+def test_strings_travel_with_their_rows(data):
+    for batch in make(data, shuffle_window=4, columns=None):
+        assert batch["name"].to_str() == [f"row {i}" for i in batch["x"].tolist()]
+
+
+def test_threads_memory_and_loaders_change_nothing(data):
+    orders = {digest_of(rows_of(make(data, shuffle_window=3)))}
+    for num_threads, memory in itertools.product((1, 2, 4), ("64KiB", "1MiB", "1GiB")):
+        dataset = make(data, shuffle_window=3, num_threads=num_threads, max_memory=memory)
+        orders.add(digest_of(rows_of(dataset)))
+    loader = DataLoader(make(data, shuffle_window=3), batch_size=None)
+    orders.add(digest_of(rows_of(loader)))
+    assert len(orders) == 1
+
+
+def test_rows_of_a_window_mix(data):
+    """Row groups meet in batches: what shuffling is for."""
+    whole = ParquetDataset(
+        data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=4, rank=0, world_size=1
+    )
+    group_of = np.repeat(np.arange(len(ROWS)), ROWS)
+    met = [len(set(group_of[batch["x"].numpy()])) for batch in whole]
+    assert np.mean(met) > 2.5
+    apart = ParquetDataset(
+        data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=0, rank=0, world_size=1
+    )
+    assert np.mean([len(set(group_of[batch["x"].numpy()])) for batch in apart]) < 2
+
+
+def test_epochs_and_ranks_have_orders_of_their_own(data):
+    dataset = make(data)
+    assert rows_of(dataset) != rows_of(dataset)
+    plans = [
+        PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4)
+        for seed, epoch in itertools.product(range(3), range(3))
+    ]
+    keys = [EpochPlan(np.array(ROWS), options).share(0).windows.key.tolist() for options in plans]
+    assert len(set(itertools.chain.from_iterable(keys))) == sum(map(len, keys))
+
+
+def test_a_window_that_does_not_fit_says_what_does(data):
+    with pytest.raises(ValueError, match=r"shuffle_window=\d+ fits"):
+        next(iter(make(data, shuffle_window=12, max_memory=8_000)))
+    with pytest.raises(ValueError, match="needs shuffle=True"):
+        make(data, shuffle=False, shuffle_window=3)
+
+
+def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
+    dataset = make(data, shuffle_within_rank=True, even="none", shuffle_window=0)
+    read = []
+    for epoch in range(4):
+        dataset.set_epoch(epoch)
+        read.append(dataset.get_shard_distribution_info()["assigned_shards"])
+    assert all(sorted(groups) == sorted(read[0]) for groups in read)
+    assert len({tuple(groups) for groups in read}) > 1
+
+
+def test_balance_by_bytes(tmp_path):
+    """Few heavy row groups and many light ones: equal bytes, all rows once."""
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        rows = 4000 if number % 6 == 0 else 200
+        table = pa.table({"x": rng.integers(0, 2**60, rows), "unread": rng.random(rows)})
+        pq.write_table(table, tmp_path / f"{number:02}.parquet")
+    infos = []
+    for rank in range(3):
+        dataset = ParquetDataset(
+            tmp_path,
+            batch_size=100,
+            columns=["x"],
+            rank=rank,
+            world_size=3,
+            even="none",
+            balance="bytes",
+        )
+        infos.append(dataset.get_shard_distribution_info())
+    groups = [group for info in infos for group in info["assigned_shards"]]
+    assert sorted(groups) == list(range(24))
+    read = [info["bytes"] for info in infos]
+    assert max(read) - min(read) <= 1.05 * max(dataset.manifest.row_group_num_bytes.tolist())
+    with pytest.raises(ValueError, match='balance="bytes" needs even='):
+        ParquetDataset(tmp_path, batch_size=100, balance="bytes")
