@@ -66,6 +66,11 @@ bool BatchRing::front_is_complete() const {
   return FrontIsComplete();
 }
 
+int64_t BatchRing::num_taken() const {
+  const std::lock_guard lock(mutex_);
+  return num_taken_;
+}
+
 int64_t BatchRing::num_opened() const {
   const std::lock_guard lock(mutex_);
   return num_taken_ + static_cast<int64_t>(in_flight_.size());

@@ -79,6 +79,8 @@ class BatchRing {
   // The batch to be taken next; null when none is open. To be compared only.
   const InFlightBatch* front() const;
   bool front_is_complete() const;
+  // Number of batches taken so far, which is the index of the front.
+  int64_t num_taken() const;
   // Number of batches opened so far, which is the index of the next one.
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);

@@ -158,10 +158,10 @@ JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_off
   return items;
 }
 
-void JaggedMemory::Learn(int64_t field, const JaggedPart& part) {
+void JaggedMemory::Learn(int64_t field, int64_t num_rows, const JaggedItems& items) {
   row_bytes_[static_cast<size_t>(field)] =
-      static_cast<double>(part.items.values->size()) / static_cast<double>(part.num_rows);
-  num_bytes_ += part.items.num_bytes();
+      static_cast<double>(items.values->size()) / static_cast<double>(num_rows);
+  num_bytes_ += items.num_bytes();
 }
 
 void JaggedMemory::Forget(const std::vector<JaggedItems>& items) {

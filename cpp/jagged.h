@@ -72,6 +72,8 @@ struct JaggedItems {
   // How many items the offsets of each level lead to; at the last level values, or, where
   // values are strings, their bytes.
   std::vector<int64_t> num_items;
+  bool has_strings = false;  // whose bytes the last offsets lead to
+  bool has_valid = false;    // whether a mask is wanted
 
   int64_t num_bytes() const;
 };
@@ -104,8 +106,13 @@ class JaggedMemory {
 
   // Empty, with room for about `num_rows` rows of the field.
   JaggedItems Begin(int64_t field, int64_t num_rows, int64_t num_offsets);
-  // What a task has decoded: it is in flight now, and the next begin with enough room.
-  void Learn(int64_t field, const JaggedPart& part);
+  // What a task has decoded of so many rows: it is in flight now, and the next begin with
+  // enough room.
+  void Learn(int64_t field, int64_t num_rows, const JaggedItems& items);
+  // So many bytes of what was learnt are in flight no more.
+  void Release(int64_t num_bytes) { num_bytes_ -= num_bytes; }
+  // Recycled memory that is not counted.
+  SinkPool::Lease Acquire(int64_t likely_bytes) { return pool_->Acquire(likely_bytes); }
   // What the consumer has taken is in flight no more.
   void Forget(const std::vector<JaggedItems>& items);
 

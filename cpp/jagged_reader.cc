@@ -50,6 +50,8 @@ class JaggedReader : public RowWalk {
     fill_bits_ = target.fill_bits;
     for (const Segment& segment : target.segments) {
       items_ = progress->BeginItems();
+      items_.has_strings = has_strings_;
+      items_.has_valid = has_item_valid_ && num_lists_ > 0;
       // Offsets are the slab's int64, aligned to 64 bytes.
       row_starts_ = reinterpret_cast<int64_t*>(segment.values);
       row_valid_ = segment.valid;

@@ -2,12 +2,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "batch_ring.h"
 #include "share.h"
 #include "task_source.h"
+#include "window_items.h"
 #include "window_places.h"
 
 namespace torchparquet {
@@ -23,7 +26,10 @@ struct OpenWindow {
   WindowPlaces places;
   int64_t number = 0;
   BatchRange batches;
-  std::vector<InFlightBatch*> in_flight = {};  // as numbered in slots
+  std::vector<InFlightBatch*> in_flight = {};            // as numbered in slots
+  std::vector<std::unique_ptr<WindowItems>> items = {};  // by field of variable length
+  std::atomic<int64_t> item_bytes{0};                    // decoded of those
+  std::atomic<bool> is_too_large{false};                 // so that they are too many
   // Counted down by tasks that did their work. Batches are counted down with the last of
   // them: a window that fails delivers none, whatever the timing.
   std::atomic<int64_t> num_undone{0};

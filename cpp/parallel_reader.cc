@@ -242,8 +242,10 @@ bool ParallelReader::CanOpen(const State& state) {
   const int64_t new_batches = next->end - state.ring.num_opened();
   if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches)
     return false;
-  // With one batch in flight its rest may be in what is next.
-  if (state.jagged.is_full() && state.ring.num_in_flight() > 1) return false;
+  // What the batch at the front lacks may be in what is next.
+  const bool is_for_front =
+      state.ring.num_in_flight() <= 1 || next->begin <= state.ring.num_taken();
+  if (state.jagged.is_full() && !is_for_front) return false;
   return state.ring.HasRoom(new_batches);
 }
 

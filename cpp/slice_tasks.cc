@@ -33,7 +33,7 @@ class SliceTaskRunner::Progress : public DecodeProgress {
     JaggedPart part{.first_row = span().first_row,
                     .num_rows = span().num_rows,
                     .items = std::move(items)};
-    parts_.jagged->Learn(field_.jagged_index, part);
+    parts_.jagged->Learn(field_.jagged_index, part.num_rows, part.items);
     span().batch->AddPart(field_.jagged_index, std::move(part));
   }
 

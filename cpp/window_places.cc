@@ -124,6 +124,12 @@ std::span<const kernels::Move> WindowPlaces::MovesOf(int64_t range, int64_t stri
   return {moves + begins[0], moves + begins[1]};
 }
 
+WindowPlaces::ChunkRow WindowPlaces::ChunkOf(uint32_t row) const {
+  const auto next = std::upper_bound(chunk_begins_.begin(), chunk_begins_.end(), row);
+  const auto chunk = static_cast<size_t>(next - chunk_begins_.begin()) - 1;
+  return {chunk, row - static_cast<size_t>(chunk_begins_[chunk])};
+}
+
 void WindowPlaces::Slots(int64_t chunk, int64_t first_row, int64_t num_rows,
                          uint32_t* out) const {
   const int64_t first = chunk_begins_[static_cast<size_t>(chunk)] + first_row;

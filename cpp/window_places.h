@@ -41,6 +41,17 @@ class WindowPlaces {
   // Writes the slots of a chunk's rows, kNoSlot for those that are not delivered.
   void Slots(int64_t chunk, int64_t first_row, int64_t num_rows, uint32_t* out) const;
 
+  // Writes the rows that stand in a run, in the order of their positions.
+  void Rows(size_t run, uint32_t* out) const {
+    permutation_.Rows(begin_ + run_begins_[run], runs_[run].num_rows, out);
+  }
+  // Where a row of the window is.
+  struct ChunkRow {
+    size_t chunk;
+    size_t row;
+  };
+  ChunkRow ChunkOf(uint32_t row) const;
+
   int row_bits() const { return row_bits_; }
   // The batch with that number in slots is that of `runs()[number]`.
   const std::vector<BatchRun>& runs() const { return runs_; }

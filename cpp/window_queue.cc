@@ -13,14 +13,18 @@ void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
                       .num_unfinished = num_all});
 }
 
-std::optional<WindowTask> WindowQueue::Take(TaskSource::Choice choice) {
+std::optional<WindowTask> WindowQueue::Take(TaskSource::Choice choice,
+                                            std::optional<int64_t> front) {
   for (Entry& entry : entries_) {
     const int64_t num_chunks = std::ssize(entry.window->chunks);
+    const BatchRange& batches = entry.window->batches;
+    const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
     for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
       Column& column = entry.columns[static_cast<size_t>(index)];
       const bool is_shared = column.num_running > 0;
       if (column.next_chunk == num_chunks) continue;
       if (is_shared && choice == TaskSource::Choice::kUnshared) continue;
+      if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
       const WindowTask task{entry.window.get(), column.next_chunk++, index};
       ++column.num_running;
       ++num_running_;

@@ -4,6 +4,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "open_window.h"
@@ -15,13 +16,19 @@ namespace torchparquet {
 // places of a column in its batches then stay in the cache. To be used under one lock.
 class WindowQueue {
  public:
-  explicit WindowQueue(int64_t num_tasks) : num_tasks_(num_tasks) {}
+  // `is_jagged` says of each of a chunk's tasks whether it decodes items of different
+  // lengths.
+  WindowQueue(int64_t num_tasks, std::vector<bool> is_jagged)
+      : num_tasks_(num_tasks), is_jagged_(std::move(is_jagged)) {}
 
   void Push(std::unique_ptr<OpenWindow> window);
 
   // The next task of the first window's first column that has one; with kUnshared only of
-  // columns that no thread writes to, as two would fight for lines of memory.
-  std::optional<WindowTask> Take(TaskSource::Choice choice);
+  // columns that no thread writes to, as two would fight for lines of memory. With
+  // `front`, the number of a batch, tasks that decode items of different lengths have to
+  // wait but for those of windows with it.
+  std::optional<WindowTask> Take(TaskSource::Choice choice,
+                                 std::optional<int64_t> front = std::nullopt);
   // Takes back a task. Returns the window when that was the last one of it.
   std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
 
@@ -43,6 +50,7 @@ class WindowQueue {
   };
 
   const int64_t num_tasks_;  // of each chunk
+  const std::vector<bool> is_jagged_;
   std::list<Entry> entries_;
   int64_t num_running_ = 0;
 };

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "errors.h"
 #include "reader_plan.h"
 
 namespace torchparquet {
@@ -19,9 +18,10 @@ class WindowStream::Task : public DecodeTask {
     return true;
   }
   FailureKey failure_key() const override {
-    const int64_t num_chunks = std::ssize(task_.window->chunks);
-    return {task_.window->batches.begin, task_.window->number,
-            task_.index * num_chunks + task_.chunk};
+    const OpenWindow& window = *task_.window;
+    const int64_t task =
+        window.is_too_large ? -1 : task_.index * std::ssize(window.chunks) + task_.chunk;
+    return {window.batches.begin, window.number, task};
   }
   void Pause() override {}
   void Finish() override { ended_ = stream_->windows_.Finish(task_); }
@@ -36,12 +36,7 @@ WindowStream::WindowStream(const TaskParts& parts)
     : parts_(parts),
       runner_(parts),
       walk_(&parts.spec->share),
-      windows_(parts.spec->num_tasks()) {
-  if (!parts.layout->jagged_fields.empty()) {
-    throw Error(ErrorKind::kNotSupported,
-                "rows of different lengths cannot be shuffled within windows");
-  }
-}
+      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec)) {}
 
 std::optional<BatchRange> WindowStream::next() const {
   if (!walk_.next()) return std::nullopt;
@@ -62,13 +57,21 @@ void WindowStream::OpenNext() {
   for (const BatchRun& run : window->places.runs()) {
     window->in_flight.push_back(&parts_.ring->At(run.batch));
   }
+  for (const int64_t field : parts_.layout->jagged_fields) {
+    window->items.push_back(
+        std::make_unique<WindowItems>(parts_.layout->fields[static_cast<size_t>(field)],
+                                      std::ssize(window->chunks), parts_.jagged));
+  }
   windows_.Push(std::move(window));
   ++num_windows_;
   walk_.Advance();
 }
 
 std::unique_ptr<DecodeTask> WindowStream::Take(Choice choice) {
-  const auto task = windows_.Take(choice);
+  // What the batch at the front needs may always be decoded.
+  std::optional<int64_t> front;
+  if (parts_.jagged->is_full()) front = parts_.ring->num_taken();
+  const auto task = windows_.Take(choice, front);
   return task ? std::make_unique<Task>(this, *task) : nullptr;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "errors.h"
@@ -130,6 +131,77 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   int64_t num_done_ = 0;
 };
 
+// The one segment of a chunk whose rows are of different lengths.
+class WindowTaskRunner::Staged : public DecodeProgress {
+ public:
+  Staged(const TaskParts& parts, const WindowTask& task, WindowItems* items)
+      : parts_(parts), task_(task), items_(items) {}
+
+  JaggedItems BeginItems() override {
+    const Chunk& chunk = task_.window->chunks[static_cast<size_t>(task_.chunk)];
+    return items_->BeginItems(chunk.rows.num_rows);
+  }
+  void EndItems(JaggedItems items) override {
+    task_.window->item_bytes += items_->EndItems(task_.chunk, std::move(items));
+  }
+  void SegmentDone() override {
+    if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+  }
+
+ private:
+  const TaskParts& parts_;
+  const WindowTask task_;
+  WindowItems* items_;
+};
+
+// Items beyond the bound are the window's failure and not that of the task which found
+// them, so that they are named in the same way whatever the timing: by the column that
+// has most of them as the footers say.
+void WindowTaskRunner::CheckItems(OpenWindow* window) const {
+  const ReaderSpec& spec = *parts_.spec;
+  if (window->item_bytes <= spec.max_memory_bytes) return;
+  window->is_too_large = true;
+  const auto bytes_of = [&](const ColumnSpec& column) {
+    const FieldSpec& field = spec.fields[static_cast<size_t>(column.field)];
+    return field.num_offsets > 0 ? field.row_bytes : -1;
+  };
+  const auto most = std::ranges::max_element(spec.columns, {}, bytes_of);
+  throw Error(ErrorKind::kOutOfMemory,
+              "strings and lists of one shuffle window need more than max_memory; take a "
+              "smaller shuffle_window or a larger max_memory: " +
+                  std::to_string(spec.max_memory_bytes) + " bytes",
+              {.column = most->source.path});
+}
+
+// Decodes a chunk's rows apart; the thread that brings the last chunk of the column puts
+// each batch's together.
+void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch) const {
+  OpenWindow& window = *task.window;
+  const FieldPlace& place = FieldOfTask(parts_, task.index);
+  WindowItems* items = window.items[static_cast<size_t>(place.jagged_index)].get();
+  const Chunk& chunk = window.chunks[static_cast<size_t>(task.chunk)];
+  const std::unique_ptr<ColumnReader> reader =
+      OpenTaskReader(parts_, task.index, chunk, {}, &scratch->column);
+  const Segment segment = items->BeginRows(task.chunk, chunk.rows.num_rows);
+  ColumnTarget target = TargetOfTask(*parts_.spec, task.index);
+  target.segments = {&segment, 1};
+  Staged staged(parts_, task, items);
+  reader->Read(chunk.rows, target, scratch, &staged);
+  scratch->column = reader->TakeBuffers();
+  CheckItems(&window);
+  if (!items->EndChunk()) return;
+  try {
+    for (size_t run = 0; run < window.in_flight.size(); ++run) {
+      items->Gather(window.places, run, window.in_flight[run]);
+      if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+    }
+  } catch (...) {
+    const ColumnSpec& column = parts_.spec->columns[static_cast<size_t>(task.index)];
+    throw CurrentErrorAt({.column = column.source.path});
+  }
+  items->Clear();
+}
+
 void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch,
                                   Strips* strips) const {
   const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
@@ -156,6 +228,11 @@ void WindowTaskRunner::CountDown(OpenWindow* window) const {
 }
 
 void WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const {
+  if (FieldOfTask(parts_, task.index).num_offsets > 0) {
+    ReadItems(task, scratch);
+    CountDown(task.window);
+    return;
+  }
   task.window->places.Make(scratch);
   const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
   const TaskKind kind = KindOfTask(*parts_.spec, task.index);

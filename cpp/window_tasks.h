@@ -21,7 +21,10 @@ class WindowTaskRunner {
 
  private:
   class Strips;
+  class Staged;
 
+  void CheckItems(OpenWindow* window) const;
+  void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
   void CountDown(OpenWindow* window) const;
 

@@ -124,7 +124,7 @@ TEST_CASE("parts in any order become the whole") {
                                                 : std::min<int64_t>(7, num_rows - row));
       JaggedPart part =
           PartOf(rows, row, end, offsets.data(), memory.Begin(0, end - row, num_levels));
-      memory.Learn(0, part);
+      memory.Learn(0, part.num_rows, part.items);
       column.parts.push_back(std::move(part));
       row = end;
     }
@@ -177,7 +177,7 @@ TEST_CASE("room is made for what rows had before") {
   part.items.starts[0]->Extend(16);
   part.items.starts[1]->Extend(8);
   CHECK(part.items.num_bytes() == 5094);
-  memory.Learn(0, part);
+  memory.Learn(0, part.num_rows, part.items);
   CHECK(memory.num_bytes() == 5094);
   CHECK(memory.Begin(0, 1000, 1).values->capacity() >= 500'000);
   CHECK(memory.Begin(0, 1000, 1).values->capacity() < 1'000'000);
@@ -284,7 +284,7 @@ TEST_CASE("many threads acquire, fill, learn and return") {
         const auto mark = static_cast<uint8_t>(number + 1);
         std::memset(part.items.values->Extend(num_bytes), mark, num_bytes);
         part.items.starts[0]->Extend(80);
-        memory.Learn(field, part);
+        memory.Learn(field, part.num_rows, part.items);
         const auto bytes = part.items.values->bytes();
         num_wrong += std::count(bytes.begin(), bytes.end(), mark) !=
                      static_cast<int64_t>(num_bytes);

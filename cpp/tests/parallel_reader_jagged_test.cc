@@ -14,6 +14,8 @@
 #include "nested_reading.h"
 #include "nested_recipe.h"
 #include "parallel_reader.h"
+#include "reading.h"
+#include "window_cutting.h"
 
 namespace torchparquet {
 namespace {
@@ -82,6 +84,7 @@ int64_t SlabBytes(const ReaderSpec& spec) {
   for (const Chunk& chunk : spec.share.chunks) {
     if (spec.batch_rows == 0) capacity = std::max(capacity, chunk.rows.num_rows);
   }
+  for (const int64_t size : spec.batch_sizes) capacity = std::max(capacity, size);
   return MakeBatchLayout(spec.fields, capacity).slab_bytes;
 }
 
@@ -135,10 +138,8 @@ void CheckAll(const NestedFile& data, const ReaderSpec& spec, Draws& draws,
     reader.Lend(lent.back().data(), token);
   }
   std::vector<int64_t> expected_ids;
-  for (const Chunk& chunk : spec.share.chunks) {
-    for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
-      expected_ids.push_back(chunk.first_row_id + i);
-    }
+  for (const testing::PlannedRow& row : testing::PlannedRows(spec)) {
+    expected_ids.push_back(row.row_id);
   }
   std::vector<int64_t> row_ids;
   std::vector<BatchRing::TakeResult> kept;
@@ -193,6 +194,68 @@ TEST_CASE("batches of all sizes, whatever the threads and the memory") {
         CheckAll(data, spec, draws, &sinks);
       }
     }
+  }
+}
+
+TEST_CASE("windows of rows of different lengths, whatever the threads and the memory") {
+  Draws draws(341);
+  for (int trial = 0; trial < 40; ++trial) {
+    const NestedFile data(Recipe(draws), draws);
+    ReaderSpec spec = SpecOf(data, draws.Between(0, 200), draws.Between(1, 4));
+    const std::vector<Chunk> whole = spec.share.chunks;
+    for (int64_t i = draws.Between(0, 5); i > 0; --i) {
+      Chunk chunk = whole[draws.OneIn(3) ? 2 : 0];
+      const int64_t begin = draws.Between(0, chunk.rows.num_rows - 1);
+      chunk.rows.num_rows = draws.Between(0, chunk.rows.num_rows - begin);
+      chunk.rows.begin = begin;
+      chunk.first_row_id += begin;
+      spec.share.chunks.push_back(chunk);
+    }
+    testing::CutToWindows(draws, &spec.share);
+    int64_t most = 0;  // rows of a window
+    for (const Window& window : spec.share.windows) {
+      most = std::max(most, window.end - window.begin);
+    }
+    if (spec.batch_rows == 0) {
+      for (int64_t left = NumRows(spec.share); left > 0;) {
+        spec.batch_sizes.push_back(std::min(left, draws.Between(0, 100)));
+        left -= spec.batch_sizes.back();
+      }
+    }
+    // Either much, or hardly more than one window's slabs or items.
+    if (draws.OneIn(2)) {
+      const int64_t num_batches =
+          std::min(NumRows(spec.share), 2 + most / std::max<int64_t>(1, spec.batch_rows));
+      spec.max_memory_bytes = std::max(int64_t{1} << 20, num_batches * SlabBytes(spec));
+    }
+    spec.lent_slabs = draws.OneIn(3);
+    CheckAll(data, spec, draws);
+  }
+}
+
+TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
+  Draws draws(342);
+  NestedRecipe recipe = Recipe(draws);
+  recipe.row_group_rows = {100, 300, 500, 400};
+  const NestedFile data(recipe, draws);
+  std::vector<std::string> messages;
+  for (const int64_t num_threads : {1, 2, 4, 4, 4}) {
+    ReaderSpec spec = SpecOf(data, 8, num_threads);
+    spec.fields[static_cast<size_t>(spec.columns[4].field)].row_bytes = 5;
+    spec.share.windows = {{.num_chunks = 1, .key = 5, .begin = 0, .end = 16},
+                          {.num_chunks = 3, .key = 6, .begin = 0, .end = 16}};
+    spec.max_memory_bytes = 100'000;
+    ParallelReader reader(spec, nullptr);
+    for (int i = 0; i < 2; ++i) {
+      CHECK(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
+    }
+    const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::kOutOfMemory);
+    messages.push_back(error->what());
+    CHECK(messages.back() == messages.front());
+    CHECK(testing::Mentions(*error, "c4"));
+    CHECK(testing::Mentions(*error, "shuffle_window"));
   }
 }
 
