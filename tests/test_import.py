@@ -24,6 +24,7 @@ PUBLIC = [
     "ListLengthError",
     "NullValueError",
     "ParquetDataset",
+    "RankMismatchError",
     "SchemaMismatchError",
     "UnsupportedColumnError",
     "verify_no_shard_overlap",
@@ -155,6 +156,7 @@ def test_public_exceptions_derive_from_pythons_own():
     assert issubclass(torchparquet.UnsupportedColumnError, TypeError)
     assert issubclass(torchparquet.NullValueError, ValueError)
     assert issubclass(torchparquet.ListLengthError, ValueError)
+    assert issubclass(torchparquet.RankMismatchError, RuntimeError)
 
 
 def test_version_is_that_of_the_project():

@@ -111,6 +111,7 @@ PYTHON_LAYERS = [
     ["reader"],
     ["epochs", "manifest"],
     ["filters"],
+    ["agreement"],
     ["dataset"],
     ["audit"],
     ["__init__"],

@@ -71,3 +71,7 @@ def test_mesh(data):
 
 def test_faults(data, other_data):
     torchrun("torchrun_faults.py", 2, data, other_data)
+
+
+def test_agreement(data, other_data):
+    torchrun("torchrun_agreement.py", 3, data, other_data)

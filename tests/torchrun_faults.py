@@ -14,7 +14,8 @@ DATA, OTHER_DATA = sys.argv[1:]
 
 
 def open_dataset(data: str = DATA, **options) -> ParquetDataset:
-    defaults = {"batch_size": 32, "row_ids": True, "shuffle": True}
+    # What differs is to be found by the audit, not by the comparison before the first batch.
+    defaults = {"batch_size": 32, "row_ids": True, "shuffle": True, "check_ranks": False}
     return ParquetDataset(data, **(defaults | options))
 
 

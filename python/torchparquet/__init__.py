@@ -20,6 +20,7 @@ from torchparquet.errors import (  # noqa: E402
     CorruptFileError,
     ListLengthError,
     NullValueError,
+    RankMismatchError,
     SchemaMismatchError,
     UnsupportedColumnError,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "ListLengthError",
     "NullValueError",
     "ParquetDataset",
+    "RankMismatchError",
     "SchemaMismatchError",
     "UnsupportedColumnError",
     "verify_no_shard_overlap",

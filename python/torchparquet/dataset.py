@@ -7,13 +7,22 @@ import hashlib
 import os
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from torchparquet.agreement import (
+    Peers,
+    Standing,
+    begin_together,
+    data_values,
+    find_peers,
+    warn_of_early_end,
+)
 from torchparquet.column import Nulls
 from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.costs import column_bytes
@@ -94,6 +103,7 @@ class ParquetDataset(IterableDataset[Batch]):
         num_threads: int | None = None,
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
+        check_ranks: bool = True,
     ) -> None:
         """Find the files, read their footers and check the options; starts no lasting thread.
 
@@ -139,6 +149,7 @@ class ParquetDataset(IterableDataset[Batch]):
             num_threads: Decode threads; None for this process's share of the processors.
             max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
             pin_memory: Deliver in page-locked memory; None for where CUDA is available.
+            check_ranks: Compare the ranks before the first batch, see `check_ranks_agree`.
 
         Raises:
             FileNotFoundError: No such path, or nothing there to read.
@@ -155,8 +166,9 @@ class ParquetDataset(IterableDataset[Batch]):
             )
         if rank is not None and world_size is not None:
             Topology(rank, world_size)
-        if not isinstance(row_ids, bool):
-            raise TypeError(f"row_ids must be a bool, got {row_ids!r}")
+        for name, flag in (("row_ids", row_ids), ("check_ranks", check_ranks)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be a bool, got {flag!r}")
         if num_epochs is not None:
             num_epochs = checked_int("num_epochs", num_epochs, 1, 2**62)
         if limit_steps is not None:
@@ -181,6 +193,9 @@ class ParquetDataset(IterableDataset[Batch]):
         self._device_mesh = device_mesh
         self._process_group = process_group
         self._row_ids = row_ids
+        self._check_ranks = check_ranks
+        self._ranks_agreed = False
+        self._told_of_early_end = False
         manifest = read_manifest(paths, self._read_options.num_threads)
         self._manifest = filter_row_groups(manifest, filters)
         self._fields = resolve_columns(columns, self._manifest, nulls)
@@ -231,6 +246,7 @@ class ParquetDataset(IterableDataset[Batch]):
         Raises:
             ValueError: Two sources disagree about this process's rank, a state was taken by
                 another DataLoader worker, or two batches do not fit `max_memory`.
+            RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
         iteration = Iteration(self)
         self._iterations.add(iteration)
@@ -390,6 +406,36 @@ class ParquetDataset(IterableDataset[Batch]):
             return self._device_mesh.get_group("dp" if "dp" in names else 0)
         return self._process_group
 
+    def check_ranks_agree(self, num_workers: int = 0) -> None:
+        """Make sure that all ranks are about to read the same data in the same order.
+
+        Compared are the files (names, sizes, schemas and row groups, not their times of change),
+        the columns and how each is read, every option that shapes the order, the number of ranks
+        and workers, and the epoch and batch that come next, also where a state was loaded. Each
+        data-parallel rank must be held equally often. Model-parallel peers are compared too:
+        with `device_mesh` all of its processes, else those of `process_group`, else the world.
+
+        The first iteration under an initialised torch.distributed does this by itself, once,
+        before its first batch; not with `check_ranks=False`, where `rank` and `world_size` were
+        given without a group or mesh, and inside DataLoader workers, which cannot talk to other
+        ranks: with workers, call it before the loop. Every rank makes the call, in the same order
+        as other data sets are first iterated or compared. It goes through torch.distributed's
+        store, so a rank that does not come is named: in a log message after a minute, by an
+        error when the store's timeout is over.
+
+        Args:
+            num_workers: Of the DataLoader that is to iterate the data set.
+
+        Raises:
+            RankMismatchError: Ranks disagree, or one of them failed or did not come. Raised on
+                all ranks.
+        """
+        checked_int("num_workers", num_workers, 0, 2**16)
+        peers = find_peers(self._process_group, self._device_mesh)
+        if peers is not None:
+            begin_together(peers, partial(self._standing, num_workers), lambda: None)
+            self._ranks_agreed = True
+
     @property
     def stats(self) -> ReaderStats | None:
         """Of the epoch under way in this process, while its iterator exists; else None."""
@@ -408,7 +454,7 @@ class ParquetDataset(IterableDataset[Batch]):
         for name in _RUNTIME:
             del state[name]
         has_groups = self._device_mesh is not None or self._process_group is not None
-        state.update(_device_mesh=None, _process_group=None)
+        state.update(_device_mesh=None, _process_group=None, _ranks_agreed=False)
         state["_lost_groups"] = self._lost_groups or has_groups
         # A spawned DataLoader worker knows nothing of its parent's process groups. Any other
         # copy may go to another rank, which must find out for itself who it is.
@@ -482,8 +528,49 @@ class ParquetDataset(IterableDataset[Batch]):
         self._place = None
         self._seen_iterations = self._start.iteration
 
+    def _peers_to_meet(self) -> Peers | None:
+        """Return whom to compare with before this iteration; None where that is done or unsafe."""
+        if self._ranks_agreed or not self._check_ranks:
+            return None
+        if self._rank is not None and self._device_mesh is None and self._process_group is None:
+            # Nothing says that the other processes read at all.
+            return None
+        return find_peers(self._process_group, self._device_mesh)
+
+    def _standing(self, num_workers: int = 0) -> Standing:
+        """Return what all ranks must agree about in the next iteration."""
+        topology = self._topology()
+        own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
+        place = self._present_place(own)
+        options = asdict(self._planner.present_plan(place).options)
+        options |= {
+            "limit_steps": self._planner.limit_steps,
+            "num_epochs": self.num_epochs,
+            "row_ids": self._row_ids,
+            "worlds before": [tuple(leg) for leg in place.legs[:-1]],
+            "next batch": place.steps_before + place.steps,
+        }
+        values = data_values(self._manifest, self._fields)
+        values |= {name: repr(value) for name, value in options.items()}
+        return Standing(own.rank, own.world_size, values)
+
     def begin_iteration(self) -> Place:
-        """Begin the next epoch, or go on with one, for an iterator of this data set."""
+        """Begin the next epoch, or go on with one, on all ranks or on none."""
+        peers = self._peers_to_meet()
+        if peers is None:
+            return self._begin_iteration()
+        place = begin_together(peers, self._standing, self._try_iteration)
+        self._ranks_agreed = True
+        return place
+
+    def _try_iteration(self) -> Place:
+        """Begin an iteration, and see that its batches fit the memory."""
+        place = self._begin_iteration()
+        if place.steps < place.end:
+            self.open_stream(place).close()
+        return place
+
+    def _begin_iteration(self) -> Place:
         topology = self._topology()
         number = self._epochs.begin()
         start = self._start_of(number)
@@ -500,6 +587,15 @@ class ParquetDataset(IterableDataset[Batch]):
             self._warn_of_no_steps(place, topology)
         self._place = place
         return place
+
+    def end_epoch(self, place: Place) -> None:
+        """Log, once, that other ranks go on when this one has delivered its last batch."""
+        if self._planner.options.even != "none" or self._told_of_early_end:
+            return
+        if get_worker_info() is None and _is_distributed():
+            self._told_of_early_end = True
+            plan, topology = self._planner.present_plan(place), self._topology()
+            warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
 
     def begin_epoch_behind(self, place: Place) -> Place:
         """Begin the epoch behind that of `place`, in the same iteration."""

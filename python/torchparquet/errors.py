@@ -28,3 +28,10 @@ class CastError(ValueError):
 
 class ListLengthError(ValueError):
     """A list is not as long as ``Column(..., length=...)`` says; the message names the row."""
+
+
+class RankMismatchError(RuntimeError):
+    """Ranks of one job do not agree about the data or its order; raised on all of them.
+
+    The message names what differs, and which ranks have which value.
+    """

@@ -21,6 +21,9 @@ class Source(Protocol):
     def begin_iteration(self) -> Place:
         """Begin the next epoch, or go on with one, and return where it stands."""
 
+    def end_epoch(self, place: Place) -> None:
+        """Take note that the epoch at `place` has no further batch."""
+
     def begin_epoch_behind(self, place: Place) -> Place:
         """Begin the epoch behind that of `place`, in the same iteration."""
 
@@ -88,6 +91,7 @@ class Iteration(Iterator[Batch]):
         self._close_stream()
         place = self.begun()
         if place.steps >= place.end:
+            self._source.end_epoch(place)
             num_epochs = self._source.num_epochs
             is_last = num_epochs is not None and (place.epoch + 1) % num_epochs == 0
             if is_last or place.end == 0:

@@ -82,6 +82,11 @@ class Manifest:
         return len(self.row_group_num_rows)
 
     @property
+    def content_fingerprint(self) -> str:
+        """Like ``fingerprint``, but equal for copies of the same files: without times of change."""
+        return _fingerprint(replace(self, file_mtime_ns=_frozen(np.zeros(len(self.files)))))
+
+    @property
     def partition_keys(self) -> dict[str, tuple[str, ...]]:
         """The [F] values of each ``key=value`` directory that is on every file's path."""
         keys = [_partition_keys(file) for file in self.files]

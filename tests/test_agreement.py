@@ -1,0 +1,212 @@
+"""What ranks are told when they differ, and a comparison over a store in one process."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch.distributed as dist
+
+from torchparquet import ParquetDataset, RankMismatchError, agreement
+from torchparquet.agreement import Peers, Standing, begin_together, disagreement, listed
+
+
+def standings(*seeds: int, **others) -> dict[int, Standing]:
+    """Ranks whose seeds are these; the same in all else."""
+    return {
+        rank: Standing(rank, len(seeds), {"batch_size": "32", "seed": str(seed)}, **others)
+        for rank, seed in enumerate(seeds)
+    }
+
+
+# What differs, in words
+
+
+def test_equal_ranks_agree():
+    assert disagreement(standings(5, 5, 5)) == ""
+
+
+def test_majority_comes_first_with_all_its_ranks():
+    text = disagreement(standings(5, 7, 5, 5, 9, 5))
+    assert "seed is 5 on ranks 0, 2-3, 5, 7 on rank 1, 9 on rank 4" in text
+    assert "batch_size" not in text
+    assert "check_ranks=False" in text
+
+
+def test_of_equal_parts_that_of_rank_0_comes_first():
+    assert "seed is 8 on rank 0, 5 on rank 1" in disagreement(standings(8, 5))
+
+
+def test_all_that_differs_is_named():
+    found = standings(1, 2)
+    found[1].values["batch_size"] = "64"
+    text = disagreement(found)
+    assert "seed is 1 on rank 0, 2 on rank 1" in text
+    assert "batch_size is 32 on rank 0, 64 on rank 1" in text
+
+
+def test_what_only_some_ranks_have_is_named():
+    found = standings(1, 1, 1)
+    found[2].values["column 'x'"] = "float32 [B]"
+    assert "column 'x' is missing on ranks 0-1, float32 [B] on rank 2" in disagreement(found)
+
+
+def test_a_failure_goes_before_differences():
+    found = standings(1, 2, 1)
+    found[1] = Standing(0, 1, {}, "ValueError: no such rank")
+    text = disagreement(found)
+    assert "ValueError: no such rank on rank 1" in text
+    assert "seed" not in text
+
+
+@pytest.mark.parametrize(
+    ("shares", "agree"),
+    [([0, 1, 2], True), ([2, 0, 1], True), ([0, 0, 1], False), ([0, 1, 1, 0, 2, 2], True)],
+)
+def test_every_share_must_be_held_equally_often(shares, agree):
+    found = {rank: Standing(share, 3, {}) for rank, share in enumerate(shares)}
+    text = disagreement(found)
+    assert (text == "") == agree
+    if not agree:
+        assert "0 on ranks 0-1, 1 on rank 2" in text
+
+
+def test_text_stays_short_for_many_ranks_and_values():
+    found = {
+        rank: Standing(rank, 5000, {f"n{i}": f"{rank:0300}" for i in range(30)})
+        for rank in range(5000)
+    }
+    text = disagreement(found)
+    assert len(text) < 20_000
+    assert "4992 more values" in text
+    assert "22 more" in text
+
+
+def test_ranks_are_listed_as_runs():
+    assert listed([3]) == "rank 3"
+    assert listed([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
+    assert listed(list(range(0, 40, 2))) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"
+
+
+# Over a store
+
+
+def meet(standings: dict[int, Standing | Exception | None], seconds: float = 30) -> list:
+    """What comes of it on each rank, each on a thread; None stays away, an exception fails."""
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=seconds))
+    ranks = tuple(standings)
+
+    def join(rank: int):
+        def begin():
+            if isinstance(standings[rank], Exception):
+                raise standings[rank]
+            return f"begun {rank}"
+
+        if standings[rank] is None:
+            return None
+        peers = Peers(ranks, rank, dist.PrefixStore("test", store))
+        meeting.setdefault(rank, 0)
+        try:
+            return begin_together(peers, lambda: standings[rank], begin)
+        except Exception as error:
+            return error
+
+    meeting: dict[int, int] = {}
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(join, ranks))
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(monkeypatch):
+    """All ranks are threads of one process here, so each comparison is given number 0."""
+
+    class Zeros(dict):
+        def __missing__(self, key):
+            return 0
+
+        def __setitem__(self, key, value):
+            pass
+
+    monkeypatch.setattr(agreement, "_num_meetings", Zeros())
+
+
+def test_ranks_that_agree_begin():
+    assert meet(standings(4, 4, 4)) == ["begun 0", "begun 1", "begun 2"]
+
+
+def test_all_ranks_raise_the_same_error():
+    errors = meet(standings(4, 4, 6))
+    assert {type(error) for error in errors} == {RankMismatchError}
+    assert {str(error) for error in errors} == {disagreement(standings(4, 4, 6))}
+
+
+@pytest.mark.parametrize("broken", [0, 2])
+def test_a_rank_that_fails_is_named_on_the_others(broken):
+    failure = MemoryError("two batches do not fit")
+    errors = meet(standings(4, 4, 4) | {broken: failure})
+    assert errors.pop(broken) is failure
+    for error in errors:
+        assert isinstance(error, RankMismatchError)
+        assert f"MemoryError: two batches do not fit on rank {broken}" in str(error)
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+def test_a_rank_that_does_not_come_is_named(absent, caplog, monkeypatch):
+    monkeypatch.setattr(agreement, "_WARN_AFTER_SECONDS", 0.0)
+    with caplog.at_level(logging.WARNING, "torchparquet"):
+        errors = meet(standings(4, 4, 4) | {absent: None}, seconds=0.3)
+    assert errors.pop(absent) is None
+    for error in errors:
+        assert isinstance(error, RankMismatchError)
+        assert f"waited for rank {absent}" in str(error)
+    assert "waited for rank" in caplog.text
+
+
+# Of a data set
+
+
+@pytest.fixture
+def data(tmp_path) -> str:
+    table = pa.table({"id": np.arange(100), "x": np.zeros(100, np.float32)})
+    pq.write_table(table, tmp_path / "0.parquet", row_group_size=10)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def gloo(tmp_path):
+    store = f"file://{tmp_path}/store"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_one_rank_has_nobody_to_compare_with(data, gloo):
+    dataset = ParquetDataset(data, batch_size=10)
+    dataset.check_ranks_agree()
+    assert len(list(dataset)) == 10
+
+
+@pytest.mark.parametrize("check_ranks", [1, None, "yes"])
+def test_check_ranks_is_a_bool(data, check_ranks):
+    with pytest.raises(TypeError, match="check_ranks must be a bool"):
+        ParquetDataset(data, batch_size=10, check_ranks=check_ranks)
+
+
+def test_copies_of_files_are_the_same_data(data, tmp_path):
+    """Each node may have its own copy, changed at another time and in another directory."""
+    first = ParquetDataset(data, batch_size=10).manifest
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    (copy / "0.parquet").write_bytes((tmp_path / "0.parquet").read_bytes())
+    second = ParquetDataset(copy, batch_size=10).manifest
+    assert first.fingerprint != second.fingerprint
+    assert first.content_fingerprint == second.content_fingerprint
+    pq.write_table(pa.table({"id": np.arange(100)}), copy / "0.parquet", row_group_size=10)
+    third = ParquetDataset(copy, batch_size=10).manifest
+    assert first.content_fingerprint != third.content_fingerprint

@@ -1,0 +1,176 @@
+"""Run by torchrun on 3 ranks: what differs between ranks is an error on all of them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DataLoader
+
+from torchparquet import Column, ParquetDataset
+
+DATA, OTHER_DATA = sys.argv[1:]
+ODD = 1  # the rank that differs
+
+
+def open_dataset(data: str = DATA, **options) -> ParquetDataset:
+    return ParquetDataset(data, **({"batch_size": 32, "shuffle": True} | options))
+
+
+def outcomes(call) -> list[str]:
+    """What the call comes to on every rank, in words."""
+    try:
+        call()
+    except Exception as error:
+        own = f"{type(error).__name__}: {error}"
+    else:
+        own = "none"
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return found
+
+
+def check_refused(dataset: ParquetDataset, *words: str) -> None:
+    """All ranks say the same, before the first batch, and again when asked again."""
+    for call in (dataset.check_ranks_agree, lambda: next(iter(dataset))):
+        found = outcomes(call)
+        assert len(set(found)) == 1, found
+        assert found[0].startswith("RankMismatchError: "), found
+        assert all(word in found[0] for word in words), found
+
+
+def check_differences(rank: int) -> None:
+    odd = rank == ODD
+    check_refused(open_dataset(OTHER_DATA if odd else DATA), "files is", "on ranks 0, 2", "rank 1")
+    check_refused(open_dataset(seed=7 if odd else 5), "seed is 5 on ranks 0, 2, 7 on rank 1")
+    check_refused(
+        open_dataset(batch_size=16 if odd else 32), "batch_size is 32 on ranks 0, 2, 16 on rank 1"
+    )
+    check_refused(open_dataset(shuffle=not odd), "shuffle is True on ranks 0, 2, False on rank 1")
+    check_refused(open_dataset(even="drop" if odd else "split"), "even is 'split'", "'drop' on")
+    check_refused(open_dataset(drop_last=odd), "drop_last is False on ranks 0, 2, True on rank 1")
+    check_refused(open_dataset(row_ids=odd), "row_ids is False on ranks 0, 2, True on rank 1")
+    dtype = "float32" if odd else "int64"
+    check_refused(
+        open_dataset(columns={"id": Column("id", dtype=dtype)}),
+        "column 'id' is int64 [B], nulls=error on ranks 0, 2, ",
+        "float32 [B], nulls=fill nan on rank 1",
+    )
+    check_refused(
+        open_dataset(columns={"key" if odd else "id": "id"}),
+        "column 'id' is",
+        "missing on rank 1",
+        "column 'key' is missing on ranks 0, 2",
+    )
+    names = ["other", "id"] if odd else ["id", "other"]
+    check_refused(
+        open_dataset(columns=dict.fromkeys(names, "id")),
+        "columns is id, other",
+        "other, id",
+    )
+    ahead = open_dataset()
+    ahead.set_epoch(rank)
+    check_refused(ahead, "epoch is ", "0 on rank 0, ", "1 on rank 1, ", "2 on rank 2")
+
+
+def check_agreeing(rank: int) -> None:
+    dataset = open_dataset()
+    dataset.check_ranks_agree()
+    for _ in range(2):
+        assert len(list(dataset)) == len(dataset)
+    # A rank may well iterate once more than others after the comparison.
+    if rank == ODD:
+        next(iter(dataset))
+    # These are not compared: nothing says that other ranks read at all.
+    if rank == ODD:
+        assert len(list(open_dataset(rank=0, world_size=1, even="none"))) > 20
+        next(iter(open_dataset(seed=3, check_ranks=False)))
+
+
+def check_failing(rank: int) -> None:
+    """A rank that cannot begin has its own error, and the others learn of it."""
+    dataset = open_dataset(max_memory=300 if rank == ODD else "1GiB")
+    found = outcomes(lambda: next(iter(dataset)))
+    assert found[ODD].startswith("ValueError: "), found
+    for other in (0, 2):
+        assert found[other].startswith("RankMismatchError: a rank could not begin: "), found
+        assert "on rank 1" in found[other]
+        assert found[ODD] in found[other]
+
+
+def check_explicit(rank: int) -> None:
+    """Explicit ranks are compared where a group says who the others are."""
+    check_refused(
+        open_dataset(rank=0, world_size=3, process_group=dist.group.WORLD),
+        "each data-parallel rank of 3 must be held equally often; it is 0 on ranks 0-2",
+    )
+    swapped = open_dataset(rank=2 - rank, world_size=3, process_group=dist.group.WORLD)
+    assert len(list(swapped)) == len(swapped)
+
+
+def check_mesh(rank: int) -> None:
+    """Model-parallel peers read the same share, so they are compared too."""
+    mesh = init_device_mesh("cpu", (1, 3), mesh_dim_names=("dp", "tp"))
+    check_refused(open_dataset(device_mesh=mesh, seed=rank // 2), "seed is 0 on ranks 0-1, 1 on")
+    assert len(list(open_dataset(device_mesh=mesh))) > 20
+    # A group of one rank has nobody to compare with.
+    alone = [dist.new_group([other]) for other in range(3)][rank]
+    assert len(list(open_dataset(process_group=alone, seed=rank))) > 20
+
+
+def check_workers(rank: int) -> None:
+    dataset = open_dataset(seed=int(rank == ODD))
+    found = outcomes(lambda: dataset.check_ranks_agree(num_workers=1))
+    assert all("seed is 0 on ranks 0, 2, 1 on rank 1" in text for text in found), found
+    dataset = open_dataset()
+    found = outcomes(lambda: dataset.check_ranks_agree(num_workers=1 + (rank == ODD)))
+    assert all("num_workers is 1 on ranks 0, 2, 2 on rank 1" in text for text in found), found
+    dataset.check_ranks_agree(num_workers=1)
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=60)
+    assert len(list(loader)) == dataset.num_steps(1)
+
+
+def check_early_end(rank: int) -> None:
+    """Ranks that end before others say so, once for a data set."""
+    records: list[logging.LogRecord] = []
+    told = logging.Handler()
+    told.emit = records.append
+    logging.getLogger("torchparquet").addHandler(told)
+    dataset = open_dataset(even="none", shuffle=False)
+    steps = dataset.plan().share_steps.tolist()
+    for _ in range(2):
+        assert len(list(dataset)) == steps[rank]
+    most = max(steps)
+    texts = [record.getMessage() for record in records]
+    assert len(texts) == (steps[rank] < most), texts
+    for text in texts:
+        assert f"rank {rank} ends after {steps[rank]} steps" in text
+        assert f"rank {steps.index(most)} goes on to {most}" in text
+        assert 'even="split"' in text
+    assert min(steps) < most
+    assert list(open_dataset())
+    assert len(records) == len(texts)
+
+
+def main() -> None:
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank = dist.get_rank()
+    checks = (
+        check_differences,
+        check_agreeing,
+        check_failing,
+        check_explicit,
+        check_mesh,
+        check_workers,
+        check_early_end,
+    )
+    for check in checks:
+        check(rank)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
