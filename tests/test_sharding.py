@@ -120,6 +120,51 @@ def test_device_mesh_of_one_dimension_needs_no_name(rank_5_of_8):
     assert resolved(device_mesh=mesh["replicas"]) == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("names", "mesh_dims", "expected"),
+    [
+        # Rank 5 of a 2 x 2 x 2 mesh stands at 1, 0, 1.
+        (("dp_replicate", "dp_shard", "tp"), None, (2, 4)),
+        (("dp_shard", "dp_replicate", "tp"), None, (1, 4)),
+        (("dp_replicate", "tp", "dp_shard"), None, (3, 4)),
+        (("tp", "cp", "dp_shard"), None, (1, 2)),
+        (("dp", "dp_shard", "tp"), None, (1, 2)),
+        (("dp", "tp", "cp"), "cp", (1, 2)),
+        (("dp", "tp", "cp"), ["tp"], (0, 2)),
+        (("dp", "tp", "cp"), ("tp", "dp"), (1, 4)),
+        (("a", "b", "c"), ["a", "b", "c"], (5, 8)),
+        (("a", "b", "c"), ["c", "b", "a"], (5, 8)),
+        (("a", "b", "c"), ["b", "c", "a"], (3, 8)),
+    ],
+)
+def test_device_mesh_dimensions_count_as_one_row_major(rank_5_of_8, names, mesh_dims, expected):
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names)
+    assert resolved(device_mesh=mesh, mesh_dims=mesh_dims) == expected
+
+
+def test_device_mesh_dimensions_of_different_sizes(rank_5_of_8):
+    # Rank 5 of a 4 x 2 mesh stands at 2, 1.
+    mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp_replicate", "dp_shard"))
+    assert resolved(device_mesh=mesh) == (2 * 2 + 1, 8)
+    assert resolved(device_mesh=mesh, mesh_dims=["dp_shard", "dp_replicate"]) == (1 * 4 + 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("mesh_dims", "error", "message"),
+    [
+        ("pp", ValueError, r"mesh_dims must name dimensions of \('dp', 'tp'\), got 'pp'"),
+        (["dp", "cp"], ValueError, "got 'cp'"),
+        (["dp", "dp"], ValueError, "each dimension once"),
+        ([], ValueError, "each dimension once"),
+        ([0], TypeError, "mesh_dims must be a name or names"),
+    ],
+)
+def test_wrong_mesh_dims(rank_5_of_8, mesh_dims, error, message):
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    with pytest.raises(error, match=message):
+        resolve_topology(device_mesh=mesh, mesh_dims=mesh_dims)
+
+
 # Precedence and disagreement
 
 

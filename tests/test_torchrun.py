@@ -1,4 +1,4 @@
-"""Real jobs of `torchrun` with 2 to 4 gloo processes; what each checks stands in its program."""
+"""Real jobs of `torchrun` with 2 to 8 gloo processes; what each checks stands in its program."""
 
 from __future__ import annotations
 
@@ -75,3 +75,7 @@ def test_faults(data, other_data):
 
 def test_agreement(data, other_data):
     torchrun("torchrun_agreement.py", 3, data, other_data)
+
+
+def test_mesh_of_three_dimensions(data):
+    torchrun("torchrun_mesh3.py", 8, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,12 +134,16 @@ def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
             f"{world_size} ranks can only be compared over a process group: "
             "call torch.distributed.init_process_group first"
         )
-    group = dataset.data_parallel_group()
-    size = dist.get_world_size(group)
+    groups = dataset.data_parallel_groups()
+    size = math.prod(dist.get_world_size(group) for group in groups)
     if size != world_size:
         raise RuntimeError(f"the process group has {size} ranks, the data set {world_size}")
-    gathered: list[Any] = [None] * world_size
-    dist.all_gather_object(gathered, own, group=group)
+    gathered: list[Any] = [own]
+    # The fastest dimension first, so that the list is in the order of ranks.
+    for group in reversed(groups):
+        parts: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(parts, gathered, group=group)
+        gathered = [reading for part in parts for reading in part]
     return gathered
 
 

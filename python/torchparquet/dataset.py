@@ -7,6 +7,7 @@ import hashlib
 import os
 import warnings
 import weakref
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.context import get_spawning_popen
@@ -37,7 +38,13 @@ from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import Balance, Even, PlanOptions, checked_int
 from torchparquet.planner import EpochPlanner, Place
 from torchparquet.reader import BatchStream, ReaderStats, SinkPool, SlabPool
-from torchparquet.sharding import Topology, num_workers_of_caller, resolve_topology
+from torchparquet.sharding import (
+    Topology,
+    checked_mesh_dims,
+    data_parallel_dims,
+    num_workers_of_caller,
+    resolve_topology,
+)
 from torchparquet.state import Identity, State, dump, parse, shortened_names
 from torchparquet.tensors import Batch
 from torchparquet.window_limits import WindowMemory, row_bytes
@@ -98,6 +105,7 @@ class ParquetDataset(IterableDataset[Batch]):
         rank: int | None = None,
         world_size: int | None = None,
         device_mesh: DeviceMesh | None = None,
+        mesh_dims: str | Sequence[str] | None = None,
         process_group: dist.ProcessGroup | None = None,
         row_ids: bool = False,
         num_threads: int | None = None,
@@ -143,7 +151,10 @@ class ParquetDataset(IterableDataset[Batch]):
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
             rank: This process among the data-parallel ranks. None to find out at iteration.
             world_size: Number of data-parallel ranks; goes with `rank`.
-            device_mesh: Take rank and world size from its data-parallel dimension.
+            device_mesh: Take rank and world size from its data-parallel dimensions; processes
+                that differ in others only (tensor, context, pipeline) read the same.
+            mesh_dims: Which these are: a name, or several that count as one rank, row-major. None
+                for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
             process_group: Take rank and world size from this group.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             num_threads: Decode threads; None for this process's share of the processors.
@@ -166,6 +177,10 @@ class ParquetDataset(IterableDataset[Batch]):
             )
         if rank is not None and world_size is not None:
             Topology(rank, world_size)
+        if mesh_dims is not None:
+            checked_mesh_dims(mesh_dims)
+            if device_mesh is None:
+                raise ValueError(f"mesh_dims needs device_mesh, got mesh_dims={mesh_dims!r}")
         for name, flag in (("row_ids", row_ids), ("check_ranks", check_ranks)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be a bool, got {flag!r}")
@@ -191,6 +206,7 @@ class ParquetDataset(IterableDataset[Batch]):
         self._rank = rank
         self._world_size = world_size
         self._device_mesh = device_mesh
+        self._mesh_dims = mesh_dims
         self._process_group = process_group
         self._row_ids = row_ids
         self._check_ranks = check_ranks
@@ -399,12 +415,16 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         return self._topology()
 
-    def data_parallel_group(self) -> dist.ProcessGroup | None:
-        """Return the process group of the data-parallel ranks; None for the default group."""
-        if self._device_mesh is not None:
-            names = self._device_mesh.mesh_dim_names or ()
-            return self._device_mesh.get_group("dp" if "dp" in names else 0)
-        return self._process_group
+    def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
+        """Return the process groups that make up the data-parallel ranks, the slowest first.
+
+        One for each data-parallel dimension of the mesh; else the group given, or None for the
+        default group.
+        """
+        mesh = self._device_mesh
+        if mesh is None:
+            return [self._process_group]
+        return [mesh.get_group(dim) for dim in data_parallel_dims(mesh, self._mesh_dims)]
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Make sure that all ranks are about to read the same data in the same order.
@@ -491,7 +511,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 "the data set in the process that reads it, or give rank and world_size"
             )
         return resolve_topology(
-            self._rank, self._world_size, self._process_group, self._device_mesh
+            self._rank, self._world_size, self._process_group, self._device_mesh, self._mesh_dims
         )
 
     def _latest_iteration(self) -> Iteration | None:
@@ -543,12 +563,13 @@ class ParquetDataset(IterableDataset[Batch]):
         own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         place = self._present_place(own)
         options = asdict(self._planner.present_plan(place).options)
+        start = 0 if self._start is None else self._start.step
         options |= {
             "limit_steps": self._planner.limit_steps,
             "num_epochs": self.num_epochs,
             "row_ids": self._row_ids,
             "worlds before": [tuple(leg) for leg in place.legs[:-1]],
-            "next batch": place.steps_before + place.steps,
+            "next batch": place.steps_before + place.steps + start,
         }
         values = data_values(self._manifest, self._fields)
         values |= {name: repr(value) for name, value in options.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,9 @@ from torchparquet.plan_options import checked_int
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+# What HSDP's meshes call the two halves of the data-parallel dimension.
+_SPLIT_DIMS = ("dp_replicate", "dp_shard")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def resolve_topology(
     world_size: int | None = None,
     process_group: dist.ProcessGroup | None = None,
     device_mesh: DeviceMesh | None = None,
+    mesh_dims: str | Sequence[str] | None = None,
 ) -> Topology:
     """Find this process's data-parallel rank and DataLoader worker.
 
@@ -84,8 +89,9 @@ def resolve_topology(
         world_size: Data-parallel ranks. Needs `rank`.
         process_group: The data-parallel group. It may be a part of the world, so it is not
             compared with the global rank.
-        device_mesh: A mesh whose dimension "dp" is the data-parallel one, or a mesh of one
-            dimension. Peers along its other dimensions get the same rank.
+        device_mesh: A mesh with data-parallel dimensions. Peers along its other dimensions get
+            the same rank.
+        mesh_dims: Which these are, see `data_parallel_dims`.
 
     Raises:
         TypeError: An argument is of the wrong type.
@@ -101,38 +107,80 @@ def resolve_topology(
                 f"got rank={rank}, world_size={world_size}"
             )
         return Topology(rank, world_size, worker_id, num_workers)
-    claim = _from_groups(process_group, device_mesh) or _from_world()
+    mesh_claim = None if device_mesh is None else _from_mesh(device_mesh, mesh_dims)
+    group_claim = None if process_group is None else _from_process_group(process_group)
+    if mesh_claim and group_claim and mesh_claim[1:] != group_claim[1:]:
+        raise ValueError(f"ranks must agree, got {mesh_claim} and {group_claim}")
+    claim = mesh_claim or group_claim or _from_world()
     if not 0 <= claim.rank < claim.world_size:
         raise ValueError(f"rank must be >= 0 and below the world size, got {claim}")
     return Topology(claim.rank, claim.world_size, worker_id, num_workers)
 
 
-def _from_groups(
-    process_group: dist.ProcessGroup | None, device_mesh: DeviceMesh | None
-) -> _Claim | None:
-    mesh_claim = None if device_mesh is None else _from_mesh(device_mesh)
-    group_claim = None if process_group is None else _from_process_group(process_group)
-    if mesh_claim and group_claim and mesh_claim[1:] != group_claim[1:]:
-        raise ValueError(f"ranks must agree, got {mesh_claim} and {group_claim}")
-    return mesh_claim or group_claim
+def data_parallel_dims(
+    device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None = None
+) -> tuple[int, ...]:
+    """Return which dimensions of a mesh are the data-parallel ones, the slowest first.
 
+    Args:
+        device_mesh: With any number of dimensions.
+        mesh_dims: The name of one dimension, or of several whose ranks count as one: row-major,
+            the last name fastest. None for "dp"; else for those of "dp_replicate" and "dp_shard"
+            that there are, in this order; else for the only dimension.
 
-def _from_mesh(device_mesh: DeviceMesh) -> _Claim:
+    Raises:
+        TypeError: An argument is of the wrong type.
+        ValueError: The mesh has no such dimension, or one is named twice.
+    """
     from torch.distributed.device_mesh import DeviceMesh
 
     if not isinstance(device_mesh, DeviceMesh):
         raise TypeError(f"device_mesh must be a DeviceMesh, got {device_mesh!r}")
-    names = device_mesh.mesh_dim_names or ()
-    if device_mesh.ndim != 1 and "dp" not in names:
-        raise ValueError(
-            'device_mesh must have a dimension "dp" or one dimension only (pass the '
-            f"data-parallel submesh), got {device_mesh.ndim} dimensions named {names}"
-        )
-    dim = names.index("dp") if "dp" in names else 0
+    present = device_mesh.mesh_dim_names or ()
+    if mesh_dims is None:
+        split = [name for name in _SPLIT_DIMS if name in present]
+        wanted = ["dp"] if "dp" in present else split
+        if not wanted and device_mesh.ndim == 1:
+            return (0,)
+        if not wanted:
+            raise ValueError(
+                'device_mesh must have a dimension "dp" or one dimension only (name the '
+                "data-parallel ones in mesh_dims, or pass their submesh), got "
+                f"{device_mesh.ndim} dimensions named {present}"
+            )
+    else:
+        wanted = checked_mesh_dims(mesh_dims)
+    for name in wanted:
+        if name not in present:
+            raise ValueError(f"mesh_dims must name dimensions of {present}, got {name!r}")
+    return tuple(present.index(name) for name in wanted)
+
+
+def checked_mesh_dims(mesh_dims: str | Sequence[str]) -> list[str]:
+    """Return the names as a list.
+
+    Raises:
+        TypeError: They are not names.
+        ValueError: There is none, or one stands twice.
+    """
+    names = [mesh_dims] if isinstance(mesh_dims, str) else list(mesh_dims)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"mesh_dims must be a name or names, got {mesh_dims!r}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"mesh_dims must name each dimension once, got {mesh_dims!r}")
+    return names
+
+
+def _from_mesh(device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None) -> _Claim:
+    dims = data_parallel_dims(device_mesh, mesh_dims)
     coordinate = device_mesh.get_coordinate()
     if coordinate is None:
         raise ValueError("device_mesh must include this process, got a mesh without it")
-    return _Claim("device_mesh", coordinate[dim], device_mesh.size(dim))
+    rank, world_size = 0, 1
+    for dim in dims:
+        rank = rank * device_mesh.size(dim) + coordinate[dim]
+        world_size *= device_mesh.size(dim)
+    return _Claim("device_mesh", rank, world_size)
 
 
 def _from_process_group(process_group: object) -> _Claim:
