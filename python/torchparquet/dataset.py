@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 import warnings
 import weakref
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ from torchparquet.column import Nulls
 from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.costs import column_bytes
 from torchparquet.distribution import ShardDistribution, shard_distribution
-from torchparquet.epochs import EpochCounter
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.iteration import Iteration
@@ -37,7 +35,8 @@ from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import Balance, Even, PlanOptions, checked_int
 from torchparquet.planner import EpochPlanner, Place
-from torchparquet.reader import BatchStream, ReaderStats, SinkPool, SlabPool
+from torchparquet.progress import Progress
+from torchparquet.reader import BatchStream, ReaderStats
 from torchparquet.sharding import (
     Topology,
     checked_mesh_dims,
@@ -45,7 +44,8 @@ from torchparquet.sharding import (
     num_workers_of_caller,
     resolve_topology,
 )
-from torchparquet.state import Identity, State, dump, parse, shortened_names
+from torchparquet.state import Identity, dump, parse, shortened_names
+from torchparquet.streams import StreamSource
 from torchparquet.tensors import Batch
 from torchparquet.window_limits import WindowMemory, row_bytes
 
@@ -54,22 +54,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-_RUNTIME = ("_iterations", "_latest", "_pool", "_sinks", "_pool_pid")
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Where an iteration is to begin.
-
-    Attributes:
-        iteration: Its number.
-        state: To go on from; None for the start of an epoch.
-        step: Which batch of the epoch to begin with, where there is no state.
-    """
-
-    iteration: int
-    state: State | None
-    step: int = 0
+_RUNTIME = ("_iterations", "_latest")
 
 
 class ParquetDataset(IterableDataset[Batch]):
@@ -230,21 +215,18 @@ class ParquetDataset(IterableDataset[Batch]):
             ),
         )
         self._planner.window()  # raises where the one asked for does not fit
-        self._epochs = EpochCounter()
+        self._progress = Progress(self._planner)
+        self._stream_source = StreamSource(
+            self._manifest, self._fields, self._read_options, row_ids, even == "pad"
+        )
         self._lost_groups = False
         self._topology_of_loader: Topology | None = None
-        self._start: _Start | None = None
-        self._place: Place | None = None
-        self._seen_iterations = 0
         self._reset_runtime()
 
     def _reset_runtime(self) -> None:
-        """Set what belongs to this process alone: iterators and their memory."""
+        """Set what belongs to this process alone: its iterators."""
         self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
         self._latest: weakref.ref[Iteration] | None = None
-        self._pool: SlabPool | None = None
-        self._sinks: SinkPool | None = None
-        self._pool_pid = os.getpid()
 
     @property
     def manifest(self) -> Manifest:
@@ -297,14 +279,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
         place = self._live_place()
-        if place is not None:
-            return place.epoch
-        start = self._next_start()
-        if start is None or start.state is None:
-            return self._epochs.next()
-        # Behind the last batch of its epoch a state leads to the next one.
-        has_ended = self._planner.resume(start.state, self._topology()) is None
-        return start.state.epoch + has_ended
+        return self._progress.next_place(self._topology()).epoch if place is None else place.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; later ones count on from there.
@@ -315,12 +290,7 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: `epoch` is not an int.
             ValueError: `epoch` is negative.
         """
-        epoch = checked_int("epoch", epoch, 0, 2**62)
-        start = self._next_start()
-        if start is None or start.state is None or start.state.epoch != epoch:
-            self._start = self._place = None
-        self._epochs.set(epoch)
-        self._seen_iterations = self._epochs.num_iterations()
+        self._progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the latest iteration stands, counting batches that it has returned.
@@ -333,12 +303,7 @@ class ParquetDataset(IterableDataset[Batch]):
             RuntimeError: DataLoader workers have iterated the data set, which only they, by way
                 of torchdata's `StatefulDataLoader`, know the state of.
         """
-        if get_worker_info() is None and self._epochs.num_iterations() > self._seen_iterations:
-            raise RuntimeError(
-                "DataLoader workers have iterated this data set, and only they know how far: take "
-                "the state from torchdata's StatefulDataLoader, or use num_workers=0"
-            )
-        return self.state_at(self._place)
+        return dump(self._progress.latest_state(self._topology()), self._identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; nothing before it is read.
@@ -358,8 +323,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
                 "StatefulDataLoader"
             )
-        self._begin_next_at(parsed, 0)
-        self._epochs.set(parsed.epoch)
+        self._progress.load(parsed)
         latest = self._latest_iteration()
         if latest is not None and not latest.closed:
             latest.rewind(None)
@@ -373,22 +337,21 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
-        latest, start = self._latest_iteration(), self._next_start()
+        step = checked_int("step", step, 0, 2**62)
+        latest = self._latest_iteration()
         if latest is not None and not latest.closed:
             latest.seek(step)
-        elif start is not None and start.state is not None:
-            raise ValueError("seek on the iterator: a state was loaded that it is to go on with")
         else:
-            self._begin_next_at(None, checked_int("step", step, 0, 2**62))
+            self._progress.move(step)
 
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
-        place, start = self._live_place(), self._next_start()
+        place = self._live_place()
         if place is not None:
             self.seek(place.steps_before + place.steps + num_steps)
         else:
-            self.seek(num_steps + (0 if start is None else start.step))
+            self._progress.move(num_steps, by=True)
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
@@ -467,6 +430,7 @@ class ParquetDataset(IterableDataset[Batch]):
         for iteration in list(self._iterations):
             iteration.close()
         self._reset_runtime()
+        self._stream_source.forget()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process alone."""
@@ -491,7 +455,8 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return a copy for this process, which counts epochs by itself."""
         made = type(self).__new__(type(self))
         state = self.__getstate__()
-        state["_epochs"] = copy.deepcopy(self._epochs)
+        state["_progress"] = self._progress.own_copy()
+        state["_stream_source"] = copy.copy(self._stream_source)
         groups = ("_device_mesh", "_process_group", "_lost_groups")
         made.__setstate__(state | {name: self.__dict__[name] for name in groups})
         return made
@@ -527,26 +492,9 @@ class ParquetDataset(IterableDataset[Batch]):
         place = self._live_place()
         if place is not None and place.legs[-1] == self._planner.own_leg(topology):
             return place
-        start = self._next_start()
-        if place is None and start is not None and start.state is not None:
-            place = self._planner.resume(start.state, topology)
-            if place is not None:
-                return place
-        return self._planner.begin(self.epoch, topology)
-
-    def _next_start(self) -> _Start | None:
-        """Return where the next iteration is to begin; None for the start of its epoch."""
-        return self._start_of(self._epochs.num_iterations())
-
-    def _start_of(self, iteration: int) -> _Start | None:
-        # A start is for one iteration, which workers may have begun in copies of the data set.
-        start = self._start
-        return start if start is not None and start.iteration == iteration else None
-
-    def _begin_next_at(self, state: State | None, step: int) -> None:
-        self._start = _Start(self._epochs.num_iterations(), state, step)
-        self._place = None
-        self._seen_iterations = self._start.iteration
+        if place is None:
+            return self._progress.next_place(topology)
+        return self._planner.begin(place.epoch, topology)
 
     def _peers_to_meet(self) -> Peers | None:
         """Return whom to compare with before this iteration; None where that is done or unsafe."""
@@ -563,13 +511,12 @@ class ParquetDataset(IterableDataset[Batch]):
         own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         place = self._present_place(own)
         options = asdict(self._planner.present_plan(place).options)
-        start = 0 if self._start is None else self._start.step
         options |= {
             "limit_steps": self._planner.limit_steps,
             "num_epochs": self.num_epochs,
             "row_ids": self._row_ids,
             "worlds before": [tuple(leg) for leg in place.legs[:-1]],
-            "next batch": place.steps_before + place.steps + start,
+            "next batch": place.steps_before + place.steps,
         }
         values = data_values(self._manifest, self._fields)
         values |= {name: repr(value) for name, value in options.items()}
@@ -593,20 +540,9 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def _begin_iteration(self) -> Place:
         topology = self._topology()
-        number = self._epochs.begin()
-        start = self._start_of(number)
-        self._start, self._seen_iterations = None, number + 1
-        place = None
-        if start is not None and start.state is not None:
-            place = self._planner.resume(start.state, topology)
-            epoch = start.state.epoch + (place is None)
-            self._epochs.set_epoch_of(number, epoch)
-        if place is None:
-            step = start.step if start is not None else 0
-            place = self._planner.begin(self._epochs.epoch_of(number), topology, step)
+        place = self._progress.begin(topology)
         if place.end == 0:
             self._warn_of_no_steps(place, topology)
-        self._place = place
         return place
 
     def end_epoch(self, place: Place) -> None:
@@ -620,26 +556,15 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def begin_epoch_behind(self, place: Place) -> Place:
         """Begin the epoch behind that of `place`, in the same iteration."""
-        self._epochs.set(place.epoch + 2)
-        self._place = self._planner.begin(place.epoch + 1, self._topology())
-        return self._place
+        return self._progress.begin_behind(place, self._topology())
 
     def sought(self, place: Place, step: int) -> Place:
         """Return the place of batch `step` of the epoch that stands at `place`."""
-        self._place = self._planner.sought(place, self._topology(), step)
-        return self._place
+        return self._progress.seek(place, self._topology(), step)
 
     def state_at(self, place: Place | None) -> dict[str, Any]:
         """Return the state of a place; None for that at which the next iteration begins."""
-        start = self._next_start()
-        if place is None and start is not None and start.state is not None:
-            return dump(start.state, self._identity)
-        topology = self._topology()
-        if place is None:
-            step = 0 if start is None else start.step
-            place = self._planner.begin(self._epochs.next(), topology, step)
-        worker = None if get_worker_info() is None else topology.worker_id
-        return dump(self._planner.state_of(place, worker), self._identity)
+        return dump(self._progress.state_of(place, self._topology()), self._identity)
 
     @property
     def _identity(self) -> Identity:
@@ -662,34 +587,8 @@ class ParquetDataset(IterableDataset[Batch]):
     def open_stream(self, place: Place) -> BatchStream:
         """Open what is left of the epoch that stands at `place`."""
         topology = self._topology()
-        if self._pool_pid != os.getpid():
-            # Inherited over a fork: its lock may be held by a thread that is not here.
-            self._pool, self._sinks, self._pool_pid = None, None, os.getpid()
-        stream = BatchStream(
-            self._manifest,
-            self._planner.shares(place, topology)[0],
-            self._fields,
-            row_ids=self._row_ids,
-            row_valid=self._planner.options.even == "pad",
-            num_threads=self._read_options.threads_per_worker(topology.num_workers),
-            max_memory_bytes=self._read_options.memory_per_worker(topology.num_workers),
-            pin_memory=self._pins_memory(),
-            pool=self._pool,
-            sinks=self._sinks,
-        )
-        self._pool, self._sinks = stream.pool, stream.sinks
-        return stream
-
-    def _pins_memory(self) -> bool:
-        if get_worker_info() is not None:
-            # A worker sends its batches through shared memory; CUDA may not survive its fork.
-            return False
-        wanted = self._read_options.pin_memory
-        if wanted is False or torch.cuda.is_available():
-            return wanted is not False
-        if wanted:
-            warnings.warn("pin_memory=True has no effect: CUDA is not available", stacklevel=3)
-        return False
+        shares = self._planner.shares(place, topology)
+        return self._stream_source.open(shares, topology.num_workers)
 
     def _warn_of_no_steps(self, place: Place, topology: Topology) -> None:
         options = self._planner.options

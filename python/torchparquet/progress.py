@@ -1,0 +1,145 @@
+"""How far the iterations over a data set have come, and where the next one begins."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from torch.utils.data import get_worker_info
+
+from torchparquet.epochs import EpochCounter
+from torchparquet.planner import EpochPlanner, Place
+from torchparquet.sharding import Topology
+from torchparquet.state import State
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where an iteration is to begin.
+
+    Attributes:
+        iteration: Its number.
+        state: To go on from; None for the start of an epoch.
+        step: Which batch of the epoch to begin with, where there is no state.
+    """
+
+    iteration: int
+    state: State | None
+    step: int = 0
+
+
+class Progress:
+    """Where the latest iteration stands, and where the next one is to begin.
+
+    A copy that a DataLoader worker gets shares the numbering of iterations with its original.
+    """
+
+    def __init__(self, planner: EpochPlanner) -> None:
+        """Begin before the first epoch."""
+        self._planner = planner
+        self._epochs = EpochCounter()
+        self._start: _Start | None = None
+        self._place: Place | None = None
+        # Iterations that workers have begun are not seen by the process that made the loader.
+        self._seen_iterations = 0
+
+    def own_copy(self) -> Progress:
+        """Return a copy that numbers its iterations by itself."""
+        made = copy.copy(self)
+        made._epochs = copy.deepcopy(self._epochs)
+        return made
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` that of the next iteration, unless that goes on with a state of it."""
+        start = self._next_start()
+        if start is None or start.state is None or start.state.epoch != epoch:
+            self._start = self._place = None
+        self._epochs.set(epoch)
+        self._seen_iterations = self._epochs.num_iterations()
+
+    def load(self, state: State) -> None:
+        """Make the next iteration go on with `state`."""
+        self._begin_next_at(state, 0)
+        self._epochs.set(state.epoch)
+
+    def move(self, step: int, *, by: bool = False) -> None:
+        """Make the next iteration begin at batch `step`, or that many behind where it would.
+
+        Raises:
+            ValueError: It is to go on with a state.
+        """
+        start = self._next_start()
+        if start is not None and start.state is not None:
+            raise ValueError("seek on the iterator: a state was loaded that it is to go on with")
+        before = start.step if by and start is not None else 0
+        self._begin_next_at(None, before + step)
+
+    def _begin_next_at(self, state: State | None, step: int) -> None:
+        self._start = _Start(self._epochs.num_iterations(), state, step)
+        self._place = None
+        self._seen_iterations = self._start.iteration
+
+    def _next_start(self) -> _Start | None:
+        """Return where the next iteration is to begin; None for the start of its epoch."""
+        return self._start_of(self._epochs.num_iterations())
+
+    def _start_of(self, iteration: int) -> _Start | None:
+        # A start is for one iteration, which workers may have begun in copies of the data set.
+        start = self._start
+        return start if start is not None and start.iteration == iteration else None
+
+    def next_place(self, topology: Topology) -> Place:
+        """Return where the next iteration begins in this world.
+
+        Raises:
+            ValueError: A state, or a step, does not fit the epoch.
+        """
+        return self._resolved(self._next_start(), self._epochs.next(), topology)
+
+    def _resolved(self, start: _Start | None, epoch: int, topology: Topology) -> Place:
+        if start is None or start.state is None:
+            return self._planner.begin(epoch, topology, 0 if start is None else start.step)
+        place = self._planner.resume(start.state, topology)
+        # Behind the last batch of its epoch a state leads to the next one.
+        return place or self._planner.begin(start.state.epoch + 1, topology)
+
+    def begin(self, topology: Topology) -> Place:
+        """Begin an iteration and return where it stands."""
+        number = self._epochs.begin()
+        place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), topology)
+        if place.epoch != self._epochs.epoch_of(number):
+            self._epochs.set_epoch_of(number, place.epoch)
+        self._start, self._seen_iterations, self._place = None, number + 1, place
+        return place
+
+    def begin_behind(self, place: Place, topology: Topology) -> Place:
+        """Begin the epoch behind that of `place` within the same iteration."""
+        self._epochs.set(place.epoch + 2)
+        self._place = self._planner.begin(place.epoch + 1, topology)
+        return self._place
+
+    def seek(self, place: Place, topology: Topology, step: int) -> Place:
+        """Return the place of batch `step` of the epoch that stands at `place`."""
+        self._place = self._planner.sought(place, topology, step)
+        return self._place
+
+    def latest_state(self, topology: Topology) -> State:
+        """Return the state of the latest iteration, or that at which the next one begins.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated, and only they know how far.
+        """
+        if get_worker_info() is None and self._epochs.num_iterations() > self._seen_iterations:
+            raise RuntimeError(
+                "DataLoader workers have iterated this data set, and only they know how far: take "
+                "the state from torchdata's StatefulDataLoader, or use num_workers=0"
+            )
+        return self.state_of(self._place, topology)
+
+    def state_of(self, place: Place | None, topology: Topology) -> State:
+        """Return the state of a place; None for that at which the next iteration begins."""
+        start = self._next_start()
+        if place is None and start is not None and start.state is not None:
+            return start.state
+        worker = None if get_worker_info() is None else topology.worker_id
+        return self._planner.state_of(place or self.next_place(topology), worker)

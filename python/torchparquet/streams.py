@@ -1,0 +1,95 @@
+"""Opening the native reader for a data set: its files, columns and memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+from torchparquet.options import ReadOptions
+from torchparquet.reader import BatchStream, SinkPool, SlabPool
+
+if TYPE_CHECKING:
+    from torchparquet.fields import Field
+    from torchparquet.manifest import Manifest
+    from torchparquet.share import Share
+
+
+@dataclass
+class StreamSource:
+    """Opens streams of one data set, which hand their memory on to each other.
+
+    A copy in another process, or by pickle, has memory of its own.
+
+    Attributes:
+        manifest: Of the files.
+        fields: The tensors of a batch.
+        options: How to read.
+        row_ids: Whether batches have `row.id`.
+        row_valid: Whether batches have `row.valid`.
+    """
+
+    manifest: Manifest
+    fields: tuple[Field, ...]
+    options: ReadOptions
+    row_ids: bool
+    row_valid: bool
+
+    def __post_init__(self) -> None:
+        """Begin without memory."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Give up the memory of streams that have ended."""
+        self._pool: SlabPool | None = None
+        self._sinks: SinkPool | None = None
+        self._owner_pid = os.getpid()
+
+    def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
+        """Open a stream of shares whose rows stand side by side in each batch.
+
+        Raises:
+            ValueError: Two batches do not fit `max_memory`.
+        """
+        if self._owner_pid != os.getpid():
+            # Inherited over a fork: its lock may be held by a thread that is not here.
+            self.forget()
+        stream = BatchStream(
+            self.manifest,
+            shares,
+            self.fields,
+            row_ids=self.row_ids,
+            row_valid=self.row_valid,
+            num_threads=self.options.threads_per_worker(num_workers),
+            max_memory_bytes=self.options.memory_per_worker(num_workers),
+            pin_memory=self._pins_memory(),
+            pool=self._pool,
+            sinks=self._sinks,
+        )
+        self._pool, self._sinks = stream.pool, stream.sinks
+        return stream
+
+    def _pins_memory(self) -> bool:
+        if get_worker_info() is not None:
+            # A worker sends its batches through shared memory; CUDA may not survive its fork.
+            return False
+        wanted = self.options.pin_memory
+        if wanted is False or torch.cuda.is_available():
+            return wanted is not False
+        if wanted:
+            warnings.warn("pin_memory=True has no effect: CUDA is not available", stacklevel=5)
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process alone."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_pool", "_sinks")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a copy's place in this process."""
+        self.__dict__.update(state)
+        self.forget()
