@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "errors.h"
 
@@ -84,11 +85,26 @@ BatchMap BatchMap::FixedSize(int64_t num_rows, int64_t batch_rows) {
                 "a batch map needs num_rows >= 0 and batch_rows >= 1: " +
                     std::to_string(num_rows) + ", " + std::to_string(batch_rows));
   }
+  return Lanes({num_rows}, batch_rows);
+}
+
+BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
+  const int64_t num_lanes = std::ssize(lane_rows);
+  if (batch_rows < 1 || batch_rows % num_lanes != 0) {
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "each lane must give as many rows to a batch: " + std::to_string(batch_rows) +
+            " rows, " + std::to_string(num_lanes) + " lanes");
+  }
   BatchMap map;
-  map.num_rows_ = num_rows;
-  map.batch_rows_ = batch_rows;
-  map.num_batches_ = num_rows / batch_rows + (num_rows % batch_rows != 0);
-  map.max_batch_rows_ = std::min(num_rows, batch_rows);
+  map.step_rows_ = batch_rows / num_lanes;
+  for (const int64_t rows : lane_rows) {
+    map.num_rows_ += rows;
+    map.num_batches_ =
+        std::max(map.num_batches_, rows / map.step_rows_ + (rows % map.step_rows_ != 0));
+  }
+  map.lane_rows_ = std::move(lane_rows);
+  map.max_batch_rows_ = map.BatchBegin(1);
   return map;
 }
 
@@ -109,18 +125,28 @@ BatchMap BatchMap::PerChunk(const std::vector<int64_t>& chunk_rows) {
   return map;
 }
 
-BatchPlace BatchMap::Locate(int64_t row) const {
-  if (batch_rows_ > 0) return {row / batch_rows_, row % batch_rows_};
+BatchPlace BatchMap::Locate(int64_t row, int64_t lane) const {
+  if (step_rows_ > 0) {
+    BatchPlace place{row / step_rows_, row % step_rows_};
+    for (int64_t before = 0; before < lane; ++before) {
+      const int64_t left =
+          lane_rows_[static_cast<size_t>(before)] - place.batch * step_rows_;
+      place.row += std::clamp<int64_t>(left, 0, step_rows_);
+    }
+    return place;
+  }
   const auto next = std::upper_bound(begins_.begin(), begins_.end(), row);
   const int64_t batch = next - begins_.begin() - 1;
   return {batch, row - begins_[static_cast<size_t>(batch)]};
 }
 
-std::vector<BatchRun> BatchMap::Cut(int64_t row, int64_t num_rows) const {
+std::vector<BatchRun> BatchMap::Cut(int64_t row, int64_t num_rows, int64_t lane) const {
   std::vector<BatchRun> runs;
   while (num_rows > 0) {
-    const BatchPlace place = Locate(row);
-    const int64_t count = std::min(num_rows, BatchRows(place.batch) - place.row);
+    const BatchPlace place = Locate(row, lane);
+    const int64_t room = step_rows_ > 0 ? step_rows_ - row % step_rows_
+                                        : BatchRows(place.batch) - place.row;
+    const int64_t count = std::min(num_rows, room);
     runs.push_back({place.batch, place.row, count});
     row += count;
     num_rows -= count;
@@ -129,8 +155,10 @@ std::vector<BatchRun> BatchMap::Cut(int64_t row, int64_t num_rows) const {
 }
 
 int64_t BatchMap::BatchBegin(int64_t batch) const {
-  if (batch_rows_ > 0) return std::min(batch * batch_rows_, num_rows_);
-  return begins_[static_cast<size_t>(batch)];
+  if (step_rows_ == 0) return begins_[static_cast<size_t>(batch)];
+  int64_t begin = 0;
+  for (const int64_t rows : lane_rows_) begin += std::min(batch * step_rows_, rows);
+  return begin;
 }
 
 }  // namespace torchparquet

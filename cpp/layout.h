@@ -62,10 +62,14 @@ struct BatchRun {
 };
 
 // Maps the rows of a share to batches: consecutive batches of a fixed size, or one
-// batch per run of rows. Immutable, so safe to share among threads.
+// batch per run of rows. Of several shares, the lanes, each gives as many rows to every
+// batch of a fixed size, side by side, as long as it has any. Immutable, so safe to share
+// among threads.
 class BatchMap {
  public:
   static BatchMap FixedSize(int64_t num_rows, int64_t batch_rows);
+  // Throws Error(kInvalidArgument) unless `batch_rows` is a multiple of the lanes.
+  static BatchMap Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows);
   // One batch per entry, empty entries excepted.
   static BatchMap PerChunk(const std::vector<int64_t>& chunk_rows);
 
@@ -73,10 +77,10 @@ class BatchMap {
   int64_t num_batches() const { return num_batches_; }
   int64_t max_batch_rows() const { return max_batch_rows_; }
 
-  // `row` counts the rows of the share and must be below num_rows().
-  BatchPlace Locate(int64_t row) const;
+  // `row` counts the rows of the share, or of the lane, which has more.
+  BatchPlace Locate(int64_t row, int64_t lane = 0) const;
   // Cuts rows that follow each other at the borders of batches.
-  std::vector<BatchRun> Cut(int64_t row, int64_t num_rows) const;
+  std::vector<BatchRun> Cut(int64_t row, int64_t num_rows, int64_t lane = 0) const;
   int64_t BatchBegin(int64_t batch) const;
   int64_t BatchRows(int64_t batch) const {
     return BatchBegin(batch + 1) - BatchBegin(batch);
@@ -88,8 +92,9 @@ class BatchMap {
   int64_t num_rows_ = 0;
   int64_t num_batches_ = 0;
   int64_t max_batch_rows_ = 0;
-  int64_t batch_rows_ = 0;       // 0: `begins_` rules
-  std::vector<int64_t> begins_;  // num_batches + 1 entries
+  int64_t step_rows_ = 0;           // of each lane in a batch; 0: `begins_` rules
+  std::vector<int64_t> lane_rows_;  // all that each lane has
+  std::vector<int64_t> begins_;     // num_batches + 1 entries
 };
 
 }  // namespace torchparquet

@@ -43,7 +43,8 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
   // Every thread needs a task of its own, the consumer a slice to take from, and the
   // threads the next one to go on with.
   const int64_t slices_in_flight = CeilDivide(demand.num_threads, demand.num_tasks) + 2;
-  const int64_t chunk_slabs = CeilDivide(demand.max_chunk_rows, demand.batch_rows);
+  const int64_t lane_rows = demand.lane_rows > 0 ? demand.lane_rows : demand.batch_rows;
+  const int64_t chunk_slabs = CeilDivide(demand.max_chunk_rows, lane_rows);
   const int64_t slabs_per_slice =
       std::max<int64_t>(1, std::min({(batches_for_slabs - 1) / slices_in_flight,
                                      kMaxSliceBytes / demand.slab_bytes, chunk_slabs}));
@@ -54,7 +55,7 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
   plan.max_slabs =
       std::max<int64_t>(2, std::min({wanted_slabs, batches_for_slabs,
                                      std::max<int64_t>(demand.num_batches, 2)}));
-  plan.max_slice_rows = slabs_per_slice * demand.batch_rows;
+  plan.max_slice_rows = slabs_per_slice * lane_rows;
   plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
   return plan;
 }

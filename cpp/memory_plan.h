@@ -8,6 +8,7 @@ namespace torchparquet {
 struct MemoryDemand {
   int64_t slab_bytes = 0;
   int64_t batch_rows = 0;      // capacity of a slab
+  int64_t lane_rows = 0;       // of those that each share brings; 0: all
   int64_t max_chunk_rows = 0;  // of the largest chunk of the share
   int64_t num_batches = 0;     // of the whole share
   int64_t num_tasks = 0;       // per slice: columns, and row ids and the like

@@ -35,7 +35,7 @@ std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
 }
 
 std::unique_ptr<TaskSource> MakeTasks(const TaskParts& parts, const MemoryPlan& memory) {
-  if (!parts.spec->share.windows.empty()) return std::make_unique<WindowStream>(parts);
+  if (parts.spec->has_windows()) return std::make_unique<WindowStream>(parts);
   return std::make_unique<SliceStream>(
       parts, SliceStream::Bounds{
                  .max_slice_rows = memory.max_slice_rows,

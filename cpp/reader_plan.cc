@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "errors.h"
 #include "kernels/scatter.h"
@@ -16,13 +17,15 @@ namespace {
 WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                               const BatchMap& batches) {
   WindowDemand demand;
-  int64_t begin_before = -1;
-  for (WindowWalk walk(&spec.share); walk.next(); walk.Advance()) {
-    const BatchRange range = BatchesOf(batches, *walk.next());
-    demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
-    const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
-    demand.pair_batches = std::max(demand.pair_batches, range.end - begin);
-    begin_before = range.begin;
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    int64_t begin_before = -1;
+    for (WindowWalk walk(&spec.lane(lane), lane); walk.next(); walk.Advance()) {
+      const BatchRange range = BatchesOf(batches, *walk.next());
+      demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
+      const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
+      demand.pair_batches = std::max(demand.pair_batches, range.end - begin);
+      begin_before = range.begin;
+    }
   }
   // A slot is a number of 32 bits, of which the last means none.
   if (demand.window_batches >= int64_t{1} << (32 - RowBits(layout))) {
@@ -36,10 +39,16 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
 
 }  // namespace
 
+BatchRange BatchesOf(const BatchMap& batches, const Slice& slice) {
+  const int64_t last_row = slice.share_row + slice.chunk.rows.num_rows - 1;
+  return {batches.Locate(slice.share_row, slice.lane).batch,
+          batches.Locate(last_row, slice.lane).batch + 1};
+}
+
 BatchRange BatchesOf(const BatchMap& batches, const ChunkWindow& window) {
   const int64_t num_rows = window.window.end - window.window.begin;
-  return {batches.Locate(window.share_row).batch,
-          batches.Locate(window.share_row + num_rows - 1).batch + 1};
+  return {batches.Locate(window.share_row, window.lane).batch,
+          batches.Locate(window.share_row + num_rows - 1, window.lane).batch + 1};
 }
 
 int RowBits(const BatchLayout& layout) {
@@ -49,7 +58,11 @@ int RowBits(const BatchLayout& layout) {
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows > 0) {
-    return BatchMap::FixedSize(NumRows(spec.share), spec.batch_rows);
+    std::vector<int64_t> lane_rows;
+    for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+      lane_rows.push_back(NumRows(spec.lane(lane)));
+    }
+    return BatchMap::Lanes(std::move(lane_rows), spec.batch_rows);
   }
   std::vector<int64_t> batch_rows = spec.batch_sizes;
   if (batch_rows.empty()) {
@@ -63,8 +76,10 @@ BatchMap MakeBatchMap(const ReaderSpec& spec) {
 MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches) {
   int64_t max_chunk_rows = 0;
-  for (const Chunk& chunk : spec.share.chunks) {
-    max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    for (const Chunk& chunk : spec.lane(lane).chunks) {
+      max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
+    }
   }
   // What rows are likely to have of items makes batches larger, but none impossible: by
   // what footers claim they may have more bytes than can be counted.
@@ -75,7 +90,7 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
       std::max<int64_t>(spec.max_memory_bytes / 2 - layout.slab_bytes, 0);
   const int64_t items_bytes =
       std::min(static_cast<int64_t>(std::min(batch_items_bytes, 0x1p62)), room);
-  if (!spec.share.windows.empty()) {
+  if (spec.has_windows()) {
     WindowDemand demand = MakeWindowDemand(spec, layout, batches);
     demand.slab_bytes = layout.slab_bytes;
     demand.batch_bytes = layout.slab_bytes + items_bytes +
@@ -85,6 +100,9 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
   }
   return PlanMemory({.slab_bytes = layout.slab_bytes + items_bytes,
                      .batch_rows = layout.capacity_rows,
+                     .lane_rows = spec.num_lanes() == 1
+                                      ? layout.capacity_rows
+                                      : spec.batch_rows / spec.num_lanes(),
                      .max_chunk_rows = max_chunk_rows,
                      .num_batches = batches.num_batches(),
                      .num_tasks = spec.num_tasks(),

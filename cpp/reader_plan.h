@@ -19,8 +19,27 @@ BatchMap MakeBatchMap(const ReaderSpec& spec);
 MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches);
 
-// The batches that a window delivers rows to.
+// The batches that a slice or a window delivers rows to.
+BatchRange BatchesOf(const BatchMap& batches, const Slice& slice);
 BatchRange BatchesOf(const BatchMap& batches, const ChunkWindow& window);
+
+// The walk, of those by lane, whose next slice or window begins in the first batch, and
+// of several the one of the first lane; null where all have ended. So what the batch at
+// the front lacks is opened before all that comes behind it.
+template <typename Walks>
+auto* FirstWalk(const BatchMap& batches, Walks& walks) {
+  decltype(&walks.front()) first = nullptr;
+  int64_t first_batch = 0;
+  for (auto& walk : walks) {
+    if (!walk.next()) continue;
+    const int64_t batch = BatchesOf(batches, *walk.next()).begin;
+    if (first != nullptr && first_batch <= batch) continue;
+    first = &walk;
+    first_batch = batch;
+  }
+  return first;
+}
+
 // Bits of a row in the slots of shuffle windows.
 int RowBits(const BatchLayout& layout);
 

@@ -1,5 +1,6 @@
 #include "reader_spec.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -42,11 +43,30 @@ void CheckJaggedFields(const ReaderSpec& spec) {
   }
 }
 
-// Batches are given their rows in one way, and have as many as the share delivers.
-void CheckBatches(const ReaderSpec& spec) {
+void CheckChunks(const ReaderSpec& spec, const Share& share) {
+  const auto num_files = static_cast<int64_t>(spec.files.size());
+  for (const Chunk& chunk : share.chunks) {
+    if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
+        chunk.rows.num_rows < 0) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a chunk of the share is outside the files");
+    }
+  }
+  CheckWindows(share);
+  if (spec.has_windows() && share.windows.empty() && !share.chunks.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "either all shares that are read at once have windows, or none");
+  }
+}
+
+// Batches are given their rows in one way, and have as many as are delivered.
+void CheckBatches(const ReaderSpec& spec, int64_t num_rows) {
+  if (spec.num_lanes() > 1 && spec.batch_rows == 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "shares that are read at once need batches of one size");
+  }
   const bool has_sizes = !spec.batch_sizes.empty();
-  const int64_t num_rows = NumRows(spec.share);
-  const bool needs_sizes = spec.batch_rows == 0 && !spec.share.windows.empty();
+  const bool needs_sizes = spec.batch_rows == 0 && spec.has_windows();
   if ((has_sizes && spec.batch_rows > 0) || (!has_sizes && needs_sizes && num_rows > 0)) {
     throw Error(ErrorKind::kInvalidArgument,
                 "batches have either batch_rows rows or those of batch_sizes");
@@ -91,16 +111,18 @@ void CheckReaderSpec(const ReaderSpec& spec) {
   CheckJaggedFields(spec);
   CheckMadeUpField(spec, spec.row_id_field, sizeof(int64_t));
   CheckMadeUpField(spec, spec.row_valid_field, sizeof(bool));
-  const auto num_files = static_cast<int64_t>(spec.files.size());
-  for (const Chunk& chunk : spec.share.chunks) {
-    if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
-        chunk.rows.num_rows < 0) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a chunk of the share is outside the files");
-    }
+  int64_t num_rows = 0;
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    CheckChunks(spec, spec.lane(lane));
+    num_rows += NumRows(spec.lane(lane));
   }
-  CheckWindows(spec.share);
-  CheckBatches(spec);
+  CheckBatches(spec, num_rows);
+}
+
+bool ReaderSpec::has_windows() const {
+  return !share.windows.empty() || std::ranges::any_of(beside, [](const Share& other) {
+    return !other.windows.empty();
+  });
 }
 
 std::vector<bool> AreJagged(const ReaderSpec& spec) {

@@ -24,6 +24,9 @@ struct ColumnSpec {
 struct ReaderSpec {
   std::vector<PlannedFile> files;
   Share share;
+  // Further shares that are read at once: the rows of each stand behind those of the one
+  // before in every batch.
+  std::vector<Share> beside = {};
   int64_t batch_rows = 0;  // 0: one batch per chunk, or what batch_sizes says
   // Rows of each batch, those of none left out; only where batch_rows is 0, and needed
   // there with windows.
@@ -35,6 +38,12 @@ struct ReaderSpec {
   int64_t num_threads = 1;
   int64_t max_memory_bytes = int64_t{1} << 30;
   bool lent_slabs = false;  // the consumer brings the memory of batches
+
+  int64_t num_lanes() const { return 1 + static_cast<int64_t>(beside.size()); }
+  const Share& lane(int64_t number) const {
+    return number == 0 ? share : beside[static_cast<size_t>(number - 1)];
+  }
+  bool has_windows() const;
 
   // Per slice: one for each column, then those for row ids and validity if wanted.
   int64_t num_tasks() const {

@@ -52,14 +52,15 @@ int64_t NumRows(const Share& share) {
   return num_rows;
 }
 
-WindowWalk::WindowWalk(const Share* share) : share_(share), cursor_(CursorOf(*share)) {
+WindowWalk::WindowWalk(const Share* share, int64_t lane)
+    : share_(share), lane_(lane), cursor_(CursorOf(*share)) {
   Advance();
 }
 
 void WindowWalk::Advance() {
   next_.reset();
   while (!next_ && number_ < share_->windows.size()) {
-    ChunkWindow found{share_->windows[number_++], {}, share_row_};
+    ChunkWindow found{share_->windows[number_++], {}, lane_, share_row_};
     for (int64_t i = 0; i < found.window.num_chunks; ++i) {
       const int64_t position = cursor_.Claim().value();
       const Chunk& chunk =
@@ -72,8 +73,8 @@ void WindowWalk::Advance() {
   }
 }
 
-SliceWalk::SliceWalk(const Share* share, const SliceCut& cut)
-    : share_(share), cut_(cut), cursor_(CursorOf(*share)) {
+SliceWalk::SliceWalk(const Share* share, const SliceCut& cut, int64_t lane)
+    : share_(share), cut_(cut), lane_(lane), cursor_(CursorOf(*share)) {
   Advance();
 }
 
@@ -97,7 +98,10 @@ void SliceWalk::ClaimChunk() {
 }
 
 void SliceWalk::CutSlice() {
-  next_ = Slice{.chunk = *rest_, .share_row = share_row_, .chunk_number = chunk_number_};
+  next_ = Slice{.chunk = *rest_,
+                .lane = lane_,
+                .share_row = share_row_,
+                .chunk_number = chunk_number_};
   int64_t num_rows = rest_->rows.num_rows;
   if (num_rows > cut_.max_rows) {
     num_rows = cut_.max_rows;

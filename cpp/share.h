@@ -46,6 +46,7 @@ int64_t NumRows(const Share& share);
 // Part of a chunk, small enough for its batches to fit the memory bound together.
 struct Slice {
   Chunk chunk;               // its rows are the slice's
+  int64_t lane = 0;          // of its share, among those that are read at once
   int64_t share_row = 0;     // of its first row, counted over the share
   int64_t chunk_number = 0;  // of the chunk that it is a part of, counted from 0
   bool ends_chunk = false;   // no rows of that chunk are left behind it
@@ -61,6 +62,7 @@ struct SliceCut {
 struct ChunkWindow {
   Window window;
   std::vector<Chunk> chunks;
+  int64_t lane = 0;       // of its share, among those that are read at once
   int64_t share_row = 0;  // of the first row that it delivers, counted over the share
 };
 
@@ -68,7 +70,7 @@ struct ChunkWindow {
 // that deliver nothing are passed over. One thread at a time.
 class WindowWalk {
  public:
-  explicit WindowWalk(const Share* share);
+  explicit WindowWalk(const Share* share, int64_t lane = 0);
 
   // The window that Advance leads to next, or nothing at the end of the share.
   const std::optional<ChunkWindow>& next() const { return next_; }
@@ -76,6 +78,7 @@ class WindowWalk {
 
  private:
   const Share* share_;
+  const int64_t lane_;
   ChunkCursor cursor_;
   size_t number_ = 0;
   int64_t share_row_ = 0;
@@ -86,7 +89,7 @@ class WindowWalk {
 // slices. Empty chunks are passed over. One thread at a time.
 class SliceWalk {
  public:
-  SliceWalk(const Share* share, const SliceCut& cut);
+  SliceWalk(const Share* share, const SliceCut& cut, int64_t lane = 0);
 
   // The slice that Advance leads to next, or nothing at the end of the share.
   const std::optional<Slice>& next() const { return next_; }
@@ -98,6 +101,7 @@ class SliceWalk {
 
   const Share* share_;
   const SliceCut cut_;
+  const int64_t lane_;
   ChunkCursor cursor_;
   std::optional<Chunk> rest_;  // what is left of the claimed chunk
   int64_t share_row_ = 0;

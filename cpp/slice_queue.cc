@@ -10,13 +10,14 @@ SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes)
 
 void SliceQueue::Push(OpenSlice slice) {
   const int64_t chunk_number = slice.slice.chunk_number;
-  if (last_chunk_ == nullptr || last_chunk_->number != chunk_number) {
-    last_chunk_ = std::make_shared<OpenChunk>();
-    last_chunk_->number = chunk_number;
-    last_chunk_->columns.resize(static_cast<size_t>(num_tasks_));
+  std::shared_ptr<OpenChunk>& chunk = last_chunks_[slice.slice.lane];
+  if (chunk == nullptr || chunk->number != chunk_number) {
+    chunk = std::make_shared<OpenChunk>();
+    chunk->number = chunk_number;
+    chunk->columns.resize(static_cast<size_t>(num_tasks_));
   }
   entries_.push_back({.slice = std::move(slice),
-                      .chunk = last_chunk_,
+                      .chunk = chunk,
                       .taken = std::vector<bool>(static_cast<size_t>(num_tasks_)),
                       .paused = {},
                       .num_unfinished = num_tasks_});
@@ -175,7 +176,7 @@ bool SliceQueue::has_untaken() const {
 
 void SliceQueue::Clear() {
   entries_.clear();
-  last_chunk_.reset();
+  last_chunks_.clear();
   spare_.clear();
   held_bytes_ = 0;
 }

@@ -111,7 +111,8 @@ class SliceQueue {
   const int64_t num_tasks_;
   const int64_t max_held_bytes_;
   std::list<Entry> entries_;
-  std::shared_ptr<OpenChunk> last_chunk_;  // more slices of it may come
+  // By lane; more slices of it may come.
+  std::map<int64_t, std::shared_ptr<OpenChunk>> last_chunks_;
   // Last in, first out: what a thread has just used is in its cache.
   std::vector<ColumnBuffers> spare_;
   int64_t held_bytes_ = 0;

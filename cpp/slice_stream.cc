@@ -1,7 +1,8 @@
 #include "slice_stream.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "reader_plan.h"
 
 namespace torchparquet {
 
@@ -33,28 +34,35 @@ SliceStream::SliceStream(const TaskParts& parts, const Bounds& bounds)
     : parts_(parts),
       runner_(parts),
       is_jagged_(AreJagged(*parts.spec)),
-      walk_(&parts.spec->share,
-            {.max_rows = bounds.max_slice_rows, .batch_rows = parts.spec->batch_rows}),
-      slices_(parts.spec->num_tasks(), bounds.max_held_bytes) {}
+      slices_(parts.spec->num_tasks(), bounds.max_held_bytes) {
+  const ReaderSpec& spec = *parts.spec;
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    walks_.emplace_back(&spec.lane(lane),
+                        SliceCut{.max_rows = bounds.max_slice_rows,
+                                 .batch_rows = spec.batch_rows / spec.num_lanes()},
+                        lane);
+  }
+}
 
 std::optional<BatchRange> SliceStream::next() const {
-  const std::optional<Slice>& slice = walk_.next();
-  if (!slice) return std::nullopt;
-  const int64_t last_row = slice->share_row + slice->chunk.rows.num_rows - 1;
-  return BatchRange{parts_.batches->Locate(slice->share_row).batch,
-                    parts_.batches->Locate(last_row).batch + 1};
+  const SliceWalk* walk = FirstWalk(*parts_.batches, walks_);
+  if (walk == nullptr) return std::nullopt;
+  return BatchesOf(*parts_.batches, *walk->next());
 }
 
 void SliceStream::OpenNext() {
-  OpenSlice open{.slice = *walk_.next(), .number = num_slices_};
+  SliceWalk* walk = FirstWalk(*parts_.batches, walks_);
+  const Slice& slice = *walk->next();
+  OpenSlice open{.slice = slice,
+                 .number = num_slices_,
+                 .first_batch = BatchesOf(*parts_.batches, slice).begin};
   for (const BatchRun& run :
-       parts_.batches->Cut(open.slice.share_row, open.slice.chunk.rows.num_rows)) {
+       parts_.batches->Cut(slice.share_row, slice.chunk.rows.num_rows, slice.lane)) {
     open.spans.push_back({&parts_.ring->At(run.batch), run.first_row, run.num_rows});
   }
-  open.first_batch = parts_.batches->Locate(open.slice.share_row).batch;
   slices_.Push(std::move(open));
   ++num_slices_;
-  walk_.Advance();
+  walk->Advance();
 }
 
 std::unique_ptr<DecodeTask> SliceStream::Take(Choice choice) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,7 +39,8 @@ class SliceStream : public TaskSource {
   const TaskParts parts_;
   const SliceTaskRunner runner_;
   const std::vector<bool> is_jagged_;  // by task
-  SliceWalk walk_;
+  // By lane. References stay valid.
+  std::deque<SliceWalk> walks_;
   SliceQueue slices_;
   int64_t num_slices_ = 0;
 };

@@ -35,21 +35,26 @@ class WindowStream::Task : public DecodeTask {
 WindowStream::WindowStream(const TaskParts& parts)
     : parts_(parts),
       runner_(parts),
-      walk_(&parts.spec->share),
-      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec)) {}
+      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec)) {
+  for (int64_t lane = 0; lane < parts.spec->num_lanes(); ++lane) {
+    walks_.emplace_back(&parts.spec->lane(lane), lane);
+  }
+}
 
 std::optional<BatchRange> WindowStream::next() const {
-  if (!walk_.next()) return std::nullopt;
-  return BatchesOf(*parts_.batches, *walk_.next());
+  const WindowWalk* walk = FirstWalk(*parts_.batches, walks_);
+  if (walk == nullptr) return std::nullopt;
+  return BatchesOf(*parts_.batches, *walk->next());
 }
 
 void WindowStream::OpenNext() {
-  const ChunkWindow& next = *walk_.next();
+  WindowWalk* walk = FirstWalk(*parts_.batches, walks_);
+  const ChunkWindow& next = *walk->next();
   std::vector<int64_t> chunk_rows;
   for (const Chunk& chunk : next.chunks) chunk_rows.push_back(chunk.rows.num_rows);
   auto window = std::make_unique<OpenWindow>(
       next, chunk_rows,
-      parts_.batches->Cut(next.share_row, next.window.end - next.window.begin),
+      parts_.batches->Cut(next.share_row, next.window.end - next.window.begin, next.lane),
       RowBits(*parts_.layout));
   window->number = num_windows_;
   window->batches = BatchesOf(*parts_.batches, next);
@@ -64,7 +69,7 @@ void WindowStream::OpenNext() {
   }
   windows_.Push(std::move(window));
   ++num_windows_;
-  walk_.Advance();
+  walk->Advance();
 }
 
 std::unique_ptr<DecodeTask> WindowStream::Take(Choice choice) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -32,7 +33,8 @@ class WindowStream : public TaskSource {
 
   const TaskParts parts_;
   const WindowTaskRunner runner_;
-  WindowWalk walk_;
+  // By lane. References stay valid.
+  std::deque<WindowWalk> walks_;
   WindowQueue windows_;
   int64_t num_windows_ = 0;
 };

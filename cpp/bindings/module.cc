@@ -126,6 +126,43 @@ std::vector<Window> ToWindows(const WindowArrays& arrays) {
   return windows;
 }
 
+// Divides the share's chunks and windows, given lane after lane, into shares of their
+// own.
+void DealToLanes(const std::vector<int64_t>& num_chunks,
+                 const std::vector<int64_t>& num_windows,
+                 const std::vector<int64_t>& index, ReaderSpec* spec) {
+  if (num_chunks.empty()) return;
+  const bool has_windows = !spec->share.windows.empty();
+  if (index.size() != num_chunks.size() ||
+      (has_windows && num_windows.size() != num_chunks.size())) {
+    throw py::value_error("the arrays of lanes differ in length");
+  }
+  const Share all = std::move(spec->share);
+  auto chunk = all.chunks.begin();
+  auto window = all.windows.begin();
+  for (size_t lane = 0; lane < num_chunks.size(); ++lane) {
+    const int64_t lane_windows = has_windows ? num_windows[lane] : 0;
+    if (num_chunks[lane] < 0 || num_chunks[lane] > all.chunks.end() - chunk ||
+        lane_windows < 0 || lane_windows > all.windows.end() - window) {
+      throw py::value_error("lanes have more chunks or windows than there are");
+    }
+    Share share{.rank = index[lane],
+                .world_size = all.world_size,
+                .chunks = {chunk, chunk + num_chunks[lane]},
+                .windows = {window, window + lane_windows}};
+    chunk += num_chunks[lane];
+    window += lane_windows;
+    if (lane == 0) {
+      spec->share = std::move(share);
+    } else {
+      spec->beside.push_back(std::move(share));
+    }
+  }
+  if (chunk != all.chunks.end() || window != all.windows.end()) {
+    throw py::value_error("lanes have fewer chunks or windows than there are");
+  }
+}
+
 std::vector<int64_t> ToVector(const Int64Array& array) {
   return {array.data(), array.data() + array.size()};
 }
@@ -228,11 +265,13 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     const Int64Array& file_mtime_ns, const Int64Array& file_inode, Int64Array chunk_file,
     Int64Array chunk_row_group, Int64Array chunk_begin, Int64Array chunk_num_rows,
     Int64Array chunk_first_row_id, BoolArray chunk_valid, Int64Array window_num_chunks,
-    Uint64Array window_key, Int64Array window_begin, Int64Array window_end, int64_t rank,
-    int64_t world_size, int64_t batch_rows, const Int64Array& batch_sizes,
-    std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
-    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
-    bool lent_slabs, std::optional<std::shared_ptr<SlabPool>> pool,
+    Uint64Array window_key, Int64Array window_begin, Int64Array window_end,
+    const Int64Array& lane_num_chunks, const Int64Array& lane_num_windows,
+    const Int64Array& lane_index, int64_t rank, int64_t world_size, int64_t batch_rows,
+    const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
+    std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
+    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
+    std::optional<std::shared_ptr<SlabPool>> pool,
     std::optional<std::shared_ptr<SinkPool>> sinks,
     const std::vector<py::buffer>& contents) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
@@ -251,6 +290,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                   .lent_slabs = lent_slabs};
   spec.share.windows = ToWindows({std::move(window_num_chunks), std::move(window_key),
                                   std::move(window_begin), std::move(window_end)});
+  DealToLanes(ToVector(lane_num_chunks), ToVector(lane_num_windows), ToVector(lane_index),
+              &spec);
   HeldContents held(contents);
   held.AddTo(&spec.files);
   return std::make_unique<BatchReader>(std::move(spec), std::move(held),
@@ -415,7 +456,8 @@ void BindReader(py::module_& m) {
            py::arg("chunk_file"), py::arg("chunk_row_group"), py::arg("chunk_begin"),
            py::arg("chunk_num_rows"), py::arg("chunk_first_row_id"),
            py::arg("chunk_valid"), py::arg("window_num_chunks"), py::arg("window_key"),
-           py::arg("window_begin"), py::arg("window_end"), py::arg("rank"),
+           py::arg("window_begin"), py::arg("window_end"), py::arg("lane_num_chunks"),
+           py::arg("lane_num_windows"), py::arg("lane_index"), py::arg("rank"),
            py::arg("world_size"), py::arg("batch_rows"), py::arg("batch_sizes"),
            py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
            py::arg("row_valid_field"), py::arg("num_threads"),

@@ -210,5 +210,28 @@ TEST_CASE("batch maps that cannot be are refused") {
   CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::PerChunk({3, -1}); }));
 }
 
+TEST_CASE("lanes stand side by side, as long as they have rows") {
+  const BatchMap map = BatchMap::Lanes({7, 0, 4}, 9);
+  CHECK(map.num_rows() == 11);
+  CHECK(map.num_batches() == 3);
+  CHECK(map.max_batch_rows() == 6);
+  CHECK(map.BatchRows(0) == 6);
+  CHECK(map.BatchRows(1) == 4);
+  CHECK(map.BatchRows(2) == 1);
+  CHECK(map.Locate(5, 0).batch == 1);
+  CHECK(map.Locate(5, 0).row == 2);
+  CHECK(map.Locate(2, 2).row == 5);
+  CHECK(map.Locate(3, 2).batch == 1);
+  CHECK(map.Locate(3, 2).row == 3);
+  const std::vector<BatchRun> runs = map.Cut(1, 6, 0);
+  REQUIRE(runs.size() == 3);
+  CHECK(runs[0].num_rows == 2);
+  CHECK(runs[1].batch == 1);
+  CHECK(runs[1].first_row == 0);
+  CHECK(runs[1].num_rows == 3);
+  CHECK(runs[2].num_rows == 1);
+  CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::Lanes({1, 1}, 9); }));
+}
+
 }  // namespace
 }  // namespace torchparquet

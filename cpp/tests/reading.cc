@@ -106,7 +106,26 @@ int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs) {
 }
 
 std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec) {
-  return PlannedRows(spec.share);
+  if (spec.num_lanes() == 1) return PlannedRows(spec.share);
+  std::vector<PlannedRow> rows;
+  for (const std::vector<PlannedRow>& batch : LaneBatches(spec)) {
+    rows.insert(rows.end(), batch.begin(), batch.end());
+  }
+  return rows;
+}
+
+std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderSpec& spec) {
+  const int64_t step = spec.batch_rows / spec.num_lanes();
+  std::vector<std::vector<PlannedRow>> batches;
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    const std::vector<PlannedRow> rows = PlannedRows(spec.lane(lane));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t batch = i / static_cast<size_t>(step);
+      if (batches.size() <= batch) batches.resize(batch + 1);
+      batches[batch].push_back(rows[i]);
+    }
+  }
+  return batches;
 }
 
 std::vector<PlannedRow> PlannedRows(const Share& share) {
@@ -141,6 +160,8 @@ Consumer::Consumer(const DataSet& data, const ReaderSpec& spec,
     : spec_(spec),
       columns_(data.columns()),
       planned_(PlannedRows(spec)),
+      lane_batches_(spec.num_lanes() > 1 ? LaneBatches(spec)
+                                         : std::vector<std::vector<PlannedRow>>()),
       reader_(spec, std::move(pool)) {
   if (!spec.lent_slabs) return;
   for (int64_t token = 0; token < reader_.max_slabs(); ++token) {
@@ -186,6 +207,9 @@ int64_t Consumer::TakeAll() {
 void Consumer::Check(const uint8_t* slab, int64_t num_rows) {
   const auto planned_rows = static_cast<int64_t>(planned_.size());
   int64_t expected_rows = std::min(spec_.batch_rows, planned_rows - rows_taken_);
+  if (spec_.num_lanes() > 1) {
+    expected_rows = std::ssize(lane_batches_.at(static_cast<size_t>(batches_taken_)));
+  }
   if (spec_.batch_rows == 0) {
     std::vector<int64_t> sizes;
     for (const int64_t size : spec_.batch_sizes) {

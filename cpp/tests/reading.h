@@ -59,6 +59,8 @@ struct PlannedRow {
 };
 std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec);
 std::vector<PlannedRow> PlannedRows(const Share& share);
+// The same of several shares that are read at once, batch by batch.
+std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderSpec& spec);
 
 // Reads on the consumer's side: lends exactly sized slabs where the reader wants them,
 // and compares every batch with what the data set says of its rows.
@@ -85,6 +87,7 @@ class Consumer {
   const ReaderSpec spec_;
   std::vector<StoredColumn> columns_;
   std::vector<PlannedRow> planned_;
+  std::vector<std::vector<PlannedRow>> lane_batches_;
   std::vector<ExactBuffer<uint8_t>> lent_;
   std::vector<bool> is_lent_;
   ParallelReader reader_;

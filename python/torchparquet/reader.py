@@ -74,7 +74,7 @@ class BatchStream(Iterator[Batch]):
     def __init__(
         self,
         manifest: Manifest,
-        share: Share,
+        share: Share | Sequence[Share],
         fields: Sequence[Field],
         *,
         row_ids: bool,
@@ -90,7 +90,8 @@ class BatchStream(Iterator[Batch]):
 
         Args:
             manifest: Of the files.
-            share: What to read, with at least one row.
+            share: What to read, with at least one row; or several shares of one batch size
+                whose rows stand side by side in each batch, `batch_size` of each.
             fields: The tensors to deliver.
             row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
             row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
@@ -109,6 +110,7 @@ class BatchStream(Iterator[Batch]):
         given = [*fields, *extra]
         ordered = slab_order(given)
         lends = pin_memory if lend_slabs is None else lend_slabs
+        lanes = list(share) if isinstance(share, Sequence) else [share]
         places = {field.name: index for index, field in enumerate(ordered)}
         self._reader = BatchReader(
             paths=list(manifest.files),
@@ -116,17 +118,14 @@ class BatchStream(Iterator[Batch]):
             file_num_bytes=manifest.file_num_bytes,
             file_mtime_ns=manifest.file_mtime_ns,
             file_inode=manifest.file_inode,
-            chunk_file=manifest.row_group_file[share.row_group],
-            chunk_row_group=manifest.row_group_in_file[share.row_group],
-            chunk_begin=share.row_begin,
-            chunk_num_rows=share.num_rows,
-            chunk_first_row_id=manifest.row_group_first_row[share.row_group] + share.row_begin,
-            chunk_valid=share.valid,
-            **_window_arrays(share),
-            rank=share.index,
-            world_size=share.num_shares,
-            batch_rows=share.batch_size or 0,
-            batch_sizes=_batch_sizes(share),
+            **_chunk_arrays(manifest, lanes),
+            **_window_arrays(lanes),
+            lane_num_chunks=[len(lane.num_rows) for lane in lanes],
+            lane_index=[lane.index for lane in lanes],
+            rank=lanes[0].index,
+            world_size=lanes[0].num_shares,
+            batch_rows=sum(lane.batch_size or 0 for lane in lanes),
+            batch_sizes=_batch_sizes(lanes[0]),
             fields=[_field_spec(field) for field in ordered],
             columns=_column_specs(ordered),
             row_id_field=places[ROW_ID] if row_ids else -1,
@@ -255,21 +254,29 @@ class Windows(Protocol):
     def end(self) -> NDArray[np.int64]: ...
 
 
-def _window_arrays(share: Share) -> dict[str, Any]:
-    windows: Windows | None = getattr(share, "windows", None)
-    if windows is None:
-        none = np.zeros(0, np.int64)
-        return {
-            "window_num_chunks": none,
-            "window_key": none.view(np.uint64),
-            "window_begin": none,
-            "window_end": none,
-        }
+def _chunk_arrays(manifest: Manifest, lanes: Sequence[Share]) -> dict[str, Any]:
+    row_group = np.concatenate([lane.row_group for lane in lanes])
+    row_begin = np.concatenate([lane.row_begin for lane in lanes])
     return {
-        "window_num_chunks": windows.num_chunks,
-        "window_key": windows.key,
-        "window_begin": windows.begin,
-        "window_end": windows.end,
+        "chunk_file": manifest.row_group_file[row_group],
+        "chunk_row_group": manifest.row_group_in_file[row_group],
+        "chunk_begin": row_begin,
+        "chunk_num_rows": np.concatenate([lane.num_rows for lane in lanes]),
+        "chunk_first_row_id": manifest.row_group_first_row[row_group] + row_begin,
+        "chunk_valid": np.concatenate([lane.valid for lane in lanes]),
+    }
+
+
+def _window_arrays(lanes: Sequence[Share]) -> dict[str, Any]:
+    windows: list[Windows | None] = [getattr(lane, "windows", None) for lane in lanes]
+    given = [one for one in windows if one is not None]
+    no_counts = np.zeros(0, np.int64)
+    return {
+        "window_num_chunks": np.concatenate([no_counts, *(one.num_chunks for one in given)]),
+        "window_key": np.concatenate([np.zeros(0, np.uint64), *(one.key for one in given)]),
+        "window_begin": np.concatenate([no_counts, *(one.begin for one in given)]),
+        "window_end": np.concatenate([no_counts, *(one.end for one in given)]),
+        "lane_num_windows": [0 if one is None else len(one.num_chunks) for one in windows],
     }
 
 
