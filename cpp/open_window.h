@@ -18,9 +18,10 @@ namespace torchparquet {
 // A window whose columns are being decoded.
 struct OpenWindow {
   OpenWindow(ChunkWindow chunk_window, std::span<const int64_t> chunk_rows,
-             std::vector<BatchRun> runs, int row_bits)
+             std::vector<BatchRun> runs, int row_bits, ScratchBuffer moves)
       : chunks(std::move(chunk_window.chunks)),
-        places(chunk_window.window, chunk_rows, std::move(runs), row_bits) {}
+        places(chunk_window.window, chunk_rows, std::move(runs), row_bits,
+               std::move(moves)) {}
 
   const std::vector<Chunk> chunks;
   WindowPlaces places;

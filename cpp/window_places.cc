@@ -19,13 +19,14 @@ int64_t Sum(std::span<const int64_t> values) {
 }  // namespace
 
 WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_rows,
-                           std::vector<BatchRun> runs, int row_bits)
+                           std::vector<BatchRun> runs, int row_bits, ScratchBuffer moves)
     : begin_(window.begin),
       end_(window.end),
       permutation_(window.key, Sum(chunk_rows)),
       row_bits_(row_bits),
       runs_(std::move(runs)),
-      num_ranges_(CeilDivide(window.end - window.begin, kRangeRows)) {
+      num_ranges_(CeilDivide(window.end - window.begin, kRangeRows)),
+      moves_(std::move(moves)) {
   int64_t delivered = 0;
   for (const BatchRun& run : runs_) {
     run_begins_.push_back(delivered);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/permutation.h"
@@ -25,9 +26,10 @@ class WindowPlaces {
   static constexpr int64_t kStripRows = int64_t{1} << 17;
 
   // `chunk_rows` has at least one row in all, and every entry one. `runs` are those
-  // of the window's delivered rows in batches, which follow each other.
+  // of the window's delivered rows in batches, which follow each other. `moves` is the
+  // memory of an earlier window's, or fresh.
   WindowPlaces(const Window& window, std::span<const int64_t> chunk_rows,
-               std::vector<BatchRun> runs, int row_bits);
+               std::vector<BatchRun> runs, int row_bits, ScratchBuffer moves);
 
   // Returns when all moves are there. Thread-safe.
   void Make(DecodeScratch* scratch);
@@ -51,6 +53,9 @@ class WindowPlaces {
     size_t row;
   };
   ChunkRow ChunkOf(uint32_t row) const;
+
+  // Ends the use.
+  ScratchBuffer TakeMoves() { return std::move(moves_); }
 
   int row_bits() const { return row_bits_; }
   // The batch with that number in slots is that of `runs()[number]`.

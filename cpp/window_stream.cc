@@ -24,12 +24,18 @@ class WindowStream::Task : public DecodeTask {
     return {window.batches.begin, window.number, task};
   }
   void Pause() override {}
-  void Finish() override { ended_ = stream_->windows_.Finish(task_); }
+  void Finish() override {
+    ended_ = stream_->windows_.Finish(task_);
+    if (ended_ == nullptr) return;
+    moves_ = ended_->places.TakeMoves();
+    std::swap(stream_->moves_, moves_);
+  }
 
  private:
   WindowStream* stream_;
   const WindowTask task_;
   std::unique_ptr<OpenWindow> ended_;
+  ScratchBuffer moves_;
 };
 
 WindowStream::WindowStream(const TaskParts& parts)
@@ -55,7 +61,7 @@ void WindowStream::OpenNext() {
   auto window = std::make_unique<OpenWindow>(
       next, chunk_rows,
       parts_.batches->Cut(next.share_row, next.window.end - next.window.begin, next.lane),
-      RowBits(*parts_.layout));
+      RowBits(*parts_.layout), std::move(moves_));
   window->number = num_windows_;
   window->batches = BatchesOf(*parts_.batches, next);
   window->num_undone = std::ssize(window->chunks) * parts_.spec->num_tasks();
