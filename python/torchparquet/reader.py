@@ -5,11 +5,10 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from torchparquet._core import (
@@ -125,7 +124,7 @@ class BatchStream(Iterator[Batch]):
             rank=lanes[0].index,
             world_size=lanes[0].num_shares,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
-            batch_sizes=_batch_sizes(lanes[0]),
+            batch_sizes=lanes[0].batch_sizes,
             fields=[_field_spec(field) for field in ordered],
             columns=_column_specs(ordered),
             row_id_field=places[ROW_ID] if row_ids else -1,
@@ -231,29 +230,6 @@ class BatchStream(Iterator[Batch]):
         return self._reader.stats
 
 
-class Windows(Protocol):
-    """The shuffle windows of a share: consecutive chunks whose rows are permuted together.
-
-    Row `i` of a window, counted over its chunks, stands at the position that the permutation
-    of all their rows under `key` gives it; the positions from `begin` up to `end` are delivered.
-
-    Attributes:
-        num_chunks: int64 `[w]`; all together, those of the share.
-        key: uint64 `[w]`.
-        begin: int64 `[w]`.
-        end: int64 `[w]`.
-    """
-
-    @property
-    def num_chunks(self) -> NDArray[np.int64]: ...
-    @property
-    def key(self) -> NDArray[np.uint64]: ...
-    @property
-    def begin(self) -> NDArray[np.int64]: ...
-    @property
-    def end(self) -> NDArray[np.int64]: ...
-
-
 def _chunk_arrays(manifest: Manifest, lanes: Sequence[Share]) -> dict[str, Any]:
     row_group = np.concatenate([lane.row_group for lane in lanes])
     row_begin = np.concatenate([lane.row_begin for lane in lanes])
@@ -268,7 +244,7 @@ def _chunk_arrays(manifest: Manifest, lanes: Sequence[Share]) -> dict[str, Any]:
 
 
 def _window_arrays(lanes: Sequence[Share]) -> dict[str, Any]:
-    windows: list[Windows | None] = [getattr(lane, "windows", None) for lane in lanes]
+    windows = [lane.windows for lane in lanes]
     given = [one for one in windows if one is not None]
     no_counts = np.zeros(0, np.int64)
     return {
@@ -278,11 +254,6 @@ def _window_arrays(lanes: Sequence[Share]) -> dict[str, Any]:
         "window_end": np.concatenate([no_counts, *(one.end for one in given)]),
         "lane_num_windows": [0 if one is None else len(one.num_chunks) for one in windows],
     }
-
-
-def _batch_sizes(share: Share) -> NDArray[np.int64]:
-    sizes = getattr(share, "batch_sizes", None)
-    return np.zeros(0, np.int64) if sizes is None else np.asarray(sizes, np.int64)
 
 
 def _field_spec(field: Field) -> FieldSpec:
