@@ -22,11 +22,13 @@ PUBLIC = [
     "CorruptFileError",
     "Jagged",
     "ListLengthError",
+    "MixedDataset",
     "NullValueError",
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",
     "UnsupportedColumnError",
+    "mix",
     "verify_no_shard_overlap",
 ]
 

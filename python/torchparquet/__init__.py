@@ -25,6 +25,7 @@ from torchparquet.errors import (  # noqa: E402
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
+from torchparquet.mixing import MixedDataset, mix  # noqa: E402
 
 __all__ = [
     "CastError",
@@ -32,11 +33,13 @@ __all__ = [
     "CorruptFileError",
     "Jagged",
     "ListLengthError",
+    "MixedDataset",
     "NullValueError",
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",
     "UnsupportedColumnError",
+    "mix",
     "verify_no_shard_overlap",
 ]
 __version__ = "0.1.0"

@@ -1,0 +1,102 @@
+"""Rows of a batch, and batches joined to one: tensors and Jagged alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchparquet.errors import SchemaMismatchError
+from torchparquet.jagged import Jagged
+from torchparquet.tensors import Batch
+
+_OF_VALUES = ".values.valid"
+
+
+def num_rows_of(batch: Batch) -> int:
+    """Return B."""
+    value = next(iter(batch.values()))
+    return value.num_rows if isinstance(value, Jagged) else int(value.shape[0])
+
+
+def sliced(batch: Batch, begin: int, end: int) -> Batch:
+    """Return rows `begin` to `end`: tensors are views, offsets begin at 0.
+
+    Raises:
+        ValueError: A mask of the elements of nested lists or strings in lists is among the
+            columns.
+    """
+    found: Batch = {}
+    for name, value in batch.items():
+        owner = batch.get(name.removesuffix(_OF_VALUES))
+        if name.endswith(_OF_VALUES) and isinstance(owner, Jagged):
+            if isinstance(owner.values, Jagged):
+                raise ValueError(
+                    'batches with a mask of the elements of nested lists (nulls="mask") cannot be '
+                    f"cut: {name!r}"
+                )
+            first, last = owner.offsets[[begin, end]].tolist()
+            found[name] = value[first:last]
+        else:
+            found[name] = _stretch(value, begin, end)
+    return found
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return one batch of the rows of all, in order, with the keys in the order of the first.
+
+    All batches have the columns of the first; see `check_alike`.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
+    """Make sure that batches can be joined.
+
+    Args:
+        batches: One of each source.
+        sources: What to call each in the message.
+
+    Raises:
+        SchemaMismatchError: They differ in their columns; the message names source and column.
+    """
+    first = batches[0]
+    for batch, source in zip(batches[1:], sources[1:], strict=True):
+        for name in (*first, *batch):
+            kinds = [_kind(of[name]) if name in of else "missing" for of in (first, batch)]
+            if kinds[0] != kinds[1]:
+                raise SchemaMismatchError(
+                    "data sets must have the same columns to be mixed within a batch: "
+                    f"{name!r} is {kinds[0]} in {sources[0]}, {kinds[1]} in {source}"
+                )
+
+
+def _kind(value: Tensor | Jagged) -> str:
+    if isinstance(value, Jagged):
+        return f"Jagged of {_kind(value.values)}"
+    shape = ", ".join(["B", *map(str, value.shape[1:])])
+    return f"{str(value.dtype).removeprefix('torch.')} [{shape}]"
+
+
+def _stretch(value: Tensor | Jagged, begin: int, end: int) -> Tensor | Jagged:
+    if isinstance(value, Tensor):
+        return value[begin:end]
+    offsets = value.offsets[begin : end + 1]
+    first, last = offsets[[0, -1]].tolist()
+    return Jagged(_stretch(value.values, first, last), offsets - first)
+
+
+def _joined(values: Sequence[Any]) -> Tensor | Jagged:
+    if isinstance(values[0], Tensor):
+        return torch.cat(list(values))
+    parts = cast("Sequence[Jagged]", values)
+    offsets = [parts[0].offsets]
+    end = parts[0].offsets[-1]
+    for part in parts[1:]:
+        offsets.append(part.offsets[1:] + end)
+        end = end + part.offsets[-1]
+    return Jagged(_joined([part.values for part in parts]), torch.cat(offsets))

@@ -1,0 +1,507 @@
+"""Mixes of data sets: proportions, ends, epochs, exact resume at every batch."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections import Counter
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from torchparquet import Jagged, ParquetDataset, SchemaMismatchError, mix
+
+ROWS = (300, 170, 90)
+BATCH = 10
+STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> list[Path]:
+    """Three data sets; `id` says which one and which row."""
+    root = tmp_path_factory.mktemp("mixing")
+    made = []
+    for number, rows in enumerate(ROWS):
+        ids = np.arange(rows) + 1000 * number
+        lists = pa.array([list(range(i % 4)) for i in ids.tolist()], pa.list_(pa.int32()))
+        texts = pa.array([[str(i)] * (i % 3) for i in ids.tolist()], pa.list_(pa.string()))
+        table = pa.table({"id": ids, "items": lists, "words": texts, "x": ids.astype(np.float32)})
+        made.append(root / f"{number}.parquet")
+        pq.write_table(table, made[-1], row_group_size=37)
+    return made
+
+
+def open_datasets(paths, **options) -> list[ParquetDataset]:
+    defaults = {"batch_size": BATCH, "shuffle": True, "seed": 4, "num_threads": 1}
+    defaults["shuffle_window"] = 0
+    return [ParquetDataset(path, **(defaults | options)) for path in paths]
+
+
+def open_mix(paths, weights=(3, 2, 1), options=None, **arguments):
+    return mix(open_datasets(paths, **(options or {})), weights=weights, **arguments)
+
+
+def sources(batches) -> list[int]:
+    """The data set of each batch; all its rows are from one."""
+    found = []
+    for batch in batches:
+        (source,) = set((batch["id"] // 1000).tolist())
+        found.append(source)
+    return found
+
+
+def ids(batches) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def check_proportion(counts, total: int, weights) -> None:
+    exact = [Fraction(weight) for weight in weights]
+    for source, weight in enumerate(exact):
+        assert abs(counts[source] - total * weight / sum(exact)) < 1, (counts, total)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("weights", [(3, 2, 1), (0.7, 0.2, 0.1), (1, 1, 1), (90, 9, 1)])
+def test_first_exhausted_keeps_the_proportion_and_ends_where_one_is_empty(paths, weights):
+    mixed = open_mix(paths, weights)
+    length = len(mixed)
+    drawn = sources(mixed)
+    assert length == len(drawn)
+    counts = Counter()
+    for num, source in enumerate(drawn, 1):
+        counts[source] += 1
+        check_proportion(counts, num, weights)
+    batches = [-(-rows // BATCH) for rows in ROWS]
+    assert any(counts[source] == batches[source] for source in range(3))
+    assert all(counts[source] <= batches[source] for source in range(3))
+
+
+def test_all_exhausted_delivers_each_row_once(paths):
+    mixed = open_mix(paths, (1, 5, 5), stopping="all_exhausted")
+    batches = list(mixed)
+    assert len(batches) == len(mixed) == 30 + 17 + 9
+    rows = sorted(row for ids_of in ids(batches) for row in ids_of)
+    assert rows == [1000 * number + row for number in range(3) for row in range(ROWS[number])]
+    # While all are there the weights hold; those that are left go on in theirs.
+    drawn = sources(batches)
+    ends = {source: len(drawn) - drawn[::-1].index(source) for source in range(3)}
+    first_end = min(ends.values())
+    for num in range(first_end + 1):
+        check_proportion(Counter(drawn[:num]), num, (1, 5, 5))
+    first = min(ends, key=ends.get)
+    left = [source for source in range(3) if source != first]
+    second_end = sorted(ends.values())[1]
+    part = drawn[first_end:second_end]
+    weights = [(1, 5, 5)[source] for source in left]
+    for num in range(len(part) + 1):
+        counts = Counter(part[:num])
+        check_proportion([counts[source] for source in left], num, weights)
+
+
+def test_repeat_goes_on_until_each_was_read_as_a_whole(paths):
+    mixed = open_mix(paths, (1, 5, 5), stopping="repeat")
+    length = len(mixed)
+    batches = list(mixed)
+    assert len(batches) == length
+    counts = Counter(row for ids_of in ids(batches) for row in ids_of)
+    for number, rows in enumerate(ROWS):
+        times = {counts[1000 * number + row] for row in range(rows)}
+        assert min(times) >= 1
+        assert max(times) - min(times) <= 1
+    # It ends with the batch that completes the last of them.
+    assert {counts[row] for row in range(ROWS[0])} == {1}
+    assert sources(batches)[-1] == 0
+    drawn = sources(batches)
+    for num in range(len(drawn)):
+        check_proportion(Counter(drawn[:num]), num, (1, 5, 5))
+    # Each round has an order of its own.
+    second = [ids_of for ids_of in ids(batches) if ids_of[0] >= 2000]
+    assert sorted(chain(*second[:9])) == sorted(chain(*second[9:18]))
+    assert second[:9] != second[9:18]
+
+
+@pytest.mark.parametrize("stopping", STOPPINGS)
+def test_each_iteration_is_the_next_epoch_in_another_order(paths, stopping):
+    mixed = open_mix(paths, stopping=stopping)
+    epochs = []
+    for epoch in range(3):
+        assert mixed.epoch == epoch
+        length = len(mixed)
+        batches = list(mixed)
+        assert length == len(batches)
+        epochs.append(batches)
+    assert len({str(sources(batches)) for batches in epochs}) == 3
+    assert len({str(ids(batches)) for batches in epochs}) == 3
+    again = open_mix(paths, stopping=stopping)
+    again.set_epoch(2)
+    assert ids(again) == ids(epochs[2])
+    assert ids(open_mix(paths, stopping=stopping, seed=1)) != ids(epochs[0])
+
+
+def test_breaking_off_does_not_disturb_the_next_epoch(paths):
+    mixed, other = open_mix(paths), open_mix(paths)
+    for number, _ in enumerate(mixed):
+        if number == 5:
+            break
+    list(other)
+    assert ids(mixed) == ids(other)
+
+
+def test_ranks_draw_alike(paths):
+    """Two ranks take the same sources in the same steps, and rows of their own."""
+    ranks = [open_mix(paths, options={"rank": rank, "world_size": 2}) for rank in range(2)]
+    lengths = [len(rank) for rank in ranks]
+    batches = [list(rank) for rank in ranks]
+    assert sources(batches[0]) == sources(batches[1])
+    assert lengths == [len(batches[0])] * 2
+    rows = [{row for ids_of in ids(part) for row in ids_of} for part in batches]
+    assert not rows[0] & rows[1]
+
+
+def test_set_weights_is_for_the_next_epoch(paths):
+    mixed = open_mix(paths, (1, 1, 1), stopping="all_exhausted")
+    stream = iter(mixed)
+    begun = [next(stream)]
+    mixed.set_weights([100, 1, 1])
+    begun += stream
+    assert ids(begun) == ids(open_mix(paths, (1, 1, 1), stopping="all_exhausted"))
+    drawn = sources(mixed)
+    assert drawn[:25].count(0) >= 24
+    assert mixed.weights == pytest.approx([100 / 102, 1 / 102, 1 / 102])
+
+
+def test_source_key(paths):
+    for options in ({}, {"within_batch": True, "batch_size": 16}):
+        for batch in open_mix(paths, source_key="from", **options):
+            assert batch["from"].dtype == torch.int64
+            assert batch["from"].equal(batch["id"] // 1000)
+        assert "from" not in next(iter(open_mix(paths, **options)))
+    with pytest.raises(ValueError, match="source_key must be the name of no column, got 'x'"):
+        next(iter(open_mix(paths, source_key="x")))
+
+
+# Rows
+
+
+@pytest.mark.parametrize("weights", [(3, 2, 1), (0.7, 0.2, 0.1), (50, 1, 1)])
+@pytest.mark.parametrize("batch_size", [1, 7, 16, 64])
+def test_rows_of_each_batch_are_in_proportion(paths, weights, batch_size):
+    mixed = open_mix(paths, weights, within_batch=True, batch_size=batch_size)
+    length = len(mixed)
+    counts, total = Counter(), 0
+    found = list(mixed)
+    assert len(found) == length
+    for batch in found:
+        assert len(batch["id"]) == batch_size
+        counts += Counter((batch["id"] // 1000).tolist())
+        total += batch_size
+        check_proportion(counts, total, weights)
+    # One more batch would need rows that one of them has not.
+    beyond = [(total + batch_size) * w / sum(weights) for w in weights]
+    assert any(rows < need + 1 for rows, need in zip(ROWS, beyond, strict=True))
+
+
+def check_values(batch: dict) -> None:
+    """Every column belongs to its row."""
+    rows = batch["id"].tolist()
+    assert batch["x"].tolist() == rows
+    assert batch["items"].to_list() == [list(range(row % 4)) for row in rows]
+    assert batch["words"].to_str() == [[str(row)] * (row % 3) for row in rows]
+
+
+@pytest.mark.parametrize("stopping", STOPPINGS)
+def test_rows_keep_their_values(paths, stopping):
+    for batch in open_mix(paths, within_batch=True, batch_size=33, stopping=stopping):
+        check_values(batch)
+
+
+def test_all_exhausted_delivers_each_row_once_within_batches(paths):
+    mixed = open_mix(paths, (1, 5, 5), within_batch=True, batch_size=33, stopping="all_exhausted")
+    length = len(mixed)
+    batches = list(mixed)
+    assert len(batches) == length == -(-sum(ROWS) // 33)
+    assert {len(batch["id"]) for batch in batches[:-1]} == {33}
+    rows = sorted(row for ids_of in ids(batches) for row in ids_of)
+    assert rows == [1000 * number + row for number in range(3) for row in range(ROWS[number])]
+
+
+def test_repeat_within_batches(paths):
+    mixed = open_mix(paths, (1, 5, 5), within_batch=True, batch_size=33, stopping="repeat")
+    length = len(mixed)
+    batches = list(mixed)
+    assert len(batches) == length
+    counts, total = Counter(), 0
+    for batch in batches:
+        counts += Counter((batch["id"] // 1000).tolist())
+        total += 33
+        check_proportion(counts, total, (1, 5, 5))
+    # The last batch completes the last data set.
+    assert counts[0] >= ROWS[0] > counts[0] - 33
+    rows = Counter(row for ids_of in ids(batches) for row in ids_of)
+    for number, size in enumerate(ROWS):
+        times = {rows[1000 * number + row] for row in range(size)}
+        assert min(times) >= 1
+        assert max(times) - min(times) <= 1
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad"])
+def test_steps_are_even_within_batches(paths, even):
+    lengths = set()
+    for rank in range(3):
+        options = {"rank": rank, "world_size": 3, "even": even}
+        mixed = open_mix(paths, options=options, within_batch=True, batch_size=16)
+        assert len(mixed) == len(list(mixed))
+        lengths.add(len(mixed))
+    assert len(lengths) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["id"], "'items' is Jagged of int32 .B. in data set 0, missing in data set 1"),
+        ({"id": "x", "items": "items"}, r"'id' is int64 \[B\] in data set 0, float32 \[B\] in"),
+        ({"id": "id", "items": "words"}, "'items' is Jagged of int32 .* Jagged of Jagged of uint8"),
+        ({"id": ["x", "x2"], "items": "items"}, "float32"),
+    ],
+)
+def test_columns_must_agree(paths, tmp_path, columns, message):
+    table = pq.read_table(paths[1])
+    pq.write_table(table.append_column("x2", table["x"]), tmp_path / "1.parquet")
+    first = ParquetDataset(paths[0], batch_size=BATCH, columns=["id", "items"])
+    second = ParquetDataset(tmp_path / "1.parquet", batch_size=BATCH, columns=columns)
+    mixed = mix([first, second], within_batch=True, batch_size=20)
+    with pytest.raises(SchemaMismatchError, match=message):
+        next(iter(mixed))
+
+
+def test_masks_of_elements_are_cut_with_their_lists(tmp_path):
+    rows = [[1, None], [], [None, 2, 3], [4]] * 5
+    pq.write_table(pa.table({"v": pa.array(rows, pa.list_(pa.int64()))}), tmp_path / "a.parquet")
+    datasets = [ParquetDataset(tmp_path / "a.parquet", batch_size=5, nulls="mask") for _ in "ab"]
+    found = []
+    for batch in mix(datasets, within_batch=True, batch_size=3, stopping="all_exhausted"):
+        valid = Jagged(batch["v.values.valid"], batch["v"].offsets).to_list()
+        values = batch["v"].to_list()
+        found += [
+            [x if ok else None for x, ok in zip(*row, strict=True)]
+            for row in zip(values, valid, strict=True)
+        ]
+    assert sorted(map(str, found)) == sorted(map(str, rows * 2))
+
+
+# Resume
+
+
+@pytest.mark.parametrize("rows", [None, 16, 25])
+@pytest.mark.parametrize("stopping", STOPPINGS)
+def test_resume_after_every_batch(paths, stopping, rows):
+    """Also at the ends: before the first batch, and behind the last, which is the next epoch."""
+    options = {"stopping": stopping, "seed": 3, "source_key": "from"}
+    if rows:
+        options |= {"within_batch": True, "batch_size": rows}
+
+    def fresh():
+        return open_mix(paths, (2, 2, 1), **options)
+
+    mixed = fresh()
+    epochs = [list(map(str, mixed)), list(map(str, mixed))]
+    mixed = fresh()
+    states = [mixed.state_dict()]
+    for _ in mixed:
+        states.append(mixed.state_dict())
+    assert len(states) == len(epochs[0]) + 1
+    step = 1 if rows is None else 3
+    for num in sorted({*range(0, len(states), step), len(states) - 2, len(states) - 1}):
+        resumed = fresh()
+        resumed.load_state_dict(json.loads(json.dumps(states[num])))
+        rest = epochs[0][num:] or epochs[1]
+        assert len(resumed) == len(epochs[0] if num < len(epochs[0]) else epochs[1])
+        assert list(map(str, resumed)) == rest, num
+        if num < len(epochs[0]):
+            assert resumed.epoch == 1
+            assert str(next(iter(resumed))) == epochs[1][0]
+
+
+@pytest.mark.parametrize("rows", [None, 16])
+def test_resume_of_a_resumed_mix(paths, rows):
+    options = {"stopping": "repeat", "within_batch": rows is not None, "batch_size": rows}
+    whole = ids(open_mix(paths, **options))
+    found, state = [], None
+    while len(found) < len(whole):
+        mixed = open_mix(paths, **options)
+        if state is not None:
+            mixed.load_state_dict(state)
+            assert mixed.state_dict() == state
+        stream = iter(mixed)
+        found += [next(stream)["id"].tolist() for _ in range(min(7, len(whole) - len(found)))]
+        state = mixed.state_dict()
+        assert len(json.dumps(state)) < 4000
+    assert found == whole
+
+
+def test_resume_has_the_weights_of_then(paths):
+    mixed = open_mix(paths, (1, 1, 1))
+    stream = iter(mixed)
+    for _ in range(4):
+        next(stream)
+    mixed.set_weights([5, 1, 1])
+    state = mixed.state_dict()
+    rest, after = ids(stream), ids(mixed)
+    resumed = open_mix(paths, (1, 2, 3))
+    resumed.load_state_dict(state)
+    assert ids(resumed) == rest
+    assert ids(resumed) == after
+
+
+def test_set_epoch_keeps_a_state_of_that_epoch_only(paths):
+    mixed = open_mix(paths)
+    stream = iter(mixed)
+    first = [next(stream)["id"].tolist() for _ in range(3)]
+    state = mixed.state_dict()
+    kept, dropped = open_mix(paths), open_mix(paths)
+    for other, epoch in ((kept, 0), (dropped, 1)):
+        other.load_state_dict(state)
+        other.set_epoch(epoch)
+    assert first + ids(kept) == ids(open_mix(paths))
+    list(mixed)
+    mixed.set_epoch(1)
+    assert ids(dropped) == ids(mixed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 9}, "seed=0, here 9"),
+        ({"stopping": "repeat"}, "stopping='first_exhausted', here 'repeat'"),
+        ({"within_batch": True, "batch_size": 8}, "batch_size=None, here 8"),
+    ],
+)
+def test_states_of_another_mix_are_refused(paths, change, message):
+    state = open_mix(paths).state_dict()
+    with pytest.raises(ValueError, match=message):
+        open_mix(paths, **change).load_state_dict(state)
+    with pytest.raises(ValueError, match="num_datasets=3, here 2"):
+        open_mix(paths[:2], (1, 1)).load_state_dict(state)
+    with pytest.raises(ValueError, match="state must be that of a mix"):
+        open_mix(paths).load_state_dict(open_datasets(paths)[0].state_dict())
+    with pytest.raises(TypeError, match="state must be a dict"):
+        open_mix(paths).load_state_dict("state")
+
+
+# Other data sets, workers, arguments
+
+
+class Counting:
+    """The smallest data set that can be mixed."""
+
+    def __init__(self, name: int, length: int):
+        self.name, self.length = name, length
+        self.epoch = self.done = 0
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        start, self.start = getattr(self, "start", 0), 0
+        self.done = start
+        for number in range(start, self.length):
+            self.done += 1
+            yield {"id": torch.tensor([1000 * self.name + number])}
+
+    def set_epoch(self, epoch):
+        self.epoch, self.start, self.done = epoch, 0, 0
+
+    def state_dict(self):
+        return {"done": self.done}
+
+    def load_state_dict(self, state):
+        self.start = self.done = state["done"]
+
+
+def test_any_data_set_of_the_interface():
+    def fresh():
+        return mix([Counting(0, 20), Counting(1, 5)], weights=[4, 1], stopping="all_exhausted")
+
+    whole = ids(fresh())
+    assert sorted(chain(*whole)) == [*range(20), *range(1000, 1005)]
+    for num in range(25):
+        mixed = fresh()
+        for _, _ in zip(range(num), mixed, strict=False):
+            pass
+        resumed = fresh()
+        resumed.load_state_dict(mixed.state_dict())
+        assert ids(resumed) == whole[num:]
+    by_rows = mix([Counting(0, 20), Counting(1, 5)], within_batch=True, batch_size=4)
+    with pytest.raises(TypeError, match="does not say its rows"):
+        len(by_rows)
+    assert len(list(by_rows)) == 2
+
+
+def test_a_data_set_that_ends_early_is_an_error():
+    class Short(Counting):
+        def __len__(self):
+            return 7
+
+    with pytest.raises(RuntimeError, match="data set 1 ended after 5 batches, its length is 7"):
+        list(mix([Counting(0, 20), Short(1, 5)]))
+
+
+def test_without_a_batch():
+    assert list(mix([Counting(0, 0), Counting(1, 3)])) in ([], list(Counting(1, 1)))
+    found = ids(mix([Counting(0, 0), Counting(1, 3)], stopping="all_exhausted"))
+    assert found == [[1000], [1001], [1002]]
+    with pytest.raises(ValueError, match="must have batches"):
+        iter(mix([Counting(0, 0), Counting(1, 3)], stopping="repeat"))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("stopping", STOPPINGS[1:])
+def test_dataloader_workers(paths, stopping, method):
+    """Each worker mixes its own share; together they read every row, in each epoch another way."""
+    mixed = open_mix(paths, stopping=stopping)
+    context = multiprocessing.get_context(method)
+    loader = DataLoader(mixed, None, num_workers=2, multiprocessing_context=context, timeout=60)
+    epochs = [ids(loader) for _ in range(2)]
+    every = {1000 * number + row for number in range(3) for row in range(ROWS[number])}
+    for found in epochs:
+        rows = list(chain(*found))
+        assert set(rows) == every
+        if stopping == "all_exhausted":
+            assert len(rows) - len(every) <= 2 * 3
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"weights": [1]}, ValueError, "weights must be as many as data sets, got 1 for 3"),
+        ({"weights": [1, 0, 1]}, ValueError, "weights must be above 0 and finite, got 0"),
+        ({"weights": [1, 1, float("nan")]}, ValueError, "finite, got nan"),
+        ({"weights": [1, 1, float("inf")]}, ValueError, "finite, got inf"),
+        ({"weights": [1, 1, "1"]}, TypeError, "weights must be numbers, got '1'"),
+        ({"weights": [1, 1, True]}, TypeError, "weights must be numbers, got True"),
+        ({"stopping": "never"}, ValueError, "stopping must be one of .* got 'never'"),
+        ({"seed": -1}, ValueError, "seed must be >= 0"),
+        ({"batch_size": 8}, ValueError, "within_batch=True and batch_size go together"),
+        ({"within_batch": True}, ValueError, "within_batch=True and batch_size go together"),
+        ({"within_batch": True, "batch_size": 0}, ValueError, "batch_size must be >= 1"),
+        ({"within_batch": 1}, TypeError, "within_batch must be a bool"),
+        ({"source_key": 3}, TypeError, "source_key must be a str or None, got 3"),
+    ],
+)
+def test_wrong_arguments(paths, arguments, error, message):
+    with pytest.raises(error, match=message):
+        mix(open_datasets(paths), **arguments)
+    with pytest.raises(ValueError, match="num_epochs=1"):
+        mix(open_datasets(paths, num_epochs=2))
+    with pytest.raises(ValueError, match="datasets must hold a data set"):
+        mix([])
