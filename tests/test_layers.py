@@ -116,6 +116,7 @@ PYTHON_LAYERS = [
     ["planner"],
     ["iteration", "progress"],
     ["agreement"],
+    ["dynamic"],
     ["dataset"],
     ["audit"],
     ["__init__"],

@@ -79,3 +79,8 @@ def test_agreement(data, other_data):
 
 def test_mesh_of_three_dimensions(data):
     torchrun("torchrun_mesh3.py", 8, data)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_dynamic(data, num_ranks):
+    torchrun("torchrun_dynamic.py", num_ranks, data)

@@ -91,7 +91,7 @@ def main() -> None:
     # Only a model-parallel peer differs.
     dataset = open_dataset(device_mesh=mesh, drop_last=rank == 3)
     try:
-        iter(dataset)
+        next(iter(dataset))
     except RankMismatchError as error:
         text = str(error)
     else:

@@ -7,10 +7,10 @@ import hashlib
 import warnings
 import weakref
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -27,13 +27,21 @@ from torchparquet.column import Nulls
 from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.costs import column_bytes
 from torchparquet.distribution import ShardDistribution, shard_distribution
+from torchparquet.dynamic import (
+    Cursor,
+    DynamicIteration,
+    check_dynamic,
+    row_group_share,
+    shared_cursor,
+)
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.iteration import Iteration
 from torchparquet.manifest import Manifest, SourceArgument, read_manifest
 from torchparquet.options import ReadOptions
+from torchparquet.order import epoch_order
 from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import Balance, Even, PlanOptions, checked_int
+from torchparquet.plan_options import Balance, Even, Int64Array, PlanOptions, checked_int
 from torchparquet.planner import EpochPlanner, Place
 from torchparquet.progress import Progress
 from torchparquet.reader import BatchStream, ReaderStats
@@ -51,6 +59,7 @@ from torchparquet.window_limits import WindowMemory, row_bytes
 
 if TYPE_CHECKING:
     import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -82,7 +91,7 @@ class ParquetDataset(IterableDataset[Batch]):
         shuffle_window: int | None = None,
         shuffle_within_rank: bool = False,
         drop_last: bool = False,
-        even: Even = "split",
+        even: Even | Literal["dynamic"] = "split",
         balance: Balance = "rows",
         canonical_world_size: int | None = None,
         num_epochs: int | None = 1,
@@ -92,6 +101,7 @@ class ParquetDataset(IterableDataset[Batch]):
         device_mesh: DeviceMesh | None = None,
         mesh_dims: str | Sequence[str] | None = None,
         process_group: dist.ProcessGroup | None = None,
+        store: Store | None = None,
         row_ids: bool = False,
         num_threads: int | None = None,
         max_memory: int | str = "1GiB",
@@ -126,7 +136,9 @@ class ParquetDataset(IterableDataset[Batch]):
             drop_last: Leave out a last batch that is not full.
             even: How ranks are given the same number of steps: "split" balances rows to within
                 one, "drop" stops at the shortest share, "pad" repeats rows and flags them in
-                `batch["row.valid"]`, "none" lets step counts differ.
+                `batch["row.valid"]`, "none" lets step counts differ. "dynamic" deals nothing out:
+                each rank takes the next row group when it is ready for one, so that none waits for
+                a slow one; each row once, for work without collectives, see `store`.
             balance: What ranks are dealt equal amounts of: "rows", or "bytes", compressed, which
                 is nearer to what reading costs; with `even=` other than "split".
             canonical_world_size: The number of ranks whose global batches every number of ranks
@@ -141,6 +153,10 @@ class ParquetDataset(IterableDataset[Batch]):
             mesh_dims: Which these are: a name, or several that count as one rank, row-major. None
                 for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
             process_group: Take rank and world size from this group.
+            store: Of torch.distributed, for `even="dynamic"`: all processes that are given it
+                share the rows of a pass, whoever they are. None for the store that
+                torch.distributed was initialised with. All processes make the same passes, in
+                the same order.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             num_threads: Decode threads; None for this process's share of the processors.
             max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
@@ -175,6 +191,23 @@ class ParquetDataset(IterableDataset[Batch]):
             limit_steps = checked_int("limit_steps", limit_steps, 1, 2**62)
         if shuffle_window is not None:
             shuffle_window = checked_int("shuffle_window", shuffle_window, 0, 2**31)
+        self._dynamic = even == "dynamic"
+        self._store = store
+        if even == "dynamic":
+            check_dynamic(
+                {
+                    "drop_last": (drop_last, False),
+                    "balance": (balance, "rows"),
+                    "shuffle_within_rank": (shuffle_within_rank, False),
+                    "shuffle_window": (shuffle_window or 0, 0),
+                    "canonical_world_size": (canonical_world_size, None),
+                    "num_epochs": (num_epochs, 1),
+                    "limit_steps": (limit_steps, None),
+                }
+            )
+            even, shuffle_window = "none", 0
+        elif store is not None:
+            raise ValueError(f'store needs even="dynamic", got even={even!r}')
         options = PlanOptions(
             batch_size,
             shuffle=shuffle,
@@ -246,7 +279,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 another DataLoader worker, or two batches do not fit `max_memory`.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
-        iteration = Iteration(self)
+        iteration = DynamicIteration(self) if self._dynamic else Iteration(self)
         self._iterations.add(iteration)
         self._latest = weakref.ref(iteration)
         if get_worker_info() is not None:
@@ -261,6 +294,7 @@ class ParquetDataset(IterableDataset[Batch]):
         state was loaded; the same on all ranks unless `even="none"`. Within a DataLoader worker
         it is the worker's, and `len(loader)` is that of all its workers.
         """
+        self._refuse_dynamic("a length")
         topology = self._topology()
         if get_worker_info() is None:
             num_workers = num_workers_of_caller(self)
@@ -270,6 +304,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
+        self._refuse_dynamic("a number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
         topology = self._topology()
         topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
@@ -303,6 +338,7 @@ class ParquetDataset(IterableDataset[Batch]):
             RuntimeError: DataLoader workers have iterated the data set, which only they, by way
                 of torchdata's `StatefulDataLoader`, know the state of.
         """
+        self._refuse_dynamic("a state")
         return dump(self._progress.latest_state(self._topology()), self._identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -317,6 +353,7 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: It is not a state, or one of other data, columns or options, which the
                 message names.
         """
+        self._refuse_dynamic("a state")
         parsed = parse(state, self._identity, self._planner.requested_window)
         if parsed.worker and get_worker_info() is None:
             raise ValueError(
@@ -337,6 +374,7 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
+        self._refuse_dynamic("a step to go to")
         step = checked_int("step", step, 0, 2**62)
         latest = self._latest_iteration()
         if latest is not None and not latest.closed:
@@ -346,6 +384,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
+        self._refuse_dynamic("a step to go to")
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
         place = self._live_place()
         if place is not None:
@@ -355,6 +394,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
+        self._refuse_dynamic("a distribution")
         topology = self._topology()
         place = self._present_place(topology)
         plan = self._planner.present_plan(place)
@@ -362,6 +402,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
+        self._refuse_dynamic("a plan")
         topology = self._topology()
         if get_worker_info() is None:
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
@@ -437,8 +478,9 @@ class ParquetDataset(IterableDataset[Batch]):
         state = self.__dict__.copy()
         for name in _RUNTIME:
             del state[name]
-        has_groups = self._device_mesh is not None or self._process_group is not None
-        state.update(_device_mesh=None, _process_group=None, _ranks_agreed=False)
+        groups = (self._device_mesh, self._process_group, self._store)
+        has_groups = any(group is not None for group in groups)
+        state.update(_device_mesh=None, _process_group=None, _store=None, _ranks_agreed=False)
         state["_lost_groups"] = self._lost_groups or has_groups
         # A spawned DataLoader worker knows nothing of its parent's process groups. Any other
         # copy may go to another rank, which must find out for itself who it is.
@@ -457,7 +499,7 @@ class ParquetDataset(IterableDataset[Batch]):
         state = self.__getstate__()
         state["_progress"] = self._progress.own_copy()
         state["_stream_source"] = copy.copy(self._stream_source)
-        groups = ("_device_mesh", "_process_group", "_lost_groups")
+        groups = ("_device_mesh", "_process_group", "_store", "_lost_groups")
         made.__setstate__(state | {name: self.__dict__[name] for name in groups})
         return made
 
@@ -472,8 +514,9 @@ class ParquetDataset(IterableDataset[Batch]):
             return Topology(loader.rank, loader.world_size, worker.id, worker.num_workers)
         if self._lost_groups:
             raise ValueError(
-                "device_mesh and process_group do not travel with a pickled ParquetDataset: make "
-                "the data set in the process that reads it, or give rank and world_size"
+                "device_mesh, process_group and store do not travel with a pickled "
+                "ParquetDataset: make the data set in the process that reads it, or give rank "
+                "and world_size"
             )
         return resolve_topology(
             self._rank, self._world_size, self._process_group, self._device_mesh, self._mesh_dims
@@ -495,6 +538,13 @@ class ParquetDataset(IterableDataset[Batch]):
         if place is None:
             return self._progress.next_place(topology)
         return self._planner.begin(place.epoch, topology)
+
+    def _refuse_dynamic(self, what: str) -> None:
+        if self._dynamic:
+            raise TypeError(
+                f'even="dynamic" has not {what} that is known beforehand: which rank reads what '
+                "is decided while they read"
+            )
 
     def _peers_to_meet(self) -> Peers | None:
         """Return whom to compare with before this iteration; None where that is done or unsafe."""
@@ -519,6 +569,8 @@ class ParquetDataset(IterableDataset[Batch]):
             "next batch": place.steps_before + place.steps,
         }
         values = data_values(self._manifest, self._fields)
+        if self._dynamic:
+            options["even"] = "dynamic"
         values |= {name: repr(value) for name, value in options.items()}
         return Standing(own.rank, own.world_size, values)
 
@@ -547,7 +599,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def end_epoch(self, place: Place) -> None:
         """Log, once, that other ranks go on when this one has delivered its last batch."""
-        if self._planner.options.even != "none" or self._told_of_early_end:
+        if self._planner.options.even != "none" or self._dynamic or self._told_of_early_end:
             return
         if get_worker_info() is None and _is_distributed():
             self._told_of_early_end = True
@@ -564,6 +616,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def state_at(self, place: Place | None) -> dict[str, Any]:
         """Return the state of a place; None for that at which the next iteration begins."""
+        self._refuse_dynamic("a state")
         return dump(self._progress.state_of(place, self._topology()), self._identity)
 
     @property
@@ -589,6 +642,29 @@ class ParquetDataset(IterableDataset[Batch]):
         topology = self._topology()
         shares = self._planner.shares(place, topology)
         return self._stream_source.open(shares, topology.num_workers)
+
+    def dynamic_order(self, place: Place) -> tuple[Int64Array, Cursor]:
+        """Return the row groups of the epoch that have rows, in order, and the cursor over them.
+
+        Raises:
+            ValueError: The other processes cannot be told, or are not to share the rows.
+        """
+        options = replace(self._planner.options, epoch=place.epoch)
+        rows = self._manifest.row_group_num_rows
+        order = epoch_order(len(rows), options)
+        identity = [
+            self._manifest.content_fingerprint,
+            repr(self._fields),
+            [options.batch_size, options.shuffle, options.seed, options.epoch],
+        ]
+        groups = (self._store, self._process_group, self._device_mesh)
+        return order[rows[order] > 0], shared_cursor(identity, self._topology(), *groups)
+
+    def open_row_group(self, row_group: int) -> BatchStream:
+        """Open one row group, with half of the threads and of the memory."""
+        num_rows = int(self._manifest.row_group_num_rows[row_group])
+        share = row_group_share(row_group, num_rows, self._planner.options.batch_size)
+        return self._stream_source.open([share], 2)
 
     def _warn_of_no_steps(self, place: Place, topology: Topology) -> None:
         options = self._planner.options

@@ -80,14 +80,7 @@ class Iteration(Iterator[Batch]):
 
     def _open(self) -> None:
         """Open the rest of the epoch, or the next epoch that this iteration is to go on with."""
-        if os.getpid() != self._owner_pid:
-            raise RuntimeError(
-                "this iterator was made in another process; begin a new iteration in this process"
-            )
-        if self._ended:
-            raise StopIteration
-        if self._closed:
-            raise RuntimeError("the reader was closed")
+        self._check_usable()
         self._close_stream()
         place = self.begun()
         if place.steps >= place.end:
@@ -103,6 +96,16 @@ class Iteration(Iterator[Batch]):
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError(
+                "this iterator was made in another process; begin a new iteration in this process"
+            )
+        if self._ended:
+            raise StopIteration
+        if self._closed:
+            raise RuntimeError("the reader was closed")
 
     def begun(self) -> Place:
         """Return where the epoch stands, which is begun if it was not yet."""

@@ -1,0 +1,250 @@
+"""`even="dynamic"`: ranks take row groups from one shared cursor, so that fast ones take more.
+
+For work without steps in lockstep. Each position of the epoch's order is claimed by one rank,
+with an atomic addition in a key-value store that all of them see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from torch.utils.data import get_worker_info
+
+from torchparquet.agreement import find_peers
+from torchparquet.iteration import Iteration, Source
+from torchparquet.plan_options import Int64Array
+from torchparquet.share import Share
+from torchparquet.tensors import Batch
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from torchparquet.planner import Place
+    from torchparquet.reader import BatchStream, ReaderStats
+    from torchparquet.sharding import Topology
+
+
+class Cursor(Protocol):
+    """Hands out 0, 1, 2, ..., each number once over all who claim."""
+
+    def claim(self) -> int:
+        """Return the next number."""
+
+
+class OwnCursor:
+    """The cursor of a process that reads alone."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self._next = 0
+
+    def claim(self) -> int:
+        """Return the next number."""
+        self._next += 1
+        return self._next - 1
+
+
+class StoreCursor:
+    """A cursor in a store of torch.distributed.
+
+    The n-th pass over the same rows in the same order is the same cursor in all processes, and
+    that of no other pass.
+    """
+
+    def __init__(self, store: Store, identity: Any) -> None:
+        """Begin, or join, the next pass.
+
+        Args:
+            store: That all processes of the pass see, and no later job.
+            identity: All that tells this data set, order and epoch from others; goes to JSON.
+        """
+        digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+        self._key = f"torchparquet/cursor/{digest}/{_num_passes[digest]}"
+        self._store = store
+        _num_passes[digest] += 1
+
+    def claim(self) -> int:
+        """Return the next number."""
+        return int(self._store.add(self._key, 1)) - 1
+
+
+_num_passes: Counter[str] = Counter()
+
+
+def shared_cursor(
+    identity: list[Any],
+    topology: Topology,
+    store: Store | None,
+    process_group: dist.ProcessGroup | None,
+    device_mesh: DeviceMesh | None,
+) -> Cursor:
+    """Return the cursor of a pass, which all ranks share.
+
+    Args:
+        identity: As that of `StoreCursor`.
+        topology: Of this process.
+        store: Whose processes share; None for the ranks of the group, the mesh or the world.
+        process_group: The data-parallel ranks.
+        device_mesh: With no other dimensions than the data-parallel ones.
+
+    Raises:
+        ValueError: This is a DataLoader worker, there is nothing to share by, or the mesh has
+            processes that are to read the same.
+    """
+    if get_worker_info() is not None:
+        raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
+    if store is not None:
+        return StoreCursor(store, identity)
+    if device_mesh is not None and device_mesh.size() > topology.world_size:
+        raise ValueError(
+            'even="dynamic" gives each process rows of its own, and model-parallel peers need '
+            'the same: take even="none"'
+        )
+    if topology.world_size == 1:
+        return OwnCursor()
+    peers = find_peers(process_group, device_mesh)
+    if peers is None or len(peers.ranks) != topology.world_size:
+        raise ValueError(
+            'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
+            f"to share; got rank {topology.rank} of {topology.world_size}"
+        )
+    return StoreCursor(peers.store, [*identity, peers.ranks])
+
+
+class DynamicSource(Source, Protocol):
+    """What a dynamic iteration needs of its data set."""
+
+    def dynamic_order(self, place: Place) -> tuple[Int64Array, Cursor]:
+        """Return the row groups of the epoch in order, and the cursor over them."""
+
+    def open_row_group(self, row_group: int) -> BatchStream:
+        """Open one row group; two are open at a time."""
+
+
+class DynamicIteration(Iteration):
+    """The batches of one epoch of `even="dynamic"` that this process delivers.
+
+    While a row group is delivered the next one is claimed and its first batch awaited on a thread,
+    so that claiming and reading overlap with the user's work.
+    """
+
+    _source: DynamicSource
+
+    def __init__(self, source: DynamicSource) -> None:
+        """Prepare to iterate; claims and reads nothing yet."""
+        super().__init__(source)
+        self._claimed: tuple[Int64Array, Cursor] | None = None
+        self._ahead: tuple[BatchStream, Future[Batch | None]] | None = None
+        self._first: Batch | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._failure: BaseException | None = None
+
+    def __next__(self) -> Batch:
+        """Return the next batch; those of a row group are consecutive.
+
+        Raises:
+            StopIteration: When every row group has been claimed, and those of this process read.
+            RuntimeError: The iterator was closed, or was begun in another process.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._ended:
+            raise StopIteration
+        self._check_usable()
+        try:
+            batch = self._next_batch()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._failure = error
+            self.close()
+            raise
+        if batch is None:
+            self._ended = True
+            self._end_thread()
+            raise StopIteration
+        return batch
+
+    def _next_batch(self) -> Batch | None:
+        if self._claimed is None:
+            self._claimed = self._source.dynamic_order(self.begun())
+            self._thread = ThreadPoolExecutor(1, "torchparquet-dynamic")
+            self._look_ahead()
+        if self._stream is not None:
+            batch = next(self._stream, None)
+            if batch is not None:
+                return batch
+        if self._ahead is None:
+            return None
+        self._stream, first = self._ahead
+        batch = first.result()
+        self._look_ahead()
+        return batch
+
+    def _look_ahead(self) -> None:
+        """Claim the next row group and begin to read it."""
+        assert self._claimed is not None  # noqa: S101
+        assert self._thread is not None  # noqa: S101
+        order, cursor = self._claimed
+        position = cursor.claim()
+        self._ahead = None
+        if position < len(order):
+            stream = self._source.open_row_group(int(order[position]))
+            self._ahead = (stream, self._thread.submit(next, stream, None))
+
+    @property
+    def stats(self) -> ReaderStats | None:
+        """Of the row group under way; None before the first."""
+        return None if self._stream is None else self._stream.stats
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight; row groups claimed stay claimed."""
+        super().close()
+        self._end_thread()
+
+    def _end_thread(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[0].close()
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def __del__(self) -> None:
+        """Join the threads of an iterator that was broken off."""
+        if getattr(self, "_thread", None) is not None:
+            self._end_thread()
+
+
+def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:
+    """Return the share of one whole row group."""
+    return Share(
+        0,
+        1,
+        num_rows if batch_size is None else min(batch_size, num_rows),
+        np.array([row_group], dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.array([num_rows], dtype=np.int64),
+        np.ones(1, dtype=bool),
+        None,
+        np.zeros(0, dtype=np.int64),
+    )
+
+
+def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
+    """Make sure that nothing is asked for that `even="dynamic"` cannot give.
+
+    Args:
+        options: Value and the only value that is possible, by name.
+
+    Raises:
+        ValueError: An option has another value.
+    """
+    for name, (value, possible) in options.items():
+        if value != possible:
+            raise ValueError(f'even="dynamic" needs {name}={possible!r}, got {value!r}')

@@ -1,0 +1,150 @@
+"""`even="dynamic"` in one process: alone, and with a store of its own."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+from torchparquet import CorruptFileError, ParquetDataset
+
+ROW_GROUPS = [30, 1, 25, 0, 9, 70]
+NUM_ROWS = sum(ROW_GROUPS)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dynamic") / "a.parquet"
+    first = 0
+    with pq.ParquetWriter(path, pa.schema([("id", pa.int64())])) as file:
+        for rows in ROW_GROUPS:
+            file.write_table(pa.table({"id": np.arange(first, first + rows)}))
+            first += rows
+    return path
+
+
+def open_dataset(path, **options) -> ParquetDataset:
+    return ParquetDataset(path, **({"batch_size": 10, "even": "dynamic"} | options))
+
+
+def ids(batches) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def cut(batch_size: int | None, order: list[int] | None = None) -> list[list[int]]:
+    """The batches, cut within each row group."""
+    ends = np.cumsum(ROW_GROUPS)
+    found = []
+    for group in range(len(ROW_GROUPS)) if order is None else order:
+        rows = list(range(ends[group] - ROW_GROUPS[group], ends[group]))
+        size = batch_size or max(1, len(rows))
+        found += [rows[i : i + size] for i in range(0, len(rows), size)]
+    return found
+
+
+@pytest.mark.parametrize("batch_size", [1, 10, 1000, None])
+def test_alone_it_is_the_ordinary_order(path, batch_size):
+    assert ids(open_dataset(path, batch_size=batch_size)) == cut(batch_size)
+
+
+def test_row_groups_are_shuffled_as_without_it(path):
+    dataset = open_dataset(path, shuffle=True, seed=5)
+    plain = ParquetDataset(path, batch_size=10, shuffle=True, seed=5, shuffle_window=0)
+    for epoch in range(3):
+        order = plain.plan(epoch).order.tolist()
+        assert dataset.epoch == epoch
+        assert ids(dataset) == cut(10, order)
+
+
+def test_breaking_off_and_closing(path):
+    dataset = open_dataset(path)
+    for _ in dataset:
+        break
+    stream = iter(dataset)
+    next(stream)
+    dataset.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(stream)
+    assert ids(dataset) == cut(10)
+
+
+def test_failures_come_again(path, tmp_path):
+    damaged = tmp_path / "damaged.parquet"
+    damaged.write_bytes(path.read_bytes())
+    dataset = open_dataset(damaged, batch_size=100)
+    with damaged.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff" * 60)
+    stream = iter(dataset)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CorruptFileError) as caught:
+            list(stream)
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+def test_what_is_not_known_beforehand_is_refused(path):
+    dataset = open_dataset(path)
+    calls = (
+        lambda: len(dataset),
+        dataset.num_steps,
+        dataset.state_dict,
+        lambda: dataset.load_state_dict({}),
+        dataset.plan,
+        dataset.get_shard_distribution_info,
+        lambda: dataset.seek(1),
+        lambda: dataset.skip(1),
+        lambda: len(DataLoader(dataset, batch_size=None)),
+    )
+    for call in calls:
+        with pytest.raises(TypeError, match='even="dynamic" has not a'):
+            call()
+    assert ids(DataLoader(dataset, batch_size=None)) == cut(10)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop_last": True},
+        {"shuffle": True, "shuffle_window": 2},
+        {"num_epochs": 2},
+        {"num_epochs": None},
+        {"limit_steps": 3},
+        {"canonical_world_size": 2},
+        {"balance": "bytes"},
+        {"shuffle": True, "shuffle_within_rank": True},
+    ],
+)
+def test_options_that_it_cannot_have(path, options):
+    with pytest.raises(ValueError, match=f'even="dynamic" needs {list(options)[-1]}='):
+        open_dataset(path, **options)
+
+
+def test_ranks_need_something_to_share_by(path, monkeypatch):
+    with pytest.raises(ValueError, match=r"needs torch.distributed .* rank 1 of 2"):
+        next(iter(open_dataset(path, rank=1, world_size=2)))
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"needs torch.distributed .* rank 0 of 2"):
+        next(iter(open_dataset(path)))
+    assert ids(open_dataset(path, store=dist.HashStore())) == cut(10)
+    with pytest.raises(ValueError, match='store needs even="dynamic"'):
+        open_dataset(path, even="split", store=dist.HashStore())
+
+
+def test_workers_share_no_store(path):
+    loader = DataLoader(open_dataset(path), batch_size=None, num_workers=1, timeout=60)
+    with pytest.raises(ValueError, match="num_workers=0"):
+        list(loader)
+
+
+def test_a_store_does_not_travel(path):
+    copy = pickle.loads(pickle.dumps(open_dataset(path, store=dist.HashStore())))
+    with pytest.raises(ValueError, match="store do not travel"):
+        next(iter(copy))

@@ -1,0 +1,149 @@
+"""Run by torchrun on 2 or 3 ranks: row groups go to whoever is ready, each to one rank."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from itertools import pairwise, zip_longest
+
+import numpy as np
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from torchparquet import ParquetDataset, RankMismatchError
+
+DATA = sys.argv[1]
+BATCH = 32
+
+
+def open_dataset(**options) -> ParquetDataset:
+    defaults = {"batch_size": BATCH, "even": "dynamic", "row_ids": True, "seed": 2}
+    return ParquetDataset(DATA, **(defaults | options))
+
+
+def gathered(value) -> list:
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def groups_of(dataset: ParquetDataset, batches: list[list[int]]) -> list[int]:
+    """The row group of each batch, all of whose rows are consecutive there."""
+    ends = np.cumsum(dataset.manifest.row_group_num_rows)
+    found = []
+    for rows in batches:
+        assert rows == list(range(rows[0], rows[0] + len(rows)))
+        first, last = np.searchsorted(ends, [rows[0], rows[-1]], side="right")
+        assert first == last
+        found.append(int(first))
+    return found
+
+
+def check_once(dataset: ParquetDataset, batches: list[list[int]]) -> list[int]:
+    """Each row is on one rank, once; returns the row groups that this rank took, in order."""
+    everything = [row for of_rank in gathered(batches) for rows in of_rank for row in rows]
+    assert sorted(everything) == list(range(dataset.manifest.num_rows))
+    taken = list(dict.fromkeys(groups_of(dataset, batches)))
+    for group in taken:
+        rows = [row for rows in batches for row in rows]
+        own = int(dataset.manifest.row_group_num_rows[group])
+        begin = int(dataset.manifest.row_group_first_row[group])
+        assert set(range(begin, begin + own)) <= set(rows)
+    # Full batches, but for the last of each row group.
+    groups = groups_of(dataset, batches)
+    for rows, (group, after) in zip(batches, pairwise(groups), strict=False):
+        assert len(rows) == BATCH or group != after
+    return taken
+
+
+def read(dataset: ParquetDataset) -> list[list[int]]:
+    return [batch["row.id"].tolist() for batch in dataset]
+
+
+def check_slow_rank(shuffle: bool) -> None:
+    """Rank 0 stops after its first batch until all others are through."""
+    dataset = open_dataset(shuffle=shuffle)
+    store = dist.PrefixStore(f"slow {shuffle}", dist.distributed_c10d._get_default_store())
+    rank, others = dist.get_rank(), range(1, dist.get_world_size())
+    batches = []
+    for batch in dataset:
+        if rank == 0 and not batches:
+            store.wait([str(other) for other in others], timedelta(seconds=60))
+        batches.append(batch["row.id"].tolist())
+    store.set(str(rank), "")
+    taken = check_once(dataset, batches)
+    by_rank = gathered(taken)
+    num_groups = int(np.count_nonzero(dataset.manifest.row_group_num_rows))
+    # What it reads, and what it has claimed one ahead.
+    assert len(by_rank[0]) <= 2, by_rank
+    assert sum(map(len, by_rank)) == num_groups
+    # Ranks claim in the order of the epoch.
+    order = ParquetDataset(DATA, batch_size=1, shuffle=shuffle, seed=2, shuffle_window=0)
+    places = {group: place for place, group in enumerate(order.plan(0).order.tolist())}
+    assert [places[group] for group in taken] == sorted(places[group] for group in taken)
+
+
+def check_passes() -> None:
+    """Epochs, a second pass over the same one, and equal data sets at once, each complete."""
+    dataset = open_dataset(shuffle=True)
+    for epoch in range(3):
+        assert dataset.epoch == epoch
+        check_once(dataset, read(dataset))
+    dataset.set_epoch(1)
+    check_once(dataset, read(dataset))
+    # Two that are equal, begun in the same order on all ranks and read in turns.
+    pair = open_dataset(), open_dataset()
+    found = [[], []]
+    for turn in zip_longest(*pair):
+        for batches, batch in zip(found, turn, strict=True):
+            if batch is not None:
+                batches.append(batch["row.id"].tolist())
+    for dataset, batches in zip(pair, found, strict=True):
+        check_once(dataset, batches)
+
+
+def check_given_store() -> None:
+    """Those that are given a store share the rows, whatever their ranks are said to be."""
+    store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())
+    for _ in range(2):
+        dataset = open_dataset(store=store, rank=0, world_size=1)
+        check_once(dataset, read(dataset))
+
+
+def check_groups() -> None:
+    world_size = dist.get_world_size()
+    if world_size == 2:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        check_once(open_dataset(), read(open_dataset(device_mesh=mesh)))
+        check_once(open_dataset(), read(open_dataset(process_group=dist.group.WORLD)))
+        # Alone in its group, a rank reads everything.
+        alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+        rows = read(open_dataset(process_group=alone))
+        assert sum(map(len, rows)) == open_dataset().manifest.num_rows
+        tensor = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+        try:
+            next(iter(open_dataset(device_mesh=tensor)))
+        except ValueError as error:
+            assert "model-parallel peers need the same" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("model-parallel peers were given different rows")
+        try:
+            next(iter(open_dataset(seed=dist.get_rank(), shuffle=True)))
+        except RankMismatchError as error:
+            assert "seed is 0 on rank 0, 1 on rank 1" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("ranks with different seeds read on")
+
+
+def main() -> None:
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    for shuffle in (False, True):
+        check_slow_rank(shuffle)
+    check_passes()
+    check_given_store()
+    check_groups()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
