@@ -28,6 +28,7 @@ from parquet_files import (
 from torchparquet import ParquetDataset
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
+from window_oracle import rows_of_share
 
 FILES = ([100, 37, 0, 250], [1, 1, 90], [0], [64, 64, 64])  # 671 rows in 11 row groups
 ROW_GROUPS = [rows for file in FILES for rows in file]
@@ -52,17 +53,17 @@ def dataset(paths, **options):
 
 def planned_rows(epoch=0, rank=0, **options):
     """The row ids of a share, the batches they stand in, and which of them are repeats."""
-    plan = EpochPlan(np.array(ROW_GROUPS), PlanOptions(epoch=epoch, **options))
-    share = plan.share(rank)
+    window = 8 if options.get("shuffle") else 0
+    options = {"shuffle_window": window, **options}
+    share = EpochPlan(np.array(ROW_GROUPS), PlanOptions(epoch=epoch, **options)).share(rank)
     first = np.cumsum([0, *ROW_GROUPS])
-    begins = first[share.row_group] + share.row_begin
-    chunks = [np.arange(b, b + n) for b, n in zip(begins, share.num_rows, strict=True)]
-    rows = np.concatenate([*chunks, np.empty(0, np.int64)]).astype(np.int64)
+    delivered = rows_of_share(share)
+    rows = np.array([first[group] + row for group, row, _ in delivered], dtype=np.int64)
     if options["batch_size"] is None:
-        lengths = [int(n) for n in share.num_rows if n]
+        lengths = share.batch_sizes.tolist()
     else:
         lengths = batch_lengths(len(rows), options["batch_size"])
-    return rows, lengths, np.repeat(share.valid, share.num_rows)
+    return rows, lengths, np.array([valid for _, _, valid in delivered], dtype=bool)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -93,7 +94,7 @@ def test_no_step_at_all_is_an_empty_pass_with_a_warning(folder):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batch_size_none_is_one_batch_per_row_group(folder, shuffle):
-    planned = dataset(folder, batch_size=None, shuffle=shuffle, seed=5)
+    planned = dataset(folder, batch_size=None, shuffle=shuffle, seed=5, shuffle_window=0)
     batches = [batch["id"].tolist() for batch in planned]
     assert sorted(len(batch) for batch in batches) == sorted(n for n in ROW_GROUPS if n)
     assert all(batch == list(range(batch[0], batch[-1] + 1)) for batch in batches)
@@ -211,12 +212,12 @@ def test_seed_shapes_the_order(folder):
 
 
 def test_order_is_the_same_for_any_threads_and_memory(folder):
-    first = epoch_order(folder, seed=4)
+    first = epoch_order(folder, seed=4, shuffle_window=2)
     for threads, memory, batch_size in itertools.product(
-        (1, 2, 3, 4), ("1GiB", 40_000, 4_000), (7, 50)
+        (1, 2, 3, 4), ("1GiB", 40_000, 7_000), (7, 50)
     ):
         options = {"num_threads": threads, "max_memory": memory, "batch_size": batch_size}
-        assert epoch_order(folder, seed=4, **options) == first, options
+        assert epoch_order(folder, seed=4, shuffle_window=2, **options) == first, options
 
 
 def test_a_copy_reads_the_same(folder):

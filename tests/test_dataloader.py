@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from torchparquet import CorruptFileError, NullValueError, ParquetDataset
+from window_oracle import rows_of_share
 
 ROW_GROUPS = [300, 1, 250, 0, 90, 700, 333, 20, 410, 64, 128, 500, 77, 200, 5]
 NUM_ROWS = sum(ROW_GROUPS)
@@ -66,12 +67,7 @@ def planned(dataset: ParquetDataset, epoch: int, num_workers: int) -> list[list[
     batches = []
     for index in range(plan.num_shares):
         share = plan.share(index)
-        begins = first_row[share.row_group] + share.row_begin
-        ids = [
-            row
-            for begin, rows in zip(begins.tolist(), share.num_rows.tolist(), strict=True)
-            for row in range(begin, begin + rows)
-        ]
+        ids = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
         batches += [ids[i : i + BATCH_SIZE] for i in range(0, len(ids), BATCH_SIZE)]
     return sorted(batches)
 
@@ -219,13 +215,15 @@ def test_set_epoch_while_workers_are_at_work(data):
 
 def test_set_epoch_between_the_workers_of_one_iteration(data):
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
-    from torchparquet.reader import begin_epoch, next_epoch, set_epoch
+    from torchparquet.reader import begin_iteration, epoch_of, num_iterations, set_epoch_of
 
-    words = open_dataset(data)._epochs._ledger.numpy()
-    epoch = begin_epoch(words, 17, 0)
-    set_epoch(words, 5)
-    assert begin_epoch(words, 17, 1) == epoch
-    assert next_epoch(words) == 5
+    words = open_dataset(data)._progress._epochs._ledger.numpy()
+    iteration = begin_iteration(words, 17, 0)
+    epoch = epoch_of(words, iteration)
+    set_epoch_of(words, num_iterations(words), 5)
+    assert begin_iteration(words, 17, 1) == iteration
+    assert epoch_of(words, iteration) == epoch
+    assert epoch_of(words, num_iterations(words)) == 5
 
 
 @pytest.mark.parametrize("persistent", [False, True])

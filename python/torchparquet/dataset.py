@@ -239,7 +239,12 @@ class ParquetDataset(IterableDataset[Batch]):
             canonical_world_size=canonical_world_size,
             requested_window=shuffle_window,
             window_memory=WindowMemory(
-                row_bytes(self._fields, row_ids=row_ids, row_valid=even == "pad"),
+                row_bytes(
+                    self._fields,
+                    batch_size or int(self._manifest.row_group_num_rows.max()),
+                    row_ids=row_ids,
+                    row_valid=even == "pad",
+                ),
                 self._read_options.memory_per_worker(1),
             ),
             limit_steps=_optional_int("limit_steps", limit_steps, 1),

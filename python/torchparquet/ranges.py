@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from torchparquet.plan_options import Int64Array
 
+_MAX_PIECES = 1 << 24
+
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
@@ -97,11 +99,21 @@ class Ranges:
         return replace(ranges, valid=np.zeros_like(ranges.valid))
 
     def cut_longer_than(self, bound: int, except_for: NDArray[np.bool_]) -> Ranges:
-        """Return the same rows with every range of more than `bound` cut into near-equal ones."""
+        """Return the same rows with every range of more than `bound` cut into near-equal ones.
+
+        Raises:
+            ValueError: There would be more of them than memory is for.
+        """
         too_long = (self.num_rows > bound) & ~except_for
         if not too_long.any():
             return self
-        return self._cut(np.where(too_long, -(-self.num_rows // bound), 1))
+        pieces = np.where(too_long, -(-self.num_rows // bound), 1)
+        if pieces.sum(dtype=np.float64) > _MAX_PIECES:
+            raise ValueError(
+                f"a row group of {int(self.num_rows.max())} rows is too large to be permuted in "
+                f"ranges of {bound}, as max_memory holds; shuffle_window=0 permutes row groups only"
+            )
+        return self._cut(pieces)
 
     def cut_into(self, count: int) -> Ranges:
         """Return `count` ranges of the same rows, the largest cut into near-equal pieces.

@@ -15,19 +15,33 @@ if TYPE_CHECKING:
     from torchparquet.fields import Field
 
 DEFAULT_WINDOW = 8
+_ALIGNMENT = 64
 
 
-def row_bytes(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) -> float:
-    """Return the bytes that a row takes in a batch; of strings and lists those that are likely."""
-    total = 8.0 * row_ids + row_valid
+def row_bytes(
+    fields: Sequence[Field], rows_of_batch: int, *, row_ids: bool, row_valid: bool
+) -> float:
+    """Return the bytes that a row takes in a batch; of strings and lists those that are likely.
+
+    Args:
+        fields: The tensors of a batch.
+        rows_of_batch: Each tensor of a batch is aligned, which tells in small ones.
+        row_ids: Whether there is a tensor of row numbers.
+        row_valid: Whether there is one that marks repeats.
+    """
+    sizes = [8] * row_ids + [1] * row_valid
+    likely = 0.0
     for field in fields:
         mask = field.nulls == "mask"
         if field.num_offsets:
-            total += 8 + mask + field.row_bytes
+            sizes += [8] + [1] * mask
+            likely += field.row_bytes
             continue
         cells = field.width or field.length or 1
-        total += cells * ((field.items or 1) * getattr(torch, field.dtype).itemsize + mask)
-    return total
+        sizes += [cells * (field.items or 1) * getattr(torch, field.dtype).itemsize]
+        sizes += [cells] * mask
+    aligned = sum(-(-(rows_of_batch + 1) * size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
+    return likely + aligned / rows_of_batch
 
 
 @dataclass(frozen=True)
