@@ -199,7 +199,7 @@ TEST_CASE("batches of all sizes, whatever the threads and the memory") {
 
 TEST_CASE("windows of rows of different lengths, whatever the threads and the memory") {
   Draws draws(341);
-  for (int trial = 0; trial < 40; ++trial) {
+  for (int trial = 0; trial < 15; ++trial) {
     const NestedFile data(Recipe(draws), draws);
     ReaderSpec spec = SpecOf(data, draws.Between(0, 200), draws.Between(1, 4));
     const std::vector<Chunk> whole = spec.share.chunks;
