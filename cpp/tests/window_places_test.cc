@@ -1,0 +1,100 @@
+#include "window_places.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "draws.h"
+
+namespace torchparquet {
+namespace {
+
+using kernels::kNoSlot;
+using kernels::Move;
+using testing::Draws;
+
+TEST_CASE("slots and moves are where the permutation puts the rows") {
+  Draws draws(211);
+  for (int trial = 0; trial < 60; ++trial) {
+    std::vector<int64_t> chunk_rows;
+    for (int64_t i = draws.Between(1, 6); i > 0; --i) {
+      const bool is_large = trial % 20 == 0;
+      chunk_rows.push_back(draws.Between(1, is_large ? 200'000 : 400));
+    }
+    const int64_t n = std::accumulate(chunk_rows.begin(), chunk_rows.end(), int64_t{0});
+    Window window{.num_chunks = std::ssize(chunk_rows), .key = draws.Bits()};
+    window.begin = draws.OneIn(2) ? 0 : draws.Between(0, n - 1);
+    window.end = draws.OneIn(2) ? n : draws.Between(window.begin + 1, n);
+    // Runs of random sizes from somewhere in the first batch on.
+    const int row_bits = 9;
+    std::vector<BatchRun> runs;
+    for (int64_t left = window.end - window.begin; left > 0;) {
+      const int64_t first_row = runs.empty() ? draws.Between(0, 300) : 0;
+      const int64_t count = std::min(left, draws.Between(1, 512 - first_row));
+      runs.push_back({std::ssize(runs), first_row, count});
+      left -= count;
+    }
+    std::vector<uint32_t> expected(static_cast<size_t>(n), kNoSlot);
+    std::vector<uint32_t> positions(static_cast<size_t>(n));
+    kernels::Permutation(window.key, n).PlainPositions(0, n, positions.data());
+    std::vector<uint32_t> slot_at;
+    for (size_t run = 0; run < runs.size(); ++run) {
+      for (int64_t i = 0; i < runs[run].num_rows; ++i) {
+        slot_at.push_back(
+            static_cast<uint32_t>((run << row_bits) + runs[run].first_row + i));
+      }
+    }
+    for (size_t row = 0; row < expected.size(); ++row) {
+      if (positions[row] < window.begin || positions[row] >= window.end) continue;
+      expected[row] = slot_at[positions[row] - static_cast<size_t>(window.begin)];
+    }
+
+    WindowPlaces places(window, chunk_rows, runs, row_bits, {});
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        DecodeScratch scratch;
+        places.Make(&scratch);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<uint32_t> found(expected.size(), kNoSlot);
+    std::vector<uint32_t> slots(expected.size());
+    bool is_ascending = true;
+    int64_t first = 0;
+    for (int64_t chunk = 0; chunk < window.num_chunks; ++chunk) {
+      const int64_t rows = chunk_rows[static_cast<size_t>(chunk)];
+      const int64_t cut = draws.Between(0, rows);
+      places.Slots(chunk, 0, cut, slots.data() + first);
+      places.Slots(chunk, cut, rows - cut, slots.data() + first + cut);
+      for (int64_t row = 0; row < rows; row += WindowPlaces::kStripRows) {
+        int64_t before = -1;
+        places.ForMoves(
+            chunk, row / WindowPlaces::kStripRows, [&](std::span<const Move> moves) {
+              for (const Move& move : moves) {
+                is_ascending &= before < move.slot;
+                before = move.slot;
+                found.at(static_cast<size_t>(first + row) + move.source) = move.slot;
+              }
+            });
+      }
+      first += rows;
+    }
+    CHECK(is_ascending);
+    CHECK(slots == expected);
+    CHECK(found == expected);
+    for (const uint32_t row : {uint32_t{0}, static_cast<uint32_t>(n - 1)}) {
+      const WindowPlaces::ChunkRow at = places.ChunkOf(row);
+      const int64_t before = std::accumulate(
+          chunk_rows.begin(), chunk_rows.begin() + static_cast<int64_t>(at.chunk),
+          int64_t{0});
+      CHECK(before + static_cast<int64_t>(at.row) == row);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchparquet
