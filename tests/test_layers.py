@@ -118,7 +118,7 @@ PYTHON_LAYERS = [
     ["agreement"],
     ["dynamic"],
     ["dataset"],
-    ["audit"],
+    ["audit", "plan_report"],
     ["__init__"],
     ["cli", "__main__"],
 ]

@@ -1,4 +1,4 @@
-"""The command line: `torchparquet demo`.
+"""The command line: `torchparquet demo` and `torchparquet plan`.
 
 Every command is a function that adds its parser; what it sets as `run` is called with the parsed
 arguments and returns the exit code. Imports of a command happen in `run`, so that none pays for
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"torchparquet {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_demo,):
+    for add in (_add_demo, _add_plan):
         add(commands)
     return parser
 
@@ -150,6 +150,50 @@ def _run_demo(options: argparse.Namespace) -> int:
             debug=options.debug,
         )
     )
+
+
+def _add_plan(commands: Commands) -> None:
+    summary = "Show what each rank reads of an epoch, and how well its rows are mixed."
+    parser = _add_command(commands, "plan", summary, _run_plan)
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="files, directories or patterns")
+    parser.add_argument("--batch-size", type=_positive, default=1024, metavar="N", help="(1024)")
+    parser.add_argument("--world-size", type=_positive, default=1, metavar="N", help="ranks (1)")
+    parser.add_argument("--num-workers", type=int, default=0, metavar="N", help="per rank (0)")
+    parser.add_argument("--epoch", type=int, default=0, metavar="N", help="(0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="(0)")
+    parser.add_argument("--no-shuffle", action="store_true", help="in the order of files")
+    parser.add_argument(
+        "--shuffle-window", type=int, metavar="K", help="row groups (8, or what memory holds)"
+    )
+    parser.add_argument("--max-memory", default="1GiB", metavar="SIZE", help="(1GiB)")
+    parser.add_argument(
+        "--even", choices=["split", "drop", "pad", "none"], default="split", help="(split)"
+    )
+    parser.add_argument("--drop-last", action="store_true", help="leave out short batches")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _run_plan(options: argparse.Namespace) -> int:
+    import json
+
+    from torchparquet.dataset import ParquetDataset
+    from torchparquet.plan_report import as_text, plan_report
+
+    dataset = ParquetDataset(
+        options.paths,
+        batch_size=options.batch_size,
+        shuffle=not options.no_shuffle,
+        shuffle_window=options.shuffle_window,
+        seed=options.seed,
+        even=options.even,
+        drop_last=options.drop_last,
+        max_memory=options.max_memory,
+        rank=0,
+        world_size=options.world_size,
+    )
+    report = plan_report(dataset, dataset.plan(options.epoch, options.num_workers))
+    print(json.dumps(report, indent=2) if options.json else as_text(report))
+    return 0
 
 
 def _positive(text: str) -> int:
