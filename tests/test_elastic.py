@@ -111,6 +111,25 @@ def test_every_row_once_over_all_worlds(
     check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
 
 
+@pytest.mark.long
+@settings(max_examples=20_000, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 60), min_size=1, max_size=60).filter(any),
+    worlds=st.lists(
+        st.tuples(st.integers(1, 4096), st.integers(1, 4), st.sampled_from([1, 3, 8])),
+        min_size=1,
+        max_size=3,
+    ),
+    cuts=st.lists(st.floats(0, 1), min_size=2, max_size=2),
+    window=st.integers(0, 5),
+    even=st.sampled_from(["split", "drop", "pad", "none"]),
+    drop_last=st.booleans(),
+)
+def test_every_row_once_in_large_worlds(rows, worlds, cuts, window, even, drop_last):
+    options = PlanOptions(1, shuffle=True, shuffle_window=window, even=even, drop_last=drop_last)
+    check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_subtract_is_the_difference_of_sets(data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torchparquet.elastic import Leg, plan_leg, steps_of_shares
 from torchparquet.plan import EpochPlan
@@ -74,6 +75,10 @@ class EpochPlanner:
         self._row_group_bytes = row_group_bytes
         self._window_memory = window_memory
         self._latest: tuple[object, EpochPlan | None] = (None, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the plan, which a copy makes anew where it needs one."""
+        return self.__dict__ | {"_latest": (None, None)}
 
     def window(self, num_workers: int = 1) -> tuple[int, int]:
         """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
