@@ -233,6 +233,62 @@ TEST_CASE("windows of rows of different lengths, whatever the threads and the me
   }
 }
 
+TEST_CASE("windows whose items have no room beside those before wait for them") {
+  Draws draws(343);
+  NestedRecipe recipe = Recipe(draws);
+  recipe.row_group_rows.assign(12, 100);
+  const NestedFile data(recipe, draws);
+  ReaderSpec spec = SpecOf(data, 30, 1);
+  for (uint64_t key = 0; key < 12; ++key) {
+    spec.share.windows.push_back({.num_chunks = 1, .key = key, .begin = 0, .end = 100});
+  }
+  // The least that holds any window alone.
+  const auto fits = [&] {
+    ParallelReader reader(spec, nullptr);
+    return !testing::Caught([&] {
+      while (reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken) {
+      }
+    });
+  };
+  for (spec.max_memory_bytes = 50'000; !fits();) spec.max_memory_bytes += 5'000;
+  for (const int64_t more : {0, 20'000, 100'000}) {
+    spec.max_memory_bytes += more;
+    for (spec.num_threads = 1; spec.num_threads <= 4; ++spec.num_threads) {
+      CheckAll(data, spec, draws);
+    }
+  }
+}
+
+TEST_CASE("shares read at once whose items have no room beside each other") {
+  Draws draws(344);
+  NestedRecipe recipe = Recipe(draws);
+  recipe.row_group_rows.assign(12, 60);
+  const NestedFile data(recipe, draws);
+  for (const bool has_windows : {false, true}) {
+    ReaderSpec spec = SpecOf(data, 18, 1);
+    const std::vector<Chunk> chunks = spec.share.chunks;
+    for (size_t lane = 0; lane < 3; ++lane) {
+      Share share{.rank = static_cast<int64_t>(lane), .world_size = 3, .chunks = {}};
+      for (size_t i = lane; i < chunks.size(); i += 3) {
+        share.chunks.push_back(chunks[i]);
+        if (has_windows) share.windows.push_back({1, draws.Bits(), 0, 60});
+      }
+      if (lane == 0) {
+        spec.share = share;
+      } else {
+        spec.beside.push_back(share);
+      }
+    }
+    // For batches that hold nothing but what they lack, more than what the rest holds.
+    for (const int64_t max_memory_bytes : {150'000, 200'000, 400'000}) {
+      spec.max_memory_bytes = max_memory_bytes;
+      for (spec.num_threads = 1; spec.num_threads <= 4; ++spec.num_threads) {
+        CheckAll(data, spec, draws);
+      }
+    }
+  }
+}
+
 TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
   Draws draws(342);
   NestedRecipe recipe = Recipe(draws);
