@@ -59,6 +59,7 @@ int RowBits(const BatchLayout& layout) {
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows > 0) {
     std::vector<int64_t> lane_rows;
+    lane_rows.reserve(static_cast<size_t>(spec.num_lanes()));
     for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
       lane_rows.push_back(NumRows(spec.lane(lane)));
     }

@@ -57,6 +57,7 @@ void WindowStream::OpenNext() {
   WindowWalk* walk = FirstWalk(*parts_.batches, walks_);
   const ChunkWindow& next = *walk->next();
   std::vector<int64_t> chunk_rows;
+  chunk_rows.reserve(next.chunks.size());
   for (const Chunk& chunk : next.chunks) chunk_rows.push_back(chunk.rows.num_rows);
   auto window = std::make_unique<OpenWindow>(
       next, chunk_rows,
