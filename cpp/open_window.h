@@ -10,6 +10,7 @@
 #include "batch_ring.h"
 #include "share.h"
 #include "task_source.h"
+#include "window_cells.h"
 #include "window_items.h"
 #include "window_places.h"
 
@@ -18,10 +19,10 @@ namespace torchparquet {
 // A window whose columns are being decoded.
 struct OpenWindow {
   OpenWindow(ChunkWindow chunk_window, std::span<const int64_t> chunk_rows,
-             std::vector<BatchRun> runs, int row_bits, ScratchBuffer moves)
+             std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory)
       : chunks(std::move(chunk_window.chunks)),
         places(chunk_window.window, chunk_rows, std::move(runs), row_bits,
-               std::move(moves)) {}
+               std::move(memory)) {}
 
   const std::vector<Chunk> chunks;
   WindowPlaces places;
@@ -29,6 +30,7 @@ struct OpenWindow {
   BatchRange batches;
   std::vector<InFlightBatch*> in_flight = {};            // as numbered in slots
   std::vector<std::unique_ptr<WindowItems>> items = {};  // by field of variable length
+  std::vector<std::unique_ptr<WindowCells>> cells = {};  // by task; null: no items
   std::atomic<int64_t> item_bytes{0};                    // decoded of those
   std::atomic<bool> is_too_large{false};                 // so that they are too many
   // Counted down by tasks that did their work. Batches are counted down with the last of

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "errors.h"
-#include "kernels/scatter.h"
+#include "window_places.h"
 
 namespace torchparquet {
 
@@ -94,8 +94,8 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
   if (spec.has_windows()) {
     WindowDemand demand = MakeWindowDemand(spec, layout, batches);
     demand.slab_bytes = layout.slab_bytes;
-    demand.batch_bytes = layout.slab_bytes + items_bytes +
-                         layout.capacity_rows * int64_t{sizeof(kernels::Move)};
+    demand.batch_bytes =
+        layout.slab_bytes + items_bytes + layout.capacity_rows * WindowPlaces::kRowBytes;
     demand.max_memory_bytes = spec.max_memory_bytes;
     return PlanWindows(demand);
   }

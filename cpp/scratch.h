@@ -83,8 +83,8 @@ struct DecodeScratch {
   ScratchBuffer validity;  // one byte per row of a block
   ScratchBuffer dense;     // stored values of a block with nulls
   ScratchBuffer block;     // values on their way to a strided place
-  // Of shuffle windows: rows in another order, cells on their way to the batches, their
-  // mask, and what column readers left.
+  // Of shuffle windows: numbers of rows, cells on their way to the batches, their mask,
+  // and what column readers left.
   ScratchBuffer rows;
   ScratchBuffer strip;
   ScratchBuffer strip_valid;

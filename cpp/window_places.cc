@@ -1,6 +1,7 @@
 #include "window_places.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace torchparquet {
@@ -16,17 +17,56 @@ int64_t Sum(std::span<const int64_t> values) {
   return sum;
 }
 
+// So many rows of a bucket that all buckets are written to side by side, and so few that
+// one stays in the cache, and its places in 16 bits.
+int BucketBits(int64_t num_delivered) {
+  constexpr int kMinBits = 12;
+  constexpr int kMaxBits = 16;
+  constexpr int kBucketsBits = 8;
+  const int bits =
+      static_cast<int>(std::bit_width(static_cast<uint64_t>(num_delivered - 1)));
+  return std::clamp(bits - kBucketsBits, kMinBits, kMaxBits);
+}
+
+int64_t RangeRows(int64_t num_rows) {
+  constexpr int64_t kMinRows = int64_t{1} << 16;
+  constexpr int64_t kMaxRanges = 64;
+  return std::max(kMinRows, CeilDivide(num_rows, kMaxRanges));
+}
+
 }  // namespace
 
+template <typename DoRange>
+void WindowPlaces::Stage::Run(int64_t num_ranges, DoRange do_range) {
+  while (true) {
+    const int64_t range = next_.fetch_add(1, std::memory_order_relaxed);
+    if (range >= num_ranges) break;
+    do_range(range);
+    // Release: whoever sees the last range counted sees what was done of all.
+    if (num_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_ranges) {
+      num_done_.notify_all();
+    }
+  }
+  int64_t num_done = num_done_.load(std::memory_order_acquire);
+  while (num_done != num_ranges) {
+    num_done_.wait(num_done, std::memory_order_acquire);
+    num_done = num_done_.load(std::memory_order_acquire);
+  }
+}
+
 WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_rows,
-                           std::vector<BatchRun> runs, int row_bits, ScratchBuffer moves)
+                           std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory)
     : begin_(window.begin),
-      end_(window.end),
-      permutation_(window.key, Sum(chunk_rows)),
+      num_delivered_(window.end - window.begin),
+      num_rows_(Sum(chunk_rows)),
+      permutation_(window.key, num_rows_),
       row_bits_(row_bits),
+      bucket_bits_(BucketBits(num_delivered_)),
+      num_buckets_(CeilDivide(num_delivered_, int64_t{1} << bucket_bits_)),
+      range_rows_(RangeRows(num_rows_)),
+      num_ranges_(CeilDivide(num_rows_, range_rows_)),
       runs_(std::move(runs)),
-      num_ranges_(CeilDivide(window.end - window.begin, kRangeRows)),
-      moves_(std::move(moves)) {
+      memory_(std::move(memory)) {
   int64_t delivered = 0;
   for (const BatchRun& run : runs_) {
     run_begins_.push_back(delivered);
@@ -35,94 +75,93 @@ WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_
   int64_t row = 0;
   for (const int64_t num_rows : chunk_rows) {
     chunk_begins_.push_back(row);
-    first_strip_.push_back(std::ssize(strip_begins_));
-    const int64_t end = row + num_rows;
-    for (; row < end; row = std::min(end, row + kStripRows)) strip_begins_.push_back(row);
+    row += num_rows;
   }
-  const int64_t num_rows = row;
-  int64_t strip = 0;
-  for (row = 0; row < num_rows; row += int64_t{1} << kBlockBits) {
-    while (strip + 1 < std::ssize(strip_begins_) &&
-           strip_begins_[static_cast<size_t>(strip + 1)] <= row) {
-      ++strip;
+  CutPieces();
+  memory_.ReserveItems<uint8_t>(num_rows_ * kRowBytes);
+  counts_.resize(static_cast<size_t>(num_ranges_ * num_buckets_));
+}
+
+void WindowPlaces::CutPieces() {
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    int64_t begin = run_begins_[run];
+    int64_t first_row = runs_[run].first_row;
+    for (int64_t left = runs_[run].num_rows; left > 0;) {
+      const int64_t bucket = begin >> bucket_bits_;
+      const int64_t num_rows = std::min(left, ((bucket + 1) << bucket_bits_) - begin);
+      const int64_t next_bucket = std::min(bucket + 1, num_buckets_ - 1);
+      const int64_t next_begin = std::min(
+          BeginOf(next_bucket) + begin - (bucket << bucket_bits_), BeginOf(num_buckets_));
+      pieces_.push_back({run, first_row, num_rows, BeginOf(bucket), next_begin, begin});
+      begin += num_rows;
+      first_row += num_rows;
+      left -= num_rows;
     }
-    block_strip_.push_back(static_cast<uint32_t>(strip));
   }
-  strip_begins_.push_back(num_rows);
-  moves_.ReserveItems<kernels::Move>(end_ - begin_);
-  move_begins_.resize(static_cast<size_t>(num_ranges_ * (num_strips() + 1)));
 }
 
 void WindowPlaces::Make(DecodeScratch* scratch) {
-  if (num_made_.load(std::memory_order_acquire) == num_ranges_) return;
   // All that may fail comes before a range is claimed, for which others would wait.
-  scratch->rows.ReserveItems<uint32_t>(2 * kRangeRows);
-  std::vector<uint32_t> next(static_cast<size_t>(num_strips()));
-  while (true) {
-    const int64_t range = next_range_.fetch_add(1, std::memory_order_relaxed);
-    if (range >= num_ranges_) break;
-    MakeRange(range, scratch->rows.data(), &next);
-    // Release: whoever sees the last range counted sees the moves of all.
-    if (num_made_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_ranges_) {
-      num_made_.notify_all();
-    }
-  }
-  int64_t num_made = num_made_.load(std::memory_order_acquire);
-  while (num_made != num_ranges_) {
-    num_made_.wait(num_made, std::memory_order_acquire);
-    num_made = num_made_.load(std::memory_order_acquire);
+  uint32_t* next = scratch->rows.ReserveItems<uint32_t>(num_buckets_);
+  counting_.Run(num_ranges_, [&](int64_t range) { CountRange(range); });
+  placing_.Run(num_ranges_, [&](int64_t range) { PlaceRange(range, next); });
+}
+
+std::span<uint32_t> WindowPlaces::PlacesOfRange(int64_t range) const {
+  const int64_t first = range * range_rows_;
+  return {places() + first,
+          static_cast<size_t>(std::min(range_rows_, num_rows_ - first))};
+}
+
+// Leaves which of the delivered rows each is in the place of its place.
+void WindowPlaces::CountRange(int64_t range) {
+  const std::span<uint32_t> rows = PlacesOfRange(range);
+  permutation_.Positions(range * range_rows_, std::ssize(rows), rows.data());
+  const auto begin = static_cast<uint32_t>(begin_);
+  const auto num_delivered = static_cast<uint32_t>(num_delivered_);
+  uint32_t* counts = counts_.data() + range * num_buckets_;
+  for (uint32_t& row : rows) {
+    // Below the first wraps around, and is none either.
+    row -= begin;
+    if (row < num_delivered) ++counts[row >> bucket_bits_];
   }
 }
 
-uint32_t WindowPlaces::StripOf(uint32_t row) const {
-  uint32_t strip = block_strip_[row >> kBlockBits];
-  while (row >= strip_begins_[strip + 1]) ++strip;
-  return strip;
+// With all ranges a bucket is full, so where each begins is known before.
+void WindowPlaces::PlaceRange(int64_t range, uint32_t* next) {
+  for (int64_t bucket = 0; bucket < num_buckets_; ++bucket) {
+    next[bucket] = static_cast<uint32_t>(BeginOf(bucket));
+    for (int64_t before = 0; before < range; ++before) {
+      next[bucket] += counts_[static_cast<size_t>(before * num_buckets_ + bucket)];
+    }
+  }
+  const auto num_delivered = static_cast<uint32_t>(num_delivered_);
+  const auto nowhere = static_cast<uint32_t>(BeginOf(num_buckets_));
+  uint16_t* out = order();
+  for (uint32_t& row : PlacesOfRange(range)) {
+    const uint32_t delivered = row;
+    row = nowhere;
+    if (delivered >= num_delivered) continue;
+    const uint32_t bucket = delivered >> bucket_bits_;
+    row = next[bucket]++;
+    out[delivered] = static_cast<uint16_t>(row - BeginOf(bucket));
+  }
+}
+
+std::span<const uint32_t> WindowPlaces::Places(int64_t chunk, int64_t first_row,
+                                               int64_t num_rows) const {
+  const int64_t first = chunk_begins_[static_cast<size_t>(chunk)] + first_row;
+  return {places() + first, static_cast<size_t>(num_rows)};
+}
+
+std::span<const uint16_t> WindowPlaces::OrderOf(const Piece& piece) const {
+  return {order() + piece.begin, static_cast<size_t>(piece.num_rows)};
 }
 
 size_t WindowPlaces::RunAt(int64_t delivered_row) const {
   const auto next =
       std::upper_bound(run_begins_.begin(), run_begins_.end(), delivered_row);
   return static_cast<size_t>(next - run_begins_.begin()) - 1;
-}
-
-// Rows by position, counted and then sorted by strip.
-void WindowPlaces::MakeRange(int64_t range, uint8_t* room, std::vector<uint32_t>* next) {
-  const int64_t first = range * kRangeRows;  // delivered row
-  const int64_t count = std::min(kRangeRows, end_ - begin_ - first);
-  auto* rows = reinterpret_cast<uint32_t*>(room);  // as reserved
-  uint32_t* strips = rows + kRangeRows;
-  permutation_.Rows(begin_ + first, count, rows);
-  uint32_t* begins = move_begins_.data() + range * (num_strips() + 1);
-  for (int64_t i = 0; i < count; ++i) {
-    strips[i] = StripOf(rows[i]);
-    ++begins[strips[i] + 1];
-  }
-  for (int64_t strip = 1; strip <= num_strips(); ++strip) {
-    begins[strip] += begins[strip - 1];
-  }
-  std::copy_n(begins, num_strips(), next->begin());
-  // As ReserveItems has made it; other ranges' moves are other threads'.
-  auto* moves = reinterpret_cast<kernels::Move*>(moves_.data()) + first;
-  size_t run = RunAt(first);
-  for (int64_t i = 0; i < count; ++run) {
-    const auto base = static_cast<uint32_t>(run << row_bits_);
-    const auto begin = static_cast<uint32_t>(first + i - run_begins_[run]);
-    const int64_t end = std::min(count, run_begins_[run] + runs_[run].num_rows - first);
-    auto slot = static_cast<uint32_t>(base + runs_[run].first_row + begin);
-    for (; i < end; ++i) {
-      const uint32_t strip = strips[i];
-      const auto source = static_cast<uint32_t>(rows[i] - strip_begins_[strip]);
-      moves[(*next)[strip]++] = {.source = source, .slot = slot++};
-    }
-  }
-}
-
-std::span<const kernels::Move> WindowPlaces::MovesOf(int64_t range, int64_t strip) const {
-  const uint32_t* begins = move_begins_.data() + range * (num_strips() + 1) + strip;
-  const auto* moves =
-      reinterpret_cast<const kernels::Move*>(moves_.data()) + range * kRangeRows;
-  return {moves + begins[0], moves + begins[1]};
 }
 
 WindowPlaces::ChunkRow WindowPlaces::ChunkOf(uint32_t row) const {
@@ -138,7 +177,7 @@ void WindowPlaces::Slots(int64_t chunk, int64_t first_row, int64_t num_rows,
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t position = out[i];
     out[i] = kernels::kNoSlot;
-    if (position < begin_ || position >= end_) continue;
+    if (position < begin_ || position >= begin_ + num_delivered_) continue;
     const size_t run = RunAt(position - begin_);
     const int64_t row = runs_[run].first_row + position - begin_ - run_begins_[run];
     out[i] = static_cast<uint32_t>(run << row_bits_) + static_cast<uint32_t>(row);

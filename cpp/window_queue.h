@@ -12,8 +12,8 @@
 
 namespace torchparquet {
 
-// The windows in work, in plan order. A window's tasks are taken column by column: the
-// places of a column in its batches then stay in the cache. To be used under one lock.
+// The windows in work, in plan order. A window's tasks are taken column by column, so
+// that few columns have memory of their own at once. To be used under one lock.
 class WindowQueue {
  public:
   // `is_jagged` says of each of a chunk's tasks whether it decodes items of different

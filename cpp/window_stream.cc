@@ -27,15 +27,15 @@ class WindowStream::Task : public DecodeTask {
   void Finish() override {
     ended_ = stream_->windows_.Finish(task_);
     if (ended_ == nullptr) return;
-    moves_ = ended_->places.TakeMoves();
-    std::swap(stream_->moves_, moves_);
+    memory_ = ended_->places.TakeMemory();
+    std::swap(stream_->memory_, memory_);
   }
 
  private:
   WindowStream* stream_;
   const WindowTask task_;
   std::unique_ptr<OpenWindow> ended_;
-  ScratchBuffer moves_;
+  ScratchBuffer memory_;
 };
 
 WindowStream::WindowStream(const TaskParts& parts)
@@ -62,7 +62,7 @@ void WindowStream::OpenNext() {
   auto window = std::make_unique<OpenWindow>(
       next, chunk_rows,
       parts_.batches->Cut(next.share_row, next.window.end - next.window.begin, next.lane),
-      RowBits(*parts_.layout), std::move(moves_));
+      RowBits(*parts_.layout), std::move(memory_));
   window->number = num_windows_;
   window->batches = BatchesOf(*parts_.batches, next);
   window->num_undone = std::ssize(window->chunks) * parts_.spec->num_tasks();
@@ -73,6 +73,15 @@ void WindowStream::OpenNext() {
     window->items.push_back(
         std::make_unique<WindowItems>(parts_.layout->fields[static_cast<size_t>(field)],
                                       std::ssize(window->chunks), parts_.jagged));
+  }
+  for (int64_t task = 0; task < parts_.spec->num_tasks(); ++task) {
+    const FieldPlace& place = FieldOfTask(parts_, task);
+    window->cells.push_back(
+        place.num_offsets == 0 &&
+                WindowCells::AreItems(place.cell_items * place.item_bytes)
+            ? std::make_unique<WindowCells>(place, ElementOfTask(*parts_.spec, task),
+                                            std::ssize(window->chunks))
+            : nullptr);
   }
   windows_.Push(std::move(window));
   ++num_windows_;

@@ -27,7 +27,7 @@ class WindowStream : public TaskSource {
   bool empty() const override { return windows_.empty(); }
   bool has_untaken() const override { return windows_.has_untaken(); }
   int64_t num_running() const override { return windows_.num_running(); }
-  void Clear() override { moves_ = {}; }
+  void Clear() override { memory_ = {}; }
 
  private:
   class Task;
@@ -37,7 +37,7 @@ class WindowStream : public TaskSource {
   // By lane. References stay valid.
   std::deque<WindowWalk> walks_;
   WindowQueue windows_;
-  ScratchBuffer moves_;  // of the window that ended last, for the next one
+  ScratchBuffer memory_;  // of the window that ended last, for the next one
   int64_t num_windows_ = 0;
 };
 

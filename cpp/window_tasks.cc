@@ -20,30 +20,10 @@ std::vector<uint8_t*> RowZeros(const OpenWindow& window, int64_t offset) {
   return places;
 }
 
-// Cells of a size for which there is an item type.
-bool AreItems(int64_t cell_bytes) {
-  return cell_bytes == 1 || cell_bytes == 2 || cell_bytes == 4 || cell_bytes == 8;
-}
-
-void ScatterMoves(const uint8_t* strip, int64_t cell_bytes,
-                  std::span<const kernels::Move> moves, const kernels::SlotMap& map) {
-  // Strips are aligned to 64 bytes.
-  switch (cell_bytes) {
-    case 1:
-      return kernels::ScatterItems(strip, moves, map);
-    case 2:
-      return kernels::ScatterItems(reinterpret_cast<const uint16_t*>(strip), moves, map);
-    case 4:
-      return kernels::ScatterItems(reinterpret_cast<const uint32_t*>(strip), moves, map);
-    default:
-      return kernels::ScatterItems(reinterpret_cast<const uint64_t*>(strip), moves, map);
-  }
-}
-
 }  // namespace
 
-// The strips of a task, all in the same scratch memory: each is scattered when it is
-// full.
+// The strips of a task, all in the same scratch memory: each is partitioned, or, where
+// cells are no items, scattered to the batches, when it is full.
 class WindowTaskRunner::Strips : public DecodeProgress {
  public:
   Strips(const TaskParts& parts, const WindowTask& task, DecodeScratch* scratch)
@@ -53,16 +33,24 @@ class WindowTaskRunner::Strips : public DecodeProgress {
         place_(FieldOfTask(parts, task.index)),
         cell_bytes_(place_.cell_items * place_.item_bytes),
         num_rows_(task.window->chunks[static_cast<size_t>(task.chunk)].rows.num_rows),
-        strip_rows_(AreItems(cell_bytes_)
-                        ? WindowPlaces::kStripRows
-                        : std::max<int64_t>(1, kStripBytes / cell_bytes_)) {
-    const int64_t element = ElementOfTask(*parts.spec, task.index);
-    values_ = RowZeros(*task.window, place_.values_offset + element * cell_bytes_);
+        cells_(task.window->cells[static_cast<size_t>(task.index)].get()),
+        strip_rows_(cells_ != nullptr ? kItemRows
+                                      : std::max<int64_t>(1, kStripBytes / cell_bytes_)) {
     const int64_t room = std::min(strip_rows_, num_rows_);
     strip_ = scratch->strip.ReserveItems<uint8_t>(room * cell_bytes_);
+    if (place_.valid_offset >= 0) {
+      strip_valid_ =
+          scratch->strip_valid.ReserveItems<uint8_t>(room * place_.valid_items);
+    }
+    if (cells_ != nullptr) {
+      task.window->places.Make(scratch);
+      cells_->Begin(task.window->places.num_places(), parts.jagged);
+      return;
+    }
+    const int64_t element = ElementOfTask(*parts.spec, task.index);
+    values_ = RowZeros(*task.window, place_.values_offset + element * cell_bytes_);
     if (place_.valid_offset < 0) return;
     valid_ = RowZeros(*task.window, place_.valid_offset + element * place_.valid_items);
-    strip_valid_ = scratch->strip_valid.ReserveItems<uint8_t>(room * place_.valid_items);
   }
 
   std::vector<Segment> segments() const {
@@ -79,38 +67,30 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   void EndItems(JaggedItems) override {}
 
   void SegmentDone() override {
-    const kernels::SlotMap values{values_, task_.window->places.row_bits(),
-                                  place_.width * cell_bytes_};
-    const kernels::SlotMap valid{valid_, task_.window->places.row_bits(),
-                                 place_.width * place_.valid_items};
-    if (AreItems(cell_bytes_)) {
-      Scatter(values, valid);
+    const int64_t first_row = num_done_ * strip_rows_;
+    const int64_t num_rows = std::min(strip_rows_, num_rows_ - first_row);
+    const WindowPlaces& places = task_.window->places;
+    if (cells_ != nullptr) {
+      cells_->Add(places.Places(task_.chunk, first_row, num_rows), strip_, strip_valid_);
     } else {
-      ScatterLong(values, valid);
+      Scatter(first_row, num_rows);
     }
     ++num_done_;
     if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
 
  private:
-  // Of cells that are no items. These are moved in the order of rows, so that strips can
-  // be short.
+  // So short that a strip stays in the first cache.
+  static constexpr int64_t kItemRows = 2048;
   static constexpr int64_t kStripBytes = int64_t{32} << 10;
 
-  void Scatter(const kernels::SlotMap& values, const kernels::SlotMap& valid) const {
-    task_.window->places.ForMoves(
-        task_.chunk, num_done_, [&](std::span<const kernels::Move> moves) {
-          ScatterMoves(strip_, cell_bytes_, moves, values);
-          if (strip_valid_ == nullptr) return;
-          ScatterMoves(strip_valid_, place_.valid_items, moves, valid);
-        });
-  }
-
-  void ScatterLong(const kernels::SlotMap& values, const kernels::SlotMap& valid) const {
-    const int64_t first_row = num_done_ * strip_rows_;
-    const int64_t num_rows = std::min(strip_rows_, num_rows_ - first_row);
+  void Scatter(int64_t first_row, int64_t num_rows) const {
+    const WindowPlaces& places = task_.window->places;
+    const kernels::SlotMap values{values_, places.row_bits(), place_.width * cell_bytes_};
+    const kernels::SlotMap valid{valid_, places.row_bits(),
+                                 place_.width * place_.valid_items};
     uint32_t* slots = scratch_->rows.ReserveItems<uint32_t>(num_rows);
-    task_.window->places.Slots(task_.chunk, first_row, num_rows, slots);
+    places.Slots(task_.chunk, first_row, num_rows, slots);
     const std::span<const uint32_t> all(slots, static_cast<size_t>(num_rows));
     kernels::ScatterCells(strip_, cell_bytes_, all, values);
     if (strip_valid_ == nullptr) return;
@@ -123,6 +103,7 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   const FieldPlace& place_;
   const int64_t cell_bytes_;
   const int64_t num_rows_;
+  WindowCells* cells_;  // null where cells are no items
   const int64_t strip_rows_;
   std::vector<uint8_t*> values_;
   std::vector<uint8_t*> valid_;
@@ -215,6 +196,18 @@ void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch
   scratch->column = reader->TakeBuffers();
 }
 
+// The thread that brings the last chunk of the column writes each batch's cells.
+void WindowTaskRunner::EndCells(const WindowTask& task) const {
+  const OpenWindow& window = *task.window;
+  WindowCells* cells = window.cells[static_cast<size_t>(task.index)].get();
+  if (cells == nullptr || !cells->EndChunk()) return;
+  for (const WindowPlaces::Piece& piece : window.places.pieces()) {
+    cells->Gather(window.places, piece, window.in_flight[piece.run]->memory.data);
+    if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+  }
+  cells->Clear();
+}
+
 // With the last task of a window its batches have all that it brings.
 void WindowTaskRunner::CountDown(OpenWindow* window) const {
   // Release: cells are passed on to the thread that counts down last. Acquire: it passes
@@ -233,7 +226,6 @@ void WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const
     CountDown(task.window);
     return;
   }
-  task.window->places.Make(scratch);
   const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
   const TaskKind kind = KindOfTask(*parts_.spec, task.index);
   Strips strips(parts_, task, scratch);
@@ -252,6 +244,7 @@ void WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const
       strips.SegmentDone();
     }
   }
+  EndCells(task);
   CountDown(task.window);
 }
 

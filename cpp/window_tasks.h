@@ -10,8 +10,8 @@
 
 namespace torchparquet {
 
-// Does what a task says: decodes one column of a chunk, strip by strip, and scatters each
-// strip to the batches of the window. Immutable, so shared by all threads.
+// Does what a task says: decodes one column of a chunk, strip by strip, and brings each
+// strip on its way to the batches of the window. Immutable, so shared by all threads.
 class WindowTaskRunner {
  public:
   explicit WindowTaskRunner(const TaskParts& parts) : parts_(parts) {}
@@ -26,6 +26,7 @@ class WindowTaskRunner {
   void CheckItems(OpenWindow* window) const;
   void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
+  void EndCells(const WindowTask& task) const;
   void CountDown(OpenWindow* window) const;
 
   const TaskParts parts_;

@@ -14,15 +14,6 @@ uint8_t* PlaceOf(uint32_t slot, const SlotMap& map) {
 
 }  // namespace
 
-template <typename T>
-void ScatterItems(const T* strip, std::span<const Move> moves, const SlotMap& map) {
-  // Bytes may alias everything, also the map itself.
-  const SlotMap local = map;
-  for (const Move& move : moves) {
-    std::memcpy(PlaceOf(move.slot, local), strip + move.source, sizeof(T));
-  }
-}
-
 void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
                   std::span<const uint32_t> slots, const SlotMap& map) {
   for (const uint32_t slot : slots) {
@@ -32,10 +23,5 @@ void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
     strip += cell_bytes;
   }
 }
-
-template void ScatterItems(const uint8_t*, std::span<const Move>, const SlotMap&);
-template void ScatterItems(const uint16_t*, std::span<const Move>, const SlotMap&);
-template void ScatterItems(const uint32_t*, std::span<const Move>, const SlotMap&);
-template void ScatterItems(const uint64_t*, std::span<const Move>, const SlotMap&);
 
 }  // namespace torchparquet::kernels

@@ -12,7 +12,6 @@
 #include "parallel_reader.h"
 #include "reading.h"
 #include "window_cutting.h"
-#include "window_places.h"
 
 namespace torchparquet {
 namespace {
@@ -106,8 +105,8 @@ TEST_CASE("batches of given sizes cross the borders of windows") {
   }
 }
 
-TEST_CASE("a window of many strips and ranges") {
-  const int64_t strip = WindowPlaces::kStripRows;
+TEST_CASE("a window of many strips, ranges and buckets") {
+  const int64_t strip = 131'072;
   const DataSet data({.columns = {{"a", "int32"}, {"b", "int8", StoredAs::kPlain, 3}},
                       .row_group_rows = {strip + 1, 2 * strip, 50'000},
                       .page_rows = 20'000},

@@ -13,10 +13,9 @@ namespace torchparquet {
 namespace {
 
 using kernels::kNoSlot;
-using kernels::Move;
 using testing::Draws;
 
-TEST_CASE("slots and moves are where the permutation puts the rows") {
+TEST_CASE("slots and orders are where the permutation puts the rows") {
   Draws draws(211);
   for (int trial = 0; trial < 60; ++trial) {
     std::vector<int64_t> chunk_rows;
@@ -63,27 +62,28 @@ TEST_CASE("slots and moves are where the permutation puts the rows") {
     for (std::thread& thread : threads) thread.join();
     std::vector<uint32_t> found(expected.size(), kNoSlot);
     std::vector<uint32_t> slots(expected.size());
-    bool is_ascending = true;
+    std::vector<uint32_t> row_at(static_cast<size_t>(places.num_places()), kNoSlot);
     int64_t first = 0;
     for (int64_t chunk = 0; chunk < window.num_chunks; ++chunk) {
       const int64_t rows = chunk_rows[static_cast<size_t>(chunk)];
       const int64_t cut = draws.Between(0, rows);
       places.Slots(chunk, 0, cut, slots.data() + first);
       places.Slots(chunk, cut, rows - cut, slots.data() + first + cut);
-      for (int64_t row = 0; row < rows; row += WindowPlaces::kStripRows) {
-        int64_t before = -1;
-        places.ForMoves(
-            chunk, row / WindowPlaces::kStripRows, [&](std::span<const Move> moves) {
-              for (const Move& move : moves) {
-                is_ascending &= before < move.slot;
-                before = move.slot;
-                found.at(static_cast<size_t>(first + row) + move.source) = move.slot;
-              }
-            });
-      }
+      uint32_t row = static_cast<uint32_t>(first);
+      for (const uint32_t place : places.Places(chunk, 0, rows)) row_at.at(place) = row++;
+      const auto some = places.Places(chunk, cut, rows - cut);
+      CHECK(some.data() == places.Places(chunk, 0, rows).data() + cut);
       first += rows;
     }
-    CHECK(is_ascending);
+    for (const WindowPlaces::Piece& piece : places.pieces()) {
+      auto slot = static_cast<uint32_t>((piece.run << row_bits) +
+                                        static_cast<size_t>(piece.first_row));
+      for (const uint16_t place : places.OrderOf(piece)) {
+        const auto at = static_cast<size_t>(piece.bucket_begin) + place;
+        found.at(row_at.at(at)) = slot++;
+      }
+      CHECK(piece.next_begin < places.num_places());
+    }
     CHECK(slots == expected);
     CHECK(found == expected);
     for (const uint32_t row : {uint32_t{0}, static_cast<uint32_t>(n - 1)}) {

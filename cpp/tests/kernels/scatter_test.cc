@@ -48,36 +48,6 @@ struct Batches {
   SlotMap map;
 };
 
-TEST_CASE_TEMPLATE("items stand in their slots and nowhere else", T, uint8_t, uint16_t,
-                   uint32_t, uint64_t) {
-  Draws draws(203);
-  for (int trial = 0; trial < 200; ++trial) {
-    const int64_t stride = draws.Between(1, 3);
-    Batches batches(draws, stride * static_cast<int64_t>(sizeof(T)));
-    ExactBuffer<T> strip(batches.slots.size() + 3);
-    for (T& item : strip.span()) item = static_cast<T>(draws.Bits());
-    std::vector<Move> moves;
-    for (const uint32_t slot : batches.slots) {
-      if (draws.OneIn(4)) continue;
-      moves.push_back(
-          {static_cast<uint32_t>(draws.Below(static_cast<int64_t>(strip.size()))), slot});
-    }
-    ScatterItems<T>(strip.data(), moves, batches.map);
-    size_t num_other = 0;
-    for (const auto& buffer : batches.buffers) {
-      for (const uint8_t byte : buffer.Copy()) num_other += byte == 0xEE;
-    }
-    for (const Move& move : moves) {
-      T found;
-      std::memcpy(&found, batches.At(move.slot), sizeof(T));
-      CHECK(found == strip.data()[move.source]);
-    }
-    size_t num_bytes = 0;
-    for (const auto& buffer : batches.buffers) num_bytes += buffer.size();
-    CHECK(num_other >= num_bytes - moves.size() * sizeof(T));
-  }
-}
-
 TEST_CASE("cells of any size stand in their slots, and those without a slot nowhere") {
   Draws draws(204);
   for (int trial = 0; trial < 300; ++trial) {

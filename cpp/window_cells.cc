@@ -1,0 +1,62 @@
+#include "window_cells.h"
+
+#include <utility>
+
+#include "kernels/partition.h"
+#include "value_source.h"
+
+namespace torchparquet {
+namespace {
+
+void PartitionCells(const uint8_t* cells, int64_t cell_bytes,
+                    std::span<const uint32_t> places, uint8_t* out) {
+  ForItemBytes(cell_bytes, [&]<typename T>(T) {
+    kernels::Partition(reinterpret_cast<const T*>(cells), places,
+                       reinterpret_cast<T*>(out));
+  });
+}
+
+void GatherCells(const uint8_t* staged, int64_t cell_bytes, const WindowPlaces& places,
+                 const WindowPlaces::Piece& piece, int64_t row_bytes, uint8_t* out) {
+  ForItemBytes(cell_bytes, [&]<typename T>(T) {
+    const T* items = reinterpret_cast<const T*>(staged);
+    kernels::GatherBucket(items + piece.bucket_begin, places.OrderOf(piece),
+                          items + piece.next_begin, row_bytes, out);
+  });
+}
+
+}  // namespace
+
+void WindowCells::Begin(int64_t num_places, JaggedMemory* memory) {
+  std::call_once(begun_, [&] {
+    // Cells of the mask are no larger than those of values, so these come first.
+    const int64_t values_bytes = num_places * cell_bytes_;
+    const bool has_valid = place_.valid_offset >= 0;
+    const int64_t num_bytes =
+        values_bytes + (has_valid ? num_places * place_.valid_items : 0);
+    SinkPool::Lease staging = memory->Acquire(num_bytes);
+    staging->set_max_bytes(static_cast<size_t>(num_bytes));
+    values_ = staging->Extend(static_cast<size_t>(num_bytes));
+    if (has_valid) valid_ = values_ + values_bytes;
+    staging_ = std::move(staging);
+  });
+}
+
+void WindowCells::Add(std::span<const uint32_t> places, const uint8_t* values,
+                      const uint8_t* valid) {
+  PartitionCells(values, cell_bytes_, places, values_);
+  if (valid != nullptr) PartitionCells(valid, place_.valid_items, places, valid_);
+}
+
+void WindowCells::Gather(const WindowPlaces& places, const WindowPlaces::Piece& piece,
+                         uint8_t* slab) const {
+  const auto gather = [&](const uint8_t* staged, int64_t cell_bytes, int64_t offset) {
+    const int64_t row_bytes = place_.width * cell_bytes;
+    GatherCells(staged, cell_bytes, places, piece, row_bytes,
+                slab + offset + piece.first_row * row_bytes + element_ * cell_bytes);
+  };
+  gather(values_, cell_bytes_, place_.values_offset);
+  if (valid_ != nullptr) gather(valid_, place_.valid_items, place_.valid_offset);
+}
+
+}  // namespace torchparquet
