@@ -136,12 +136,17 @@ void WindowPlaces::PlaceRange(int64_t range, uint32_t* next) {
     }
   }
   const auto num_delivered = static_cast<uint32_t>(num_delivered_);
+  // One for each chunk, so that no two threads write to it.
   const auto nowhere = static_cast<uint32_t>(BeginOf(num_buckets_));
+  auto number = static_cast<uint32_t>(range * range_rows_);
   uint16_t* out = order();
   for (uint32_t& row : PlacesOfRange(range)) {
     const uint32_t delivered = row;
-    row = nowhere;
-    if (delivered >= num_delivered) continue;
+    const uint32_t number_of_row = number++;
+    if (delivered >= num_delivered) {
+      row = nowhere + static_cast<uint32_t>(ChunkOf(number_of_row).chunk);
+      continue;
+    }
     const uint32_t bucket = delivered >> bucket_bits_;
     row = next[bucket]++;
     out[delivered] = static_cast<uint16_t>(row - BeginOf(bucket));

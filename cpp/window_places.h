@@ -33,7 +33,7 @@ class WindowPlaces {
   // Of a chunk's rows, in order.
   std::span<const uint32_t> Places(int64_t chunk, int64_t first_row,
                                    int64_t num_rows) const;
-  int64_t num_places() const { return BeginOf(num_buckets_) + 1; }
+  int64_t num_places() const { return BeginOf(num_buckets_) + std::ssize(chunk_begins_); }
 
   // What a bucket has of a run.
   struct Piece {
