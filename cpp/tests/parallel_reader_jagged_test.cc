@@ -343,7 +343,7 @@ NestedRecipe LongRecipe() {
                        .kind = ValueKind::kInt64,
                        .null_one_in = 0,
                        .list_length = 1500}},
-          .row_group_rows = {200, 200},
+          .row_group_rows = {40, 60},
           .page_entries = 5000};
 }
 
@@ -374,11 +374,8 @@ TEST_CASE("batches are read whatever footers claim that rows have") {
 TEST_CASE("a batch whose items are too much fails in its place") {
   Draws draws(333);
   const NestedFile data(LongRecipe(), draws);
-  ReaderSpec spec = SpecOf(data, 150, 2);
-  // The second batch has rows of both row groups, each part of which would fit.
-  spec.share.chunks[0].rows.num_rows = 40;
-  spec.share.chunks[1].rows.num_rows = 180;
-  spec.batch_rows = 70;
+  // The first batch has rows of both row groups, each part of which would fit.
+  ReaderSpec spec = SpecOf(data, 70, 2);
   spec.max_memory_bytes = 12'000 * 65;
   // By itself: 40 and 30 rows are more than 65.
   ParallelReader reader(spec, nullptr);
