@@ -12,6 +12,12 @@ namespace torchparquet {
 
 namespace {
 
+BatchRange BatchesOfRows(const BatchMap& batches, int64_t first_row, int64_t num_rows,
+                         int64_t lane) {
+  return {batches.Locate(first_row, lane).batch,
+          batches.Locate(first_row + num_rows - 1, lane).batch + 1};
+}
+
 // The most batches that one window touches, and that two windows which follow each other
 // do.
 WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
@@ -40,15 +46,12 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
 }  // namespace
 
 BatchRange BatchesOf(const BatchMap& batches, const Slice& slice) {
-  const int64_t last_row = slice.share_row + slice.chunk.rows.num_rows - 1;
-  return {batches.Locate(slice.share_row, slice.lane).batch,
-          batches.Locate(last_row, slice.lane).batch + 1};
+  return BatchesOfRows(batches, slice.share_row, slice.chunk.rows.num_rows, slice.lane);
 }
 
 BatchRange BatchesOf(const BatchMap& batches, const ChunkWindow& window) {
   const int64_t num_rows = window.window.end - window.window.begin;
-  return {batches.Locate(window.share_row, window.lane).batch,
-          batches.Locate(window.share_row + num_rows - 1, window.lane).batch + 1};
+  return BatchesOfRows(batches, window.share_row, num_rows, window.lane);
 }
 
 int RowBits(const BatchLayout& layout) {

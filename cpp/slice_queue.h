@@ -10,6 +10,7 @@
 #include "batch_ring.h"
 #include "column_reader.h"
 #include "share.h"
+#include "task_source.h"
 
 namespace torchparquet {
 
@@ -48,10 +49,9 @@ class SliceQueue {
 
   void Push(OpenSlice slice);
 
-  // Which tasks to take: a column that another thread is reading in an earlier slice of
-  // the chunk can be read beside it by a reader of its own, at the price of decoding a
-  // page twice.
-  enum class Choice { kUnshared, kAny };
+  // A column that another thread is reading in an earlier slice of the chunk can be read
+  // beside it by a reader of its own, at the price of decoding a page twice.
+  using Choice = TaskSource::Choice;
   // Which tasks have to wait because what they decode takes memory that there is not:
   // those that `waits` says by index, but for what the batch at the front still needs.
   struct Pressure {

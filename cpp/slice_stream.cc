@@ -70,9 +70,7 @@ std::unique_ptr<DecodeTask> SliceStream::Take(Choice choice) {
   if (parts_.jagged->is_full()) {
     pressure = SliceQueue::Pressure{&is_jagged_, parts_.ring->front()};
   }
-  const auto queue_choice =
-      choice == Choice::kAny ? SliceQueue::Choice::kAny : SliceQueue::Choice::kUnshared;
-  auto task = slices_.Take(queue_choice, pressure);
+  auto task = slices_.Take(choice, pressure);
   return task ? std::make_unique<Task>(this, std::move(*task)) : nullptr;
 }
 

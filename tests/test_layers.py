@@ -68,7 +68,14 @@ CPP_LAYERS = {
         "window_stream",
         "window_tasks",
     ],
-    "bindings": ["bindings/exceptions", "bindings/held_contents", "bindings/module"],
+    "bindings": [
+        "bindings/batch_reader",
+        "bindings/exceptions",
+        "bindings/held_contents",
+        "bindings/module",
+        "bindings/specs",
+        "bindings/without_gil",
+    ],
 }
 # Compiled and tested without the Arrow libraries, all that they include too.
 WITHOUT_ARROW = {
@@ -80,26 +87,12 @@ WITHOUT_ARROW = {
     "jagged",
     "layout",
     "memory_plan",
-    "open_window",
     "page_header",
-    "parallel_reader",
-    "reader_plan",
-    "reader_spec",
     "share",
     "slab_pool",
-    "slice_queue",
-    "slice_stream",
-    "slice_tasks",
     "source",
-    "task_parts",
-    "task_source",
-    "window_cells",
-    "window_items",
-    "window_places",
-    "window_queue",
-    "window_stream",
-    "window_tasks",
     *CPP_LAYERS["kernels"],
+    *CPP_LAYERS["parallel reader"],
 }
 PYTHON_LAYERS = [
     ["errors", "_pyarrow", "jagged", "_core"],

@@ -24,6 +24,7 @@ __all__: list[str] = [
     "num_iterations",
     "read_footers",
     "set_epoch_of",
+    "window_order",
 ]
 
 class LeafColumn:
@@ -237,6 +238,10 @@ def set_epoch_of(
     iteration: typing.SupportsInt | typing.SupportsIndex,
     epoch: typing.SupportsInt | typing.SupportsIndex,
 ) -> None: ...
+def window_order(
+    key: typing.SupportsInt | typing.SupportsIndex,
+    num_rows: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.uint32]: ...
 
 EPOCH_LEDGER_WORDS: int = 525313
 PYARROW_VERSION: str = "26.0.1"

@@ -185,12 +185,10 @@ class ParquetDataset(IterableDataset[Batch]):
         for name, flag in (("row_ids", row_ids), ("check_ranks", check_ranks)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be a bool, got {flag!r}")
-        if num_epochs is not None:
-            num_epochs = checked_int("num_epochs", num_epochs, 1, 2**62)
-        if limit_steps is not None:
-            limit_steps = checked_int("limit_steps", limit_steps, 1, 2**62)
-        if shuffle_window is not None:
-            shuffle_window = checked_int("shuffle_window", shuffle_window, 0, 2**31)
+        num_epochs = _optional_int("num_epochs", num_epochs, 1)
+        limit_steps = _optional_int("limit_steps", limit_steps, 1)
+        shuffle_window = _optional_int("shuffle_window", shuffle_window, 0)
+        canonical_world_size = _optional_int("canonical_world_size", canonical_world_size, 1)
         self._dynamic = even == "dynamic"
         self._store = store
         if even == "dynamic":
@@ -216,10 +214,9 @@ class ParquetDataset(IterableDataset[Batch]):
             drop_last=drop_last,
             balance=balance,
             shuffle_within_rank=shuffle_within_rank,
-            shuffle_window=_optional_int("shuffle_window", shuffle_window, 0) or 0,
+            shuffle_window=shuffle_window or 0,
         )
-        _optional_int("canonical_world_size", canonical_world_size, 1)
-        self.num_epochs = _optional_int("num_epochs", num_epochs, 1)
+        self.num_epochs = num_epochs
         self._read_options = ReadOptions(num_threads, max_memory, pin_memory)
         self._rank = rank
         self._world_size = world_size
@@ -247,13 +244,14 @@ class ParquetDataset(IterableDataset[Batch]):
                 ),
                 self._read_options.memory_per_worker(1),
             ),
-            limit_steps=_optional_int("limit_steps", limit_steps, 1),
+            limit_steps=limit_steps,
             row_group_bytes=(
                 column_bytes(self._manifest, self._fields) if balance == "bytes" else None
             ),
         )
         self._planner.window()  # raises where the one asked for does not fit
         self._progress = Progress(self._planner)
+        self._identity = self._make_identity()
         self._stream_source = StreamSource(
             self._manifest, self._fields, self._read_options, row_ids, even == "pad"
         )
@@ -624,8 +622,7 @@ class ParquetDataset(IterableDataset[Batch]):
         self._refuse_dynamic("a state")
         return dump(self._progress.state_of(place, self._topology()), self._identity)
 
-    @property
-    def _identity(self) -> Identity:
+    def _make_identity(self) -> Identity:
         options = self._planner.options
         return Identity(
             self._manifest.fingerprint,

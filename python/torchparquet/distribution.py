@@ -67,24 +67,24 @@ def shard_distribution(
         "world_size": topology.world_size,
         "worker_id": topology.worker_id,
         "num_workers": topology.num_workers,
-        "assigned_shards": [shard for share in own for shard in _shards_of(share)],
+        "assigned_shards": [shard for share in own for shard in shards_of(share)],
         "rows": sum(share.total_rows for share in own),
-        "bytes": sum(_bytes_of(manifest, share) for share in own),
+        "bytes": sum(bytes_of(manifest, share) for share in own),
         "steps": max(share.num_steps for share in own),
     }
 
 
 def _num_shards(shares: list[Share]) -> int:
-    return sum(len(_shards_of(share)) for share in shares)
+    return sum(len(shards_of(share)) for share in shares)
 
 
-def _shards_of(share: Share) -> list[int]:
+def shards_of(share: Share) -> list[int]:
     """Return the row groups that a share reads rows of, each once, in reading order."""
     read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
     return list(dict.fromkeys(read))
 
 
-def _bytes_of(manifest: Manifest, share: Share) -> int:
+def bytes_of(manifest: Manifest, share: Share) -> int:
     """Return the compressed bytes of the share's rows, prorated within a row group."""
     rows = np.maximum(manifest.row_group_num_rows[share.row_group], 1)
     num_bytes = manifest.row_group_num_bytes[share.row_group]

@@ -129,7 +129,7 @@ class _Ledger:
         if num_steps == 0:
             return
         planned = self.plan.planned_share(index)
-        share = self.plan.share(index)
+        share = self.plan.laid_out(index, planned)
         num_rows = share.rows_of_first(num_steps)
         if planned.starts is None or share.windows is None:
             self._gone.append(planned.chunks.rows(0, num_rows))

@@ -20,12 +20,12 @@ def epoch_order(num_row_groups: int, options: PlanOptions) -> Int64Array:
     """
     if not options.shuffle or options.shuffle_within_rank:
         return np.arange(num_row_groups, dtype=np.int64)
-    return _sorted_by(_philox(options, 0, 0).random_raw(num_row_groups))
+    return _sorted_by(philox(options, 0, 0, 0).random_raw(num_row_groups))
 
 
 def order_within_share(chunks: Ranges, options: PlanOptions, share: int) -> Ranges:
     """Return a share's chunks permuted by (seed, epoch, share), repeats behind all others."""
-    draws = _philox(options, share, 2).random_raw(len(chunks.num_rows))
+    draws = philox(options, share, 0, 2).random_raw(len(chunks.num_rows))
     own = np.flatnonzero(chunks.valid)
     return chunks.pick(np.concatenate([own[_sorted_by(draws[own])], np.flatnonzero(~chunks.valid)]))
 
@@ -58,9 +58,10 @@ def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
     return units.then(hole).pick(table.T.ravel())
 
 
-def _philox(options: PlanOptions, share: int, purpose: int) -> np.random.Philox:
+def philox(options: PlanOptions, share: int, leg: int, purpose: int) -> np.random.Philox:
+    """Return Philox4x64-10 keyed by (seed, epoch), with a stream for each of the other numbers."""
     key = np.array([options.seed, options.epoch], dtype=np.uint64)
-    return np.random.Philox(key=key, counter=np.array([0, share, 0, purpose], dtype=np.uint64))
+    return np.random.Philox(key=key, counter=np.array([0, share, leg, purpose], dtype=np.uint64))
 
 
 def _sorted_by(draws: NDArray[np.uint64]) -> Int64Array:

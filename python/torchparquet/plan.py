@@ -146,7 +146,10 @@ class EpochPlan:
         Raises:
             ValueError: `index` is not in `[0, num_shares)`.
         """
-        planned = self.planned_share(index)
+        return self.laid_out(index, self.planned_share(index))
+
+    def laid_out(self, index: int, planned: PlannedShare) -> Share:
+        """Return share `index`, which was dealt as `planned`, as a reader takes it."""
         chunks, windows = planned.chunks, None
         if planned.starts is not None and len(planned.starts):
             keys = window_keys(self.options, index, len(planned.starts))

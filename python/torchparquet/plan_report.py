@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet.dataset import ParquetDataset
+from torchparquet.distribution import bytes_of, shards_of
 from torchparquet.plan import EpochPlan
+from torchparquet.reader import window_order
 from torchparquet.share import Share
 
 _MAX_SAMPLED_ROWS = 4_000_000
-_MASK_64 = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -65,58 +65,15 @@ def _delivered(share: Share) -> tuple[NDArray[np.int64], NDArray[np.int64], int]
         stored = np.repeat(share.row_group[chunk : chunk + count], rows)
         order = np.arange(len(stored))
         if share.windows is not None and len(stored):
-            order = np.argsort(positions(int(share.windows.key[window]), len(stored)))
+            permuted = window_order(int(share.windows.key[window]), len(stored))
             begin, end = int(share.windows.begin[window]), int(share.windows.end[window])
-            order = order[begin:end]
+            order = permuted[begin:end].astype(np.int64)
         groups.append(stored[order])
         places.append(first + order)
         chunk, looked_at, first = chunk + count, looked_at + len(order), first + len(order)
         if looked_at >= _MAX_SAMPLED_ROWS:
             break
     return np.concatenate(groups), np.concatenate(places), looked_at
-
-
-def positions(key: int, num_rows: int) -> NDArray[np.int64]:
-    """Return where a window's permutation puts each row, int64 `[num_rows]`.
-
-    What `kernels/permutation` computes in the core, and by the same sources: a generalised
-    Feistel cipher over `[0, a * b)`, whose results beyond the rows are put in again.
-    """
-    if num_rows == 1:
-        return np.zeros(1, dtype=np.int64)
-    a = math.isqrt(num_rows - 1) + 1
-    b = -(-num_rows // a)
-    keys = _round_keys(key)
-    places = np.arange(num_rows, dtype=np.int64)
-    pending = np.arange(num_rows)
-    while pending.size:
-        low, high = places[pending] % a, places[pending] // a
-        for i in range(0, len(keys), 2):
-            low = (low + _mixed(high, keys[i], a)) % a
-            high = (high + _mixed(low, keys[i + 1], b)) % b
-        places[pending] = high * a + low
-        pending = pending[places[pending] >= num_rows]
-    return places
-
-
-def _round_keys(key: int) -> list[int]:
-    keys = []
-    for i in range(1, 7):
-        z = (key + i * 0x9E3779B97F4A7C15) & _MASK_64
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK_64
-        keys.append((z ^ (z >> 31)) >> 32)
-    return keys
-
-
-def _mixed(values: NDArray[np.int64], key: int, bound: int) -> NDArray[np.int64]:
-    h = (values + key).astype(np.uint32)
-    h ^= h >> np.uint32(16)
-    h *= np.uint32(0x7FEB352D)
-    h ^= h >> np.uint32(15)
-    h *= np.uint32(0x846CA68B)
-    h ^= h >> np.uint32(16)
-    return ((h >> np.uint32(16)).astype(np.int64) * bound) >> 16
 
 
 def plan_report(dataset: ParquetDataset, plan: EpochPlan) -> dict[str, Any]:
@@ -132,14 +89,12 @@ def plan_report(dataset: ParquetDataset, plan: EpochPlan) -> dict[str, Any]:
             for worker in range(options.num_workers)
             for index in options.shares_of(rank, worker)
         ]
-        read = [share.row_group[(share.num_rows > 0) & share.valid] for share in shares]
-        num_bytes = sum(_bytes_of(dataset, share) for share in shares)
         ranks.append(
             {
                 "rank": rank,
-                "row_groups": len(np.unique(np.concatenate(read))),
+                "row_groups": len({shard for share in shares for shard in shards_of(share)}),
                 "rows": sum(share.total_rows for share in shares),
-                "bytes": num_bytes,
+                "bytes": sum(bytes_of(manifest, share) for share in shares),
                 "steps": plan.num_steps(rank),
             }
         )
@@ -155,12 +110,6 @@ def plan_report(dataset: ParquetDataset, plan: EpochPlan) -> dict[str, Any]:
         "ranks": ranks,
         "mixing": asdict(mixing_of(plan.share(0))),
     }
-
-
-def _bytes_of(dataset: ParquetDataset, share: Share) -> int:
-    manifest = dataset.manifest
-    rows = np.maximum(manifest.row_group_num_rows[share.row_group], 1)
-    return int((share.num_rows / rows * manifest.row_group_num_bytes[share.row_group]).sum())
 
 
 def as_text(report: dict[str, Any]) -> str:

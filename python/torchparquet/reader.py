@@ -30,6 +30,7 @@ from torchparquet._core import (
     num_iterations,
     read_footers,
     set_epoch_of,
+    window_order,
 )
 from torchparquet.fields import Field
 from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab_order
@@ -56,6 +57,7 @@ __all__ = [
     "num_iterations",
     "read_footers",
     "set_epoch_of",
+    "window_order",
 ]
 
 ROW_ID = "row.id"

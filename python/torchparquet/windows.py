@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from torchparquet.order import philox
 from torchparquet.plan_options import Int64Array, PlanOptions
 from torchparquet.ranges import Ranges
 from torchparquet.share import Windows
@@ -67,9 +68,7 @@ def window_keys(options: PlanOptions, share: int, num_windows: int) -> NDArray[n
     Source: SplitMix64 (Steele, Lea and Flood, 2014), a counter-based generator, begun at an output
     of Philox4x64-10 for each share.
     """
-    key = np.array([options.seed, options.epoch], dtype=np.uint64)
-    counter = np.array([0, share, 1 + options.leg, 1], dtype=np.uint64)
-    base = np.random.Philox(key=key, counter=counter).random_raw(1).astype(np.uint64)
+    base = philox(options, share, 1 + options.leg, 1).random_raw(1).astype(np.uint64)
     steps = np.arange(1, num_windows + 1, dtype=np.uint64)
     z = base + steps * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
