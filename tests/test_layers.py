@@ -111,6 +111,7 @@ PYTHON_LAYERS = [
     ["planner"],
     ["iteration", "progress"],
     ["agreement"],
+    ["membership"],
     ["dynamic"],
     ["dataset"],
     ["audit", "plan_report"],

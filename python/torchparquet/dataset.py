@@ -9,10 +9,8 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from torchparquet.agreement import (
@@ -20,7 +18,6 @@ from torchparquet.agreement import (
     Standing,
     begin_together,
     data_values,
-    find_peers,
     warn_of_early_end,
 )
 from torchparquet.column import Nulls
@@ -38,6 +35,7 @@ from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.iteration import Iteration
 from torchparquet.manifest import Manifest, SourceArgument, read_manifest
+from torchparquet.membership import Membership, is_distributed
 from torchparquet.options import ReadOptions
 from torchparquet.order import epoch_order
 from torchparquet.plan import EpochPlan
@@ -47,10 +45,7 @@ from torchparquet.progress import Progress
 from torchparquet.reader import BatchStream, ReaderStats
 from torchparquet.sharding import (
     Topology,
-    checked_mesh_dims,
-    data_parallel_dims,
     num_workers_of_caller,
-    resolve_topology,
 )
 from torchparquet.state import Identity, dump, parse, shortened_names
 from torchparquet.streams import StreamSource
@@ -172,16 +167,9 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        if (rank is None) != (world_size is None):
-            raise ValueError(
-                f"rank and world_size go together, got rank={rank}, world_size={world_size}"
-            )
-        if rank is not None and world_size is not None:
-            Topology(rank, world_size)
-        if mesh_dims is not None:
-            checked_mesh_dims(mesh_dims)
-            if device_mesh is None:
-                raise ValueError(f"mesh_dims needs device_mesh, got mesh_dims={mesh_dims!r}")
+        self._membership = Membership(
+            rank, world_size, device_mesh, mesh_dims, process_group, store
+        )
         for name, flag in (("row_ids", row_ids), ("check_ranks", check_ranks)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be a bool, got {flag!r}")
@@ -190,7 +178,6 @@ class ParquetDataset(IterableDataset[Batch]):
         shuffle_window = _optional_int("shuffle_window", shuffle_window, 0)
         canonical_world_size = _optional_int("canonical_world_size", canonical_world_size, 1)
         self._dynamic = even == "dynamic"
-        self._store = store
         if even == "dynamic":
             check_dynamic(
                 {
@@ -218,11 +205,6 @@ class ParquetDataset(IterableDataset[Batch]):
         )
         self.num_epochs = num_epochs
         self._read_options = ReadOptions(num_threads, max_memory, pin_memory)
-        self._rank = rank
-        self._world_size = world_size
-        self._device_mesh = device_mesh
-        self._mesh_dims = mesh_dims
-        self._process_group = process_group
         self._row_ids = row_ids
         self._check_ranks = check_ranks
         self._ranks_agreed = False
@@ -255,8 +237,6 @@ class ParquetDataset(IterableDataset[Batch]):
         self._stream_source = StreamSource(
             self._manifest, self._fields, self._read_options, row_ids, even == "pad"
         )
-        self._lost_groups = False
-        self._topology_of_loader: Topology | None = None
         self._reset_runtime()
 
     def _reset_runtime(self) -> None:
@@ -298,7 +278,7 @@ class ParquetDataset(IterableDataset[Batch]):
         it is the worker's, and `len(loader)` is that of all its workers.
         """
         self._refuse_dynamic("a length")
-        topology = self._topology()
+        topology = self._membership.topology()
         if get_worker_info() is None:
             num_workers = num_workers_of_caller(self)
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
@@ -309,7 +289,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
         self._refuse_dynamic("a number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
-        topology = self._topology()
+        topology = self._membership.topology()
         topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         return self._planner.num_steps(self._present_place(topology), topology, of_rank=True)
 
@@ -317,7 +297,11 @@ class ParquetDataset(IterableDataset[Batch]):
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
         place = self._live_place()
-        return self._progress.next_place(self._topology()).epoch if place is None else place.epoch
+        return (
+            self._progress.next_place(self._membership.topology()).epoch
+            if place is None
+            else place.epoch
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; later ones count on from there.
@@ -342,7 +326,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 of torchdata's `StatefulDataLoader`, know the state of.
         """
         self._refuse_dynamic("a state")
-        return dump(self._progress.latest_state(self._topology()), self._identity)
+        return dump(self._progress.latest_state(self._membership.topology()), self._identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; nothing before it is read.
@@ -398,7 +382,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
         self._refuse_dynamic("a distribution")
-        topology = self._topology()
+        topology = self._membership.topology()
         place = self._present_place(topology)
         plan = self._planner.present_plan(place)
         return shard_distribution(self._manifest, plan, topology)
@@ -406,7 +390,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
         self._refuse_dynamic("a plan")
-        topology = self._topology()
+        topology = self._membership.topology()
         if get_worker_info() is None:
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         place = self._present_place(topology)
@@ -420,7 +404,7 @@ class ParquetDataset(IterableDataset[Batch]):
         Raises:
             ValueError: Two sources disagree about it.
         """
-        return self._topology()
+        return self._membership.topology()
 
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, the slowest first.
@@ -428,10 +412,7 @@ class ParquetDataset(IterableDataset[Batch]):
         One for each data-parallel dimension of the mesh; else the group given, or None for the
         default group.
         """
-        mesh = self._device_mesh
-        if mesh is None:
-            return [self._process_group]
-        return [mesh.get_group(dim) for dim in data_parallel_dims(mesh, self._mesh_dims)]
+        return self._membership.data_parallel_groups()
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Make sure that all ranks are about to read the same data in the same order.
@@ -458,7 +439,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 all ranks.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
-        peers = find_peers(self._process_group, self._device_mesh)
+        peers = self._membership.peers()
         if peers is not None:
             begin_together(peers, partial(self._standing, num_workers), lambda: None)
             self._ranks_agreed = True
@@ -481,14 +462,7 @@ class ParquetDataset(IterableDataset[Batch]):
         state = self.__dict__.copy()
         for name in _RUNTIME:
             del state[name]
-        groups = (self._device_mesh, self._process_group, self._store)
-        has_groups = any(group is not None for group in groups)
-        state.update(_device_mesh=None, _process_group=None, _store=None, _ranks_agreed=False)
-        state["_lost_groups"] = self._lost_groups or has_groups
-        # A spawned DataLoader worker knows nothing of its parent's process groups. Any other
-        # copy may go to another rank, which must find out for itself who it is.
-        if get_spawning_popen() is not None and (has_groups or _is_distributed()):
-            state["_topology_of_loader"] = self._topology()
+        state["_ranks_agreed"] = False
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -502,28 +476,12 @@ class ParquetDataset(IterableDataset[Batch]):
         state = self.__getstate__()
         state["_progress"] = self._progress.own_copy()
         state["_stream_source"] = copy.copy(self._stream_source)
-        groups = ("_device_mesh", "_process_group", "_store", "_lost_groups")
-        made.__setstate__(state | {name: self.__dict__[name] for name in groups})
+        made.__setstate__(state)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
         """As `copy.copy`: what copies share is never changed."""
         return copy.copy(self)
-
-    def _topology(self) -> Topology:
-        worker = get_worker_info()
-        loader = self._topology_of_loader
-        if worker is not None and loader is not None:
-            return Topology(loader.rank, loader.world_size, worker.id, worker.num_workers)
-        if self._lost_groups:
-            raise ValueError(
-                "device_mesh, process_group and store do not travel with a pickled "
-                "ParquetDataset: make the data set in the process that reads it, or give rank "
-                "and world_size"
-            )
-        return resolve_topology(
-            self._rank, self._world_size, self._process_group, self._device_mesh, self._mesh_dims
-        )
 
     def _latest_iteration(self) -> Iteration | None:
         return None if self._latest is None else self._latest()
@@ -551,16 +509,13 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def _peers_to_meet(self) -> Peers | None:
         """Return whom to compare with before this iteration; None where that is done or unsafe."""
-        if self._ranks_agreed or not self._check_ranks:
+        if self._ranks_agreed or not self._check_ranks or self._membership.is_alone:
             return None
-        if self._rank is not None and self._device_mesh is None and self._process_group is None:
-            # Nothing says that the other processes read at all.
-            return None
-        return find_peers(self._process_group, self._device_mesh)
+        return self._membership.peers()
 
     def _standing(self, num_workers: int = 0) -> Standing:
         """Return what all ranks must agree about in the next iteration."""
-        topology = self._topology()
+        topology = self._membership.topology()
         own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         place = self._present_place(own)
         options = asdict(self._planner.present_plan(place).options)
@@ -594,7 +549,7 @@ class ParquetDataset(IterableDataset[Batch]):
         return place
 
     def _begin_iteration(self) -> Place:
-        topology = self._topology()
+        topology = self._membership.topology()
         place = self._progress.begin(topology)
         if place.end == 0:
             self._warn_of_no_steps(place, topology)
@@ -604,23 +559,23 @@ class ParquetDataset(IterableDataset[Batch]):
         """Log, once, that other ranks go on when this one has delivered its last batch."""
         if self._planner.options.even != "none" or self._dynamic or self._told_of_early_end:
             return
-        if get_worker_info() is None and _is_distributed():
+        if get_worker_info() is None and is_distributed():
             self._told_of_early_end = True
-            plan, topology = self._planner.present_plan(place), self._topology()
+            plan, topology = self._planner.present_plan(place), self._membership.topology()
             warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
 
     def begin_epoch_behind(self, place: Place) -> Place:
         """Begin the epoch behind that of `place`, in the same iteration."""
-        return self._progress.begin_behind(place, self._topology())
+        return self._progress.begin_behind(place, self._membership.topology())
 
     def sought(self, place: Place, step: int) -> Place:
         """Return the place of batch `step` of the epoch that stands at `place`."""
-        return self._progress.seek(place, self._topology(), step)
+        return self._progress.seek(place, self._membership.topology(), step)
 
     def state_at(self, place: Place | None) -> dict[str, Any]:
         """Return the state of a place; None for that at which the next iteration begins."""
         self._refuse_dynamic("a state")
-        return dump(self._progress.state_of(place, self._topology()), self._identity)
+        return dump(self._progress.state_of(place, self._membership.topology()), self._identity)
 
     def _make_identity(self) -> Identity:
         options = self._planner.options
@@ -641,7 +596,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def open_stream(self, place: Place) -> BatchStream:
         """Open what is left of the epoch that stands at `place`."""
-        topology = self._topology()
+        topology = self._membership.topology()
         shares = self._planner.shares(place, topology)
         return self._stream_source.open(shares, topology.num_workers)
 
@@ -659,8 +614,7 @@ class ParquetDataset(IterableDataset[Batch]):
             repr(self._fields),
             [options.batch_size, options.shuffle, options.seed, options.epoch],
         ]
-        groups = (self._store, self._process_group, self._device_mesh)
-        return order[rows[order] > 0], shared_cursor(identity, self._topology(), *groups)
+        return order[rows[order] > 0], shared_cursor(identity, self._membership)
 
     def open_row_group(self, row_group: int) -> BatchStream:
         """Open one row group, with half of the threads and of the memory."""
@@ -683,7 +637,3 @@ class ParquetDataset(IterableDataset[Batch]):
 
 def _optional_int(name: str, value: int | None, low: int) -> int | None:
     return None if value is None else checked_int(name, value, low, 2**31)
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

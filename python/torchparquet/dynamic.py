@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from torch.utils.data import get_worker_info
 
-from torchparquet.agreement import find_peers
 from torchparquet.iteration import Iteration, Source
 from torchparquet.plan_options import Int64Array
 from torchparquet.share import Share
 from torchparquet.tensors import Batch
 
 if TYPE_CHECKING:
-    import torch.distributed as dist
     from torch._C._distributed_c10d import Store
-    from torch.distributed.device_mesh import DeviceMesh
 
+    from torchparquet.membership import Membership
     from torchparquet.planner import Place
     from torchparquet.reader import BatchStream, ReaderStats
-    from torchparquet.sharding import Topology
 
 
 class Cursor(Protocol):
@@ -78,21 +75,13 @@ class StoreCursor:
 _num_passes: Counter[str] = Counter()
 
 
-def shared_cursor(
-    identity: list[Any],
-    topology: Topology,
-    store: Store | None,
-    process_group: dist.ProcessGroup | None,
-    device_mesh: DeviceMesh | None,
-) -> Cursor:
+def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     """Return the cursor of a pass, which all ranks share.
 
     Args:
         identity: As that of `StoreCursor`.
-        topology: Of this process.
-        store: Whose processes share; None for the ranks of the group, the mesh or the world.
-        process_group: The data-parallel ranks.
-        device_mesh: With no other dimensions than the data-parallel ones.
+        membership: The processes of its store share; without one the ranks of its group, of its
+            mesh, which has no other dimensions than the data-parallel ones, or of the world.
 
     Raises:
         ValueError: This is a DataLoader worker, there is nothing to share by, or the mesh has
@@ -100,16 +89,17 @@ def shared_cursor(
     """
     if get_worker_info() is not None:
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
-    if store is not None:
-        return StoreCursor(store, identity)
-    if device_mesh is not None and device_mesh.size() > topology.world_size:
+    if membership.store is not None:
+        return StoreCursor(membership.store, identity)
+    topology, mesh = membership.topology(), membership.device_mesh
+    if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
             'even="dynamic" gives each process rows of its own, and model-parallel peers need '
             'the same: take even="none"'
         )
     if topology.world_size == 1:
         return OwnCursor()
-    peers = find_peers(process_group, device_mesh)
+    peers = membership.peers()
     if peers is None or len(peers.ranks) != topology.world_size:
         raise ValueError(
             'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
