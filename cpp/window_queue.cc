@@ -7,34 +7,28 @@ namespace torchparquet {
 
 void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
   const int64_t num_all = std::ssize(window->chunks) * num_tasks_;
-  entries_.push_back({.window = std::move(window),
-                      .columns = std::vector<Column>(static_cast<size_t>(num_tasks_)),
-                      .num_untaken = num_all,
-                      .num_unfinished = num_all});
+  entries_.push_back(
+      {.window = std::move(window),
+       .next_chunks = std::vector<int64_t>(static_cast<size_t>(num_tasks_)),
+       .num_untaken = num_all,
+       .num_unfinished = num_all});
 }
 
-std::optional<WindowTask> WindowQueue::Take(TaskSource::Choice choice,
-                                            std::optional<int64_t> front) {
+std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
   for (Entry& entry : entries_) {
     const int64_t num_chunks = std::ssize(entry.window->chunks);
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
     for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
-      Column& column = entry.columns[static_cast<size_t>(index)];
-      const bool is_shared = column.num_running > 0;
-      if (column.next_chunk == num_chunks) continue;
-      if (is_shared && choice == TaskSource::Choice::kUnshared) continue;
+      int64_t& next_chunk = entry.next_chunks[static_cast<size_t>(index)];
+      if (next_chunk == num_chunks) {
+        if (index == entry.first_column) ++entry.first_column;
+        continue;
+      }
       if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
-      const WindowTask task{entry.window.get(), column.next_chunk++, index};
-      ++column.num_running;
       ++num_running_;
       --entry.num_untaken;
-      while (entry.first_column < num_tasks_ &&
-             entry.columns[static_cast<size_t>(entry.first_column)].next_chunk ==
-                 num_chunks) {
-        ++entry.first_column;
-      }
-      return task;
+      return WindowTask{entry.window.get(), next_chunk++, index};
     }
   }
   return std::nullopt;
@@ -45,7 +39,6 @@ std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
   const auto entry = std::ranges::find_if(entries_, [&](const Entry& candidate) {
     return candidate.window.get() == task.window;
   });
-  --entry->columns[static_cast<size_t>(task.index)].num_running;
   if (--entry->num_unfinished > 0) return nullptr;
   std::unique_ptr<OpenWindow> window = std::move(entry->window);
   entries_.erase(entry);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "open_window.h"
-#include "task_source.h"
 
 namespace torchparquet {
 
@@ -23,12 +22,11 @@ class WindowQueue {
 
   void Push(std::unique_ptr<OpenWindow> window);
 
-  // The next task of the first window's first column that has one; with kUnshared only of
-  // columns that no thread writes to, as two would fight for lines of memory. With
+  // The next task of the first window's first column that has one: threads share a
+  // column, whose memory stays in the cache more than that of several would. With
   // `front`, the number of a batch, tasks that decode items of different lengths have to
   // wait but for those of windows with it.
-  std::optional<WindowTask> Take(TaskSource::Choice choice,
-                                 std::optional<int64_t> front = std::nullopt);
+  std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt);
   // Takes back a task. Returns the window when that was the last one of it.
   std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
 
@@ -37,13 +35,9 @@ class WindowQueue {
   int64_t num_running() const { return num_running_; }
 
  private:
-  struct Column {
-    int64_t next_chunk = 0;
-    int64_t num_running = 0;
-  };
   struct Entry {
     std::unique_ptr<OpenWindow> window;
-    std::vector<Column> columns;
+    std::vector<int64_t> next_chunks;  // by column
     int64_t num_untaken = 0;
     int64_t num_unfinished = 0;
     int64_t first_column = 0;  // with a chunk that is not taken

@@ -88,11 +88,12 @@ void WindowStream::OpenNext() {
   walk->Advance();
 }
 
-std::unique_ptr<DecodeTask> WindowStream::Take(Choice choice) {
+// Tasks share nothing but the processor's cache.
+std::unique_ptr<DecodeTask> WindowStream::Take(Choice /*choice*/) {
   // What the batch at the front needs may always be decoded.
   std::optional<int64_t> front;
   if (parts_.jagged->is_full()) front = parts_.ring->num_taken();
-  const auto task = windows_.Take(choice, front);
+  const auto task = windows_.Take(front);
   return task ? std::make_unique<Task>(this, *task) : nullptr;
 }
 

@@ -3,16 +3,62 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace torchparquet::kernels {
 namespace {
 
-// Inlined for the stride to be a constant where it is one.
+constexpr int64_t kLineBytes = 64;
+
+// Both are aligned to lines.
+inline void StorePastCache(const uint8_t* line, uint8_t* out) {
+#if defined(__x86_64__)
+  for (int64_t i = 0; i < kLineBytes; i += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(line + i)));
+  }
+#else
+  std::memcpy(out, line, kLineBytes);
+#endif
+}
+
+// Before what was stored past the cache is handed to another thread.
+inline void EndStoresPastCache() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
 template <typename T>
-[[gnu::always_inline]] inline void GatherRows(const T* bucket,
-                                              std::span<const uint16_t> order,
-                                              const T* next, int64_t stride,
-                                              uint8_t* out) {
-  constexpr size_t kLineItems = 64 / sizeof(T);
+void GatherPastCache(const T* bucket, std::span<const uint16_t> order, const T* next,
+                     uint8_t* out) {
+  constexpr size_t kLineItems = kLineBytes / sizeof(T);
+  const auto gather = [&](size_t begin, size_t end, uint8_t* items) {
+    for (size_t i = begin; i < end; ++i) {
+      std::memcpy(items, bucket + order[i], sizeof(T));
+      items += sizeof(T);
+    }
+  };
+  const auto misaligned = reinterpret_cast<uintptr_t>(out) % kLineBytes;
+  size_t done = misaligned == 0 ? 0 : (kLineBytes - misaligned) / sizeof(T);
+  done = std::min(done, order.size());
+  gather(0, done, out);
+  for (; done + kLineItems <= order.size(); done += kLineItems) {
+    __builtin_prefetch(next + done);
+    alignas(kLineBytes) uint8_t line[kLineBytes];
+    gather(done, done + kLineItems, line);
+    StorePastCache(line, out + done * sizeof(T));
+  }
+  gather(done, order.size(), out + done * sizeof(T));
+  EndStoresPastCache();
+}
+
+template <typename T>
+void GatherRows(const T* bucket, std::span<const uint16_t> order, const T* next,
+                int64_t stride, uint8_t* out) {
+  constexpr size_t kLineItems = kLineBytes / sizeof(T);
   for (size_t done = 0; done < order.size(); done += kLineItems) {
     __builtin_prefetch(next + done);
     const size_t end = std::min(order.size(), done + kLineItems);
@@ -33,9 +79,9 @@ void Partition(const T* items, std::span<const uint32_t> places, T* out) {
 template <typename T>
 void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* next,
                   int64_t stride, uint8_t* out) {
-  constexpr int64_t kItemBytes = sizeof(T);
-  if (stride == kItemBytes) {
-    GatherRows(bucket, order, next, kItemBytes, out);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
+  if (stride == sizeof(T) && is_aligned) {
+    GatherPastCache(bucket, order, next, out);
   } else {
     GatherRows(bucket, order, next, stride, out);
   }
