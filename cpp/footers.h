@@ -14,6 +14,7 @@ struct Footers {
   std::vector<int64_t> file_num_bytes;
   std::vector<int64_t> file_mtime_ns;
   std::vector<int64_t> file_inode;
+  std::vector<int64_t> file_digest;  // XXH64 of the footer's bytes
   std::vector<int64_t> file_num_rows;
   std::vector<int64_t> file_num_row_groups;
   std::vector<int64_t> file_schema;  // index into schemas

@@ -58,6 +58,7 @@ def manifest(*schemas: list[Leaf], rows: list[int] | None = None) -> Manifest:
         file_num_bytes=np.full(len(schemas), 100),
         file_mtime_ns=np.zeros(len(schemas), dtype=np.int64),
         file_inode=numbers,
+        file_digest=numbers,
         file_num_rows=counts,
         file_schema=np.array([distinct.index(tuple(schema)) for schema in schemas]),
         schemas=tuple(distinct),

@@ -23,6 +23,7 @@ ARRAYS = [
     "file_num_bytes",
     "file_mtime_ns",
     "file_inode",
+    "file_digest",
     "file_num_rows",
     "file_schema",
     "row_group_file",
@@ -293,6 +294,20 @@ def test_fingerprint_survives_a_move_and_notices_a_touch(data, tmp_path):
     assert read_manifest(data).fingerprint == before
 
 
+def test_fingerprint_notices_other_values_of_the_same_size(tmp_path):
+    """The footer's statistics differ, where sizes, rows and schema are equal."""
+    path = tmp_path / "x.parquet"
+    prints = []
+    for first in (0, 1000):
+        values = pa.array(range(first, first + 100), pa.int64())
+        pq.write_table(pa.table({"x": values}), path, compression="none", use_dictionary=False)
+        os.utime(path, (1, 1))
+        manifest = read_manifest(path)
+        prints.append((manifest.file_num_bytes.tolist(), manifest.fingerprint))
+    assert prints[0][0] == prints[1][0]
+    assert prints[0][1] != prints[1][1]
+
+
 def test_fingerprint_depends_on_the_order_of_files(data):
     files = [data / "a.parquet", data / "c.parquet"]
     assert read_manifest(files).fingerprint != read_manifest(files[::-1]).fingerprint
@@ -314,6 +329,7 @@ def footers(**changes) -> SimpleNamespace:
         "file_num_bytes": np.array([1000, 900]),
         "file_mtime_ns": np.array([5, 6]),
         "file_inode": np.array([7, 8]),
+        "file_digest": np.array([8, 8]),
         "file_num_rows": np.array([5, 4]),
         "file_num_row_groups": np.array([2, 1]),
         "file_schema": np.array([0, 0]),
@@ -348,6 +364,7 @@ def test_files_without_row_groups_shift_nothing():
             file_num_bytes=np.ones(4),
             file_mtime_ns=np.ones(4),
             file_inode=np.ones(4),
+            file_digest=np.ones(4),
             file_num_rows=np.array([0, 5, 4, 0]),
             file_num_row_groups=np.array([0, 2, 1, 0]),
             file_schema=np.zeros(4, int),
@@ -376,6 +393,7 @@ def test_fingerprint_takes_in_all_that_identifies_the_data():
         (FILES[::-1], {}),
         (FILES, {"file_num_bytes": np.array([1000, 901])}),
         (FILES, {"file_mtime_ns": np.array([5, 7])}),
+        (FILES, {"file_digest": np.array([8, 9])}),
         (FILES, {"row_group_num_rows": np.array([2, 3, 4])}),
         (FILES, {"file_num_row_groups": np.array([1, 2]), "file_num_rows": np.array([3, 6])}),
         (FILES, {"schemas": [[footer_leaf(path="b")]]}),

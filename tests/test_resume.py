@@ -6,7 +6,9 @@ import copy
 import io
 import itertools
 import json
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -306,6 +308,18 @@ def test_a_state_that_does_not_fit_names_the_difference(data, tmp_path):
         with pytest.raises(ValueError, match="state does not fit this data set") as caught:
             target.load_state_dict(state)
         assert message in str(caught.value)
+
+
+def test_a_state_fits_a_copy_of_the_files(data, tmp_path):
+    """Each node may have its own, changed at another time and in another directory."""
+    whole = rows(make(data, shuffle=True, seed=3))
+    dataset = make(data, shuffle=True, seed=3)
+    next(iter(dataset))
+    elsewhere = shutil.copytree(data, tmp_path / "copy")
+    os.utime(elsewhere / "part-0.parquet", (1, 1))
+    copied = make(elsewhere, shuffle=True, seed=3)
+    copied.load_state_dict(dataset.state_dict())
+    assert rows(copied) == whole[1:]
 
 
 def damaged_states(state):

@@ -51,6 +51,7 @@ void BindFooters(py::module_& m) {
       .def_property_readonly("file_num_bytes", array(&Footers::file_num_bytes))
       .def_property_readonly("file_mtime_ns", array(&Footers::file_mtime_ns))
       .def_property_readonly("file_inode", array(&Footers::file_inode))
+      .def_property_readonly("file_digest", array(&Footers::file_digest))
       .def_property_readonly("file_num_rows", array(&Footers::file_num_rows))
       .def_property_readonly("file_num_row_groups", array(&Footers::file_num_row_groups))
       .def_property_readonly("file_schema", array(&Footers::file_schema))

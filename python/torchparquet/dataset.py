@@ -417,7 +417,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Make sure that all ranks are about to read the same data in the same order.
 
-        Compared are the files (names, sizes, schemas and row groups, not their times of change),
+        Compared are the files (names, sizes and footers, not their times of change),
         the columns and how each is read, every option that shapes the order, the number of ranks
         and workers, and the epoch and batch that come next, also where a state was loaded. Each
         data-parallel rank must be held equally often. Model-parallel peers are compared too:
@@ -580,7 +580,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def _make_identity(self) -> Identity:
         options = self._planner.options
         return Identity(
-            self._manifest.fingerprint,
+            self._manifest.content_fingerprint,
             hashlib.blake2b(repr(self._fields).encode(), digest_size=8).hexdigest(),
             shortened_names([field.name for field in self._fields]),
             {

@@ -42,6 +42,7 @@ class Manifest:
         file_num_bytes: [F] sizes in bytes.
         file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
         file_inode: [F] which file of its file system each is; -1 in memory.
+        file_digest: [F] XXH64 of the footers, with their sizes, places and statistics.
         file_num_rows: [F] rows.
         file_schema: [F] index into ``schemas``.
         schemas: The distinct schemas, in order of first appearance.
@@ -50,8 +51,9 @@ class Manifest:
         row_group_num_rows: [G] rows.
         row_group_num_bytes: [G] compressed bytes of all columns.
         row_group_first_row: [G] global row number, in file order, of the first row.
-        fingerprint: Hex digest, equal for equal relative names, sizes, times of change, row
-            counts and schemas; of files in memory the bytes count instead of names and times.
+        fingerprint: Hex digest, equal for equal relative names, sizes, times of change,
+            footers, row groups and schemas; of files in memory the bytes count instead of names
+            and times.
         memory: [F] the files in memory; empty for those on disk.
     """
 
@@ -60,6 +62,7 @@ class Manifest:
     file_num_bytes: NDArray[np.int64]
     file_mtime_ns: NDArray[np.int64]
     file_inode: NDArray[np.int64]
+    file_digest: NDArray[np.int64]
     file_num_rows: NDArray[np.int64]
     file_schema: NDArray[np.int64]
     schemas: tuple[tuple[Leaf, ...], ...]
@@ -169,6 +172,7 @@ def build_manifest(
         file_num_bytes=_frozen(footers.file_num_bytes),
         file_mtime_ns=_frozen(footers.file_mtime_ns),
         file_inode=_frozen(footers.file_inode),
+        file_digest=_frozen(footers.file_digest),
         file_num_rows=_frozen(footers.file_num_rows),
         file_schema=_frozen(footers.file_schema),
         schemas=_schemas(footers),
@@ -254,6 +258,7 @@ def _fingerprint(manifest: Manifest) -> str:
     arrays = (
         manifest.file_num_bytes,
         manifest.file_mtime_ns,
+        manifest.file_digest,
         manifest.file_schema,
         manifest.row_group_file,
         manifest.row_group_in_file,

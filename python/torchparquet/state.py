@@ -23,7 +23,7 @@ class Identity:
     """What must be equal for the states of one data set to fit another.
 
     Attributes:
-        data: The manifest's fingerprint.
+        data: The manifest's content fingerprint: each node may have its own copy of the files.
         columns: Digest of what a batch holds.
         names: Of the columns, shortened; only to say what differs.
         order: By name, every other option that shapes the order.
@@ -145,7 +145,7 @@ def _differences(
     found = []
     if value.get("data") != identity.data:
         found.append(
-            "other files (names, sizes, times of change, row counts or schema): fingerprint "
+            "other files (names, sizes, footers or row groups): fingerprint "
             f"{value.get('data')!r} in the state, {identity.data!r} here"
         )
     columns = value["columns"]
