@@ -70,7 +70,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 RUNS_ROWS, NOISE_ROWS = 4_000_000, 2**22
-# Every case but the last, which meets one page of many rows, reads 256 MiB or more.
+WORDS_ROWS, WORDS_GROUP = 1_000_000, 50_000
+SHUFFLE = {"shuffle": True, "num_threads": 2}
+# Every case but "one page", which meets one page of many rows, reads 256 MiB or more. Where a
+# shuffle window is asked for, a row group more in it would be refused.
 CASES = {
     "one thread": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1},
     "two threads": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 2},
@@ -80,6 +83,11 @@ CASES = {
     "noise": {"batch_size": 100_000, "max_memory": 32 * MIB, "num_threads": 2, "nulls": "nan"},
     "one page": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1, "num_batches": 1},
     "texts": {"batch_size": 64, "max_memory": 32 * MIB, "num_threads": 2},
+    "window": {"batch_size": 8192, "max_memory": 112 * MIB, "shuffle_window": 4, **SHUFFLE},
+    "default window": {"batch_size": 8192, "max_memory": 32 * MIB, **SHUFFLE},
+    "window of words": {"batch_size": 512, "max_memory": 66 * MIB, "shuffle_window": 4, **SHUFFLE},
+    "default window of words": {"batch_size": 512, "max_memory": 32 * MIB, **SHUFFLE},
+    "default window of texts": {"batch_size": 64, "max_memory": 32 * MIB, **SHUFFLE},
 }
 TEXTS_ROWS, TEXT_BYTES = 20_000, 20_000
 ROWS_READ = {
@@ -87,10 +95,13 @@ ROWS_READ = {
     "noise": NOISE_ROWS,
     "one page": 8192,
     "texts": TEXTS_ROWS,
+    "window of words": WORDS_ROWS,
+    "default window of words": WORDS_ROWS,
+    "default window of texts": TEXTS_ROWS,
 }
 # What the consumer holds by itself beside the batches in flight.
 HELD_BYTES = {"row groups": 400_000 * 8 * 9, "kept": 100 * 8192 * 8 * 9}
-HELD_BYTES["texts"] = 2 * 64 * 2 * TEXT_BYTES
+HELD_BYTES["texts"] = HELD_BYTES["default window of texts"] = 2 * 64 * 2 * TEXT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -161,16 +172,32 @@ def texts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(runs, noise, one_page, texts):
+def words(tmp_path_factory):
+    """Two columns of strings of up to 300 bytes, whose lengths the footer tells."""
+    path = tmp_path_factory.mktemp("memory") / "words.parquet"
+    lengths = np.random.default_rng(0).integers(0, 300, WORDS_GROUP).tolist()
+    strings = pa.array([(f"{i:06}" * 50)[:length] for i, length in enumerate(lengths)])
+    table = pa.table({"i": range(WORDS_GROUP), "a": strings, "b": strings})
+    with pq.ParquetWriter(path, table.schema, use_dictionary=False, compression="zstd") as writer:
+        for _ in range(WORDS_ROWS // WORDS_GROUP):
+            writer.write_table(table)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def measured(runs, noise, one_page, texts, words):
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
-    paths = {"noise": noise, "one page": one_page, "texts": texts}
-    cases = [{**defaults, "paths": paths.get(name, runs), **case} for name, case in CASES.items()]
+    kinds = {"noise": noise, "page": one_page, "texts": texts, "words": words}
+    cases = [
+        {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}
+        for name, case in CASES.items()
+    ]
     result = subprocess.run(
         [sys.executable, "-c", PASSES, json.dumps(cases)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=170,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -185,6 +212,21 @@ def test_peak_stays_within_the_bound(measured, name):
     assert rows == ROWS_READ.get(name, RUNS_ROWS)
     bound = case["max_memory"] + case["num_threads"] * PER_THREAD + HELD_BYTES.get(name, 0)
     assert growth < bound
+
+
+@pytest.mark.parametrize("source", ["runs", "words"])
+def test_the_windows_are_as_large_as_they_may_be(request, source):
+    """A row group more does not fit the memory that is measured."""
+    case = CASES["window" if source == "runs" else "window of words"]
+    options = {"shuffle_window": case["shuffle_window"] + 1, "max_memory": case["max_memory"]}
+    with pytest.raises(ValueError, match=f"shuffle_window={case['shuffle_window']} fits"):
+        ParquetDataset(
+            request.getfixturevalue(source),
+            batch_size=case["batch_size"],
+            nulls="mask",
+            shuffle=True,
+            **options,
+        )
 
 
 def test_kept_batches_are_seen_by_the_measure(measured):
