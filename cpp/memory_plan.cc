@@ -70,9 +70,13 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
                     " batches: " + std::to_string(demand.max_memory_bytes) +
                     " bytes; a smaller shuffle_window needs less");
   }
-  const int64_t affordable = demand.max_memory_bytes / demand.batch_bytes;
+  constexpr int64_t kLeastColumns = 2;
+  const int64_t room = demand.max_memory_bytes - kLeastColumns * demand.column_bytes;
   MemoryPlan plan;
-  plan.max_slabs = std::max(least, std::min(demand.pair_batches, affordable));
+  plan.max_slabs =
+      std::max(least, std::min(demand.pair_batches, room / demand.batch_bytes));
+  const int64_t spare = std::max<int64_t>(room - plan.max_slabs * demand.batch_bytes, 0);
+  plan.max_columns = kLeastColumns + spare / std::max<int64_t>(demand.column_bytes, 1);
   plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
   return plan;
 }

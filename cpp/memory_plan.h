@@ -18,11 +18,13 @@ struct MemoryDemand {
 
 // How the reader stays within its bound: at most `max_slabs` batches in flight, chunks
 // cut to slices of at most `max_slice_rows` rows, and what column readers keep between
-// two slices.
+// two slices. Of shuffle windows, whose columns are staged before they go to batches,
+// at most `max_columns` at once.
 struct MemoryPlan {
   int64_t max_slabs = 0;
   int64_t max_slice_rows = 0;
   int64_t max_held_bytes = 0;
+  int64_t max_columns = 0;
 };
 
 // Throws Error(kInvalidArgument) when the bound cannot hold two batches.
@@ -32,12 +34,15 @@ MemoryPlan PlanMemory(const MemoryDemand& demand);
 struct WindowDemand {
   int64_t slab_bytes = 0;
   int64_t batch_bytes = 0;     // with all that comes with a slab
+  int64_t column_bytes = 0;    // of the largest column of the largest window, staged
   int64_t window_batches = 0;  // of the largest window
   int64_t pair_batches = 0;    // of the largest two that follow each other
   int64_t max_memory_bytes = 0;
 };
 
-// Two windows where they fit, so that one is decoded while the other is consumed. Throws
+// Two columns at once, so that a thread that ends one leaves another for the rest, and
+// more where they fit. Two windows where they fit, so that one is decoded while the other
+// is consumed. Throws
 // Error(kInvalidArgument) when the bound cannot hold the largest one.
 MemoryPlan PlanWindows(const WindowDemand& demand);
 

@@ -35,7 +35,8 @@ std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
 }
 
 std::unique_ptr<TaskSource> MakeTasks(const TaskParts& parts, const MemoryPlan& memory) {
-  if (parts.spec->has_windows()) return std::make_unique<WindowStream>(parts);
+  if (parts.spec->has_windows())
+    return std::make_unique<WindowStream>(parts, memory.max_columns);
   return std::make_unique<SliceStream>(
       parts, SliceStream::Bounds{
                  .max_slice_rows = memory.max_slice_rows,
@@ -307,7 +308,7 @@ bool ParallelReader::RunTask(State* state, DecodeTask* task, DecodeScratch* scra
 // After a failure nothing is opened any more; when the last task of what is open has
 // ended, what failed first in the order is known.
 void ParallelReader::FinishTask(State* state, DecodeTask* task) {
-  task->Finish();
+  if (task->Finish()) state->work.notify_all();
   if (!state->failed) return;
   if (state->tasks->empty()) state->ring.Close();
   state->work.notify_all();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "window_cells.h"
 #include "window_places.h"
 
 namespace torchparquet {
@@ -18,15 +19,40 @@ BatchRange BatchesOfRows(const BatchMap& batches, int64_t first_row, int64_t num
           batches.Locate(first_row + num_rows - 1, lane).batch + 1};
 }
 
+// What a row takes of the memory that a window's column is staged in, of the largest.
+double StagedRowBytes(const ReaderSpec& spec, const BatchLayout& layout) {
+  double largest = 0;
+  const auto add = [&](int64_t number) {
+    if (number < 0) return;
+    const FieldPlace& place = layout.fields[static_cast<size_t>(number)];
+    const int64_t cell_bytes = place.cell_items * place.item_bytes;
+    auto row_bytes = static_cast<double>(cell_bytes);
+    if (place.num_offsets > 0) {
+      row_bytes = sizeof(int64_t) + spec.fields[static_cast<size_t>(number)].row_bytes;
+    } else if (!WindowCells::AreItems(cell_bytes)) {
+      return;
+    }
+    if (place.valid_offset >= 0) row_bytes += static_cast<double>(place.valid_items);
+    largest = std::max(largest, row_bytes);
+  };
+  for (const ColumnSpec& column : spec.columns) add(column.field);
+  add(spec.row_id_field);
+  add(spec.row_valid_field);
+  return largest;
+}
+
 // The most batches that one window touches, and that two windows which follow each other
 // do.
 WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                               const BatchMap& batches) {
   WindowDemand demand;
+  int64_t max_rows = 0;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
     int64_t begin_before = -1;
     for (WindowWalk walk(&spec.lane(lane), lane); walk.next(); walk.Advance()) {
-      const BatchRange range = BatchesOf(batches, *walk.next());
+      const ChunkWindow& next = *walk.next();
+      max_rows = std::max(max_rows, next.window.end - next.window.begin);
+      const BatchRange range = BatchesOf(batches, next);
       demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
       const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
       demand.pair_batches = std::max(demand.pair_batches, range.end - begin);
@@ -40,6 +66,10 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                     std::to_string(demand.window_batches) + " of " +
                     std::to_string(layout.capacity_rows) + " rows");
   }
+  // Footers may claim more than there is memory; that is found when it is decoded.
+  demand.column_bytes = static_cast<int64_t>(
+      std::min(static_cast<double>(max_rows) * StagedRowBytes(spec, layout),
+               static_cast<double>(spec.max_memory_bytes) / 4));
   return demand;
 }
 

@@ -23,7 +23,10 @@ class SliceStream::Task : public DecodeTask {
             task_.index};
   }
   void Pause() override { task_ = stream_->slices_.Pause(std::move(task_)); }
-  void Finish() override { task_ = stream_->slices_.Finish(std::move(task_)); }
+  bool Finish() override {
+    task_ = stream_->slices_.Finish(std::move(task_));
+    return false;
+  }
 
  private:
   SliceStream* stream_;

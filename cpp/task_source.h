@@ -28,9 +28,10 @@ class DecodeTask {
   virtual FailureKey failure_key() const = 0;
 
   // Under the reader's lock: gives the task back, to be taken again, or as ended. What it
-  // still holds is given up, and goes with it; that takes no lock.
+  // still holds is given up, and goes with it; that takes no lock. Finish returns whether
+  // others may be taken now that had to wait for this one.
   virtual void Pause() = 0;
-  virtual void Finish() = 0;
+  virtual bool Finish() = 0;
 };
 
 // What a reader's threads do, and in which order. To be used under one lock.

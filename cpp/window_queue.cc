@@ -6,10 +6,12 @@
 namespace torchparquet {
 
 void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
-  const int64_t num_all = std::ssize(window->chunks) * num_tasks_;
+  const int64_t num_chunks = std::ssize(window->chunks);
+  const int64_t num_all = num_chunks * num_tasks_;
   entries_.push_back(
       {.window = std::move(window),
-       .next_chunks = std::vector<int64_t>(static_cast<size_t>(num_tasks_)),
+       .columns = std::vector<Column>(static_cast<size_t>(num_tasks_),
+                                      Column{.num_unfinished = num_chunks}),
        .num_untaken = num_all,
        .num_unfinished = num_all});
 }
@@ -20,15 +22,19 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
     for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
-      int64_t& next_chunk = entry.next_chunks[static_cast<size_t>(index)];
-      if (next_chunk == num_chunks) {
+      Column& column = entry.columns[static_cast<size_t>(index)];
+      if (column.next_chunk == num_chunks) {
         if (index == entry.first_column) ++entry.first_column;
         continue;
       }
       if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
+      if (column.next_chunk == 0) {
+        if (!has_room()) continue;
+        ++num_columns_;
+      }
       ++num_running_;
       --entry.num_untaken;
-      return WindowTask{entry.window.get(), next_chunk++, index};
+      return WindowTask{entry.window.get(), column.next_chunk++, index};
     }
   }
   return std::nullopt;
@@ -39,6 +45,8 @@ std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
   const auto entry = std::ranges::find_if(entries_, [&](const Entry& candidate) {
     return candidate.window.get() == task.window;
   });
+  Column& column = entry->columns[static_cast<size_t>(task.index)];
+  if (--column.num_unfinished == 0) --num_columns_;
   if (--entry->num_unfinished > 0) return nullptr;
   std::unique_ptr<OpenWindow> window = std::move(entry->window);
   entries_.erase(entry);

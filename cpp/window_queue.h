@@ -16,9 +16,11 @@ namespace torchparquet {
 class WindowQueue {
  public:
   // `is_jagged` says of each of a chunk's tasks whether it decodes items of different
-  // lengths.
-  WindowQueue(int64_t num_tasks, std::vector<bool> is_jagged)
-      : num_tasks_(num_tasks), is_jagged_(std::move(is_jagged)) {}
+  // lengths. At most `max_columns` are in work at once.
+  WindowQueue(int64_t num_tasks, std::vector<bool> is_jagged, int64_t max_columns)
+      : num_tasks_(num_tasks),
+        is_jagged_(std::move(is_jagged)),
+        max_columns_(max_columns) {}
 
   void Push(std::unique_ptr<OpenWindow> window);
 
@@ -29,15 +31,21 @@ class WindowQueue {
   std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt);
   // Takes back a task. Returns the window when that was the last one of it.
   std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
+  // Whether a column may be begun beside those in work.
+  bool has_room() const { return num_columns_ < max_columns_; }
 
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;
   int64_t num_running() const { return num_running_; }
 
  private:
+  struct Column {
+    int64_t next_chunk = 0;
+    int64_t num_unfinished = 0;  // of its chunks
+  };
   struct Entry {
     std::unique_ptr<OpenWindow> window;
-    std::vector<int64_t> next_chunks;  // by column
+    std::vector<Column> columns;
     int64_t num_untaken = 0;
     int64_t num_unfinished = 0;
     int64_t first_column = 0;  // with a chunk that is not taken
@@ -45,8 +53,10 @@ class WindowQueue {
 
   const int64_t num_tasks_;  // of each chunk
   const std::vector<bool> is_jagged_;
+  const int64_t max_columns_;
   std::list<Entry> entries_;
   int64_t num_running_ = 0;
+  int64_t num_columns_ = 0;  // begun and not finished
 };
 
 }  // namespace torchparquet

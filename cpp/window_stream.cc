@@ -24,11 +24,14 @@ class WindowStream::Task : public DecodeTask {
     return {window.batches.begin, window.number, task};
   }
   void Pause() override {}
-  void Finish() override {
+  bool Finish() override {
+    const bool had_room = stream_->windows_.has_room();
     ended_ = stream_->windows_.Finish(task_);
-    if (ended_ == nullptr) return;
-    memory_ = ended_->places.TakeMemory();
-    std::swap(stream_->memory_, memory_);
+    if (ended_ != nullptr) {
+      memory_ = ended_->places.TakeMemory();
+      std::swap(stream_->memory_, memory_);
+    }
+    return !had_room && stream_->windows_.has_room();
   }
 
  private:
@@ -38,10 +41,10 @@ class WindowStream::Task : public DecodeTask {
   ScratchBuffer memory_;
 };
 
-WindowStream::WindowStream(const TaskParts& parts)
+WindowStream::WindowStream(const TaskParts& parts, int64_t max_columns)
     : parts_(parts),
       runner_(parts),
-      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec)) {
+      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec), max_columns) {
   for (int64_t lane = 0; lane < parts.spec->num_lanes(); ++lane) {
     walks_.emplace_back(&parts.spec->lane(lane), lane);
   }

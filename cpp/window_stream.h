@@ -18,7 +18,8 @@ namespace torchparquet {
 // all of its batches, as its rows may land in any of them.
 class WindowStream : public TaskSource {
  public:
-  explicit WindowStream(const TaskParts& parts);
+  // At most `max_columns` are in work at once.
+  WindowStream(const TaskParts& parts, int64_t max_columns);
 
   std::optional<BatchRange> next() const override;
   void OpenNext() override;

@@ -18,7 +18,7 @@ NUM_ROWS = 6000
 ORDERS: dict[str, dict[str, Any]] = {
     "file order": {"memory": ("32KiB", "80KiB", "1GiB")},
     "row groups": {"shuffle": True, "shuffle_window": 0, "memory": ("32KiB", "80KiB", "1GiB")},
-    "windows": {"shuffle": True, "shuffle_window": 3, "memory": ("256KiB", "500KiB", "1GiB")},
+    "windows": {"shuffle": True, "shuffle_window": 3, "memory": ("400KiB", "700KiB", "1GiB")},
 }
 
 

@@ -71,6 +71,7 @@ pytestmark = pytest.mark.skipif(
 
 RUNS_ROWS, NOISE_ROWS = 4_000_000, 2**22
 WORDS_ROWS, WORDS_GROUP = 1_000_000, 50_000
+COLUMN_ROWS = 32 * 2**20
 SHUFFLE = {"shuffle": True, "num_threads": 2}
 # Every case but "one page", which meets one page of many rows, reads 256 MiB or more. Where a
 # shuffle window is asked for, a row group more in it would be refused.
@@ -83,9 +84,13 @@ CASES = {
     "noise": {"batch_size": 100_000, "max_memory": 32 * MIB, "num_threads": 2, "nulls": "nan"},
     "one page": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1, "num_batches": 1},
     "texts": {"batch_size": 64, "max_memory": 32 * MIB, "num_threads": 2},
-    "window": {"batch_size": 8192, "max_memory": 112 * MIB, "shuffle_window": 4, **SHUFFLE},
+    "window": {"batch_size": 8192, "max_memory": 150 * MIB, "shuffle_window": 4, **SHUFFLE},
+    "window of one column": {
+        **{"batch_size": 8192, "max_memory": 132 * MIB, "shuffle_window": 5},
+        **{"shuffle": True, "num_threads": 1},
+    },
     "default window": {"batch_size": 8192, "max_memory": 32 * MIB, **SHUFFLE},
-    "window of words": {"batch_size": 512, "max_memory": 66 * MIB, "shuffle_window": 4, **SHUFFLE},
+    "window of words": {"batch_size": 512, "max_memory": 130 * MIB, "shuffle_window": 4, **SHUFFLE},
     "default window of words": {"batch_size": 512, "max_memory": 32 * MIB, **SHUFFLE},
     "default window of texts": {"batch_size": 64, "max_memory": 32 * MIB, **SHUFFLE},
 }
@@ -95,6 +100,7 @@ ROWS_READ = {
     "noise": NOISE_ROWS,
     "one page": 8192,
     "texts": TEXTS_ROWS,
+    "window of one column": COLUMN_ROWS,
     "window of words": WORDS_ROWS,
     "default window of words": WORDS_ROWS,
     "default window of texts": TEXTS_ROWS,
@@ -172,6 +178,17 @@ def texts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def column(tmp_path_factory):
+    """One column, so that what windows take beside batches is most of their memory."""
+    path = tmp_path_factory.mktemp("memory") / "column.parquet"
+    table = pa.table({"x": np.repeat(np.arange(8), 2**17)})
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for _ in range(COLUMN_ROWS // len(table)):
+            writer.write_table(table)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
 def words(tmp_path_factory):
     """Two columns of strings of up to 300 bytes, whose lengths the footer tells."""
     path = tmp_path_factory.mktemp("memory") / "words.parquet"
@@ -185,10 +202,10 @@ def words(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(runs, noise, one_page, texts, words):
+def measured(runs, noise, one_page, texts, column, words):
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
-    kinds = {"noise": noise, "page": one_page, "texts": texts, "words": words}
+    kinds = {"noise": noise, "page": one_page, "texts": texts, "column": column, "words": words}
     cases = [
         {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}
         for name, case in CASES.items()
@@ -214,10 +231,13 @@ def test_peak_stays_within_the_bound(measured, name):
     assert growth < bound
 
 
-@pytest.mark.parametrize("source", ["runs", "words"])
+WINDOWS = {"runs": "window", "column": "window of one column", "words": "window of words"}
+
+
+@pytest.mark.parametrize("source", WINDOWS)
 def test_the_windows_are_as_large_as_they_may_be(request, source):
     """A row group more does not fit the memory that is measured."""
-    case = CASES["window" if source == "runs" else "window of words"]
+    case = CASES[WINDOWS[source]]
     options = {"shuffle_window": case["shuffle_window"] + 1, "max_memory": case["max_memory"]}
     with pytest.raises(ValueError, match=f"shuffle_window={case['shuffle_window']} fits"):
         ParquetDataset(

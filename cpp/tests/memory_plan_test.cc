@@ -148,5 +148,34 @@ TEST_CASE("a bound for less than two batches is refused, with the figures") {
   CHECK(PlanMemory(demand).max_slabs == 2);
 }
 
+TEST_CASE("windows leave room for the columns that are staged") {
+  WindowDemand demand{.slab_bytes = 1000,
+                      .batch_bytes = 1100,
+                      .column_bytes = 2000,
+                      .window_batches = 10,
+                      .pair_batches = 20,
+                      .max_memory_bytes = 15'000};
+  MemoryPlan plan = PlanWindows(demand);
+  CHECK(plan.max_slabs == 10);
+  CHECK(plan.max_columns == 2);
+  // Two windows, two columns and what more of these the rest holds.
+  demand.max_memory_bytes = 20 * 1100 + 2 * 2000;
+  plan = PlanWindows(demand);
+  CHECK(plan.max_slabs == 20);
+  CHECK(plan.max_columns == 2);
+  --demand.max_memory_bytes;
+  CHECK(PlanWindows(demand).max_slabs == 19);
+  demand.max_memory_bytes = 20 * 1100 + 5 * 2000;
+  plan = PlanWindows(demand);
+  CHECK(plan.max_slabs == 20);
+  CHECK(plan.max_columns == 5);
+
+  demand.max_memory_bytes = 9999;
+  const auto error = testing::Caught([&] { PlanWindows(demand); });
+  REQUIRE(error);
+  CHECK(error->kind() == ErrorKind::kInvalidArgument);
+  CHECK(testing::Mentions(*error, "10000 bytes for 10 batches: 9999 bytes"));
+}
+
 }  // namespace
 }  // namespace torchparquet

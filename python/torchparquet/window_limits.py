@@ -15,13 +15,21 @@ if TYPE_CHECKING:
     from torchparquet.fields import Field
 
 DEFAULT_WINDOW = 8
+# What is kept of each of a window's rows while it is decoded: where it goes to.
+_PLACE_BYTES = 6
+# Columns whose rows are put in order at once, apart from the batches.
+_STAGED_COLUMNS = 2
+# Bytes of cells that are; others go straight to the batches.
+_STAGED_CELLS = (1, 2, 4, 8)
 _ALIGNMENT = 64
 
 
 def row_bytes(
     fields: Sequence[Field], rows_of_batch: int, *, row_ids: bool, row_valid: bool
 ) -> float:
-    """Return the bytes that a row takes in a batch; of strings and lists those that are likely.
+    """Return the bytes that a row of a window takes; of strings and lists those that are likely.
+
+    It stands in a batch; beside that are its place, and the columns that are being put in order.
 
     Args:
         fields: The tensors of a batch.
@@ -31,17 +39,22 @@ def row_bytes(
     """
     sizes = [8] * row_ids + [1] * row_valid
     likely = 0.0
+    staged = [float(size) for size in sizes]
     for field in fields:
         mask = field.nulls == "mask"
         if field.num_offsets:
             sizes += [8] + [1] * mask
             likely += field.row_bytes
+            staged.append(8 + field.row_bytes + mask)
             continue
-        cells = field.width or field.length or 1
-        sizes += [cells * (field.items or 1) * getattr(torch, field.dtype).itemsize]
-        sizes += [cells] * mask
+        num_columns, length = field.width or 1, field.length or 1
+        cell = length * (field.items or 1) * getattr(torch, field.dtype).itemsize
+        sizes += [num_columns * cell] + [num_columns * length] * mask
+        if cell in _STAGED_CELLS:
+            staged += [cell + mask] * num_columns
     aligned = sum(-(-(rows_of_batch + 1) * size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
-    return likely + aligned / rows_of_batch
+    most_staged = sum(sorted(staged)[-_STAGED_COLUMNS:])
+    return likely + aligned / rows_of_batch + most_staged + _PLACE_BYTES
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,6 @@ def _raise_too_large(
     needed = (ends[-1] + 2 * rows_of_batch) * memory.bytes_per_row / part
     raise ValueError(
         f"shuffle_window must fit max_memory: {requested} row groups need about "
-        f"{needed / 2**20:.0f} MiB, max_memory is {memory.max_memory_bytes / 2**20:.0f} MiB; "
+        f"{needed / 2**20:.3g} MiB, max_memory is {memory.max_memory_bytes / 2**20:.3g} MiB; "
         f"{instead}, and None takes what fits"
     )
