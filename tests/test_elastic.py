@@ -19,13 +19,16 @@ from window_oracle import permuted, rows_of_share
 WORLDS = (1, 2, 3, 4, 6, 8)
 
 
-def deliver(plan, num_steps):
-    """Return the rows of the first `num_steps` batches of every rank, repeats aside."""
+def deliver(plan, num_steps, num_rows=0):
+    """Return the rows of the first `num_steps` batches of every rank, repeats aside.
+
+    And `num_rows` more.
+    """
     steps = steps_of_shares(plan, num_steps)
     rows = []
     for index in range(plan.num_shares):
         share = plan.share(index)
-        taken = rows_of_share(share)[: share.rows_of_first(int(steps[index]))]
+        taken = rows_of_share(share)[: share.rows_of_first(int(steps[index])) + num_rows]
         rows += [(group, row) for group, row, valid in taken if valid]
     return rows
 
@@ -109,6 +112,40 @@ def test_every_row_once_over_all_worlds(
         drop_last=drop_last,
     )
     check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 20), min_size=1, max_size=16).filter(any),
+    worlds=st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([2, 3, 8, None])), min_size=2, max_size=4
+    ),
+    taken=st.lists(st.integers(0, 40), min_size=3, max_size=3),
+    window=st.integers(0, 3),
+    even=st.sampled_from(["split", "drop", "pad", "none"]),
+)
+def test_worlds_that_end_within_a_batch(rows, worlds, taken, window, even):
+    """Each leg ends behind a number of rows of each rank, the last at its end."""
+    rows = np.array(rows)
+    options = PlanOptions(1, shuffle=True, seed=2, shuffle_window=window, even=even)
+    legs, delivered = [], []
+    for (world_size, batch_size), num_rows in itertools.zip_longest(
+        worlds, taken[: len(worlds) - 1]
+    ):
+        legs.append(Leg(world_size, 1, batch_size, 0))
+        plan = plan_leg(rows, options, legs)
+        if plan is None:
+            break
+        if num_rows is None:
+            delivered += deliver(plan, int(plan.share_steps.max()))
+            break
+        steps, beyond = divmod(num_rows, batch_size) if batch_size else (0, num_rows)
+        delivered += deliver(plan, steps, beyond)
+        legs[-1] = legs[-1]._replace(num_steps=steps, num_rows=beyond)
+    counts = Counter(delivered)
+    assert set(counts.values()) <= {1}
+    if even != "drop":
+        assert set(counts) == every_row(rows)
 
 
 @pytest.mark.long

@@ -43,6 +43,7 @@ from torchparquet.plan_options import Balance, Even, Int64Array, PlanOptions, ch
 from torchparquet.planner import EpochPlanner, Place
 from torchparquet.progress import Progress
 from torchparquet.reader import BatchStream, ReaderStats
+from torchparquet.row_places import Reach
 from torchparquet.sharding import (
     Topology,
     num_workers_of_caller,
@@ -328,6 +329,32 @@ class ParquetDataset(IterableDataset[Batch]):
         self._refuse_dynamic("a state")
         return dump(self._progress.latest_state(self._membership.topology()), self._identity)
 
+    def state_at_row(self, num_rows: int) -> dict[str, Any]:
+        """Return a state behind `num_rows` rows that each rank was given in the present world.
+
+        For what takes rows rather than batches, as `mix` within batches does. Where a state leads
+        into a batch, that comes first, without the rows that were delivered; in another world the
+        batch counts as delivered for the length of the epoch.
+
+        Raises:
+            ValueError: Batches of `canonical_world_size` are made of shares that are not even.
+        """
+        self._refuse_dynamic("a state")
+        num_rows = checked_int("num_rows", num_rows, 0, 2**62)
+        place = self._present_place(self._membership.topology())
+        return dump(self._progress.state_of_row(place, num_rows), self._identity)
+
+    def reaches(self, num_workers: int = 0) -> list[Reach]:
+        """Return how far this rank is in the epoch under way or to come, for each worker."""
+        self._refuse_dynamic("a length")
+        topology = self._membership.topology()
+        topologies = [topology]
+        if get_worker_info() is None and num_workers > 0:
+            workers = range(num_workers)
+            rank, world_size = topology.rank, topology.world_size
+            topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
+        return [self._planner.reach(self._present_place(of), of) for of in topologies]
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; nothing before it is read.
 
@@ -494,7 +521,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def _present_place(self, topology: Topology) -> Place:
         """Return a place of the epoch under way or to come, in a world of this topology."""
         place = self._live_place()
-        if place is not None and place.legs[-1] == self._planner.own_leg(topology):
+        if place is not None and place.legs[-1].world == self._planner.own_leg(topology):
             return place
         if place is None:
             return self._progress.next_place(topology)
@@ -524,13 +551,21 @@ class ParquetDataset(IterableDataset[Batch]):
             "num_epochs": self.num_epochs,
             "row_ids": self._row_ids,
             "worlds before": [tuple(leg) for leg in place.legs[:-1]],
-            "next batch": place.steps_before + place.steps,
+            "next batch": self._next_batch(place),
         }
         values = data_values(self._manifest, self._fields)
         if self._dynamic:
             options["even"] = "dynamic"
         values |= {name: repr(value) for name, value in options.items()}
         return Standing(own.rank, own.world_size, values)
+
+    def _next_batch(self, place: Place) -> tuple[int, int]:
+        """Return the batch that comes next and the rows of it that were delivered before."""
+        begun = place.legs[-1]
+        if begun.num_rows and begun.batch_size is None:
+            # At the same row ranks stand in different batches.
+            return place.steps_before + begun.num_steps, begun.num_rows
+        return place.steps_before + place.steps, place.num_rows
 
     def begin_iteration(self) -> Place:
         """Begin the next epoch, or go on with one, on all ranks or on none."""

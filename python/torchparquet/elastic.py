@@ -27,12 +27,24 @@ class Leg(NamedTuple):
         num_workers: DataLoader workers per rank; 1 without workers.
         batch_size: Rows per batch and rank; None for one batch per chunk.
         num_steps: Batches that each rank has delivered.
+        num_rows: Rows behind those batches that each rank has delivered.
     """
 
     world_size: int
     num_workers: int
     batch_size: int | None
     num_steps: int
+    num_rows: int = 0
+
+    @property
+    def world(self) -> Leg:
+        """The same world before its first batch."""
+        return self._replace(num_steps=0, num_rows=0)
+
+    @property
+    def begun_steps(self) -> int:
+        """Batches that each rank has delivered, in part at least."""
+        return self.num_steps + (self.num_rows > 0)
 
 
 def plan_leg(
@@ -48,7 +60,7 @@ def plan_leg(
     Args:
         row_group_rows: Integers `[G]`, rows of each row group in file order.
         options: What shapes the order; each leg has a world and a batch size of its own.
-        legs: At least one. Steps of the last are not looked at.
+        legs: At least one. Steps and rows of the last are not looked at.
         canonical_world_size: As that of `PlanOptions`.
         row_group_bytes: As that of `EpochPlan`.
 
@@ -72,7 +84,7 @@ def plan_leg(
         )
         plan = EpochPlan(row_group_rows, world, remains=remains, row_group_bytes=row_group_bytes)
         if number + 1 < len(legs):
-            remains = remaining(plan, leg.num_steps)
+            remains = remaining(plan, leg.num_steps, leg.num_rows)
     return plan
 
 
@@ -102,15 +114,53 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
     return flat
 
 
-def remaining(plan: EpochPlan, num_steps: int) -> Remains:
+def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
+    """Return the rows of each share among the `num_rows` behind `num_steps` batches, int64 `[S]`.
+
+    Shares side by side in a batch are used up one after the other. Where a share has fewer rows
+    left, more may be counted, but not with `canonical_world_size`.
+
+    Raises:
+        ValueError: Several workers of a rank deliver batches in turn.
+    """
+    options = plan.options
+    if num_rows and options.num_workers > 1:
+        raise ValueError(
+            f"rows of a batch are counted for one DataLoader worker only, got {num_rows} rows "
+            f"behind {num_steps} batches of {options.num_workers} workers"
+        )
+    if num_rows and num_steps and options.batch_size is None:
+        raise ValueError(
+            "ranks differ in the rows of their first batches where a batch is a row group, got "
+            f"{num_rows} rows behind {num_steps} batches"
+        )
+    batch_size = options.share_batch_size
+    if batch_size is None or options.canonical_world_size is None:
+        return np.full_like(plan.share_rows, num_rows)
+    begin = np.minimum(num_steps * batch_size, plan.share_rows)
+    end = np.minimum((num_steps + 1) * batch_size, plan.share_rows)
+    lanes = (end - begin).reshape(-1, options.world_size)
+    before: Int64Array = np.cumsum(lanes, axis=0) - lanes
+    found: Int64Array = np.clip(num_rows - before, 0, lanes).reshape(-1)
+    return found
+
+
+def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
     """Return the rows that nobody has delivered when each rank has taken `num_steps` batches.
 
     Each is there once: those that shares were to read later, those that `drop_last` or
     `even="drop"` would have left out, and of windows that were begun the positions behind.
+
+    Args:
+        plan: Of the world that has read.
+        num_steps: Batches that each rank has delivered.
+        num_rows: Rows behind those that each rank has delivered.
     """
     ledger = _Ledger(plan)
-    for share, steps in enumerate(steps_of_shares(plan, num_steps).tolist()):
-        ledger.add(share, steps)
+    steps = steps_of_shares(plan, num_steps).tolist()
+    beyond = rows_beyond(plan, num_steps, num_rows).tolist()
+    for share in range(plan.num_shares):
+        ledger.add(share, steps[share], beyond[share])
     return ledger.remains()
 
 
@@ -124,13 +174,13 @@ class _Ledger:
         self._gone: list[Ranges] = []
         self._tails: list[Tail] = []
 
-    def add(self, index: int, num_steps: int) -> None:
-        """Note the first `num_steps` batches of share `index`."""
-        if num_steps == 0:
+    def add(self, index: int, num_steps: int, beyond: int) -> None:
+        """Note the first `num_steps` batches of share `index`, and `beyond` rows behind them."""
+        if num_steps == beyond == 0:
             return
         planned = self.plan.planned_share(index)
         share = self.plan.laid_out(index, planned)
-        num_rows = share.rows_of_first(num_steps)
+        num_rows = min(share.rows_of_first(num_steps) + beyond, share.total_rows)
         if planned.starts is None or share.windows is None:
             self._gone.append(planned.chunks.rows(0, num_rows))
             return

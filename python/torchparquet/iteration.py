@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from torchparquet.batch_rows import num_rows_of, sliced
 from torchparquet.tensors import Batch
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ class Iteration(Iterator[Batch]):
                 raise RuntimeError(
                     f"the epoch ended after {place.steps} batches of {place.end} that were planned"
                 )
+            begin, place.num_rows = place.num_rows, 0
             place.steps += 1
-            return batch
+            return sliced(batch, begin, num_rows_of(batch)) if begin else batch
 
     def _open(self) -> None:
         """Open the rest of the epoch, or the next epoch that this iteration is to go on with."""

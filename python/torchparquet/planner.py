@@ -9,6 +9,7 @@ from typing import Any
 from torchparquet.elastic import Leg, plan_leg, steps_of_shares
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import Int64Array, PlanOptions, checked_int
+from torchparquet.row_places import Reach, behind, end_rows, rank_rows, rows_of_first
 from torchparquet.sharding import Topology
 from torchparquet.share import Share
 from torchparquet.state import State
@@ -21,10 +22,12 @@ class Place:
 
     Attributes:
         epoch: The epoch.
-        legs: The worlds that have read it; the last is the present one.
+        legs: The worlds that have read it; the last is the present one, at the place where this
+            process took it up.
         window: `(shuffle_window, window_rows)` in effect.
         steps: Batches of the last leg that this process has delivered.
         end: Batches of the last leg behind which this process ends the epoch.
+        num_rows: Rows of the next batch that this process has delivered.
     """
 
     epoch: int
@@ -32,11 +35,12 @@ class Place:
     window: tuple[int, int]
     steps: int
     end: int
+    num_rows: int = 0
 
     @property
     def steps_before(self) -> int:
-        """Batches of each rank in the worlds before the present one."""
-        return sum(leg.num_steps for leg in self.legs[:-1])
+        """Batches of each rank in the worlds before the present one, those in part included."""
+        return sum(leg.begun_steps for leg in self.legs[:-1])
 
 
 class EpochPlanner:
@@ -106,7 +110,7 @@ class EpochPlanner:
         Raises:
             ValueError: A leg's world does not fit the options.
         """
-        key = (epoch, window, *legs[:-1], legs[-1]._replace(num_steps=0))
+        key = (epoch, window, *legs[:-1], legs[-1].world)
         if self._latest[0] != key:
             shuffle_window, window_rows = window
             options = replace(
@@ -142,8 +146,9 @@ class EpochPlanner:
         """Return where a state goes on in the present world; None where the epoch has ended.
 
         Raises:
-            ValueError: The state is another DataLoader worker's, counts more batches than there
-                are, or its world does not fit the options.
+            ValueError: The state is another DataLoader worker's, counts more batches or rows than
+                there are, or its world does not fit the options; or rows do not say how much of
+                `limit_steps` is left.
         """
         own, last = self.own_leg(topology), state.legs[-1]
         place = Place(state.epoch, state.legs, state.window, 0, 0)
@@ -154,14 +159,21 @@ class EpochPlanner:
         most = 0 if plan is None else self._most_steps(plan, before)
         if last.num_steps > most:
             raise ValueError(f"state counts {last.num_steps} batches of {last}, which has {most}")
-        if last.num_steps == most:
+        if plan is None or _has_all_rows(plan, last, most) or last.num_steps == most:
             # In a worker the loader itself goes on to the next epoch.
             if state.worker is None:
                 return None
             return replace(place, steps=most, end=most)
         if self._same_order(own, last):
-            place.legs = (*state.legs[:-1], own)
-            return self.sought(place, topology, before + last.num_steps)
+            taken_up = own._replace(num_steps=last.num_steps, num_rows=last.num_rows)
+            place.legs = (*state.legs[:-1], taken_up)
+            place = self.sought(place, topology, before + last.num_steps)
+            return self._behind_rows(place, topology, last.num_rows)
+        if last.num_rows and last.batch_size is None and self.limit_steps is not None:
+            raise ValueError(
+                "limit_steps counts batches, and a state behind rows of batches that are row "
+                f"groups, which ranks differ in, does not: {last}"
+            )
         place.legs = (*state.legs, own)
         plan = self.plan(state.epoch, place.legs, state.window)
         if plan is None or not plan.share_steps.any():
@@ -170,7 +182,7 @@ class EpochPlanner:
 
     def _resume_worker(self, state: State, place: Place, topology: Topology) -> Place:
         own, last = self.own_leg(topology), state.legs[-1]
-        if own != last._replace(num_steps=0) or state.worker != topology.worker_id:
+        if own != last.world or state.worker != topology.worker_id:
             raise ValueError(
                 f"state is that of DataLoader worker {state.worker} of {last.num_workers} at "
                 f"world_size={last.world_size}, batch_size={last.batch_size}; this is worker "
@@ -180,12 +192,22 @@ class EpochPlanner:
         end = self._end(self.present_plan(place), topology, place.steps_before)
         if last.num_steps > end:
             raise ValueError(f"state counts {last.num_steps} batches of a worker that has {end}")
-        return replace(place, steps=last.num_steps, end=end)
+        place = replace(place, steps=last.num_steps, end=end)
+        return self._behind_rows(place, topology, last.num_rows)
+
+    def _behind_rows(self, place: Place, topology: Topology, num_rows: int) -> Place:
+        if num_rows == 0 or place.steps >= place.end:
+            return place
+        steps, rows = behind(self.present_plan(place), topology, place.steps, num_rows)
+        if steps >= place.end:
+            return replace(place, steps=place.end)
+        return replace(place, steps=steps, num_rows=rows)
 
     def _same_order(self, own: Leg, last: Leg) -> bool:
         """Whether the present world goes on with the shares of the last."""
-        if self.canonical_world_size is None or own.batch_size is None or last.batch_size is None:
-            return own == last._replace(num_steps=0)
+        is_canonical = self.canonical_world_size is not None and last.num_rows == 0
+        if not is_canonical or own.batch_size is None or last.batch_size is None:
+            return own == last.world
         return own.batch_size * own.world_size == last.batch_size * last.world_size
 
     def sought(self, place: Place, topology: Topology, step: int) -> Place:
@@ -208,12 +230,52 @@ class EpochPlanner:
         steps = step - before
         if topology.num_workers > 1:
             steps = int(steps_of_shares(plan, steps)[topology.share_index])
-        return replace(place, steps=steps, end=end)
+        # Only the present batch has been begun.
+        num_rows = place.num_rows if steps == place.steps else 0
+        return replace(place, steps=steps, end=end, num_rows=num_rows)
 
     def state_of(self, place: Place, worker: int | None) -> State:
-        """Return the state of a place; `worker` is the DataLoader worker whose place it is."""
-        last = place.legs[-1]._replace(num_steps=place.steps)
+        """Return the state of a place; `worker` is the DataLoader worker whose place it is.
+
+        Raises:
+            ValueError: A batch is a row group, and the world was taken up within one: ranks stand
+                in different batches.
+        """
+        last = place.legs[-1]
+        if last.num_rows and last.batch_size is None:
+            raise ValueError(
+                f"batches of row groups that ranks began at a row have no state: {last}"
+            )
+        return self._state(place, place.steps, place.num_rows, worker)
+
+    def state_of_row(self, place: Place, num_rows: int, worker: int | None) -> State:
+        """Return the state of the epoch at `place` behind `num_rows` rows of the present world.
+
+        It is the same on all ranks that have delivered as many.
+
+        Raises:
+            ValueError: Shares that differ in length stand side by side in batches.
+        """
+        if self.canonical_world_size is not None and self.options.even == "none":
+            raise ValueError(
+                "canonical_world_size has states behind rows only where shares are even, got "
+                'even="none"'
+            )
+        batch_size = self.options.batch_size
+        steps, rows = (0, num_rows) if batch_size is None else divmod(num_rows, batch_size)
+        return self._state(place, steps, rows, worker)
+
+    def _state(self, place: Place, steps: int, rows: int, worker: int | None) -> State:
+        last = place.legs[-1]._replace(num_steps=steps, num_rows=rows)
         return State(place.epoch, (*place.legs[:-1], last), worker, place.window)
+
+    def reach(self, place: Place, topology: Topology) -> Reach:
+        """Return how far a place is in what the present world delivers."""
+        plan = self.present_plan(place)
+        limited = self.limit_steps is not None
+        end = end_rows(plan, topology, place.end, limited=limited)
+        rows = rows_of_first(plan, topology, place.steps) + place.num_rows
+        return Reach(place.epoch, place.steps, place.end, min(rows, end), end)
 
     def shares(self, place: Place, topology: Topology) -> list[Share]:
         """Return what is left to read: shares whose rows stand side by side in each batch."""
@@ -244,3 +306,21 @@ class EpochPlanner:
         if self.limit_steps is None:
             return num_steps
         return min(num_steps, max(self.limit_steps - before, 0))
+
+
+def _has_all_rows(plan: EpochPlan, leg: Leg, most_steps: int) -> bool:
+    """Return whether no rank of a leg that ends behind a row has a further one.
+
+    Raises:
+        ValueError: The leg counts more rows than there are.
+    """
+    if leg.num_rows == 0 or leg.num_workers > 1:
+        return False
+    most = int(rank_rows(plan).max())
+    rows = leg.num_rows
+    if leg.batch_size is not None:
+        most = min(most, most_steps * leg.batch_size)
+        rows += leg.num_steps * leg.batch_size
+    if rows > most:
+        raise ValueError(f"state counts {rows} rows of {leg}, which has {most}")
+    return rows == most

@@ -141,5 +141,13 @@ class Progress:
         start = self._next_start()
         if place is None and start is not None and start.state is not None:
             return start.state
-        worker = None if get_worker_info() is None else topology.worker_id
-        return self._planner.state_of(place or self.next_place(topology), worker)
+        return self._planner.state_of(place or self.next_place(topology), _own_worker())
+
+    def state_of_row(self, place: Place, num_rows: int) -> State:
+        """Return the state of the epoch at `place` behind `num_rows` rows of the present world."""
+        return self._planner.state_of_row(place, num_rows, _own_worker())
+
+
+def _own_worker() -> int | None:
+    worker = get_worker_info()
+    return None if worker is None else worker.id

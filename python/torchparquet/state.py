@@ -68,7 +68,7 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
         "columns": {"digest": identity.columns, "names": identity.names},
         "order": {**identity.order, "window": list(state.window)},
         "epoch": state.epoch,
-        "legs": [list(leg) for leg in state.legs],
+        "legs": [list(leg if leg.num_rows else leg[:-1]) for leg in state.legs],
         "worker": state.worker,
     }
 
@@ -124,12 +124,16 @@ def _state(value: Mapping[str, Any]) -> State:
 
 
 def _leg(value: Any) -> Leg:
-    world_size, num_workers, batch_size, num_steps = value
+    world_size, num_workers, batch_size, num_steps, *rows = value
+    (num_rows,) = rows or [0]
+    if batch_size is not None and _count(num_rows) >= _count(batch_size, 1):
+        raise ValueError(f"{num_rows} rows of a batch of {batch_size}")
     return Leg(
         _count(world_size, 1),
         _count(num_workers, 1),
-        None if batch_size is None else _count(batch_size, 1),
+        batch_size,
         _count(num_steps),
+        _count(num_rows),
     )
 
 
@@ -163,3 +167,14 @@ def _differences(
             here = identity.order.get(name)
             found.append(f"{name} is {theirs.get(name)!r} in the state, {here!r} here")
     return found
+
+
+def behind_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
+    """Return what `dump` made with `num_rows` more rows, of the next batch, delivered."""
+    *before, (world_size, num_workers, batch_size, num_steps, *rows) = value["legs"]
+    num_rows += sum(rows)
+    if batch_size is not None:
+        more, num_rows = divmod(num_rows, batch_size)
+        num_steps += more
+    last = [world_size, num_workers, batch_size, num_steps, *([num_rows] if num_rows else [])]
+    return {**value, "legs": [*before, last]}
