@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from torchparquet.draws import Draws, Proportion, random_words
+from torchparquet.mix_sources import ROUND_EPOCHS
 
 Stopping = Literal["first_exhausted", "all_exhausted", "repeat"]
 
@@ -43,8 +44,7 @@ class Progress:
         before: Batches, or rows, of all before that.
         rounds: How often each data set has been exhausted.
         delivered: Batches of the present round of each data set; 0 where rows are mixed.
-        sizes: Batches, or rows, of the first round of each data set, None for one that does not
-            say; empty until they are known.
+        over: Whether a DataLoader worker has delivered its last batch of the epoch.
     """
 
     epoch: int
@@ -53,7 +53,7 @@ class Progress:
     before: int = 0
     rounds: list[int] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
-    sizes: list[int | None] = field(default_factory=list)
+    over: bool = False
 
     @staticmethod
     def begin(epoch: int, num_sources: int) -> Progress:
@@ -61,6 +61,26 @@ class Progress:
         zeros = [0] * num_sources
         sources = list(range(num_sources))
         return Progress(epoch, sources, list(zeros), 0, list(zeros), list(zeros))
+
+    @staticmethod
+    def read(value: dict[str, Any]) -> Progress:
+        """Return what `dataclasses.asdict` made; an older one has the sizes of the data sets."""
+        return Progress(**{name: item for name, item in value.items() if name != "sizes"}).copied()
+
+    def copied(self) -> Progress:
+        """Return a copy that can go on by itself."""
+        lists = (self.active, self.counts, self.rounds, self.delivered)
+        active, counts, rounds, delivered = map(list, lists)
+        return replace(self, active=active, counts=counts, rounds=rounds, delivered=delivered)
+
+    @property
+    def num_drawn(self) -> int:
+        """Batches, or rows, of the epoch so far."""
+        return self.before + sum(self.counts)
+
+    def epoch_of(self, source: int) -> int:
+        """Return the number that the present round has among the epochs of a data set."""
+        return self.epoch + self.rounds[source] * ROUND_EPOCHS
 
     def leave(self, sources: Sequence[int]) -> None:
         """Take data sets out of the mix; the others go on in their proportion."""
@@ -76,6 +96,8 @@ class BatchOrder:
     Attributes:
         source: The data set of the next batch; None when the epoch is over.
         num_batches: Of the present round of each data set.
+        begun_again: Data sets that begin another round before the next batch, because this world
+            has no batch for what is left of theirs.
     """
 
     def __init__(self, options: MixOptions, progress: Progress, num_batches: list[int]) -> None:
@@ -88,12 +110,26 @@ class BatchOrder:
         self._progress = progress
         self.num_batches = list(num_batches)
         self.source: int | None = None
-        if options.stopping == "repeat" and not all(num_batches):
-            raise ValueError(f"data sets to be repeated must have batches, got {num_batches}")
+        self.begun_again: list[int] = []
+        if options.stopping == "repeat":
+            self._begin_again()
         if options.stopping == "all_exhausted":
             progress.leave([source for source in progress.active if not self._left(source)])
         self._begin_draws()
         self._choose()
+
+    def _begin_again(self) -> None:
+        progress = self._progress
+        empty = [source for source in progress.active if not self._left(source)]
+        if empty and not progress.num_drawn:
+            raise ValueError(f"data sets to be repeated must have batches, got {self.num_batches}")
+        for source in empty:
+            progress.rounds[source] += 1
+        if not all(progress.rounds):
+            for source in empty:
+                progress.delivered[source] = 0
+                self.num_batches[source] = max(1, self.num_batches[source])
+            self.begun_again = empty
 
     def count(self) -> bool:
         """Count a batch of `source`; return whether that data set begins another round."""
@@ -156,25 +192,29 @@ class RowOrder:
         after = proportion.granted(progress.counts, num_rows, words)
         return [new - old for new, old in zip(after, progress.counts, strict=True)]
 
-    def count_all(self, num_rows: Sequence[int]) -> int:
-        """Return how many batches there are in an epoch that has just begun.
+    def count_all(self, left: Sequence[int]) -> int:
+        """Return how many batches there are from here on, and go to the end.
 
         Args:
-            num_rows: Of each data set.
+            left: Rows that are left of the present round of each data set.
         """
         batch_size, progress = self._options.batch_size, self._progress
         assert batch_size is not None  # noqa: S101
         if self._options.stopping == "all_exhausted":
-            return -(-sum(num_rows) // batch_size)
+            return -(-sum(left[source] for source in progress.active) // batch_size)
+        ends = [count + rows for count, rows in zip(progress.counts, left, strict=True)]
         num = 0
         while True:
+            reached = [
+                rounds > 0 or count >= end
+                for rounds, count, end in zip(progress.rounds, progress.counts, ends, strict=True)
+            ]
+            if self._options.stopping == "repeat" and all(reached):
+                return num
             granted = self.granted(batch_size)
             after = [old + new for old, new in zip(progress.counts, granted, strict=True)]
-            reached = [count >= rows for count, rows in zip(after, num_rows, strict=True)]
-            beyond = [count > rows for count, rows in zip(after, num_rows, strict=True)]
+            beyond = [count > end for count, end in zip(after, ends, strict=True)]
             if self._options.stopping == "first_exhausted" and any(beyond):
                 return num
             num += 1
             progress.counts = after
-            if self._options.stopping == "repeat" and all(reached):
-                return num

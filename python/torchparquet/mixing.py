@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from torch.utils.data import IterableDataset
 
+from torchparquet.batch_mixing import BatchMixture
 from torchparquet.epochs import EpochCounter
-from torchparquet.mix_order import BatchOrder, MixOptions, Progress, RowOrder, Stopping
+from torchparquet.mix_order import MixOptions, Progress, Stopping
+from torchparquet.mix_sources import ROUND_EPOCHS, Mixable, in_worker, own_copies, worlds
 from torchparquet.plan_options import checked_int
-from torchparquet.row_mixing import ROUND_EPOCHS, RowMixture, close_iterator, marked, rows_per_epoch
+from torchparquet.row_mixing import RowMixture
+from torchparquet.sharding import num_workers_of_caller
 from torchparquet.tensors import Batch
 
 Weight = int | float | Fraction
 
 _FORMAT = 1
-
-
-class Mixable(Protocol):
-    """What is asked of a data set: that of `ParquetDataset`."""
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Begin the next epoch, or go on with a state."""
-
-    def __len__(self) -> int:
-        """Return the batches of the epoch."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration stands, counting batches that it has returned."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where `state` was taken."""
 
 
 def mix(
@@ -58,7 +42,8 @@ def mix(
 
     Args:
         datasets: `ParquetDataset`s, or others with `len`, `set_epoch`, `state_dict` and
-            `load_state_dict` like theirs. The mix sets their epochs.
+            `load_state_dict` like theirs. The mix sets their epochs. States of others fit the same
+            number of ranks only, unless they see to that themselves.
         weights: Of each data set, above 0, in any scale; exact, also as fractions. None for
             equal ones.
         seed: Of the draws; the same on all ranks.
@@ -117,8 +102,12 @@ class MixedDataset(IterableDataset[Batch]):
         self._source_key = source_key
         self._epochs = EpochCounter()
         self._state: dict[str, Any] | None = None
-        self._latest: _BatchMixture | RowMixture | None = None
+        self._state_is_for: int | None = None  # an iteration; None for this process's next one
+        self._latest: BatchMixture | RowMixture | None = None
         self._latest_options = options
+        self._ended: Progress | None = None
+        self._seen_iterations = 0
+        self._are_own = False
         self._counted: tuple[Any, int] | None = None
 
     @property
@@ -146,7 +135,8 @@ class MixedDataset(IterableDataset[Batch]):
         """The epoch of the iteration under way, or else that the next one will have."""
         if self._latest is not None and not self._latest.over:
             return self._latest.progress.epoch
-        return self._epochs.next()
+        state = self._next_state()
+        return self._epochs.next() if state is None else int(state["progress"]["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; a state that was loaded of it stays in force.
@@ -160,69 +150,100 @@ class MixedDataset(IterableDataset[Batch]):
             self._state = None
         self._end_latest()
         self._epochs.set(epoch)
+        self._seen_iterations = self._epochs.num_iterations()
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on where a state was taken."""
-        state, self._state = self._state, None
+        if in_worker() and not self._are_own:
+            self._datasets, self._are_own = own_copies(self._datasets), True
         number = self._epochs.begin()
+        self._seen_iterations = number + 1
+        state = self._state if self._state_is_for in (None, number) else None
+        self._state = None
         if self._latest is not None:
             self._latest.close()
         if state is None:
             progress, states = Progress.begin(self._epochs.epoch_of(number), self._num), None
             self._latest_options = self._options
         else:
-            progress, states = Progress(**_copied(state["progress"])), state["sources"]
+            progress, states = Progress.read(state["progress"]), state["sources"]
             self._latest_options = self._with(_fractions(state["weights"]))
             self._epochs.set_epoch_of(number, progress.epoch)
+        self._latest, self._ended = None, progress if progress.over else None
+        if progress.over:
+            return iter(())
         if states is None:
-            for dataset in self._datasets:
-                dataset.set_epoch(progress.epoch)
-        kind = _BatchMixture if self._options.batch_size is None else RowMixture
-        self._latest = kind(
+            self._set_epochs(progress.epoch)
+        self._latest = self._kind(
             self._latest_options, self._datasets, progress, states, self._source_key
         )
         return self._latest
 
+    @property
+    def _kind(self) -> type[BatchMixture] | type[RowMixture]:
+        return BatchMixture if self._options.batch_size is None else RowMixture
+
+    def _set_epochs(self, epoch: int) -> None:
+        for dataset in self._datasets:
+            # A state of this very epoch, of a data set that was not drawn since, would stay.
+            dataset.set_epoch(epoch + 1)
+            dataset.set_epoch(epoch)
+
     def __len__(self) -> int:
         """Return the batches of the epoch under way, or else of the next one.
 
-        Batches before a state was loaded count too.
+        Batches before a state was loaded count too. `len(loader)` is that of all its workers,
+        provided that the data sets are `ParquetDataset`s.
 
         Raises:
             TypeError: Rows are mixed, and a data set does not say how many it has.
         """
-        options, epoch, sizes = self._options, self._epochs.next(), []
-        if self._latest is not None and not self._latest.over:
-            progress = self._latest.progress
-            options, epoch, sizes = self._latest_options, progress.epoch, progress.sizes
-        elif self._state is not None:
-            options = self._with(_fractions(self._state["weights"]))
-            epoch, sizes = (self._state["progress"][name] for name in ("epoch", "sizes"))
-        if not sizes:
-            for dataset in self._datasets:
-                dataset.set_epoch(epoch)
-            of_rows = options.batch_size is not None
-            sizes = [rows_per_epoch(data) if of_rows else len(data) for data in self._datasets]
-        key = (options, epoch, sizes)
+        latest, state = self._latest, self._next_state()
+        if latest is not None and not latest.over:
+            return latest.length
+        num_workers = 0 if in_worker() else num_workers_of_caller(self)
+        if state is None:
+            options, progress = self._options, Progress.begin(self._epochs.next(), self._num)
+        else:
+            options = self._with(_fractions(state["weights"]))
+            progress = Progress.read(state["progress"])
+        states = None if state is None else state["sources"]
+        key = (options, progress, num_workers, worlds(self._datasets), states is None)
         if self._counted is None or self._counted[0] != key:
-            self._counted = (key, _num_batches(options, epoch, sizes))
+            if states is None:
+                self._set_epochs(progress.epoch)
+            num = self._kind.count(options, self._datasets, progress, states, num_workers)
+            self._counted = key, num
         return self._counted[1]
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the latest iteration stands, counting batches that it has returned.
 
-        The state holds those of all data sets, and goes through JSON.
+        The state holds those of all data sets, and goes through JSON. It is the same on all ranks
+        at the same step, also with `even="none"` until a rank has no row left of a data set.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated the mix.
         """
-        if self._state is not None:
-            return dict(_copied(self._state))
+        loaded = self._next_state()
+        if loaded is not None:
+            return dict(_copied(loaded))
+        if not in_worker() and self._epochs.num_iterations() > self._seen_iterations:
+            raise RuntimeError(
+                "DataLoader workers have iterated this mix, and only they know how far: take the "
+                "state from torchdata's StatefulDataLoader, or use num_workers=0"
+            )
         options, latest, sources = self._options, self._latest, None
-        progress = Progress.begin(self._epochs.next(), self._num)
+        progress = self._ended or Progress.begin(self._epochs.next(), self._num)
         if latest is not None:
             # Whether it is over may be known only after looking for further rows.
             over = latest.over
             if not over:
                 options, progress = self._latest_options, latest.progress
                 sources = latest.state_dicts()
+            elif in_worker():
+                # The loader itself goes on to the next epoch, when all workers have ended.
+                progress = replace(latest.progress, over=True)
         state = {
             "format": _FORMAT,
             **_identity(options, self._num),
@@ -236,7 +257,8 @@ class MixedDataset(IterableDataset[Batch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken, with the weights of then.
 
-        A state taken behind the last batch leads to the next epoch.
+        A state taken behind the last batch leads to the next epoch. With other ranks than those of
+        the state, the rows of each `ParquetDataset` that no rank has delivered are dealt anew.
 
         Raises:
             TypeError: `state` is no dict.
@@ -254,7 +276,15 @@ class MixedDataset(IterableDataset[Batch]):
         self._state = _copied(state)
         self._options = self._with(_fractions(state["next_weights"]))
         self._end_latest()
-        self._epochs.set(state["progress"]["epoch"])
+        epoch = state["progress"]["epoch"]
+        if in_worker():
+            # Others have begun this iteration, perhaps: the next one is behind it.
+            self._state_is_for = None
+            return
+        if state["progress"].get("over", False):
+            self._state, epoch = None, epoch + 1
+        self._epochs.set(epoch)
+        self._state_is_for = self._seen_iterations = self._epochs.num_iterations()
 
     def close(self) -> None:
         """End all iterations and free their memory. The data sets stay usable."""
@@ -264,10 +294,16 @@ class MixedDataset(IterableDataset[Batch]):
             if close is not None:
                 close()
 
+    def _next_state(self) -> dict[str, Any] | None:
+        """Return the state that the next iteration goes on with, which workers may have begun."""
+        if self._state_is_for in (None, self._epochs.num_iterations()):
+            return self._state
+        return None
+
     def _end_latest(self) -> None:
         if self._latest is not None:
             self._latest.close()
-        self._latest = None
+        self._latest = self._ended = self._counted = None
 
     @property
     def _num(self) -> int:
@@ -280,88 +316,6 @@ class MixedDataset(IterableDataset[Batch]):
     def _with(self, weights: tuple[Fraction, ...]) -> MixOptions:
         own = self._options
         return MixOptions(weights, own.seed, own.stopping, own.batch_size)
-
-
-class _BatchMixture(Iterator[Batch]):
-    """One epoch of a mix whose batches are those of its data sets."""
-
-    def __init__(
-        self,
-        options: MixOptions,
-        datasets: list[Mixable],
-        progress: Progress,
-        states: list[Any] | None,
-        source_key: str | None,
-    ) -> None:
-        """Go on at `progress` with data sets at `states`; None for the start of an epoch."""
-        self._datasets = datasets
-        self._source_key = source_key
-        self.progress = progress
-        for number, dataset in enumerate(datasets if states is not None else ()):
-            if number in progress.active:
-                dataset.load_state_dict(states[number])  # type: ignore[index]
-        # A length is that of the iteration under way, so these come first.
-        self._iterators = {number: iter(datasets[number]) for number in progress.active}
-        lengths = [len(dataset) for dataset in datasets]
-        progress.sizes = progress.sizes or list(lengths)
-        self._order = BatchOrder(options, progress, lengths)
-        self._closed = False
-
-    def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            RuntimeError: A data set has fewer batches than it said.
-            StopIteration: After the last batch.
-        """
-        number = self._order.source
-        if self._closed or number is None:
-            self.close()
-            raise StopIteration
-        batch = next(self._iterators[number], None)
-        if batch is None:
-            raise RuntimeError(
-                f"data set {number} ended after {self.progress.delivered[number]} batches, "
-                f"its length is {self._order.num_batches[number]}"
-            )
-        if self._order.count():
-            self._begin_round(number)
-        return marked(batch, self._source_key, number)
-
-    @property
-    def over(self) -> bool:
-        """Whether there is no further batch."""
-        return self._order.source is None
-
-    def close(self) -> None:
-        """End the iterations over the data sets. Idempotent."""
-        self._closed = True
-        for iterator in self._iterators.values():
-            close_iterator(iterator)
-
-    def state_dicts(self) -> list[Any]:
-        """Return where each data set stands; None for those that have left the mix."""
-        active = self.progress.active
-        return [
-            dataset.state_dict() if number in active else None
-            for number, dataset in enumerate(self._datasets)
-        ]
-
-    def _begin_round(self, number: int) -> None:
-        dataset = self._datasets[number]
-        dataset.set_epoch(self.progress.epoch + self.progress.rounds[number] * ROUND_EPOCHS)
-        self._iterators[number] = iter(dataset)
-        self._order.num_batches[number] = len(dataset)
-
-
-def _num_batches(options: MixOptions, epoch: int, sizes: list[int | None]) -> int:
-    progress = Progress.begin(epoch, len(sizes))
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):
-        raise TypeError("a mix within batches has no len: a data set does not say its rows")
-    if options.batch_size is None:
-        return BatchOrder(options, progress, known).count_all()
-    return RowOrder(options, progress).count_all(known)
 
 
 def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:

@@ -2,112 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
-from torchparquet.batch_rows import check_alike, joined, num_rows_of, sliced
+from torchparquet.batch_rows import check_alike, joined, num_rows_of
 from torchparquet.mix_order import MixOptions, Progress, RowOrder
+from torchparquet.mix_sources import Mixable, close_iterator, rows_left
+from torchparquet.row_sources import load_source, row_source
 from torchparquet.tensors import Batch
-
-if TYPE_CHECKING:
-    from torchparquet.mixing import Mixable
-
-# What a round within an epoch of a mix adds to the number of a data set's epoch.
-ROUND_EPOCHS = 2**32
-
-
-def rows_per_epoch(dataset: Any) -> int | None:
-    """Return how many rows of a data set each rank can take, the same on all ranks.
-
-    Of shares that differ it is the least, unless `even="none"` asks for all; None where the data
-    set does not say.
-    """
-    if not hasattr(dataset, "plan") or not hasattr(dataset, "topology"):
-        return None
-    plan, topology = dataset.plan(), dataset.topology()
-    options = plan.options
-    ranks = [topology.rank] if options.even == "none" else range(options.world_size)
-    workers = range(options.num_workers)
-    worker = min(topology.worker_id, options.num_workers - 1)
-    rows = [
-        int(plan.share_rows[list(options.shares_of(rank, of))].sum())
-        for rank in ranks
-        for of in (workers if options.even != "none" else [worker])
-    ]
-    batch_size = options.batch_size
-    return min(rows) if batch_size is None else min(*rows, len(dataset) * batch_size)
-
-
-class _RowSource:
-    """The rows of one data set, and where they were taken from."""
-
-    def __init__(self, dataset: Mixable, state: dict[str, Any] | None) -> None:
-        self.dataset = dataset
-        self._skipped = self.taken = 0
-        if state is not None:
-            dataset.load_state_dict(state["state"])
-            self._skipped, self.taken = state["used"], state["taken"]
-        self._begin()
-
-    def _begin(self) -> None:
-        self.batches: Iterator[Batch] = iter(self.dataset)
-        # Batches that are not used up, each with the state of its data set before it.
-        self._held: deque[tuple[dict[str, Any], Batch, int]] = deque()
-        self._used = 0  # rows of the first of them
-        self._held_rows = 0
-        self.limit = rows_per_epoch(self.dataset)
-
-    def begin_round(self, epoch: int) -> None:
-        """Go on with another epoch of the data set."""
-        self.dataset.set_epoch(epoch)
-        self.taken = 0
-        self._begin()
-
-    def available(self, wanted: int) -> int:
-        """Return how many of `wanted` rows there are, after reading as many batches as it takes."""
-        if self.limit is not None:
-            wanted = min(wanted, self.limit - self.taken)
-        while self._held_rows < wanted:
-            state = self.dataset.state_dict()
-            batch = next(self.batches, None)
-            if batch is None:
-                break
-            num_rows = num_rows_of(batch)
-            self._held.append((state, batch, num_rows))
-            self._held_rows += num_rows - self._skipped
-            self._used += self._skipped
-            self._skipped = 0
-        return max(0, min(wanted, self._held_rows))
-
-    def take(self, wanted: int) -> list[Batch]:
-        """Return the next rows, which must be available, in pieces."""
-        pieces = []
-        self.taken += wanted
-        self._held_rows -= wanted
-        while wanted:
-            _, batch, num_rows = self._held[0]
-            end = min(num_rows, self._used + wanted)
-            pieces.append(sliced(batch, self._used, end))
-            wanted -= end - self._used
-            self._used = end
-            if end == num_rows:
-                self._held.popleft()
-                self._used = 0
-        return pieces
-
-    @property
-    def example(self) -> Batch | None:
-        """A batch of the data set, if one was read and is not used up."""
-        return self._held[0][1] if self._held else None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return from where on rows have not been taken."""
-        used = self._used + self._skipped
-        state = self._held[0][0] if self._held else self.dataset.state_dict()
-        return {"state": state, "used": used, "taken": self.taken}
 
 
 class RowMixture(Iterator[Batch]):
@@ -116,7 +20,7 @@ class RowMixture(Iterator[Batch]):
     def __init__(
         self,
         options: MixOptions,
-        datasets: list[Mixable],
+        datasets: Sequence[Mixable],
         progress: Progress,
         states: list[Any] | None,
         source_key: str | None,
@@ -127,12 +31,52 @@ class RowMixture(Iterator[Batch]):
         self.progress = progress
         self._source_key = source_key
         self._sources = [
-            _RowSource(dataset, None if states is None else states[number])
+            row_source(
+                dataset, None if states is None else states[number], progress.epoch_of(number)
+            )
             for number, dataset in enumerate(datasets)
         ]
-        progress.sizes = progress.sizes or [source.limit for source in self._sources]
+        self._begun_at = progress.copied(), [source.left for source in self._sources]
+        self._length: int | None = None
         self._checked = False
         self._over = False
+
+    @staticmethod
+    def count(
+        options: MixOptions,
+        datasets: Sequence[Mixable],
+        progress: Progress,
+        states: list[Any] | None,
+        num_workers: int,
+    ) -> int:
+        """Return the batches of all workers' epoch, with those before `progress`.
+
+        Raises:
+            TypeError: A data set does not say how many rows it has.
+        """
+        per_worker: list[list[int | None]] = [[] for _ in range(max(1, num_workers))]
+        for number, dataset in enumerate(datasets):
+            state = None if states is None else states[number]
+            if state is not None:
+                load_source(dataset, state)
+            taken = 0 if state is None else state.get("taken", 0)
+            left = rows_left(dataset, progress.epoch_of(number), taken, num_workers)
+            for worker, of_worker in enumerate(per_worker):
+                # A data set that does not know of workers is whole in each.
+                of_worker.append(left[min(worker, len(left) - 1)])
+        return _length(options, progress, per_worker)
+
+    @property
+    def length(self) -> int:
+        """The batches of the epoch, with those before a state was loaded.
+
+        Raises:
+            TypeError: A data set does not say how many rows it has.
+        """
+        if self._length is None:
+            progress, left = self._begun_at
+            self._length = _length(self._options, progress, [left])
+        return self._length
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -213,7 +157,7 @@ class RowMixture(Iterator[Batch]):
 
     def _begin_round(self, number: int) -> None:
         source = self._sources[number]
-        source.begin_round(self.progress.epoch + self.progress.rounds[number] * ROUND_EPOCHS)
+        source.begin_round(self.progress.epoch_of(number))
         if not source.available(1):
             raise ValueError(f"data sets to be repeated must have rows, data set {number} has none")
 
@@ -233,11 +177,18 @@ class RowMixture(Iterator[Batch]):
         self._checked = True
 
 
-def close_iterator(iterator: Any) -> None:
-    """End the threads of an iterator that has any."""
-    close = getattr(iterator, "close", None)
-    if close is not None:
-        close()
+def _length(
+    options: MixOptions, progress: Progress, per_worker: Sequence[Sequence[int | None]]
+) -> int:
+    assert options.batch_size is not None  # noqa: S101
+    # All batches but the last are full.
+    num = -(-progress.num_drawn // options.batch_size)
+    for left in per_worker:
+        known = [rows for rows in left if rows is not None]
+        if len(known) < len(left):
+            raise TypeError("a mix within batches has no len: a data set does not say its rows")
+        num += RowOrder(options, progress.copied()).count_all(known)
+    return num
 
 
 def marked(batch: Batch, source_key: str | None, number: int) -> Batch:

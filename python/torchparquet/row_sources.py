@@ -1,0 +1,140 @@
+"""The rows of one data set of a mix, and the states behind those that were taken."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from torchparquet.batch_rows import num_rows_of, sliced
+from torchparquet.mix_sources import Mixable, RowMixable, rows_left
+from torchparquet.state import behind_rows
+from torchparquet.tensors import Batch
+
+
+class RowSource:
+    """The rows of one data set, and where they were taken from.
+
+    A state is that of the data set before the first batch that is not used up, and how many rows
+    of this are: it fits the same batches only.
+    """
+
+    def __init__(self, dataset: Mixable, state: dict[str, Any] | None, epoch: int) -> None:
+        """Go on with `epoch` of the data set, which `state` is of; None for its start."""
+        self.dataset = dataset
+        self._skipped = self.taken = 0
+        if state is not None:
+            self._load(state)
+        self._begin(epoch)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        load_source(self.dataset, state)
+        self._skipped, self.taken = state["used"], state["taken"]
+
+    def _begin(self, epoch: int) -> None:
+        self.batches: Iterator[Batch] = iter(self.dataset)
+        # Batches that are not used up, each with the state before it.
+        self._held: deque[tuple[Any, Batch, int]] = deque()
+        self._used = 0  # rows of the first of them
+        self._held_rows = 0
+        self._find_end(epoch)
+
+    def _find_end(self, epoch: int) -> None:
+        (left,) = rows_left(self.dataset, epoch, self.taken)
+        self._end = None if left is None else self.taken + left
+
+    def begin_round(self, epoch: int) -> None:
+        """Go on with another epoch of the data set."""
+        self.dataset.set_epoch(epoch)
+        self.taken = 0
+        self._begin(epoch)
+
+    @property
+    def left(self) -> int | None:
+        """Rows that all ranks can still take of the round; None if the data set does not say."""
+        return None if self._end is None else self._end - self.taken
+
+    def available(self, wanted: int) -> int:
+        """Return how many of `wanted` rows there are, after reading as many batches as it takes."""
+        if self.left is not None:
+            wanted = min(wanted, self.left)
+        while self._held_rows < wanted:
+            state = self._state_of_batch()
+            batch = next(self.batches, None)
+            if batch is None:
+                break
+            num_rows = num_rows_of(batch)
+            self._held.append((state, batch, num_rows))
+            self._held_rows += num_rows - self._skipped
+            self._used += self._skipped
+            self._skipped = 0
+        return max(0, min(wanted, self._held_rows))
+
+    def take(self, wanted: int) -> list[Batch]:
+        """Return the next rows, which must be available, in pieces."""
+        pieces = []
+        self.taken += wanted
+        self._held_rows -= wanted
+        while wanted:
+            _, batch, num_rows = self._held[0]
+            end = min(num_rows, self._used + wanted)
+            pieces.append(sliced(batch, self._used, end))
+            wanted -= end - self._used
+            self._used = end
+            if end == num_rows:
+                self._held.popleft()
+                self._used = 0
+        return pieces
+
+    @property
+    def example(self) -> Batch | None:
+        """A batch of the data set, if one was read and is not used up."""
+        return self._held[0][1] if self._held else None
+
+    def _state_of_batch(self) -> Any:
+        return self.dataset.state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return from where on rows have not been taken."""
+        used = self._used + self._skipped
+        state = self._held[0][0] if self._held else self.dataset.state_dict()
+        return {"state": state, "used": used, "taken": self.taken}
+
+
+class PreciseRowSource(RowSource):
+    """Rows of a data set whose own states lead to a row, also in another world."""
+
+    dataset: Any
+
+    def _load(self, state: dict[str, Any]) -> None:
+        load_source(self.dataset, state)
+        self._loaded = state["state"]
+
+    def _find_end(self, epoch: int) -> None:
+        (reach,) = self.dataset.reaches()
+        self._has_epoch = reach.epoch == epoch
+        self.taken, self._end = (reach.num_rows, reach.end_rows) if self._has_epoch else (0, 0)
+
+    def _state_of_batch(self) -> Any:
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return from where on rows have not been taken."""
+        if not self._has_epoch:
+            # There was no row left for this world.
+            return {"state": self._loaded}
+        return {"state": self.dataset.state_at_row(self.taken)}
+
+
+def row_source(dataset: Mixable, state: dict[str, Any] | None, epoch: int) -> RowSource:
+    """Return the rows of `epoch` of a data set, which `state` is of; None for its start."""
+    kind = PreciseRowSource if isinstance(dataset, RowMixable) else RowSource
+    return kind(dataset, state, epoch)
+
+
+def load_source(dataset: Mixable, state: dict[str, Any]) -> None:
+    """Make a data set go on where `RowSource.state_dict` was called."""
+    of_dataset = state["state"]
+    if isinstance(dataset, RowMixable) and state.get("used"):
+        of_dataset = behind_rows(of_dataset, state["used"])
+    dataset.load_state_dict(of_dataset)

@@ -1,0 +1,484 @@
+"""Mixes that go on in another world, and under DataLoader workers: which rows, how many steps."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from collections import Counter
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from torch.utils.data import DataLoader
+
+from torchparquet import ParquetDataset, mix
+
+ROWS = (83, 47, 29)
+WEIGHTS = (3, 2, 1)
+STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")
+WORLDS = (1, 2, 3, 4)
+KINDS = ("batches", "rows")
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Three data sets of many row groups; `id` says which one and which row."""
+    root = tmp_path_factory.mktemp("mixing_elastic")
+    for number, rows in enumerate(ROWS):
+        table = pa.table({"id": np.arange(rows) + 1000 * number})
+        pq.write_table(table, root / f"{number}.parquet", row_group_size=7)
+    return [root / f"{number}.parquet" for number in range(len(ROWS))]
+
+
+def open_mix(paths, kind, rank=0, world_size=1, *, mixing=None, **options):
+    """Row mixes have batches of 8 rows, of data sets that have another number."""
+    place = {"rank": rank, "world_size": world_size}
+    defaults = {"shuffle": True, "seed": 4, "num_threads": 1, "shuffle_window": 2, "even": "pad"}
+    defaults["batch_size"] = 5 if kind == "rows" else 3
+    datasets = [ParquetDataset(path, **place, **(defaults | options)) for path in paths]
+    arguments = {"weights": WEIGHTS, "stopping": "all_exhausted", "seed": 2}
+    arguments |= {"within_batch": True, "batch_size": 8} if kind == "rows" else {}
+    return mix(datasets, **(arguments | (mixing or {})))
+
+
+_MIXES = {}
+
+
+def kept_mix(paths, *arguments, **options):
+    """Return a mix before its first epoch, perhaps one that has iterated: to open costs more."""
+    key = repr((paths, arguments, sorted(options.items())))
+    if key not in _MIXES:
+        _MIXES[key] = open_mix(paths, *arguments, **options)
+    _MIXES[key].set_epoch(0)
+    return _MIXES[key]
+
+
+def rows_of(batch):
+    """Return the rows, those aside that are there to make steps even."""
+    valid = batch["row.valid"] if "row.valid" in batch else batch["id"] >= 0
+    return batch["id"][valid].tolist()
+
+
+def sources_of(batch):
+    """Return how much of each data set the batch has: rows, also repeated ones."""
+    return Counter((batch["id"] // 1000).tolist())
+
+
+class Run:
+    """An epoch that is delivered world after world."""
+
+    def __init__(self, paths, kind, **options):
+        self.paths, self.kind, self.options = paths, kind, options
+        self.state, self.steps, self.by_rank = None, 0, []
+        self.legs = []  # rows that each world has delivered
+        self.draws = []  # sources of each step, of the first rank
+
+    def leg(self, world_size, cut=None, **options):
+        """Deliver a share `cut` of the steps; None for all that are left."""
+        ranks = [
+            kept_mix(self.paths, self.kind, rank, world_size, **(self.options | options))
+            for rank in range(world_size)
+        ]
+        lengths = set()
+        for rank in ranks:
+            if self.state is not None:
+                rank.load_state_dict(json.loads(json.dumps(self.state)))
+            lengths.add(len(rank))
+        (length,) = lengths
+        left = length - self.steps
+        num_steps = left if cut is None else int(cut * left)
+        delivered, states = [], []
+        for rank in ranks:
+            stream = iter(rank)
+            batches = list(stream) if cut is None else [next(stream) for _ in range(num_steps)]
+            assert len(batches) == num_steps
+            delivered.append(batches)
+            if num_steps < left:
+                assert len(rank) == length
+            states.append(rank.state_dict())
+        assert all(state == states[0] for state in states)
+        for step in zip(*delivered, strict=True):
+            draws = [sources_of(batch) for batch in step]
+            if self.kind == "batches":
+                draws = [Counter(list(draw)) for draw in draws]
+            assert all(draw == draws[0] for draw in draws)
+            self.draws.append(draws[0])
+        self.legs.append([row for part in delivered for batch in part for row in rows_of(batch)])
+        self.state, self.steps = states[0], self.steps + num_steps
+        return delivered
+
+    def counts(self):
+        return Counter(itertools.chain(*self.legs))
+
+
+def every_row():
+    return {1000 * number + row for number in range(3) for row in range(ROWS[number])}
+
+
+def check_proportions(draws, weights=WEIGHTS):
+    counts, total = Counter(), 0
+    for draw in draws:
+        counts += draw
+        total += draw.total()
+        for source, weight in enumerate(weights):
+            exact = Fraction(weight * total, sum(weights))
+            assert abs(counts[source] - exact) < 1, (counts, total)
+
+
+# Other worlds
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
+def test_every_row_once_over_two_worlds(paths, kind, window, before, after):
+    for cut in (0.15, 0.7):
+        run = Run(paths, kind, shuffle_window=window)
+        run.leg(before, cut)
+        run.leg(after)
+        assert run.counts() == Counter(every_row()), cut
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stopping", STOPPINGS)
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 3), (3, 4), (2, 2)])
+def test_proportions_and_rounds_go_on(paths, kind, stopping, before, after):
+    """What is delivered first was not yet; data sets that are repeated end their round."""
+    for cut in (0.3, 0.8):
+        run = Run(paths, kind, mixing={"stopping": stopping})
+        run.leg(before, cut)
+        run.leg(after)
+        if stopping != "all_exhausted":
+            check_proportions(run.draws)
+        for number, rows in enumerate(ROWS):
+            counts = run.counts()
+            times = [counts[1000 * number + row] for row in range(rows)]
+            assert max(times) - min(times) <= 1
+            assert stopping == "repeat" or max(times) <= 1
+            assert stopping == "first_exhausted" or min(times) >= 1
+        if stopping == "first_exhausted" and kind == "batches":
+            left = Counter(row // 1000 for row in every_row() - set(run.counts()))
+            assert min(left[number] for number in range(3)) < 3 * after
+        if stopping == "first_exhausted" and kind == "rows":
+            left = Counter(row // 1000 for row in every_row() - set(run.counts()))
+            # No rank has rows for one more batch.
+            assert any(
+                left[number] < after * (8 * WEIGHTS[number] / sum(WEIGHTS) + 2)
+                for number in range(3)
+            )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("even", ["pad", "split"])
+def test_again_and_again_with_other_batches(paths, kind, even):
+    run = Run(paths, kind, even=even)
+    for world_size, cut, batch_size in ((4, 0.4, 2), (2, 0.3, 4), (3, 0.5, 1), (3, 0.5, 1)):
+        run.leg(world_size, cut, batch_size=batch_size)
+    run.leg(1, batch_size=7)
+    counts = run.counts()
+    assert set(counts) == every_row()
+    # even="split" repeats a row at most of each data set and rank.
+    assert counts.total() - len(counts) <= (0 if even == "pad" else 3 * (4 + 2 + 3 + 3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    worlds=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    cuts=st.lists(st.floats(0, 0.95), min_size=2, max_size=2),
+    kind=st.sampled_from(KINDS),
+    window=st.integers(0, 4),
+    batch_sizes=st.lists(st.integers(1, 12), min_size=3, max_size=3),
+    mixed_rows=st.integers(1, 20),
+    weights=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+)
+def test_every_row_once(paths, worlds, cuts, kind, window, batch_sizes, mixed_rows, weights):
+    mixing = {"weights": weights} | ({"batch_size": mixed_rows} if kind == "rows" else {})
+    run = Run(paths, kind, shuffle_window=window, mixing=mixing)
+    cuts = [*cuts[: len(worlds) - 1], None]
+    for world_size, cut, batch_size in zip(worlds, cuts, batch_sizes[: len(worlds)], strict=True):
+        run.leg(world_size, cut, batch_size=batch_size)
+    assert run.counts() == Counter(every_row())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_batch_per_row_group(paths, kind):
+    """Ranks stand in different batches of a data set when they have the same number of rows."""
+    for before, after, cut in itertools.product((1, 3), (1, 2, 3), (0.3, 0.7)):
+        run = Run(paths, kind, batch_size=None, even="split")
+        run.leg(before, cut)
+        run.leg(after)
+        assert set(run.counts()) == every_row()
+        assert run.counts().total() <= len(every_row()) + (0 if kind == "batches" else 1) * 9 + 9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2), (2, 1), (2, 2)])
+def test_canonical_worlds(paths, kind, before, after):
+    """Lanes of a batch are used up one after the other."""
+    for cut in (0.2, 0.5, 0.8):
+        run = Run(paths, kind, canonical_world_size=4)
+        run.leg(before, cut, batch_size=16 // before)
+        run.leg(after, batch_size=16 // after)
+        assert run.counts() == Counter(every_row()), cut
+
+
+# Ends
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_data_set_without_a_row_left_gives_none_of_its_next_epoch(paths, kind, after):
+    """It has been used up to the last row, but has not been drawn in vain yet."""
+    mixing = {"stopping": "first_exhausted", "weights": (9, 9, 9)}
+    run = Run(paths, kind, mixing=mixing, even="split")
+    found = run.leg(1)[0]
+    for steps in range(len(found) - 3, len(found)):
+        run = Run(paths, kind, mixing=mixing, even="split")
+        run.leg(1, (steps + 0.5) / len(found))
+        assert run.steps == steps
+        run.leg(after)
+        again = Counter({row: num for row, num in run.counts().items() if num > 1})
+        assert again.total() - len(again) <= 3 * after
+        assert set(run.legs[0]).isdisjoint(run.legs[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stopping", STOPPINGS)
+@pytest.mark.parametrize("options", [{"even": "drop"}, {"drop_last": True, "even": "split"}])
+def test_rows_that_make_no_step_end_a_data_set(paths, kind, stopping, options):
+    """Of what is left no rank of a larger world gets a batch: nothing of the next epoch comes."""
+    for before, after, cut in ((1, 4, 0.97), (2, 4, 0.9), (1, 3, 0.8), (1, 1, 0.9), (3, 1, 0.5)):
+        run = Run(paths, kind, mixing={"stopping": stopping}, batch_size=6, **options)
+        run.leg(before, cut)
+        run.leg(after)
+        if stopping != "repeat":
+            assert max(run.counts().values()) == 1
+        if stopping != "all_exhausted":
+            check_proportions(run.draws)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limit_steps_counts_batches_of_all_worlds(paths, kind):
+    for before, after in ((1, 2), (2, 1), (2, 2)):
+        run = Run(paths, kind, limit_steps=3, batch_size=4)
+        run.leg(before, 0.5)
+        run.leg(after)
+        assert max(run.counts().values()) == 1
+        taken = sum(run.draws, Counter())
+        bound = 3 * (4 if kind == "rows" else 1)
+        assert all(taken[number] <= bound for number in range(3))
+        assert all(taken[number] >= bound - (4 if kind == "rows" else 0) for number in range(3))
+
+
+# A data set that goes on at a row
+
+
+def rows_in(batches):
+    return [batch["id"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"canonical_world_size": 2}])
+@pytest.mark.parametrize("window", [0, 3])
+def test_a_state_behind_a_row(paths, options, window):
+    """In the same world the rest of the batch comes first; in another one all rows, once."""
+
+    def make(rank=0, world_size=2, batch_size=6):
+        order = {"shuffle": True, "shuffle_window": window, "even": "pad", "seed": 1}
+        place = {"rank": rank, "world_size": world_size}
+        return ParquetDataset(
+            paths[0], **place, **({"batch_size": batch_size} | order | options), num_threads=1
+        )
+
+    whole = [rows_in(make(rank)) for rank in range(2)]
+    streams = [list(itertools.chain(*batches)) for batches in whole]
+    for num_rows in (0, 1, 5, 6, 17, 40):
+        begun = make()
+        batches = iter(begun)
+        next(batches)
+        state = json.loads(json.dumps(begun.state_at_row(num_rows)))
+        for rank in range(2):
+            resumed = make(rank)
+            resumed.load_state_dict(state)
+            assert resumed.state_dict() == state
+            assert len(resumed) == len(whole[rank])
+            rest = rows_in(resumed)
+            assert list(itertools.chain(*rest)) == streams[rank][num_rows:]
+            # Only the first of them is short.
+            assert rest[1:] == whole[rank][len(whole[rank]) - len(rest) + 1 :]
+        if "canonical_world_size" in options:
+            continue
+        found = streams[0][:num_rows] + streams[1][:num_rows]
+        for rank in range(3):
+            resumed = make(rank, 3, 4)
+            resumed.load_state_dict(state)
+            found += itertools.chain(*map(rows_of, resumed))
+        assert Counter(found) == Counter(range(ROWS[0]))
+
+
+def test_states_at_a_row_are_checked(paths):
+    def make(**options):
+        return ParquetDataset(paths[0], **({"batch_size": 6, "num_threads": 1} | options))
+
+    dataset = make()
+    batches = iter(dataset)
+    next(batches)
+    state = dataset.state_dict()
+    assert state["legs"] == [[1, 1, 6, 1]]
+    assert dataset.state_at_row(6) == state
+    assert dataset.state_at_row(8)["legs"] == [[1, 1, 6, 1, 2]]
+    for rows in (6, 7, -1, True, 1.0):
+        with pytest.raises(ValueError, match="damaged"):
+            make().load_state_dict(state | {"legs": [[1, 1, 6, 1, rows]]})
+    resumed = make()
+    resumed.load_state_dict(state | {"legs": [[1, 1, 6, 13, 5]]})
+    assert rows_in(resumed)[0][0] == 0  # the last row was delivered: the next epoch
+    resumed.load_state_dict(state | {"legs": [[1, 1, 6, 14, 1]]})
+    with pytest.raises(ValueError, match="counts 85 rows"):
+        next(iter(resumed))
+    resumed = make(world_size=2, rank=0)
+    resumed.load_state_dict(state | {"legs": [[1, 2, 6, 1, 1]]})
+    with pytest.raises(ValueError, match="rows of a batch"):
+        next(iter(resumed))
+
+
+def test_seek_goes_to_a_whole_batch(paths):
+    def make():
+        return ParquetDataset(paths[0], batch_size=6, num_threads=1)
+
+    whole = rows_in(make())
+    begun = make()
+    batches = iter(begun)
+    next(batches)
+    state = begun.state_at_row(15)
+    resumed = make()
+    resumed.load_state_dict(state)
+    batches = iter(resumed)
+    assert rows_in([next(batches)]) == [whole[2][3:]]
+    assert resumed.state_dict()["legs"] == [[1, 1, 6, 3]]
+    resumed.seek(2)
+    assert rows_in([next(batches)]) == [whole[2]]
+    resumed.load_state_dict(state)
+    resumed.seek(2)  # where it stands
+    assert rows_in([next(batches)]) == [whole[2][3:]]
+    resumed.load_state_dict(state)
+    resumed.seek(3)
+    assert rows_in([next(batches)]) == [whole[3]]
+
+
+def test_states_of_mixes_saved_before_rows_were_counted_in_legs(paths):
+    """The state of a data set before its first held batch, and how many rows of that are used."""
+    mixed = open_mix(paths, "rows")
+    stream = iter(mixed)
+    taken = [next(stream) for _ in range(4)]
+    state = mixed.state_dict()
+    for source in state["sources"]:
+        world, workers, batch_size, steps, *rows = source["state"]["legs"][0]
+        source["state"]["legs"] = [[world, workers, batch_size, steps]]
+        source["used"] = sum(rows)
+        source["taken"] = steps * batch_size + source["used"]
+    state["progress"]["sizes"] = list(ROWS)
+    del state["progress"]["over"]
+    assert any(source["used"] for source in state["sources"])
+    resumed = open_mix(paths, "rows")
+    resumed.load_state_dict(state)
+    assert rows_in(resumed) == rows_in(stream)
+    found = list(itertools.chain(*map(rows_of, taken)))
+    for rank in range(3):
+        resumed = open_mix(paths, "rows", rank, 3)
+        resumed.load_state_dict(state)
+        found += itertools.chain(*map(rows_of, resumed))
+    assert Counter(found) == Counter(every_row())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("look", [iter, len, lambda mixed: next(iter(mixed))])
+def test_set_epoch_forgets_a_state_that_was_loaded(paths, kind, look):
+    """Also in data sets that have not been drawn since."""
+    mixed = open_mix(paths, kind)
+    whole = rows_in(mixed)
+    mixed.set_epoch(0)
+    stream = iter(mixed)
+    state = [mixed.state_dict() for _, _ in zip(range(9), stream, strict=False)][-1]
+    mixed.load_state_dict(state)
+    look(mixed)
+    mixed.set_epoch(1)
+    mixed.set_epoch(0)
+    assert rows_in(mixed) == whole
+
+
+# DataLoader workers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stopping", STOPPINGS)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_length_of_a_loader(paths, kind, stopping, num_workers):
+    mixed = open_mix(paths, kind, mixing={"stopping": stopping}, even="split")
+    loader = DataLoader(mixed, None, num_workers=num_workers)
+    for _ in range(2):
+        length = len(loader)
+        assert sum(1 for _ in loader) == length
+
+
+def stateful_loader(paths, kind, num_workers, **options):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    mixed = open_mix(paths, kind, **options)
+    return stateful.StatefulDataLoader(mixed, batch_size=None, num_workers=num_workers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("stopping", "num_workers"),
+    [*itertools.product(STOPPINGS, (0, 2)), ("repeat", 1), ("all_exhausted", 1)],
+)
+def test_stateful_data_loader(paths, kind, stopping, num_workers):
+    """Also where one worker has delivered all of its own and another goes on."""
+    options = {"mixing": {"stopping": stopping, "weights": (1, 2, 1)}, "even": "none"}
+    uninterrupted = stateful_loader(paths, kind, num_workers, **options)
+    whole, after = rows_in(uninterrupted), rows_in(uninterrupted)
+    assert whole != after
+    stops = {len(whole) // 2, len(whole) - 1}
+    if stopping == "all_exhausted" or num_workers == 0:
+        stops |= {len(whole)}
+    if num_workers == 0:
+        stops |= {0, *range(2, len(whole), 9)}
+    for stop in sorted(stops):
+        first = stateful_loader(paths, kind, num_workers, **options)
+        batches = iter(first)
+        taken = rows_in(next(batches) for _ in range(stop))
+        state = pickle.loads(pickle.dumps(first.state_dict()))
+        del batches
+        resumed = stateful_loader(paths, kind, num_workers, **options)
+        resumed.load_state_dict(state)
+        rest = rows_in(resumed)
+        if stop < len(whole):
+            assert taken + rest == whole, stop
+            rest = rows_in(resumed)
+        elif not rest:
+            rest = rows_in(resumed)  # the loader may end the epoch once more
+        assert rest == after, stop
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_go_on_with_the_state_of_a_bare_loop(paths, kind, num_workers):
+    mixed = open_mix(paths, kind)
+    batches = iter(mixed)
+    found = list(itertools.chain(*(rows_of(next(batches)) for _ in range(5))))
+    resumed = open_mix(paths, kind)
+    resumed.load_state_dict(mixed.state_dict())
+    loader = DataLoader(resumed, None, num_workers=num_workers)
+    length, rest = len(loader), list(loader)
+    assert length == len(rest) + 5
+    assert Counter(found + list(itertools.chain(*map(rows_of, rest)))) == Counter(every_row())
+    with pytest.raises(RuntimeError, match="StatefulDataLoader"):
+        resumed.state_dict()
+    # The state was for one iteration; the next one is the next epoch.
+    assert resumed.epoch == 1
+    assert len(loader) == len(again := list(loader))
+    assert Counter(itertools.chain(*map(rows_of, again))) == Counter(every_row())
