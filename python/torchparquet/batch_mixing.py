@@ -30,7 +30,8 @@ class BatchMixture(Iterator[Batch]):
         # A length is that of the iteration under way, so these come first.
         self._iterators = {number: iter(datasets[number]) for number in progress.active}
         (num_batches,) = _num_batches(datasets, progress, 0)
-        self.length = sum(_lengths(options, progress, [num_batches]))
+        self._begun_at = options, progress.copied(), num_batches
+        self._length: int | None = None
         self._order = BatchOrder(options, progress, num_batches)
         for number in self._order.begun_again:
             self._begin_round(number)
@@ -47,7 +48,15 @@ class BatchMixture(Iterator[Batch]):
         """Return the batches of all workers' epoch, with those before `progress`."""
         _load(datasets, progress, states)
         per_worker = _num_batches(datasets, progress, num_workers)
-        return sum(_lengths(options, progress, per_worker))
+        return _length(options, progress, per_worker)
+
+    @property
+    def length(self) -> int:
+        """The batches of the epoch, with those before a state was loaded."""
+        if self._length is None:
+            options, progress, num_batches = self._begun_at
+            self._length = _length(options, progress, [num_batches])
+        return self._length
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -123,9 +132,8 @@ def _num_batches(
     ]
 
 
-def _lengths(options: MixOptions, progress: Progress, per_worker: list[list[int]]) -> list[int]:
-    counts = [
-        BatchOrder(options, progress.copied(), num_batches).count_all()
-        for num_batches in per_worker
-    ]
-    return [progress.num_drawn, *counts]
+def _length(options: MixOptions, progress: Progress, per_worker: list[list[int]]) -> int:
+    num = progress.num_drawn
+    for num_batches in per_worker:
+        num += BatchOrder(options, progress.copied(), num_batches).count_all()
+    return num

@@ -8,10 +8,11 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from torchparquet.draws import Draws, Proportion, random_words
-from torchparquet.mix_sources import ROUND_EPOCHS
 
 Stopping = Literal["first_exhausted", "all_exhausted", "repeat"]
 
+# What a round within an epoch of a mix adds to the number of a data set's epoch.
+ROUND_EPOCHS = 2**32
 # Keeps the words that decide between equal rows apart from those of draws.
 _ROWS_BLOCK = 2**40
 

@@ -11,9 +11,6 @@ from torch.utils.data import get_worker_info
 from torchparquet.row_places import Reach
 from torchparquet.tensors import Batch
 
-# What a round within an epoch of a mix adds to the number of a data set's epoch.
-ROUND_EPOCHS = 2**32
-
 
 class Mixable(Protocol):
     """What is asked of a data set: that of `ParquetDataset`."""

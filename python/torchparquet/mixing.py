@@ -12,8 +12,8 @@ from torch.utils.data import IterableDataset
 
 from torchparquet.batch_mixing import BatchMixture
 from torchparquet.epochs import EpochCounter
-from torchparquet.mix_order import MixOptions, Progress, Stopping
-from torchparquet.mix_sources import ROUND_EPOCHS, Mixable, in_worker, own_copies, worlds
+from torchparquet.mix_order import ROUND_EPOCHS, MixOptions, Progress, Stopping
+from torchparquet.mix_sources import Mixable, in_worker, own_copies, worlds
 from torchparquet.plan_options import checked_int
 from torchparquet.row_mixing import RowMixture
 from torchparquet.sharding import num_workers_of_caller
