@@ -71,12 +71,20 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
                     " bytes; a smaller shuffle_window needs less");
   }
   constexpr int64_t kLeastColumns = 2;
-  const int64_t room = demand.max_memory_bytes - kLeastColumns * demand.column_bytes;
+  const int64_t column_bytes = std::max<int64_t>(demand.column_bytes, 1);
+  // How many fit beside so many batches. By division: footers may claim rows of any size.
+  const auto columns_beside = [&](int64_t num_batches) {
+    if (num_batches > demand.max_memory_bytes / demand.batch_bytes) return kLeastColumns;
+    const int64_t spare = demand.max_memory_bytes - num_batches * demand.batch_bytes;
+    return std::max(kLeastColumns, spare / column_bytes);
+  };
+  const int64_t columns =
+      std::clamp(demand.num_columns, kLeastColumns, columns_beside(least));
+  const int64_t room = demand.max_memory_bytes - columns * column_bytes;
   MemoryPlan plan;
   plan.max_slabs =
       std::max(least, std::min(demand.pair_batches, room / demand.batch_bytes));
-  const int64_t spare = std::max<int64_t>(room - plan.max_slabs * demand.batch_bytes, 0);
-  plan.max_columns = kLeastColumns + spare / std::max<int64_t>(demand.column_bytes, 1);
+  plan.max_columns = columns_beside(plan.max_slabs);
   plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
   return plan;
 }

@@ -35,14 +35,15 @@ struct WindowDemand {
   int64_t slab_bytes = 0;
   int64_t batch_bytes = 0;     // with all that comes with a slab
   int64_t column_bytes = 0;    // of the largest column of the largest window, staged
+  int64_t num_columns = 0;     // that keep all threads at work
   int64_t window_batches = 0;  // of the largest window
   int64_t pair_batches = 0;    // of the largest two that follow each other
   int64_t max_memory_bytes = 0;
 };
 
 // Two columns at once, so that a thread that ends one leaves another for the rest, and
-// more where they fit. Two windows where they fit, so that one is decoded while the other
-// is consumed. Throws
+// more that keep all threads at work where they fit beside one window. Two windows where
+// they fit beside those, so that one is decoded while the other is consumed. Throws
 // Error(kInvalidArgument) when the bound cannot hold the largest one.
 MemoryPlan PlanWindows(const WindowDemand& demand);
 

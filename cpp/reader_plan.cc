@@ -47,11 +47,13 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                               const BatchMap& batches) {
   WindowDemand demand;
   int64_t max_rows = 0;
+  int64_t least_chunks = spec.num_threads;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
     int64_t begin_before = -1;
     for (WindowWalk walk(&spec.lane(lane), lane); walk.next(); walk.Advance()) {
       const ChunkWindow& next = *walk.next();
       max_rows = std::max(max_rows, next.window.end - next.window.begin);
+      least_chunks = std::min<int64_t>(least_chunks, std::ssize(next.chunks));
       const BatchRange range = BatchesOf(batches, next);
       demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
       const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
@@ -66,6 +68,7 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                     std::to_string(demand.window_batches) + " of " +
                     std::to_string(layout.capacity_rows) + " rows");
   }
+  demand.num_columns = (spec.num_threads + least_chunks - 1) / least_chunks;
   // Footers may claim more than there is memory; that is found when it is decoded.
   demand.column_bytes = static_cast<int64_t>(
       std::min(static_cast<double>(max_rows) * StagedRowBytes(spec, layout),

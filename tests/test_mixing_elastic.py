@@ -95,11 +95,11 @@ class Run:
         delivered, states = [], []
         for rank in ranks:
             stream = iter(rank)
-            batches = list(stream) if cut is None else [next(stream) for _ in range(num_steps)]
-            assert len(batches) == num_steps
+            batches = [next(stream) for _ in range(num_steps)]
+            assert len(rank) == length
+            if cut is None:
+                assert next(stream, None) is None
             delivered.append(batches)
-            if num_steps < left:
-                assert len(rank) == length
             states.append(rank.state_dict())
         assert all(state == states[0] for state in states)
         for step in zip(*delivered, strict=True):

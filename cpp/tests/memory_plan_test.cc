@@ -170,6 +170,17 @@ TEST_CASE("windows leave room for the columns that are staged") {
   CHECK(plan.max_slabs == 20);
   CHECK(plan.max_columns == 5);
 
+  // Columns for all threads come before the second window, but not before the first.
+  demand.num_columns = 5;
+  demand.max_memory_bytes = 20 * 1100 + 2 * 2000;
+  plan = PlanWindows(demand);
+  CHECK(plan.max_slabs == 14);
+  CHECK(plan.max_columns == 5);
+  demand.max_memory_bytes = 10 * 1100 + 3 * 2000;
+  plan = PlanWindows(demand);
+  CHECK(plan.max_slabs == 10);
+  CHECK(plan.max_columns == 3);
+
   demand.max_memory_bytes = 9999;
   const auto error = testing::Caught([&] { PlanWindows(demand); });
   REQUIRE(error);

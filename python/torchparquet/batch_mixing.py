@@ -12,7 +12,11 @@ from torchparquet.tensors import Batch
 
 
 class BatchMixture(Iterator[Batch]):
-    """One epoch of a mix whose batches are those of its data sets."""
+    """One epoch of a mix whose batches are those of its data sets.
+
+    Attributes:
+        closed: Whether the iterations over the data sets have ended.
+    """
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class BatchMixture(Iterator[Batch]):
         self._order = BatchOrder(options, progress, num_batches)
         for number in self._order.begun_again:
             self._begin_round(number)
-        self._closed = False
+        self.closed = False
 
     @staticmethod
     def count(
@@ -66,7 +70,7 @@ class BatchMixture(Iterator[Batch]):
             StopIteration: After the last batch.
         """
         number = self._order.source
-        if self._closed or number is None:
+        if self.closed or number is None:
             self.close()
             raise StopIteration
         batch = next(self._iterators[number], None)
@@ -86,7 +90,7 @@ class BatchMixture(Iterator[Batch]):
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
-        self._closed = True
+        self.closed = True
         for iterator in self._iterators.values():
             close_iterator(iterator)
 

@@ -341,8 +341,9 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         self._refuse_dynamic("a state")
         num_rows = checked_int("num_rows", num_rows, 0, 2**62)
-        place = self._present_place(self._membership.topology())
-        return dump(self._progress.state_of_row(place, num_rows), self._identity)
+        topology = self._membership.topology()
+        state = self._progress.state_of_row(self._live_place(), num_rows, topology)
+        return dump(state, self._identity)
 
     def reaches(self, num_workers: int = 0) -> list[Reach]:
         """Return how far this rank is in the epoch under way or to come, for each worker."""

@@ -48,7 +48,7 @@ def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
     Workers share the numbers of iterations, but each begins the rounds of its mix when it is its
     turn, and goes on with states of its own.
     """
-    return [copy.copy(data) if isinstance(data, RowMixable) else data for data in datasets]
+    return [copy.copy(data) if hasattr(data, "__copy__") else data for data in datasets]
 
 
 def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int = 0) -> list[int]:

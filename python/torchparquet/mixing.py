@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -193,13 +194,14 @@ class MixedDataset(IterableDataset[Batch]):
         """Return the batches of the epoch under way, or else of the next one.
 
         Batches before a state was loaded count too. `len(loader)` is that of all its workers,
-        provided that the data sets are `ParquetDataset`s.
+        provided that the data sets are `ParquetDataset`s; from when they have begun an epoch on
+        it is that of the one behind.
 
         Raises:
             TypeError: Rows are mixed, and a data set does not say how many it has.
         """
         latest, state = self._latest, self._next_state()
-        if latest is not None and not latest.over:
+        if latest is not None and not latest.closed:
             return latest.length
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
         if state is None:
@@ -308,6 +310,14 @@ class MixedDataset(IterableDataset[Batch]):
     @property
     def _num(self) -> int:
         return len(self._datasets)
+
+    def __copy__(self) -> MixedDataset:
+        """Return a copy for this process, which counts epochs by itself."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__getstate__())
+        made._datasets = own_copies(self._datasets)
+        made._epochs = copy.deepcopy(self._epochs)
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the iteration under way."""

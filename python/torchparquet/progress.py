@@ -143,8 +143,15 @@ class Progress:
             return start.state
         return self._planner.state_of(place or self.next_place(topology), _own_worker())
 
-    def state_of_row(self, place: Place, num_rows: int) -> State:
-        """Return the state of the epoch at `place` behind `num_rows` rows of the present world."""
+    def state_of_row(self, place: Place | None, num_rows: int, topology: Topology) -> State:
+        """Return the state of an epoch behind `num_rows` rows of the present world.
+
+        Args:
+            place: In the epoch under way; None for that of the latest iteration, or else the next.
+            num_rows: Of this rank.
+            topology: Of this process.
+        """
+        place = place or self._place or self.next_place(topology)
         return self._planner.state_of_row(place, num_rows, _own_worker())
 
 

@@ -15,7 +15,11 @@ from torchparquet.tensors import Batch
 
 
 class RowMixture(Iterator[Batch]):
-    """One epoch of a mix whose every batch has rows of all data sets."""
+    """One epoch of a mix whose every batch has rows of all data sets.
+
+    Attributes:
+        closed: Whether the iterations over the data sets have ended.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class RowMixture(Iterator[Batch]):
         self._length: int | None = None
         self._checked = False
         self._over = False
+        self.closed = False
 
     @staticmethod
     def count(
@@ -125,7 +130,7 @@ class RowMixture(Iterator[Batch]):
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
-        self._over = True
+        self._over = self.closed = True
         for source in self._sources:
             close_iterator(source.batches)
 

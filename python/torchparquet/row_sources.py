@@ -106,6 +106,10 @@ class PreciseRowSource(RowSource):
 
     dataset: Any
 
+    def _begin(self, epoch: int) -> None:
+        super()._begin(epoch)
+        self.state_dict()  # what has no states behind rows says so before the first batch
+
     def _load(self, state: dict[str, Any]) -> None:
         load_source(self.dataset, state)
         self._loaded = state["state"]

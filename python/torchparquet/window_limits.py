@@ -51,7 +51,7 @@ def row_bytes(
         cell = length * (field.items or 1) * getattr(torch, field.dtype).itemsize
         sizes += [num_columns * cell] + [num_columns * length] * mask
         if cell in _STAGED_CELLS:
-            staged += [cell + mask] * num_columns
+            staged += [cell + mask * length] * num_columns
     aligned = sum(-(-(rows_of_batch + 1) * size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
     most_staged = sum(sorted(staged)[-_STAGED_COLUMNS:])
     return likely + aligned / rows_of_batch + most_staged + _PLACE_BYTES
