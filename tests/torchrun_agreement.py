@@ -129,7 +129,7 @@ def check_workers(rank: int) -> None:
     found = outcomes(lambda: dataset.check_ranks_agree(num_workers=1 + (rank == ODD)))
     assert all("num_workers is 1 on ranks 0, 2, 2 on rank 1" in text for text in found), found
     dataset.check_ranks_agree(num_workers=1)
-    loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=60)
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=120)
     assert len(list(loader)) == dataset.num_steps(1)
 
 
@@ -156,7 +156,7 @@ def check_early_end(rank: int) -> None:
 
 
 def main() -> None:
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     rank = dist.get_rank()
     checks = (
         check_differences,

@@ -24,7 +24,7 @@ def in_step(batches):
 
 
 def main() -> None:
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     found = []
     for job in json.loads(sys.argv[1]):
         folder = job.pop("folder")
@@ -34,7 +34,7 @@ def main() -> None:
         batches = dataset
         if case.num_workers:
             workers = case.num_workers
-            batches = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=60)
+            batches = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=120)
         found.append(rows_of(batches if case.even == "none" else in_step(batches)))
         dist.barrier()
     Path(sys.argv[2], f"{dist.get_rank()}.json").write_text(json.dumps(found))

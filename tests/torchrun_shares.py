@@ -89,7 +89,7 @@ def check_policies() -> None:
 def check_workers(num_workers: int) -> None:
     for even in ("split", "none"):
         dataset = ParquetDataset(DATA, batch_size=32, shuffle=True, even=even, row_ids=True)
-        loader = DataLoader(dataset, batch_size=None, num_workers=num_workers, timeout=60)
+        loader = DataLoader(dataset, batch_size=None, num_workers=num_workers, timeout=120)
         for _ in range(2):
             steps = dataset.num_steps(num_workers)
             share = read(loader, in_step=even == "split")
@@ -118,7 +118,7 @@ def main() -> None:
     topology = dataset.topology()
     assert (topology.rank, topology.world_size) == (rank, world_size)
     before = read(dataset, in_step=False)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     assert dataset.topology() == topology
     dataset.set_epoch(0)
     assert read(dataset, in_step=True) == before
