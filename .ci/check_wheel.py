@@ -1,8 +1,10 @@
-"""Tells whether a wheel holds the Python package, one extension and its stub, and no more."""
+"""Tells whether a wheel holds the Python package, the extensions and their stubs, and no more."""
 
 import sys
 import zipfile
 from pathlib import Path, PurePosixPath
+
+EXTENSIONS = {"_core", "_decryption"}
 
 
 def main(path: str) -> None:
@@ -11,11 +13,13 @@ def main(path: str) -> None:
     packaged = {name for name in names if ".dist-info/" not in name}
     source = Path("python")
     expected = {file.relative_to(source).as_posix() for file in source.rglob("*.py")}
-    expected |= {"torchparquet/py.typed", "torchparquet/_core.pyi"}
+    expected |= {"torchparquet/py.typed"}
+    expected |= {f"torchparquet/{extension}.pyi" for extension in EXTENSIONS}
     extensions = {name for name in packaged if PurePosixPath(name).suffix == ".so"}
-    if len(extensions) != 1 or packaged - extensions != expected:
+    compiled = {PurePosixPath(name).name.split(".")[0] for name in extensions}
+    if compiled != EXTENSIONS or packaged - extensions != expected:
         sys.exit(f"unexpected in {path}: {sorted(packaged ^ expected)}")
-    print(f"{path}: {len(packaged)} files, extension {extensions.pop()}")
+    print(f"{path}: {len(packaged)} files, extensions {sorted(extensions)}")
 
 
 main(sys.argv[1])

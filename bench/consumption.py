@@ -46,14 +46,6 @@ def multiply(num_rounds: int) -> None:
 
 
 @dataclass
-class PassCounts:
-    """How much one pass over a file delivered, as told without reading any of it."""
-
-    num_rows: int = 0
-    num_batches: int = 0
-
-
-@dataclass
 class PassContent:
     """The exact content of one pass, in order; costlier to take than ``PassTotals``.
 
@@ -137,13 +129,12 @@ def consume(batches: Iterable[dict[str, torch.Tensor]]) -> PassTotals:
     return totals
 
 
-def count(batches: Iterable[dict[str, torch.Tensor]]) -> PassCounts:
+def count(batches: Iterable[dict[str, torch.Tensor]]) -> PassTotals:
     """Counts the rows of ``batches`` and reads none of their data."""
-    counts = PassCounts()
+    totals = PassTotals()
     for batch in batches:
-        counts.num_rows += len(next(iter(batch.values())))
-        counts.num_batches += 1
-    return counts
+        totals.num_rows += len(next(iter(batch.values())))
+    return totals
 
 
 def examine(batches: Iterable[dict[str, torch.Tensor]]) -> PassContent:

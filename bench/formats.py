@@ -1,26 +1,24 @@
 """Column by column: torchparquet beside pyarrow for each type, encoding and codec, in one run.
 
 A file of one column each, in eight row groups, page cache warm, two threads. Contenders take turns,
-an untimed round first; every byte of every tensor is read. All deliver whole row groups. pyarrow
+each in a process of its own, with an untimed pass before each timed one; every byte of every tensor
+is read. All deliver whole row groups. pyarrow
 reads each by a thread of its own, the fastest of its routes, and hands its buffers to torch without
 a copy where it can.
 
     python bench/formats.py                         # everything
     python bench/formats.py --only list string      # cases whose name contains one of these
-    python bench/formats.py --jollyjack PYTHON      # also JollyJack, by an interpreter that has it
+    python bench/formats.py --jollyjack PYTHON      # also JollyJack, which PYTHON has
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
+import functools
 import statistics
-import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
@@ -33,7 +31,9 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-import torchparquet
+from consumption import PassTotals, consume
+from machine import described, environment
+from sides import CommandSide, ContentError, ForkedSide, Side, Work, take_turns
 from torchparquet import Column, Jagged, ParquetDataset
 
 NUM_THREADS = 2
@@ -160,12 +160,21 @@ def cases(num_rows: int) -> Iterator[Case]:
             )
 
 
-def read_bytes(array: NDArray[Any]) -> int:
-    """Sum all bytes as words, so that each is read."""
-    flat = array.reshape(-1).view(np.uint8)
-    whole = len(flat) // 8 * 8
-    total = int(np.add.reduce(flat[:whole].view(np.uint64)))
-    return total + int(np.add.reduce(flat[whole:], dtype=np.uint64))
+def take(batches: Iterable[list[torch.Tensor]]) -> PassTotals:
+    """Read every byte of ``batches``; only those of values, which come last, are counted.
+
+    Offsets are 4 bytes each here and 8 there.
+    """
+    num_bytes = 0
+
+    def named() -> Iterator[dict[str, torch.Tensor]]:
+        nonlocal num_bytes
+        for parts in batches:
+            num_bytes += parts[-1].nbytes
+            yield {str(i): part for i, part in enumerate(parts)}
+
+    consume(named())
+    return PassTotals(num_bytes=num_bytes)
 
 
 def _tensors(value: torch.Tensor | Jagged) -> Iterator[torch.Tensor]:
@@ -176,22 +185,16 @@ def _tensors(value: torch.Tensor | Jagged) -> Iterator[torch.Tensor]:
         yield from _tensors(value.values)
 
 
-def ours(case: Case, path: Path) -> Callable[[], int]:
-    """Return a pass of torchparquet over `path`, which returns the bytes of all values."""
-    dataset = ParquetDataset(
-        path, batch_size=None, columns={"x": case.column}, num_threads=NUM_THREADS
-    )
+def ours(case: Case, path: Path) -> Work:
+    """Return a pass of torchparquet over `path`."""
 
-    def one_pass() -> int:
-        num_bytes = 0
-        for batch in dataset:
-            parts = list(_tensors(batch["x"]))
-            for part in parts:
-                read_bytes(part.numpy())
-            num_bytes += parts[-1].nbytes
-        return num_bytes
+    @functools.cache
+    def dataset() -> ParquetDataset:
+        return ParquetDataset(
+            path, batch_size=None, columns={"x": case.column}, num_threads=NUM_THREADS
+        )
 
-    return one_pass
+    return lambda: take(list(_tensors(batch["x"])) for batch in dataset())
 
 
 def _arrow_arrays(array: pa.Array) -> Iterator[NDArray[Any]]:
@@ -215,7 +218,7 @@ def _arrow_arrays(array: pa.Array) -> Iterator[NDArray[Any]]:
         yield filled.to_numpy(zero_copy_only=not pa.types.is_boolean(kind))
 
 
-def pyarrows(path: Path) -> Callable[[], int]:
+def pyarrows(path: Path) -> Work:
     """Return a pass of pyarrow over `path`, of whole row groups on two threads."""
     footer = pq.read_metadata(path)
 
@@ -223,49 +226,13 @@ def pyarrows(path: Path) -> Callable[[], int]:
         with pq.ParquetFile(path, metadata=footer, memory_map=True) as file:
             return file.read_row_group(index, use_threads=False).column(0)
 
-    def one_pass() -> int:
-        num_bytes = 0
+    def batches() -> Iterator[list[torch.Tensor]]:
         with ThreadPoolExecutor(NUM_THREADS) as threads:
             for column in threads.map(read, range(footer.num_row_groups)):
                 for chunk in column.chunks:
-                    parts = [torch.from_numpy(part) for part in _arrow_arrays(chunk)]
-                    for part in parts:
-                        read_bytes(part.numpy())
-                    num_bytes += parts[-1].nbytes
-        return num_bytes
+                    yield [torch.from_numpy(part) for part in _arrow_arrays(chunk)]
 
-    return one_pass
-
-
-class JollyJack:
-    """Passes of JollyJack, which needs another pyarrow, by an interpreter that has both."""
-
-    def __init__(self, python: str, path: Path) -> None:
-        """Start it on `path`."""
-        command = [python, str(_JOLLYJACK), str(path), str(NUM_THREADS)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def timed_pass(self) -> tuple[float, int]:
-        """Return the seconds and the bytes of one pass."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        seconds, num_bytes = self._process.stdout.readline().split()
-        return float(seconds), int(num_bytes)
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
-
-
-def timed(one_pass: Callable[[], int]) -> tuple[float, int]:
-    """Return the seconds and the bytes of one pass."""
-    begin = time.perf_counter()
-    num_bytes = one_pass()
-    return time.perf_counter() - begin, num_bytes
+    return lambda: take(batches())
 
 
 def measure(case: Case, path: Path, repeats: int, jollyjack: str | None) -> list[str]:
@@ -273,26 +240,22 @@ def measure(case: Case, path: Path, repeats: int, jollyjack: str | None) -> list
     table = pa.table({"x": case.values})
     size = -(-len(table) // NUM_ROW_GROUPS)
     pq.write_table(table, path, row_group_size=size, **case.options)
-    passes: dict[str, Callable[[], tuple[float, int]]] = {}
-    our_pass, their_pass = ours(case, path), pyarrows(path)
-    passes["ours"] = lambda: timed(our_pass)
-    passes["pyarrow"] = lambda: timed(their_pass)
-    other = JollyJack(jollyjack, path) if jollyjack and case.is_plain_float else None
-    if other is not None:
-        passes["jollyjack"] = other.timed_pass
-    seconds: dict[str, list[float]] = {name: [] for name in passes}
-    for repeat in range(repeats + 1):
-        num_bytes = {}
-        for name, one_pass in passes.items():
-            took, num_bytes[name] = one_pass()
-            if repeat > 0:
-                seconds[name].append(took)
-        if len(set(num_bytes.values())) > 1:
-            raise RuntimeError(f"contenders delivered different bytes: {case.name}: {num_bytes}")
-    if other is not None:
-        other.close()
-    median = {name: statistics.median(took) for name, took in seconds.items()}
-    speed = {name: num_bytes[name] / took / 1e9 for name, took in median.items()}
+    take([])  # compiles
+    sides: list[Side] = [
+        ForkedSide("ours", ours(case, path)),
+        ForkedSide("pyarrow", pyarrows(path)),
+    ]
+    if jollyjack and case.is_plain_float:
+        command = [jollyjack, str(_JOLLYJACK), str(path), str(NUM_THREADS), "one array"]
+        sides.append(CommandSide("jollyjack", command))
+    passes = take_turns(sides, repeats, content="same in each")
+    num_bytes = {name: those[0].totals.num_bytes for name, those in passes.items()}
+    if len(set(num_bytes.values())) > 1:
+        raise ContentError(f"sides delivered different bytes: {case.name}: {num_bytes}")
+    speed = {
+        name: statistics.median(one.gb_per_second for one in those)
+        for name, those in passes.items()
+    }
     row = [case.name, f"{speed['ours']:.2f}", f"{speed['pyarrow']:.2f}"]
     row.append(f"{speed['ours'] / speed['pyarrow']:.2f}x")
     row.append(f"{speed['jollyjack']:.2f}" if "jollyjack" in speed else "")
@@ -308,12 +271,10 @@ def main() -> None:
     parser.add_argument("--jollyjack", help="a Python interpreter that has JollyJack")
     arguments = parser.parse_args()
     pa.set_cpu_count(NUM_THREADS)
-    print(
-        f"torchparquet {torchparquet.__version__}, pyarrow {pa.__version__}, "
-        f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
-        f"{datetime.datetime.now(datetime.UTC).date()}, median of {arguments.repeats}, "
-        "GB/s of values"
-    )
+    # Consumers only read, so tensors over Arrow's read-only buffers are fine.
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    machine = described(environment(NUM_THREADS))
+    print(f"{machine}; median of {arguments.repeats}, GB/s of values")
     print("| column, encoding, codec | torchparquet | pyarrow | ratio | JollyJack |")
     print("| --- | ---: | ---: | ---: | ---: |")
     with tempfile.TemporaryDirectory() as folder:

@@ -127,7 +127,7 @@ def _judge_error(error: Exception, path: Path) -> Outcome:
     kind, message = type(error), str(error)
     label = kind.__name__
     detail = f"{label}: {message!r}"
-    if kind is MemoryError or _OUT_OF_MEMORY.search(message):
+    if issubclass(kind, MemoryError) or _OUT_OF_MEMORY.search(message):
         return Outcome("out of memory", detail, is_finding=True)
     if kind not in _DOCUMENTED:
         return Outcome("undocumented error", detail, is_finding=True)

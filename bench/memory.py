@@ -1,6 +1,7 @@
-"""Peak memory of one pass by torchparquet; to be run in a fresh process.
+"""Peak memory of epochs by torchparquet; to be run in a fresh process.
 
-Prints a JSON object with ``baseline_bytes``, ``peak_bytes`` and ``num_rows``.
+Prints a JSON object with ``baseline_bytes``, ``peak_bytes``, ``num_rows`` of an epoch, and
+``epoch_peak_bytes``: the peak up to the end of each epoch.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ def _status_bytes(field: str) -> int:
 
 
 def main() -> None:
-    """Runs one pass; the baseline is the RSS after imports and opening the data set."""
+    """Runs the epochs; the baseline is the RSS after imports and opening the data set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path")
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--num-threads", type=int, required=True)
     parser.add_argument("--max-memory", required=True)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--shuffle", action="store_true", help="rows within windows")
     arguments = parser.parse_args()
     dataset = ParquetDataset(
         arguments.path,
         batch_size=arguments.batch_size,
         num_threads=arguments.num_threads,
         max_memory=arguments.max_memory,
+        shuffle=arguments.shuffle,
     )
     # The consumer's own code and buffers belong to the baseline.
     consume([{"column": torch.zeros(arguments.batch_size)}])
@@ -45,14 +49,17 @@ def main() -> None:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     baseline_bytes = _status_bytes("VmRSS")
-    totals = consume(dataset)
-    # VmHWM, not ru_maxrss: the latter is inherited from the parent process.
-    peak_bytes = _status_bytes("VmHWM")
+    epoch_peak_bytes = []
+    for _ in range(arguments.epochs):
+        totals = consume(dataset)
+        # VmHWM, not ru_maxrss: the latter is inherited from the parent process.
+        epoch_peak_bytes.append(_status_bytes("VmHWM"))
     print(
         json.dumps(
             {
                 "baseline_bytes": baseline_bytes,
-                "peak_bytes": peak_bytes,
+                "peak_bytes": epoch_peak_bytes[-1],
+                "epoch_peak_bytes": epoch_peak_bytes,
                 "num_rows": totals.num_rows,
             }
         )

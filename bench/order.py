@@ -4,9 +4,9 @@
     python bench/order.py --only shuffle
 
 Shuffling: the click log of bench/throughput.py, every byte of every batch read, page cache warm,
-orders in turn on one data set each, medians. Resuming: from `load_state_dict` to the first batch
-behind a state at the end of an epoch of 10,000 row groups, footers read before. Planning: 1,000,000
-row groups, the plan and one share, and what another world has left of it.
+orders in turn, each in a process of its own, medians. Resuming: from `load_state_dict` to the first
+batch behind a state at the end of an epoch of 10,000 row groups, footers read before. Planning:
+1,000,000 row groups, the plan and one share, and what another world has left of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import click_log
-from consumption import consume
+from contenders import side, torchparquet_route
+from sides import take_turns
 from torchparquet import ParquetDataset
 from torchparquet.elastic import Leg, plan_leg
 from torchparquet.plan import EpochPlan
@@ -47,27 +48,18 @@ def shuffle(repeats: int, codecs: list[str], max_memory: str) -> None:
     print("| --- | --- | ---: | ---: | ---: |")
     files = click_log.ensure_files(_DIRECTORY / "data", codecs, click_log.ClickLogOptions())
     for codec, path in files.items():
-        datasets = {
-            name: ParquetDataset(
-                path, batch_size=8192, num_threads=2, max_memory=max_memory, **order
-            )
+        routes = [
+            torchparquet_route(2, name, max_memory=max_memory, **order)
             for name, order in _ORDERS.items()
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in datasets}
-        num_bytes = 0
-        for turn in range(repeats + 1):
-            for name, dataset in datasets.items():
-                begin = time.perf_counter()
-                num_bytes = consume(dataset).num_bytes
-                # The first turn warms the page cache and the memory of batches.
-                if turn:
-                    seconds[name].append(time.perf_counter() - begin)
-        in_file_order = statistics.median(seconds["file order"])
-        for name, taken in seconds.items():
+        ]
+        passes = take_turns([side(route, path, 8192) for route in routes], repeats)
+        in_file_order = statistics.median(one.seconds for one in passes["file order"])
+        for name, those in passes.items():
+            taken = [one.seconds for one in those]
             median = statistics.median(taken)
             spread = (max(taken) - min(taken)) / median
             print(
-                f"| {codec} | {name} | {num_bytes / 1e9 / median:.2f} | "
+                f"| {codec} | {name} | {those[0].totals.num_bytes / 1e9 / median:.2f} | "
                 f"{in_file_order / median:.2f} | {spread:.0%} |"
             )
 

@@ -22,13 +22,17 @@ import pyarrow.parquet as pq
 import torch
 
 Batch = dict[str, torch.Tensor]
+Read = Callable[[Path, int | None], Iterator[Batch]]
 Shape = Literal["exact", "cut at row groups", "row groups"]
 
 _TORCH_TYPES = {
     pa.int8(): (torch.int8, 1),
     pa.int64(): (torch.int64, 8),
+    pa.int32(): (torch.int32, 4),
     pa.float32(): (torch.float32, 4),
 }
+# What is added to a column's name for the offsets of its values.
+OFFSETS = ".offsets"
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Route:
 
     name: str
     shape: Shape
-    batches: Callable[[Path, int], Iterator[Batch]]
+    batches: Read
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,49 @@ def _tensor(array: pa.Array) -> torch.Tensor:
     # frombuffer costs half of from_numpy(array.to_numpy()) and from_dlpack(array).
     if array.null_count:
         raise ValueError(f"a column without nulls is required, got {array.null_count} nulls")
+    buffer = array.buffers()[1]
+    if not buffer.is_mutable:  # which frombuffer refuses, and others hand out
+        return torch.from_numpy(array.to_numpy())
     dtype, item_bytes = _TORCH_TYPES[array.type]
     offset_bytes = array.offset * item_bytes
-    return torch.frombuffer(array.buffers()[1], dtype=dtype, count=len(array), offset=offset_bytes)
+    return torch.frombuffer(buffer, dtype=dtype, count=len(array), offset=offset_bytes)
 
 
-def _record_batch_tensors(record_batch: pa.RecordBatch) -> Batch:
-    names = record_batch.schema.names
-    return {n: _tensor(a) for n, a in zip(names, record_batch.columns, strict=True)}
+def _list_tensors(name: str, array: pa.Array) -> Batch:
+    """A string column: its bytes and offsets. A column of equally long lists: one tensor."""
+    if not pa.types.is_string(array.type):
+        return {name: _tensor(array.flatten()).view(len(array), -1)}
+    _validity, offset_bytes, text = array.buffers()
+    offsets = torch.frombuffer(
+        offset_bytes, dtype=torch.int32, count=len(array) + 1, offset=4 * array.offset
+    )
+    begin, end = int(offsets[0]), int(offsets[-1])
+    values = torch.frombuffer(text, dtype=torch.uint8, count=end - begin, offset=begin)
+    return {name: values, name + OFFSETS: offsets}
 
 
-def _table_tensors(table: pa.Table) -> Batch:
-    return {
-        name: _tensor(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+def _tensors(names: Iterable[str], arrays: Iterable[pa.Array]) -> Batch:
+    batch: Batch = {}
+    for name, array in zip(names, arrays, strict=True):
+        if array.type in _TORCH_TYPES:
+            batch[name] = _tensor(array)
+        else:
+            batch |= _list_tensors(name, array)
+    return batch
+
+
+def record_batch_tensors(record_batch: pa.RecordBatch) -> Batch:
+    """Returns views of the columns of ``record_batch``."""
+    return _tensors(record_batch.schema.names, record_batch.columns)
+
+
+def table_tensors(table: pa.Table) -> Batch:
+    """Returns the columns of ``table``: views, where a column is in one piece."""
+    pieces = (
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.columns
+    )
+    return _tensors(table.column_names, pieces)
 
 
 def _rows(batch: Batch) -> int:
@@ -129,45 +161,43 @@ def prefetched(
             yield pending.popleft().result()
 
 
-def iter_batches(open_file: Open) -> Callable[[Path, int], Iterator[Batch]]:
+def iter_batches(open_file: Open) -> Read:
     """``ParquetFile.iter_batches`` of the wanted size."""
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         with open_file(path) as file:
             for record_batch in file.iter_batches(batch_size=batch_size, use_threads=True):
-                yield _record_batch_tensors(record_batch)
+                yield record_batch_tensors(record_batch)
 
     return batches
 
 
-def iter_large_batches(
-    open_file: Open, multiple: int, ahead: int
-) -> Callable[[Path, int], Iterator[Batch]]:
+def iter_large_batches(open_file: Open, multiple: int, ahead: int) -> Read:
     """``ParquetFile.iter_batches`` of ``multiple`` batches, read ``ahead`` and then cut."""
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         with open_file(path) as file:
             large = file.iter_batches(batch_size=batch_size * multiple, use_threads=True)
             if not ahead:
-                yield from rebatched(map(_record_batch_tensors, large), batch_size)
+                yield from rebatched(map(record_batch_tensors, large), batch_size)
                 return
             # One thread: an iterator serves one caller at a time.
             total = -(-file.metadata.num_rows // (batch_size * multiple))
-            reads = [lambda: _record_batch_tensors(next(large))] * total
+            reads = [lambda: record_batch_tensors(next(large))] * total
             yield from rebatched(prefetched(reads, 1, ahead), batch_size)
 
     return batches
 
 
-def row_groups(open_file: Open, ahead: int) -> Callable[[Path, int], Iterator[Batch]]:
+def row_groups(open_file: Open, ahead: int) -> Read:
     """``read_row_group`` as a table, whole; the next ``ahead`` read by a background thread."""
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         del batch_size
         with open_file(path) as file:
 
             def read(i: int) -> Batch:
-                return _table_tensors(file.read_row_group(i, use_threads=True))
+                return table_tensors(file.read_row_group(i, use_threads=True))
 
             reads = [partial(read, i) for i in range(file.num_row_groups)]
             if ahead:
@@ -178,15 +208,13 @@ def row_groups(open_file: Open, ahead: int) -> Callable[[Path, int], Iterator[Ba
     return batches
 
 
-def parallel_row_groups(
-    open_file: Open, num_threads: int, ahead: int
-) -> Callable[[Path, int], Iterator[Batch]]:
+def parallel_row_groups(open_file: Open, num_threads: int, ahead: int) -> Read:
     """Whole row groups, one per Python thread, each decoded by that thread alone.
 
     ``num_threads`` threads stand in for pyarrow's own CPU threads, which stay idle.
     """
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         del batch_size
         metadata = pq.read_metadata(path)
 
@@ -198,7 +226,7 @@ def parallel_row_groups(
                 memory_map=open_file.memory_map,
                 pre_buffer=open_file.pre_buffer,
             ) as file:
-                return _table_tensors(file.read_row_group(i, use_threads=False))
+                return table_tensors(file.read_row_group(i, use_threads=False))
 
         reads = [partial(read, i) for i in range(metadata.num_row_groups)]
         yield from prefetched(reads, num_threads, ahead)
@@ -206,7 +234,7 @@ def parallel_row_groups(
     return batches
 
 
-def cut(route: Callable[[Path, int], Iterator[Batch]]) -> Callable[[Path, int], Iterator[Batch]]:
+def cut(route: Read) -> Read:
     """Cuts the parts that ``route`` yields into exact batches."""
     return lambda path, batch_size: rebatched(route(path, batch_size), batch_size)
 
@@ -221,10 +249,10 @@ class ScanOptions:
     multiple: int = 1
 
 
-def scanner(options: ScanOptions) -> Callable[[Path, int], Iterator[Batch]]:
+def scanner(options: ScanOptions) -> Read:
     """``Dataset.to_batches``; with ``multiple`` above 1, large batches that are then cut."""
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         scan_options = pads.ParquetFragmentScanOptions(pre_buffer=options.pre_buffer)
         file_format = pads.ParquetFileFormat(default_fragment_scan_options=scan_options)
         scanned = pads.dataset(path, format=file_format).to_batches(
@@ -233,7 +261,7 @@ def scanner(options: ScanOptions) -> Callable[[Path, int], Iterator[Batch]]:
             fragment_readahead=options.fragment_readahead,
             use_threads=True,
         )
-        parts = (_record_batch_tensors(b) for b in scanned if b.num_rows)
+        parts = (record_batch_tensors(b) for b in scanned if b.num_rows)
         yield from rebatched(parts, batch_size) if options.multiple > 1 else parts
 
     return batches

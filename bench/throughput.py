@@ -15,20 +15,14 @@ missing.
 from __future__ import annotations
 
 import argparse
-import datetime
-import functools
 import json
-import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -37,79 +31,16 @@ import pyarrow as pa
 import torch
 
 import click_log
-import pyarrow_routes as routes
-from consumption import PassContent, PassTotals, consume, count, multiply
-from contender_process import ContenderProcess
-from pyarrow_routes import Batch, Open, Route, ScanOptions
+from consumption import PassContent, PassTotals, multiply
+from contenders import OURS, contenders, side, torchparquet_route
+from machine import OtherLoad, described, environment
+from pyarrow_routes import Route
+from sides import ContentError, take_turns
+from tables import markdown
 
-OURS = "torchparquet"
 MEMORY_PER_THREAD_BYTES = 64 << 20
 _ARITHMETIC_ROUNDS = 50_000_000
 _DIRECTORY = Path(__file__).resolve().parent
-
-
-class ContentError(RuntimeError):
-    """Two contenders delivered different data."""
-
-
-def torchparquet_route(num_threads: int, name: str = OURS) -> Route:
-    """Returns torchparquet as a contender; imports it on the first pass.
-
-    A pass is an epoch of one data set, as in training. Its batch memory lives from pass to pass, as
-    that of Arrow's memory pool does.
-    """
-
-    @functools.cache
-    def dataset(path: Path, batch_size: int) -> Any:
-        from torchparquet import ParquetDataset
-
-        return ParquetDataset(path, batch_size=batch_size, num_threads=num_threads)
-
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
-        yield from dataset(path, batch_size)
-
-    return Route(name, "exact", batches)
-
-
-def contenders(num_threads: int) -> list[Route]:
-    """Returns torchparquet and those of pyarrow's routes that were fastest or are most usual."""
-    plain, mapped = Open(), Open(memory_map=True)
-    buffered, both = Open(pre_buffer=True), Open(memory_map=True, pre_buffer=True)
-    cut = routes.cut
-    return [
-        torchparquet_route(num_threads),
-        Route("iter_batches", "exact", routes.iter_batches(plain)),
-        Route("iter_batches, mmap", "exact", routes.iter_batches(mapped)),
-        Route("iter_batches x8, prefetch", "exact", routes.iter_large_batches(plain, 8, 2)),
-        Route("row_group cut", "exact", cut(routes.row_groups(plain, 0))),
-        Route("row_group cut, prefetch", "exact", cut(routes.row_groups(plain, 1))),
-        Route("row_group cut, prefetch, mmap", "exact", cut(routes.row_groups(mapped, 1))),
-        Route("row_group cut, prefetch, pre_buffer", "exact", cut(routes.row_groups(buffered, 1))),
-        Route(
-            "row_group cut, prefetch, mmap, pre_buffer", "exact", cut(routes.row_groups(both, 1))
-        ),
-        Route(
-            "row_group cut, one per thread",
-            "exact",
-            cut(routes.parallel_row_groups(plain, num_threads, num_threads)),
-        ),
-        Route("scanner", "cut at row groups", routes.scanner(ScanOptions())),
-        Route(
-            "scanner, readahead 4",
-            "cut at row groups",
-            routes.scanner(ScanOptions(batch_readahead=4)),
-        ),
-        Route(
-            "scanner, no pre_buffer",
-            "cut at row groups",
-            routes.scanner(ScanOptions(pre_buffer=False)),
-        ),
-        Route("row_group whole, prefetch", "row groups", routes.row_groups(plain, 1)),
-        Route("row_group whole, prefetch, mmap", "row groups", routes.row_groups(mapped, 1)),
-        Route(
-            "row_group whole, prefetch, mmap, pre_buffer", "row groups", routes.row_groups(both, 1)
-        ),
-    ]
 
 
 @dataclass(frozen=True)
@@ -149,62 +80,17 @@ def time_routes(chosen: Sequence[Route], path: Path, batch_size: int, repeats: i
     Raises:
         ContentError: A route's rows, their order, or a timed pass's totals differ.
     """
-    processes = [ContenderProcess(route, path, batch_size, consume) for route in chosen]
+    sides = [side(route, path, batch_size) for route in chosen]
     first: PassContent | None = None
-    for route, process in zip(chosen, processes, strict=True):
-        content = process.examine()
+    for route, one in zip(chosen, sides, strict=True):
+        content = one.ask("examine")
         first = first or content
         _check_content(route, content, first, batch_size)
-    seconds: dict[str, list[float]] = {route.name: [] for route in chosen}
-    expected: PassTotals | None = None
-    for repeat in range(repeats):
-        # Another contender begins each round, so that none always follows the same one.
-        begin = repeat % len(chosen)
-        turns = list(zip(chosen, processes, strict=True))
-        for route, process in (*turns[begin:], *turns[:begin]):
-            elapsed, totals = process.timed_pass()
-            seconds[route.name].append(elapsed)
-            expected = expected or totals
-            if totals != expected:
-                raise ContentError(f"{route.name}: totals differ from those of other passes")
-    for process in processes:
-        process.close()
-    assert expected is not None
-    return [Timing(route, seconds[route.name], expected) for route in chosen]
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table; the first column is left-aligned, the others right-aligned."""
-    table = [list(header), *map(list, rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines = []
-    for row in (table[0], rule, *table[1:]):
-        first, *others = (
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("| " + " | ".join([first, *others]) + " |")
-    return "\n".join(lines)
-
-
-def environment(num_threads: int) -> dict[str, Any]:
-    """Returns what the figures depend on: machine, versions, threads, date."""
-    cpu = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    versions = {"python": platform.python_version()}
-    for package in ("torchparquet", "pyarrow", "torch", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": cpu.group(1) if cpu else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": num_threads,
-        "arrow_memory_pool": pa.default_memory_pool().backend_name,
-        "versions": versions,
-    }
+    passes = take_turns(sides, repeats)
+    return [
+        Timing(route, [p.seconds for p in passes[route.name]], passes[route.name][0].totals)
+        for route in chosen
+    ]
 
 
 def fastest(timings: Sequence[Timing], *, whole_row_groups: bool) -> Timing | None:
@@ -216,28 +102,6 @@ def fastest(timings: Sequence[Timing], *, whole_row_groups: bool) -> Timing | No
         and (timing.route.shape == "row groups") == whole_row_groups
     ]
     return min(candidates, key=lambda timing: timing.median_seconds, default=None)
-
-
-class OtherLoad:
-    """Measures how busy other processes keep the cores, which spoils timings without a trace."""
-
-    def __init__(self) -> None:
-        """Begins to measure."""
-        self._start = self._sample()
-
-    @staticmethod
-    def _sample() -> tuple[float, float, float]:
-        ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, ticks)
-        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-        own = os.times()
-        children = own.children_user + own.children_system
-        return time.perf_counter(), busy, own.user + own.system + children
-
-    def cores(self) -> float:
-        """Returns the mean number of cores that others used since construction."""
-        seconds, busy, own = (b - a for a, b in zip(self._start, self._sample(), strict=True))
-        return max(0.0, (busy - own) / seconds)
 
 
 def timing_rows(timings: Sequence[Timing]) -> list[list[str]]:
@@ -309,24 +173,19 @@ def threads_scaling(arguments: argparse.Namespace, paths: dict[str, Path]) -> di
     """Times torchparquet with 1 and 2 threads and prints the ratio.
 
     Batches are only counted: reading their data would add the same to both. What two threads of
-    arithmetic without memory gain over one is measured in turn with it: two virtual cores may be
-    one physical core at times, and no program gains more from them.
+    arithmetic without memory gain over one is measured before it: two virtual cores may be one
+    physical core at times, and no program gains more from them.
     """
     rows, figures = [], {}
     chosen = [torchparquet_route(n, f"{OURS}, {n} threads") for n in (1, 2)]
     _arithmetic_seconds(1)  # compiles
     for codec, path in paths.items():
-        processes = [ContenderProcess(r, path, arguments.batch_size, count) for r in chosen]
-        seconds: list[list[float]] = []
-        machine: list[float] = []
-        for _ in range(arguments.repeats):
-            machine.append(2 * _arithmetic_seconds(1) / _arithmetic_seconds(2))
-            passes = [process.timed_pass() for process in processes]
-            if passes[0][1] != passes[1][1]:
-                raise ContentError(f"{codec}: rows differ between 1 and 2 threads")
-            seconds.append([elapsed for elapsed, _ in passes])
-        for process in processes:
-            process.close()
+        machine = [
+            2 * _arithmetic_seconds(1) / _arithmetic_seconds(2) for _ in range(arguments.repeats)
+        ]
+        sides = [side(route, path, arguments.batch_size, read=False) for route in chosen]
+        passes = take_turns(sides, arguments.repeats)
+        seconds = [[p.seconds for p in round_] for round_ in zip(*passes.values(), strict=True)]
         one, two = (statistics.median(times) for times in zip(*seconds, strict=True))
         gain = statistics.median(machine)
         cells = [f"{one:.3f}", f"{two:.3f}", f"{one / two:.2f}x", f"{gain:.2f}x"]
@@ -403,11 +262,8 @@ def main() -> int:
     options = click_log.ClickLogOptions(arguments.rows, arguments.row_group_rows)
     paths = click_log.ensure_files(arguments.data_dir, tuple(arguments.codecs), options)
     machine = environment(arguments.num_threads)
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     print(
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads; {versions}; "
-        f"Arrow's {machine['arrow_memory_pool']} pool; {machine['date']}; "
-        f"{options.num_rows:,} rows, batches of {arguments.batch_size}, "
+        f"{described(machine)}; {options.num_rows:,} rows, batches of {arguments.batch_size}, "
         f"median of {arguments.repeats}",
         flush=True,
     )

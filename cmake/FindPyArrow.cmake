@@ -2,7 +2,8 @@
 # Python interpreter. The wheel ships neither CMake configuration nor
 # unversioned links, so the versioned files are imported by their full path.
 #
-# Defines PyArrow::arrow, PyArrow::parquet, PyArrow_VERSION, PyArrow_LIBRARY_DIR.
+# Defines PyArrow::arrow, PyArrow::parquet, PyArrow_VERSION, PyArrow_LIBRARY_DIR,
+# PyArrow_PXD_DIR.
 
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -c
@@ -15,6 +16,8 @@ if(_pyarrow_status EQUAL 0)
   list(GET _pyarrow_facts 0 PyArrow_VERSION)
   list(GET _pyarrow_facts 1 PyArrow_INCLUDE_DIR)
   list(GET _pyarrow_facts 2 PyArrow_LIBRARY_DIR)
+  # Cython looks for the declarations of a module below the directory of its package.
+  cmake_path(GET PyArrow_LIBRARY_DIR PARENT_PATH PyArrow_PXD_DIR)
   string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" _pyarrow_minor "${PyArrow_VERSION}")
   set(_pyarrow_soversion "${CMAKE_MATCH_1}0${CMAKE_MATCH_2}")
   find_file(PyArrow_ARROW_LIBRARY "libarrow.so.${_pyarrow_soversion}"

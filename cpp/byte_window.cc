@@ -10,6 +10,14 @@ void ByteWindow::Use(ScratchBuffer* memory) {
   held_ = {};
 }
 
+void ByteWindow::Read(const ByteRange& range, uint8_t* out) {
+  if (costs_ == nullptr) return file_->ReadAt(range.offset, range.num_bytes, out);
+  const CostTimer timer(&costs_->read_time);
+  file_->ReadAt(range.offset, range.num_bytes, out);
+  costs_->bytes_read += range.num_bytes;
+  ++costs_->num_reads;
+}
+
 std::span<const uint8_t> ByteWindow::View(const ByteRange& wanted, int64_t ahead_end) {
   const bool begins_inside = wanted.offset >= held_.offset && wanted.offset < held_.end();
   if (!begins_inside || wanted.end() > held_.end()) {
@@ -25,7 +33,7 @@ std::span<const uint8_t> ByteWindow::View(const ByteRange& wanted, int64_t ahead
     if (kept_bytes > 0) {
       std::memmove(data, data + shift, static_cast<size_t>(kept_bytes));
     }
-    file_->ReadAt(wanted.offset + kept_bytes, num_bytes - kept_bytes, data + kept_bytes);
+    Read({wanted.offset + kept_bytes, num_bytes - kept_bytes}, data + kept_bytes);
     held_ = {wanted.offset, num_bytes};
   }
   return {memory_->data() + (wanted.offset - held_.offset),

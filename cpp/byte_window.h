@@ -5,6 +5,7 @@
 
 #include "scratch.h"
 #include "source.h"
+#include "task_costs.h"
 
 namespace torchparquet {
 
@@ -26,6 +27,8 @@ class ByteWindow {
 
   // Forgets what is held and keeps further bytes in `memory`.
   void Use(ScratchBuffer* memory);
+  // Counts what is read from now on; null for not at all.
+  void CountIn(TaskCosts* costs) { costs_ = costs; }
 
   // Returns the bytes of `wanted`, which must lie within the file, valid until the next
   // call. When they have to be read, those behind them up to `ahead_end` are read with
@@ -33,8 +36,11 @@ class ByteWindow {
   std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
 
  private:
+  void Read(const ByteRange& range, uint8_t* out);
+
   const Source* file_;
   ScratchBuffer* memory_ = nullptr;
+  TaskCosts* costs_ = nullptr;
   ByteRange held_;
 };
 

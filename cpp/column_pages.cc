@@ -108,7 +108,8 @@ struct ColumnPages::Chunk {
   int64_t dictionary_bytes;    // as far as known, else 0
   int64_t uncompressed_bytes;  // of all pages
   int64_t group_rows;
-  parquet::Compression::type codec;
+  parquet::Compression::type codec;  // of pages as they are read here
+  bool is_encrypted;
   // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
   bool always_compressed;
   int max_definition_level;
@@ -122,11 +123,7 @@ struct ColumnPages::Chunk {
                         " row groups");
     }
     const auto group = metadata.RowGroup(static_cast<int>(row_group));
-    const auto chunk = ColumnChunkOf(metadata, *group, column);
-    if (chunk == nullptr || chunk->crypto_metadata() != nullptr) {
-      throw Error(ErrorKind::kNotSupported,
-                  "column is encrypted, and encrypted columns cannot be read");
-    }
+    const auto chunk = file.ColumnChunk(*group, column);
     const parquet::ColumnDescriptor& descriptor = *metadata.schema()->Column(column);
     if (descriptor.max_repetition_level() == 0 &&
         chunk->num_values() != group->num_rows()) {
@@ -138,18 +135,20 @@ struct ColumnPages::Chunk {
       throw Error(ErrorKind::kNotSupported,
                   "pages are compressed by a codec that is not built in");
     }
+    const bool is_encrypted = chunk->crypto_metadata() != nullptr;
     const ByteRange range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes());
-    return std::make_unique<const Chunk>(
-        Chunk{.range = range,
-              .dictionary_bytes = std::clamp<int64_t>(
-                  chunk->data_page_offset() - range.offset, 0, range.num_bytes),
-              .uncompressed_bytes = chunk->total_uncompressed_size(),
-              .group_rows = group->num_rows(),
-              .codec = chunk->compression(),
-              .always_compressed = metadata.writer_version().VersionLt(
-                  parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION()),
-              .max_definition_level = descriptor.max_definition_level(),
-              .max_repetition_level = descriptor.max_repetition_level()});
+    return std::make_unique<const Chunk>(Chunk{
+        .range = range,
+        .dictionary_bytes = std::clamp<int64_t>(chunk->data_page_offset() - range.offset,
+                                                0, range.num_bytes),
+        .uncompressed_bytes = chunk->total_uncompressed_size(),
+        .group_rows = group->num_rows(),
+        .codec = is_encrypted ? parquet::Compression::UNCOMPRESSED : chunk->compression(),
+        .is_encrypted = is_encrypted,
+        .always_compressed = metadata.writer_version().VersionLt(
+            parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION()),
+        .max_definition_level = descriptor.max_definition_level(),
+        .max_repetition_level = descriptor.max_repetition_level()});
   }
 };
 
@@ -161,6 +160,7 @@ ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
       window_(&file.file()),
       next_offset_(chunk_->range.offset) {
   if (!is_compressed()) window_.Use(&buffers_->window);
+  if (chunk_->is_encrypted) decrypted_.emplace(file, row_group, column);
 }
 
 ColumnPages::~ColumnPages() = default;
@@ -173,6 +173,8 @@ bool ColumnPages::is_compressed() const {
 
 void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
   scratch_ = scratch;
+  scratch->costs.codec = chunk_->codec;
+  window_.CountIn(&scratch->costs);
   const auto share = static_cast<double>(num_rows) /
                      static_cast<double>(std::max<int64_t>(1, chunk_->group_rows));
   const int64_t data_bytes = chunk_->range.num_bytes - chunk_->dictionary_bytes;
@@ -194,7 +196,22 @@ int64_t ColumnPages::AheadEnd() const {
                   chunk_->range.end());
 }
 
+const PageHeader* ColumnPages::NextDecrypted() {
+  const auto header = decrypted_->Next();
+  if (!header) return nullptr;
+  header_ = *header;
+  page_offset_ = decrypted_->number();
+  if (page_offset_ == 0) {
+    // With its first page Arrow reads a column chunk as a whole.
+    scratch_->costs.bytes_read += chunk_->range.num_bytes;
+    ++scratch_->costs.num_reads;
+  }
+  CheckPageBytes(header_.uncompressed_bytes);
+  return &header_;
+}
+
 const PageHeader* ColumnPages::Next() {
+  if (decrypted_) return NextDecrypted();
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
   const int64_t rest_bytes = chunk_->range.end() - next_offset_;
   if (rest_bytes <= 0) return nullptr;
@@ -222,9 +239,13 @@ const PageHeader* ColumnPages::Next() {
   return &header_;
 }
 
-void ColumnPages::Seek(int64_t offset) { next_offset_ = offset; }
+void ColumnPages::Seek(int64_t offset) {
+  if (decrypted_) return decrypted_->Seek(offset);
+  next_offset_ = offset;
+}
 
 std::span<const uint8_t> ColumnPages::ReadBody() {
+  if (decrypted_) return decrypted_->body();
   const auto body = window_.View(
       {page_offset_ + header_.header_bytes, header_.compressed_bytes}, next_offset_);
   CheckChecksum(header_, body);
@@ -236,7 +257,11 @@ std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
   const std::span<uint8_t> decompressed(out, static_cast<size_t>(num_bytes));
   // A page of nulls may have nothing to decompress, not even a codec's frame.
   if (!bytes.empty() || num_bytes > 0) {
+    TaskCosts& costs = scratch_->costs;
+    const CostTimer timer(&costs.decompress_time);
     scratch_->codec.Decompress(chunk_->codec, bytes, decompressed);
+    costs.bytes_decompressed += num_bytes;
+    ++costs.num_decompressed;
   }
   return decompressed;
 }
@@ -265,6 +290,10 @@ void ColumnPages::CheckUncompressedBytes() const {
                       std::to_string(num_bytes) + ", " +
                       std::to_string(chunk_->uncompressed_bytes));
   }
+  CheckPageBytes(num_bytes);
+}
+
+void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
   if (num_bytes > limits_.max_page_bytes) {
     throw Error(ErrorKind::kOutOfMemory,
                 "page needs more than max_memory: " + std::to_string(num_bytes) +

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "byte_window.h"
+#include "decrypted_pages.h"
 #include "page_header.h"
 #include "parquet_file.h"
 #include "scratch.h"
@@ -43,8 +44,11 @@ class ColumnPages {
   // Returns the header of the next page, passing over whatever of the last page was
   // not asked for; null at the end of the column chunk.
   const PageHeader* Next();
-  // Where the header that Next returned last begins in the file.
+  // Where the header that Next returned last begins in the file; in a column chunk that
+  // is encrypted its number.
   int64_t page_offset() const { return page_offset_; }
+  // What is held beside the buffers, as of a column chunk that is encrypted.
+  int64_t page_reader_bytes() const { return decrypted_ ? decrypted_->held_bytes() : 0; }
   // Makes Next go on at `offset`, which was a page_offset() before.
   void Seek(int64_t offset);
 
@@ -57,7 +61,9 @@ class ColumnPages {
  private:
   struct Chunk;
 
+  const PageHeader* NextDecrypted();
   std::span<const uint8_t> ReadBody();
+  void CheckPageBytes(int64_t num_bytes) const;
   void CheckUncompressedBytes() const;
   std::span<const uint8_t> TakeLevels(std::span<const uint8_t>* body, int max_level,
                                       int encoding) const;
@@ -75,6 +81,8 @@ class ColumnPages {
   ByteWindow window_;
   DecodeScratch* scratch_ = nullptr;
   int64_t task_bytes_ = 0;  // that the task's rows are likely to take in the file
+  // Of a column chunk that is encrypted, and then instead of the window.
+  std::optional<DecryptedPages> decrypted_;
   int64_t page_offset_ = 0;
   int64_t next_offset_ = 0;
   PageHeader header_;

@@ -45,7 +45,7 @@ struct RowRange {
 
 // A page of a column chunk from which reading can go on.
 struct PagePlace {
-  int64_t offset = -1;    // of its header in the file; -1: the column chunk's first page
+  int64_t offset = -1;    // ColumnPages::page_offset(); -1: the column chunk's first page
   int64_t first_row = 0;  // within the row group
 };
 
@@ -75,7 +75,7 @@ class ColumnReader {
   virtual int64_t row() const = 0;
   // Where another reader can go on to read row() and what follows.
   virtual PagePlace place() const = 0;
-  int64_t held_bytes() const { return buffers_.num_bytes(); }
+  int64_t held_bytes() const { return buffers_.num_bytes() + page_reader_bytes(); }
   // Ends this reader's use.
   ColumnBuffers TakeBuffers() { return std::move(buffers_); }
 
@@ -89,6 +89,8 @@ class ColumnReader {
   ColumnBuffers* buffers() { return &buffers_; }
 
  private:
+  // As ColumnPages::page_reader_bytes.
+  virtual int64_t page_reader_bytes() const { return 0; }
   virtual void ReadRows(const RowRange& rows, const ColumnTarget& target,
                         DecodeScratch* scratch, DecodeProgress* progress) = 0;
 

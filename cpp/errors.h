@@ -10,6 +10,7 @@ namespace torchparquet {
 // Each kind becomes one Python exception class; see bindings/exceptions.cc.
 enum class ErrorKind {
   kCorruptFile,
+  kEncrypted,
   kFileNotFound,
   kIo,
   kNullValue,

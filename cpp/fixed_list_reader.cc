@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "errors.h"
-#include "kernels/placement.h"
+#include "kernels/past_cache.h"
 #include "row_walk.h"
 #include "value_source.h"
 
@@ -39,6 +39,7 @@ class FixedListReader : public RowWalk {
       throw Error(ErrorKind::kInternal, "a field's cells are not of its column's size");
     }
     fails_on_null_ = target.nulls == NullPolicy::kError;
+    past_cache_ = target.past_cache;
     fill_ = static_cast<Out>(target.fill_bits);
     for (const Segment& segment : target.segments) {
       // Fields are aligned to 64 bytes and hold items of this size.
@@ -48,6 +49,7 @@ class FixedListReader : public RowWalk {
       num_rows_ = 0;
       TakeRows(segment.num_rows, Mode::kWrite);
       CheckRowEnds(row());
+      if (past_cache_) kernels::EndStoresPastCache();
       progress->SegmentDone();
     }
   }
@@ -102,7 +104,12 @@ class FixedListReader : public RowWalk {
   void WriteValues(int64_t num_values, int64_t next_row) {
     if (num_values == 0) return;
     const int64_t first_item = num_items_;
-    values_->Read(Take(num_values, next_row), num_values);
+    Out* out = Take(num_values, next_row);
+    if (past_cache_) {
+      values_->ReadPastCache(out, num_values);
+    } else {
+      values_->Read(out, num_values);
+    }
     if (valid_ != nullptr) {
       std::memset(valid_ + first_item, 1, static_cast<size_t>(num_values));
     }
@@ -134,7 +141,8 @@ class FixedListReader : public RowWalk {
     throw Error(
         ErrorKind::kListLength,
         "list is not of the length that Column(..., length=" + std::to_string(length_) +
-            ") says; without it lists of any length are read; row " +
+            ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
+            "length; row " +
             std::to_string(row) + " of its row group");
   }
 
@@ -142,6 +150,7 @@ class FixedListReader : public RowWalk {
   const int64_t cell_items_;  // of a value
   const std::unique_ptr<PageValues<Out>> page_values_;
   std::unique_ptr<ValueReader<Out>> values_;
+  bool past_cache_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;
   // Of the segment that is being written.

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
 
+#include "declared_lengths.h"
 #include "errors.h"
 
 namespace torchparquet {
@@ -21,6 +23,7 @@ namespace {
 struct Footer {
   FileIdentity identity;
   int64_t digest = 0;
+  bool has_hidden_columns = false;
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;
   std::vector<LeafColumn> schema;
@@ -38,16 +41,31 @@ double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
   return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
 }
 
+// Null where it is encrypted and there is no key: an error only for who reads it.
+std::unique_ptr<parquet::ColumnChunkMetaData> ReadableColumnChunk(
+    const ParquetFile& file, const parquet::RowGroupMetaData& group, int column) {
+  try {
+    return file.ColumnChunk(group, column);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kEncrypted) throw;
+    return nullptr;
+  }
+}
+
 // Adds a row group: its rows, its compressed bytes, which must be a number, and what each
 // leaf's values take. Checks that its column chunks hold a value, or a null, for each of
 // its rows. A row group that claims fewer would be passed over in silence.
-void AddRowGroup(const parquet::FileMetaData& metadata, int row_group, Footer* footer) {
+void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
+  const parquet::FileMetaData& metadata = file.metadata();
   const auto group = metadata.RowGroup(row_group);
   footer->leaf_bytes.resize(static_cast<size_t>(group->num_columns()));
   int64_t total = 0;
   for (int i = 0; i < group->num_columns(); ++i) {
-    const auto chunk = ColumnChunkOf(metadata, *group, i);
-    if (chunk == nullptr) continue;  // encrypted: an error only for who reads it
+    const auto chunk = ReadableColumnChunk(file, *group, i);
+    if (chunk == nullptr) {
+      footer->has_hidden_columns = true;
+      continue;
+    }
     const auto fail = [&](const std::string& message) {
       throw Error(
           ErrorKind::kCorruptFile, message,
@@ -71,14 +89,9 @@ void AddRowGroup(const parquet::FileMetaData& metadata, int row_group, Footer* f
 
 // Of the footer as it stands in the file. Sizes, places and statistics of all column
 // chunks are in there, so that other values hardly ever have the same.
-int64_t DigestFooter(const Source& file) {
-  constexpr int64_t kTailBytes = 8;  // its length, and the format's name
-  uint32_t length = 0;
-  file.ReadAt(file.num_bytes() - kTailBytes, sizeof(length),
-              reinterpret_cast<uint8_t*>(&length));
-  const auto num_bytes = std::min<int64_t>(length, file.num_bytes() - kTailBytes);
-  std::vector<uint8_t> bytes(static_cast<size_t>(num_bytes));
-  file.ReadAt(file.num_bytes() - kTailBytes - num_bytes, num_bytes, bytes.data());
+int64_t DigestFooter(const ParquetFile& file) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(file.footer_bytes()));
+  file.file().ReadAt(file.footer_begin(), file.footer_bytes(), bytes.data());
   return static_cast<int64_t>(parquet::XxHasher().Hash(
       std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
 }
@@ -89,10 +102,11 @@ Footer ReadFooter(const PlannedFile& planned) {
     const ParquetFile file(planned);
     const parquet::FileMetaData& metadata = file.metadata();
     footer.identity = file.file().identity();
-    footer.digest = DigestFooter(file.file());
+    footer.digest = DigestFooter(file);
     footer.schema = file.leaves();
+    ReadDeclaredLengths(metadata, &footer.schema);
     for (int i = 0; i < metadata.num_row_groups(); ++i) {
-      AddRowGroup(metadata, i, &footer);
+      AddRowGroup(file, i, &footer);
     }
   } catch (...) {
     footer.error = CurrentErrorAt({.path = planned.path});
@@ -117,6 +131,7 @@ void Append(Footer footer, Footers* out) {
   out->file_mtime_ns.push_back(footer.identity.mtime_ns);
   out->file_inode.push_back(footer.identity.inode);
   out->file_digest.push_back(footer.digest);
+  out->file_has_hidden_columns.push_back(footer.has_hidden_columns);
   out->file_num_rows.push_back(num_rows);
   out->file_num_row_groups.push_back(
       static_cast<int64_t>(footer.row_group_num_rows.size()));

@@ -15,6 +15,8 @@ struct Footers {
   std::vector<int64_t> file_mtime_ns;
   std::vector<int64_t> file_inode;
   std::vector<int64_t> file_digest;  // XXH64 of the footer's bytes
+  // 1 where a column chunk is encrypted, and there is no key for it.
+  std::vector<int64_t> file_has_hidden_columns;
   std::vector<int64_t> file_num_rows;
   std::vector<int64_t> file_num_row_groups;
   std::vector<int64_t> file_schema;  // index into schemas

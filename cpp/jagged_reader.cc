@@ -103,6 +103,7 @@ class JaggedReader : public RowWalk {
   // Rows that are lists of values: as WriteLists, but from row to row and not from entry
   // to entry, of which most lists have many.
   void WriteOneList(const LevelBlock& block, int64_t row) {
+    CheckGoesOn(block);
     if (fails_on_null_) CheckNoNull(block, row);
     const int64_t first_item = items_.num_items[0];
     const int element_level = leaf().element_levels.front();
@@ -121,6 +122,26 @@ class JaggedReader : public RowWalk {
     const ValueRun run = ValuesOf(block, num_missing);
     AppendValues(run);
     items_.num_items[0] += run.size;
+  }
+
+  // Makes sure that what goes on with a list of one level follows an element of it.
+  void CheckGoesOn(const LevelBlock& block) {
+    if (block.size == 0) return;
+    const int element_level = leaf().element_levels.front();
+    bool is_wrong = block.repetition[0] != 0 && num_open_ == 0;
+    if (block.definition != nullptr) {
+      for (int64_t i = 1; i < block.size; ++i) {
+        is_wrong |=
+            (block.repetition[i] != 0) & (block.definition[i - 1] < element_level);
+      }
+    }
+    if (is_wrong) ThrowGoesOn();
+    num_open_ =
+        block.definition == nullptr || block.definition[block.size - 1] >= element_level;
+  }
+
+  [[noreturn]] static void ThrowGoesOn() {
+    throw CorruptFile("levels go on with a list, but have no element for it");
   }
 
   // Throws for a null row or element of one list, with the first of their rows; `row` is
@@ -167,9 +188,7 @@ class JaggedReader : public RowWalk {
       run.num_valid += is_valid;
       num_entries += block.definition[i] >= element_level;
     }
-    if (num_entries != run.size) {
-      throw CorruptFile("levels go on with a list, but have no element for it");
-    }
+    if (num_entries != run.size) ThrowGoesOn();
     if (run.num_valid == run.size) return run;
     run.validity = validity;
     return run;
@@ -193,8 +212,8 @@ class JaggedReader : public RowWalk {
         if (!is_valid && fails_on_null_) throw NullError(row);
         if (row_valid_ != nullptr) *row_valid_++ = is_valid;
         ++row;
-      } else if (defined < element_levels[repeated - 1]) {
-        throw CorruptFile("levels go on with a list, but have no element for it");
+      } else if (repeated > num_open_ || defined < element_levels[repeated - 1]) {
+        ThrowGoesOn();
       }
       size_t list = repeated == 0 ? 0 : repeated - 1;
       for (; list < num_lists_; ++list) {
@@ -202,6 +221,7 @@ class JaggedReader : public RowWalk {
         if (defined < element_levels[list]) break;
         ++num_items[list];
       }
+      num_open_ = list;
       if (list < num_lists_) {
         if (list > 0 && fails_on_null_ && defined < element_levels[list] - 1)
           throw NullError(row - 1);
@@ -250,6 +270,8 @@ class JaggedReader : public RowWalk {
   bool fails_on_null_ = false;
   bool has_item_valid_ = false;
   uint64_t fill_bits_ = 0;
+  // How many lists, outermost first, the entry before is an element of.
+  size_t num_open_ = 0;
   // Of the segment that is being written.
   JaggedItems items_;
   int64_t* row_starts_ = nullptr;  // of the next row

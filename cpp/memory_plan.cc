@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "ceil_divide.h"
 #include "errors.h"
 
 namespace torchparquet {
 namespace {
-
-int64_t CeilDivide(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 // A chunk is cut only where it holds more than this. Column by column over a whole chunk,
 // a thread has one dictionary and one page in its cache; over slices it fetches every
@@ -70,7 +67,6 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
                     " batches: " + std::to_string(demand.max_memory_bytes) +
                     " bytes; a smaller shuffle_window needs less");
   }
-  constexpr int64_t kLeastColumns = 2;
   const int64_t column_bytes = std::max<int64_t>(demand.column_bytes, 1);
   // How many fit beside so many batches. By division: footers may claim rows of any size.
   const auto columns_beside = [&](int64_t num_batches) {

@@ -30,6 +30,10 @@ struct MemoryPlan {
 // Throws Error(kInvalidArgument) when the bound cannot hold two batches.
 MemoryPlan PlanMemory(const MemoryDemand& demand);
 
+// Of a window, which are staged at once however small the bound is, so that a thread that
+// ends one leaves another for the rest.
+constexpr int64_t kLeastColumns = 2;
+
 // The same for shuffle windows, which are opened with all of their batches.
 struct WindowDemand {
   int64_t slab_bytes = 0;
@@ -41,9 +45,9 @@ struct WindowDemand {
   int64_t max_memory_bytes = 0;
 };
 
-// Two columns at once, so that a thread that ends one leaves another for the rest, and
-// more that keep all threads at work where they fit beside one window. Two windows where
-// they fit beside those, so that one is decoded while the other is consumed. Throws
+// The least columns at once, and more that keep all threads at work where they fit beside
+// one window. Two windows where they fit beside those, so that one is decoded while the
+// other is consumed. Throws
 // Error(kInvalidArgument) when the bound cannot hold the largest one.
 MemoryPlan PlanWindows(const WindowDemand& demand);
 

@@ -26,6 +26,18 @@ void CheckSize(int64_t found, size_t wanted) {
 
 }  // namespace
 
+std::string CodecName(int codec) {
+  const auto type = static_cast<parquet::Compression::type>(codec);
+  switch (type) {
+    case parquet::Compression::LZ4:
+    case parquet::Compression::LZ4_FRAME:
+    case parquet::Compression::LZ4_HADOOP:
+      return "lz4";  // in whichever frame
+    default:
+      return arrow::util::Codec::GetCodecAsString(type);
+  }
+}
+
 PageCodec::PageCodec() = default;
 PageCodec::~PageCodec() = default;
 

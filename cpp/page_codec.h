@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace arrow::util {
 class Codec;
@@ -10,6 +11,9 @@ class Decompressor;
 }  // namespace arrow::util
 
 namespace torchparquet {
+
+// What a parquet::Compression::type is called, in lower case.
+std::string CodecName(int codec);
 
 // Decompresses pages of one codec after the other, keeping contexts from page to page.
 // One thread's.

@@ -65,20 +65,24 @@ ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> s
              ChooseSinks(std::move(sink_pool), spec)),
       files(spec.files),
       ring(batches.num_batches(), memory.max_slabs),
-      tasks(MakeTasks({.spec = &spec,
-                       .batches = &batches,
-                       .layout = &layout,
-                       .files = &files,
-                       .jagged = &jagged,
-                       .ring = &ring,
-                       .stopping = &stopping},
-                      memory)) {}
+      tasks(MakeTasks(parts(), memory)),
+      costs(spec.num_tasks()) {}
+
+TaskParts ParallelReader::State::parts() {
+  return {.spec = &spec,
+          .batches = &batches,
+          .layout = &layout,
+          .files = &files,
+          .jagged = &jagged,
+          .ring = &ring,
+          .stopping = &stopping};
+}
 
 ParallelReader::ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
                                std::shared_ptr<SinkPool> sinks)
     : owner_pid_(getpid()),
-      state_(
-          std::make_unique<State>(std::move(spec), std::move(pool), std::move(sinks))) {}
+      state_(std::make_unique<State>(std::move(spec), std::move(pool), std::move(sinks))),
+      items_bytes_(state_->layout.jagged_fields.size()) {}
 
 ParallelReader::~ParallelReader() {
   if (getpid() != owner_pid_) {
@@ -117,22 +121,34 @@ void ParallelReader::Start() {
 
 BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   CheckProcess();
-  const auto begin = Clock::now();
-  Start();
-  BatchRing::TakeResult result = state_->ring.Take(timeout);
-  if (result.status == BatchRing::TakeStatus::kTaken) {
-    state_->jagged.Forget(result.items);
-    // Under the lock, so that no thread decides to wait between the batch's leaving
-    // and the notification.
-    const std::lock_guard lock(state_->mutex);
-    const bool may_go_on = !state_->layout.jagged_fields.empty();
-    if (may_go_on || CanOpen(*state_) || !HasEnough(*state_)) state_->work.notify_all();
+  BatchRing::TakeResult result = Take(timeout);
+  if (result.status != BatchRing::TakeStatus::kTaken) return result;
+  state_->jagged.Forget(result.items);
+  // Under the lock, so that no thread decides to wait between the batch's leaving
+  // and the notification.
+  const std::lock_guard lock(state_->mutex);
+  const bool may_go_on = !state_->layout.jagged_fields.empty();
+  if (may_go_on || CanOpen(*state_) || !HasEnough(*state_)) state_->work.notify_all();
+  if (++num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
+  num_rows_ += result.num_rows;
+  for (size_t i = 0; i < result.items.size(); ++i) {
+    items_bytes_[i] += result.items[i].num_bytes();
   }
-  const std::lock_guard lock(stats_mutex_);
-  stats_.batches += result.status == BatchRing::TakeStatus::kTaken;
-  stats_.rows += result.num_rows;
-  stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   return result;
+}
+
+// Waits on the consumer's clock, also where what ends the wait is an error.
+BatchRing::TakeResult ParallelReader::Take(std::chrono::milliseconds timeout) {
+  struct Waiting {
+    explicit Waiting(ConsumerWait* of) : wait(of) { wait->Begin(Clock::now()); }
+    ~Waiting() { wait->End(Clock::now()); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ConsumerWait* wait;
+  };
+  const Waiting waiting(&state_->consumer_wait);
+  Start();
+  return state_->ring.Take(timeout);
 }
 
 void ParallelReader::Lend(uint8_t* data, int64_t token) {
@@ -164,11 +180,41 @@ void ParallelReader::Stop() {
 
 ReaderStats ParallelReader::stats() const {
   if (getpid() != owner_pid_) return {};
-  const std::lock_guard lock(stats_mutex_);
-  const std::lock_guard state_lock(state_->mutex);
-  ReaderStats stats = stats_;
-  stats.decode_seconds = std::chrono::duration<double>(state_->decode_time).count();
-  return stats;
+  const State& state = *state_;
+  const std::lock_guard lock(state_->mutex);
+  const auto now = Clock::now();
+  const int64_t num_in_flight = state.ring.num_in_flight();
+  return {.batches = num_batches_,
+          .rows = num_rows_,
+          .delivered_bytes = DeliveredBytes(),
+          .columns = state.costs.columns(),
+          .codecs = state.costs.codecs(),
+          .consumer_wait = state.consumer_wait.Total(now),
+          .first_wait = first_wait_,
+          .room_waits = state.room_waits.Total(now),
+          .num_waits = state.num_waits,
+          .num_complete = state.ring.num_complete(),
+          .num_in_flight = num_in_flight,
+          .held_bytes = num_in_flight * state.layout.slab_bytes +
+                        state.jagged.num_bytes() + state.tasks->held_bytes()};
+}
+
+// What each task has in the batches that were handed out.
+std::vector<int64_t> ParallelReader::DeliveredBytes() const {
+  const TaskParts parts = state_->parts();
+  std::vector<int64_t> num_bytes;
+  for (int64_t task = 0; task < state_->spec.num_tasks(); ++task) {
+    const FieldPlace& place = FieldOfTask(parts, task);
+    const int64_t valid_bytes = place.valid_offset >= 0 ? place.valid_items : 0;
+    int64_t total = num_rows_ * (place.cell_items * place.item_bytes + valid_bytes);
+    if (place.num_offsets > 0) {
+      // One more than rows, and what they lead to.
+      total += num_batches_ * place.item_bytes;
+      total += items_bytes_[static_cast<size_t>(place.jagged_index)];
+    }
+    num_bytes.push_back(total);
+  }
+  return num_bytes;
 }
 
 void ParallelReader::Work(State* state, bool is_spare) {
@@ -176,11 +222,12 @@ void ParallelReader::Work(State* state, bool is_spare) {
   std::unique_lock lock(state->mutex);
   while (std::unique_ptr<DecodeTask> task = NextTask(state, lock, is_spare)) {
     lock.unlock();
+    scratch.costs = {};
     const auto begin = Clock::now();
     const bool is_paused = !RunTask(state, task.get(), &scratch);
     const auto duration = Clock::now() - begin;
     lock.lock();
-    state->decode_time += duration;
+    state->costs.Add(task->index(), scratch.costs, duration);
     if (is_paused) {
       task->Pause();
     } else {
@@ -190,6 +237,13 @@ void ParallelReader::Work(State* state, bool is_spare) {
     task.reset();
     lock.lock();
   }
+}
+
+void ParallelReader::WaitForWork(State* state, std::unique_lock<std::mutex>& lock) {
+  ++state->num_waits;
+  state->room_waits.Begin(Clock::now());
+  state->work.wait(lock);
+  state->room_waits.End(Clock::now());
 }
 
 // Whether the consumer has so many complete batches before it that it needs the core of
@@ -219,7 +273,7 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
   TaskSource& tasks = *state->tasks;
   while (!state->stopping) {
     if (is_spare && !state->failed && HasEnough(*state)) {
-      state->work.wait(lock);
+      WaitForWork(state, lock);
       continue;
     }
     if (auto task = tasks.Take(TaskSource::Choice::kUnshared)) return task;
@@ -232,7 +286,7 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
     if (state->failed && CloseIfFinal(state)) return nullptr;
     const bool is_last = state->failed || !tasks.next();
     if (is_last && !tasks.has_untaken()) return nullptr;
-    state->work.wait(lock);
+    WaitForWork(state, lock);
   }
   return nullptr;
 }

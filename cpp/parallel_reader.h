@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -17,17 +18,31 @@
 #include "layout.h"
 #include "memory_plan.h"
 #include "parquet_file.h"
+#include "reader_costs.h"
 #include "reader_spec.h"
 #include "slab_pool.h"
+#include "task_parts.h"
 #include "task_source.h"
+#include "waits.h"
 
 namespace torchparquet {
 
+// What a reader has done so far, and how things stand. Costs are counted as tasks end,
+// waits while they last.
 struct ReaderStats {
-  int64_t batches = 0;        // handed out
-  int64_t rows = 0;           // handed out
-  double wait_seconds = 0;    // the consumer spent in Next
-  double decode_seconds = 0;  // all threads together
+  int64_t batches = 0;  // handed out
+  int64_t rows = 0;     // handed out
+  // By task: what it brings of those rows.
+  std::vector<int64_t> delivered_bytes = {};
+  std::vector<CostSums> columns = {};  // by task
+  std::map<int, CostSums> codecs = {};
+  std::chrono::nanoseconds consumer_wait{0};  // for batches
+  std::chrono::nanoseconds first_wait{0};     // thereof, for the first one
+  RoomWaits::Sums room_waits = {};            // of all threads
+  int64_t num_waits = 0;                      // of all threads, that have begun
+  int64_t num_complete = 0;                   // batches that wait to be taken
+  int64_t num_in_flight = 0;                  // batches, with those
+  int64_t held_bytes = 0;  // by batches in flight and what is kept beside them
 };
 
 // Reads one share of an epoch into batches on threads of its own.
@@ -73,6 +88,7 @@ class ParallelReader {
   struct State {
     State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool,
           std::shared_ptr<SinkPool> sink_pool);
+    TaskParts parts();
 
     const ReaderSpec spec;
     const BatchMap batches;
@@ -92,7 +108,10 @@ class ParallelReader {
     const std::unique_ptr<TaskSource> tasks;  // used under mutex
     std::deque<BatchMemory> lent;             // guarded by mutex, as all below
     bool failed = false;
-    std::chrono::nanoseconds decode_time{0};
+    ReaderCosts costs;
+    ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
+    RoomWaits room_waits{&consumer_wait};
+    int64_t num_waits = 0;
 
     std::mutex lifecycle;              // starting and joining; taken before mutex
     std::vector<std::thread> threads;  // guarded by lifecycle
@@ -101,6 +120,8 @@ class ParallelReader {
 
   void Start();
   void CheckProcess() const;
+  BatchRing::TakeResult Take(std::chrono::milliseconds timeout);
+  std::vector<int64_t> DeliveredBytes() const;
   static std::shared_ptr<SlabPool> ChoosePool(std::shared_ptr<SlabPool> offered,
                                               const State& state);
 
@@ -109,6 +130,7 @@ class ParallelReader {
   static std::unique_ptr<DecodeTask> NextTask(State* state,
                                               std::unique_lock<std::mutex>& lock,
                                               bool is_spare);
+  static void WaitForWork(State* state, std::unique_lock<std::mutex>& lock);
   static bool HasEnough(const State& state);
   static bool OpenNext(State* state);
   static BatchMemory TakeMemory(State* state);
@@ -120,8 +142,11 @@ class ParallelReader {
 
   const pid_t owner_pid_;
   std::unique_ptr<State> state_;
-  mutable std::mutex stats_mutex_;
-  ReaderStats stats_;  // guarded by stats_mutex_
+  // What was handed out. Guarded by State::mutex.
+  int64_t num_batches_ = 0;
+  int64_t num_rows_ = 0;
+  std::vector<int64_t> items_bytes_;  // by field of variable length
+  std::chrono::nanoseconds first_wait_{0};
 };
 
 }  // namespace torchparquet

@@ -4,6 +4,8 @@
 #include <arrow/io/interfaces.h>
 #include <arrow/result.h>
 #include <arrow/status.h>
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/properties.h>
@@ -19,10 +21,11 @@
 namespace torchparquet {
 namespace {
 
-// A Source as Arrow's interface, for the footer only.
-class FooterSource : public arrow::io::RandomAccessFile {
+// A Source as Arrow's interface: for the footer, and for pages that Arrow decrypts, which
+// are read at places of their own, by several threads.
+class ArrowSource : public arrow::io::RandomAccessFile {
  public:
-  explicit FooterSource(const Source* file) : file_(file) {}
+  explicit ArrowSource(const Source* file) : file_(file) {}
 
   arrow::Result<int64_t> GetSize() override { return file_->num_bytes(); }
 
@@ -92,66 +95,116 @@ std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
   return std::make_unique<LocalFile>(planned.path, planned.identity);
 }
 
-// What the last bytes of the file say of the footer, at most the size of the file. Throws
-// Error(kNotSupported) where they say that it is encrypted.
-int64_t FooterBytes(const Source& file) {
-  // A length and four letters.
-  std::array<uint8_t, 8> tail{};
-  const auto tail_bytes = static_cast<int64_t>(tail.size());
-  if (file.num_bytes() < tail_bytes) return 0;
-  file.ReadAt(file.num_bytes() - tail_bytes, tail_bytes, tail.data());
-  if (std::memcmp(tail.data() + 4, "PARE", 4) == 0) {
-    throw Error(ErrorKind::kNotSupported,
-                "file is encrypted, and encrypted footers cannot be read");
-  }
+// Behind the footer: its length and four letters.
+constexpr int64_t kTailBytes = 8;
+
+FooterEnd ReadFooterEnd(const Source& file) {
+  std::array<uint8_t, kTailBytes> tail{};
+  if (file.num_bytes() < kTailBytes) return {};
+  file.ReadAt(file.num_bytes() - kTailBytes, kTailBytes, tail.data());
   int64_t footer_bytes = 0;
   for (size_t i = 0; i < 4; ++i) footer_bytes |= int64_t{tail[i]} << (8 * i);
-  return std::min(footer_bytes, file.num_bytes());
+  return {.num_bytes = std::min(footer_bytes, file.num_bytes() - kTailBytes),
+          .is_encrypted = std::memcmp(tail.data() + 4, "PARE", 4) == 0};
 }
 
 // Strings and lists are no longer than the footer, since each element takes a byte at
 // least. Otherwise Arrow allocates and clears hundreds of megabytes for a list that is
 // not there, because forty bytes say so.
-parquet::ReaderProperties FooterProperties(const Source& file) {
+parquet::ReaderProperties PropertiesFor(const FooterEnd& footer,
+                                        const PlannedFile& planned) {
   parquet::ReaderProperties properties;
-  const int64_t most = std::max<int64_t>(FooterBytes(file), 1);  // 0 means no limit
+  const int64_t most = std::max<int64_t>(footer.num_bytes, 1);  // 0 means no limit
   properties.set_thrift_container_size_limit(static_cast<int32_t>(
       std::min<int64_t>(properties.thrift_container_size_limit(), most)));
   properties.set_thrift_string_size_limit(static_cast<int32_t>(
       std::min<int64_t>(properties.thrift_string_size_limit(), most)));
+  // Of pages that are decrypted.
+  properties.enable_buffered_stream();
+  properties.set_buffer_size(ParquetFile::kAheadBytes);
+  properties.set_page_checksum_verification(true);
+  if (planned.decryption) properties.file_decryption_properties(planned.decryption);
   return properties;
 }
 
-std::shared_ptr<parquet::FileMetaData> ReadFooter(const Source& file) {
+Error NoKeys(const std::string& what) {
+  return Error(
+      ErrorKind::kEncrypted,
+      what + " is encrypted, and is read with its keys only: give decryption_properties");
+}
+
+Error KeysDoNotFit(const std::string& what, const std::exception& reason) {
+  return Error(ErrorKind::kEncrypted,
+               what + " is encrypted, and decryption_properties do not decrypt it: " +
+                   Printable(reason.what()));
+}
+
+std::unique_ptr<parquet::ParquetFileReader> OpenReader(const PlannedFile& planned,
+                                                       const Source& file,
+                                                       const FooterEnd& footer) {
   if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
-  auto metadata = parquet::ParquetFileReader::Open(std::make_shared<FooterSource>(&file),
-                                                   FooterProperties(file))
-                      ->metadata();
-  CheckRowCounts(*metadata);
-  return metadata;
+  if (footer.is_encrypted && planned.decryption == nullptr) {
+    throw NoKeys("file");
+  }
+  const auto open = [&] {
+    return parquet::ParquetFileReader::Open(std::make_shared<ArrowSource>(&file),
+                                            PropertiesFor(footer, planned));
+  };
+  if (planned.decryption == nullptr) return open();
+  try {
+    return open();
+  } catch (const parquet::ParquetException& error) {
+    if (footer.is_encrypted) throw KeysDoNotFit("file", error);
+    // Throws for what can be read by nobody. Otherwise the footer, which is in the clear,
+    // is not signed by the key, or the file should be encrypted and is not.
+    parquet::ParquetFileReader::Open(std::make_shared<ArrowSource>(&file),
+                                     PropertiesFor(footer, {}));
+    throw Error(ErrorKind::kEncrypted,
+                "file does not fit decryption_properties: " + Printable(error.what()));
+  }
 }
 
 }  // namespace
 
-std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunkOf(
-    const parquet::FileMetaData& metadata, const parquet::RowGroupMetaData& group,
-    int column) {
+std::unique_ptr<parquet::ColumnChunkMetaData> ParquetFile::ColumnChunk(
+    const parquet::RowGroupMetaData& group, int column) const {
   // Arrow tells by an exception alone that it has no key.
-  if (!metadata.is_encryption_algorithm_set()) return group.ColumnChunk(column);
+  if (!has_keys_ && !metadata_->is_encryption_algorithm_set()) {
+    return group.ColumnChunk(column);
+  }
   try {
     return group.ColumnChunk(column);
-  } catch (const parquet::ParquetException&) {
-    return nullptr;
+  } catch (const parquet::ParquetException& error) {
+    if (has_keys_) throw KeysDoNotFit("column", error);
+    throw NoKeys("column");
   }
+}
+
+std::unique_ptr<parquet::PageReader> ParquetFile::OpenPages(int64_t row_group,
+                                                            int column) const {
+  if (reader_ == nullptr) {
+    throw NoKeys("column");
+  }
+  const std::lock_guard lock(reader_mutex_);
+  return reader_->RowGroup(static_cast<int>(row_group))->GetColumnPageReader(column);
 }
 
 ParquetFile::ParquetFile(const PlannedFile& planned)
     : file_(OpenSource(planned)),
-      metadata_(ReadFooter(*file_)),
+      footer_(ReadFooterEnd(*file_)),
+      has_keys_(planned.decryption != nullptr),
+      reader_(OpenReader(planned, *file_, footer_)),
+      metadata_(reader_->metadata()),
       leaves_(DescribeSchema(*metadata_->schema())) {
+  CheckRowCounts(*metadata_);
+  if (!has_keys_) reader_.reset();
   for (size_t i = 0; i < leaves_.size(); ++i) {
     leaf_of_path_.try_emplace(leaves_[i].path, static_cast<int>(i));
   }
+}
+
+int64_t ParquetFile::footer_begin() const {
+  return file_->num_bytes() - kTailBytes - footer_.num_bytes;
 }
 
 int ParquetFile::FindLeaf(const std::string& path) const {

@@ -15,7 +15,10 @@
 
 namespace parquet {
 class ColumnChunkMetaData;
+class FileDecryptionProperties;
 class FileMetaData;
+class PageReader;
+class ParquetFileReader;
 class RowGroupMetaData;
 }  // namespace parquet
 
@@ -28,18 +31,39 @@ struct PlannedFile {
   // Its bytes if it is one in memory, which must outlive everything that reads it; `path`
   // is a name for messages then.
   std::optional<std::span<const uint8_t>> memory = std::nullopt;
+  // Its keys, for a file that is encrypted; null where none were given.
+  std::shared_ptr<parquet::FileDecryptionProperties> decryption = nullptr;
+};
+
+// What the last bytes of a file say of its footer.
+struct FooterEnd {
+  int64_t num_bytes = 0;  // at most what the file has before those bytes
+  bool is_encrypted = false;
 };
 
 // An open Parquet file with its footer. Immutable, thread-safe.
 class ParquetFile {
  public:
-  // Throws Error as LocalFile and MemoryFile do, and Error(kCorruptFile) for what is no
-  // Parquet file or whose footer contradicts itself.
+  // What a page reader of a column chunk that is encrypted reads at a time.
+  static constexpr int64_t kAheadBytes = int64_t{64} << 10;
+
+  // Throws Error as LocalFile and MemoryFile do, Error(kCorruptFile) for what is no
+  // Parquet file or whose footer contradicts itself, and Error(kEncrypted) for a footer
+  // that the keys do not fit.
   explicit ParquetFile(const PlannedFile& planned);
   ~ParquetFile();
 
   const Source& file() const { return *file_; }
   const parquet::FileMetaData& metadata() const { return *metadata_; }
+  // Where the footer stands in the file, as it is stored there.
+  int64_t footer_begin() const;
+  int64_t footer_bytes() const { return footer_.num_bytes; }
+  // What the footer says of a column chunk. Throws Error(kEncrypted) where that is
+  // encrypted, and no key fits.
+  std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunk(
+      const parquet::RowGroupMetaData& group, int column) const;
+  // Decrypts the pages of a column chunk that is encrypted.
+  std::unique_ptr<parquet::PageReader> OpenPages(int64_t row_group, int column) const;
 
   // The leaf columns in the file's order.
   const std::vector<LeafColumn>& leaves() const { return leaves_; }
@@ -48,15 +72,15 @@ class ParquetFile {
 
  private:
   std::unique_ptr<const Source> file_;
+  FooterEnd footer_;
+  const bool has_keys_;
+  // Of a file with keys, else null. Guarded by the mutex where it makes other readers.
+  std::unique_ptr<parquet::ParquetFileReader> reader_;
+  mutable std::mutex reader_mutex_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<LeafColumn> leaves_;
   std::unordered_map<std::string, int> leaf_of_path_;
 };
-
-// What the footer says of a column chunk; null where that is encrypted.
-std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunkOf(
-    const parquet::FileMetaData& metadata, const parquet::RowGroupMetaData& group,
-    int column);
 
 // Opens the files of a data set on demand and keeps the most recently used ones
 // open. Thread-safe; a file is opened by one thread while others wait for it.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "ceil_divide.h"
 #include "errors.h"
 #include "window_cells.h"
 #include "window_places.h"
@@ -68,7 +69,7 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                     std::to_string(demand.window_batches) + " of " +
                     std::to_string(layout.capacity_rows) + " rows");
   }
-  demand.num_columns = (spec.num_threads + least_chunks - 1) / least_chunks;
+  demand.num_columns = CeilDivide(spec.num_threads, least_chunks);
   // Footers may claim more than there is memory; that is found when it is decoded.
   demand.column_bytes = static_cast<int64_t>(
       std::min(static_cast<double>(max_rows) * StagedRowBytes(spec, layout),

@@ -26,6 +26,8 @@ struct LeafColumn {
   // on the list has an element there. One below is an empty list, further below a null.
   std::vector<int16_t> element_levels = {};
   int16_t max_level = 0;  // the definition level of a value
+  // Of each of its lists, where it is in one and the file declares that; else 0.
+  int64_t list_length = 0;
 
   // Items of the tensor for each value: 1, or the bytes of a fixed-size binary.
   int64_t cell_items() const {

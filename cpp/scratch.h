@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "page_codec.h"
+#include "task_costs.h"
 
 namespace torchparquet {
 
@@ -89,6 +90,7 @@ struct DecodeScratch {
   ScratchBuffer strip;
   ScratchBuffer strip_valid;
   ColumnBuffers column;
+  TaskCosts costs;  // of the task in work
 };
 
 }  // namespace torchparquet

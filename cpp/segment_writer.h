@@ -7,6 +7,7 @@
 
 #include "column_target.h"
 #include "errors.h"
+#include "kernels/past_cache.h"
 #include "kernels/placement.h"
 #include "kernels/validity.h"
 #include "scratch.h"
@@ -32,7 +33,9 @@ class SegmentWriter {
   void WriteValid(ValueReader<T>& reader, int64_t num_rows) {
     while (num_rows > 0) {
       const int64_t count = std::min(num_rows, RowsInBlock());
-      if (target_.stride == 1) {
+      if (target_.stride == 1 && target_.past_cache) {
+        reader.ReadPastCache(values(), count);
+      } else if (target_.stride == 1) {
         reader.Read(values(), count);
       } else {
         T* block = scratch_->block.ReserveItems<T>(kBlockRows);
@@ -140,6 +143,7 @@ class SegmentWriter {
            row_ == target_.segments[segment_].num_rows) {
       ++segment_;
       row_ = 0;
+      if (target_.past_cache) kernels::EndStoresPastCache();
       progress_->SegmentDone();
     }
   }

@@ -72,6 +72,7 @@ class SliceQueue {
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;
   int64_t num_running() const { return num_running_; }
+  int64_t held_bytes() const { return held_bytes_; }
 
  private:
   struct Column {  // of an open chunk

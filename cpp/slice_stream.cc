@@ -18,6 +18,7 @@ class SliceStream::Task : public DecodeTask {
       throw;
     }
   }
+  int64_t index() const override { return task_.index; }
   FailureKey failure_key() const override {
     return {task_.slice->first_batch + task_.num_spans_done, task_.slice->number,
             task_.index};

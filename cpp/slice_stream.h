@@ -31,6 +31,7 @@ class SliceStream : public TaskSource {
   bool empty() const override { return slices_.empty(); }
   bool has_untaken() const override { return slices_.has_untaken(); }
   int64_t num_running() const override { return slices_.num_running(); }
+  int64_t held_bytes() const override { return slices_.held_bytes(); }
   void Clear() override { slices_.Clear(); }
 
  private:

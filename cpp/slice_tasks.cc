@@ -82,6 +82,7 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
 bool SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segments,
                                  DecodeScratch* scratch, Progress* progress) const {
   if (task->reader == nullptr) {
+    const CostTimer timer(&scratch->costs.open_time);
     task->reader = OpenTaskReader(parts_, task->index, task->slice->slice.chunk,
                                   task->place, &task->buffers);
   }
@@ -90,6 +91,7 @@ bool SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segme
   }
   ColumnTarget target = TargetOfTask(*parts_.spec, task->index);
   target.segments = segments;
+  target.past_cache = true;
   task->reader->Read(task->slice->slice.chunk.rows, target, scratch, progress);
   return true;
 }

@@ -24,6 +24,8 @@ class DecodeTask {
   // batches in flight hold as much as they may. Throws Error with path, row group and
   // column; Error(kStopped) when told to end.
   virtual bool Run(DecodeScratch* scratch) = 0;
+  // Which of the tasks of its chunk it is.
+  virtual int64_t index() const = 0;
   // Where it stands in the order, if Run has failed.
   virtual FailureKey failure_key() const = 0;
 
@@ -57,6 +59,9 @@ class TaskSource {
   virtual bool empty() const = 0;
   virtual bool has_untaken() const = 0;
   virtual int64_t num_running() const = 0;
+  // Memory beside the batches: what is kept for tasks to come, and what columns of
+  // shuffle windows are staged in.
+  virtual int64_t held_bytes() const = 0;
   // Gives up what waits to be used again. No task is running.
   virtual void Clear() = 0;
 };

@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "kernels/conversion.h"
 #include "kernels/dictionary.h"
+#include "kernels/past_cache.h"
 #include "kernels/validity.h"
 #include "scratch.h"
 
@@ -26,6 +27,8 @@ class ValueReader {
   // Both throw Error(kCorruptFile) when the page holds fewer values.
   virtual void Read(T* out, int64_t num_values) = 0;
   virtual void Skip(int64_t num_values) = 0;
+  // As Read, for memory that is not read soon. kernels::EndStoresPastCache ends it.
+  virtual void ReadPastCache(T* out, int64_t num_values) { Read(out, num_values); }
 };
 
 // Reads the values of one data page as they are stored: for each the bytes that a
@@ -49,6 +52,11 @@ class PlainReader : public ValueReader<T> {
     conversion_.Convert(Take(num_values), num_values, reinterpret_cast<uint8_t*>(out));
   }
   void Skip(int64_t num_values) override { Take(num_values); }
+  void ReadPastCache(T* out, int64_t num_values) override {
+    if (!conversion_.is_copy()) return Read(out, num_values);
+    kernels::CopyPastCache(Take(num_values), num_values * conversion_.stored_bytes(),
+                           reinterpret_cast<uint8_t*>(out));
+  }
 
  private:
   const uint8_t* Take(int64_t num_values) {
@@ -190,6 +198,9 @@ class DictionaryValueReader : public ValueReader<T> {
 
   void Read(T* out, int64_t num_values) override { reader_.Read(out, num_values); }
   void Skip(int64_t num_values) override { reader_.Skip(num_values); }
+  void ReadPastCache(T* out, int64_t num_values) override {
+    reader_.Read(out, num_values, kernels::Stores::kPastCache);
+  }
 
  private:
   kernels::DictionaryReader<T> reader_;

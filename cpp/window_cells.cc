@@ -27,13 +27,17 @@ void GatherCells(const uint8_t* staged, int64_t cell_bytes, const WindowPlaces& 
 
 }  // namespace
 
+int64_t WindowCells::StagedBytes(int64_t num_places) const {
+  const bool has_valid = place_.valid_offset >= 0;
+  return num_places * (cell_bytes_ + (has_valid ? place_.valid_items : 0));
+}
+
 void WindowCells::Begin(int64_t num_places, JaggedMemory* memory) {
   std::call_once(begun_, [&] {
     // Cells of the mask are no larger than those of values, so these come first.
     const int64_t values_bytes = num_places * cell_bytes_;
     const bool has_valid = place_.valid_offset >= 0;
-    const int64_t num_bytes =
-        values_bytes + (has_valid ? num_places * place_.valid_items : 0);
+    const int64_t num_bytes = StagedBytes(num_places);
     SinkPool::Lease staging = memory->Acquire(num_bytes);
     staging->set_max_bytes(static_cast<size_t>(num_bytes));
     values_ = staging->Extend(static_cast<size_t>(num_bytes));

@@ -29,6 +29,8 @@ class WindowCells {
         cell_bytes_(place.cell_items * place.item_bytes),
         num_missing_(num_chunks) {}
 
+  // What so many places take until they are gathered.
+  int64_t StagedBytes(int64_t num_places) const;
   // To be called before Add. Thread-safe.
   void Begin(int64_t num_places, JaggedMemory* memory);
   // Takes cells, one for each place; `valid` is null where no mask is wanted. Both are

@@ -4,12 +4,10 @@
 #include <bit>
 #include <utility>
 
+#include "ceil_divide.h"
+
 namespace torchparquet {
 namespace {
-
-int64_t CeilDivide(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 int64_t Sum(std::span<const int64_t> values) {
   int64_t sum = 0;

@@ -53,6 +53,22 @@ std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
   return window;
 }
 
+int64_t WindowQueue::held_bytes() const {
+  int64_t num_bytes = 0;
+  for (const Entry& entry : entries_) {
+    const int64_t num_places = entry.window->places.num_places();
+    num_bytes += num_places * WindowPlaces::kRowBytes;
+    for (size_t i = 0; i < entry.columns.size(); ++i) {
+      const Column& column = entry.columns[i];
+      const bool is_in_work = column.next_chunk > 0 && column.num_unfinished > 0;
+      const WindowCells* cells =
+          i < entry.window->cells.size() ? entry.window->cells[i].get() : nullptr;
+      if (is_in_work && cells != nullptr) num_bytes += cells->StagedBytes(num_places);
+    }
+  }
+  return num_bytes;
+}
+
 bool WindowQueue::has_untaken() const {
   return std::ranges::any_of(entries_,
                              [](const Entry& entry) { return entry.num_untaken > 0; });

@@ -37,6 +37,8 @@ class WindowQueue {
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;
   int64_t num_running() const { return num_running_; }
+  // Of the windows' places, and of the columns that are staged.
+  int64_t held_bytes() const;
 
  private:
   struct Column {

@@ -17,6 +17,7 @@ class WindowStream::Task : public DecodeTask {
     stream_->runner_.Run(task_, scratch);
     return true;
   }
+  int64_t index() const override { return task_.index; }
   FailureKey failure_key() const override {
     const OpenWindow& window = *task_.window;
     const int64_t task =

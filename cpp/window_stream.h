@@ -28,6 +28,9 @@ class WindowStream : public TaskSource {
   bool empty() const override { return windows_.empty(); }
   bool has_untaken() const override { return windows_.has_untaken(); }
   int64_t num_running() const override { return windows_.num_running(); }
+  int64_t held_bytes() const override {
+    return windows_.held_bytes() + static_cast<int64_t>(memory_.capacity());
+  }
   void Clear() override { memory_ = {}; }
 
  private:

@@ -135,6 +135,14 @@ class WindowTaskRunner::Staged : public DecodeProgress {
   WindowItems* items_;
 };
 
+std::unique_ptr<ColumnReader> WindowTaskRunner::OpenReader(const WindowTask& task,
+                                                           DecodeScratch* scratch) const {
+  const CostTimer timer(&scratch->costs.open_time);
+  return OpenTaskReader(parts_, task.index,
+                        task.window->chunks[static_cast<size_t>(task.chunk)], {},
+                        &scratch->column);
+}
+
 // Items beyond the bound are the window's failure and not that of the task which found
 // them, so that they are named in the same way whatever the timing: by the column that
 // has most of them as the footers say.
@@ -161,8 +169,7 @@ void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   const FieldPlace& place = FieldOfTask(parts_, task.index);
   WindowItems* items = window.items[static_cast<size_t>(place.jagged_index)].get();
   const Chunk& chunk = window.chunks[static_cast<size_t>(task.chunk)];
-  const std::unique_ptr<ColumnReader> reader =
-      OpenTaskReader(parts_, task.index, chunk, {}, &scratch->column);
+  const std::unique_ptr<ColumnReader> reader = OpenReader(task, scratch);
   const Segment segment = items->BeginRows(task.chunk, chunk.rows.num_rows);
   ColumnTarget target = TargetOfTask(*parts_.spec, task.index);
   target.segments = {&segment, 1};
@@ -186,8 +193,7 @@ void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
 void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch,
                                   Strips* strips) const {
   const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
-  const std::unique_ptr<ColumnReader> reader =
-      OpenTaskReader(parts_, task.index, chunk, {}, &scratch->column);
+  const std::unique_ptr<ColumnReader> reader = OpenReader(task, scratch);
   const std::vector<Segment> segments = strips->segments();
   ColumnTarget target = TargetOfTask(*parts_.spec, task.index);
   target.stride = 1;

@@ -24,6 +24,8 @@ class WindowTaskRunner {
   class Staged;
 
   void CheckItems(OpenWindow* window) const;
+  std::unique_ptr<ColumnReader> OpenReader(const WindowTask& task,
+                                           DecodeScratch* scratch) const;
   void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
   void EndCells(const WindowTask& task) const;

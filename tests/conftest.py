@@ -1,8 +1,11 @@
 """What holds for every test."""
 
+import shutil
 import signal
+import subprocess
 
 import hypothesis
+import pytest
 
 # A shell ignores SIGINT in what it starts in the background, and children inherit that: tests that
 # interrupt their children would wait for ever.
@@ -11,3 +14,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says nothing on a machine that does other work too.
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Tests that take minutes have longer than the others to be over."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(3 * 3600))
+
+
+@pytest.fixture
+def strace() -> str:
+    """The path of strace, where it may trace here."""
+    path = shutil.which("strace")
+    if path is None:
+        pytest.skip("strace is not installed")
+    trial = subprocess.run([path, "-f", "--seccomp-bpf", "true"], capture_output=True, check=False)
+    if trial.returncode != 0:
+        pytest.skip(f"strace may not trace here: {trial.stderr!r}")
+    return path

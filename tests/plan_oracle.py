@@ -226,6 +226,7 @@ def check_plan(row_group_rows, options):
             steps = ceil_div(rows, options.batch_size)
         assert share.total_rows == plan.share_rows[index] == rows
         assert share.num_steps == plan.share_steps[index] == steps
+        assert plan.own_rows[index] == sum(valid for _, _, valid in flat(chunks))
     for rank in range(options.world_size):
         of_rank = [shares[w * options.world_size + rank] for w in range(options.num_workers)]
         assert plan.num_steps(rank) == sum(share.num_steps for share in of_rank)

@@ -59,6 +59,7 @@ def manifest(*schemas: list[Leaf], rows: list[int] | None = None) -> Manifest:
         file_mtime_ns=np.zeros(len(schemas), dtype=np.int64),
         file_inode=numbers,
         file_digest=numbers,
+        file_has_hidden_columns=np.zeros(len(schemas), dtype=np.int64),
         file_num_rows=counts,
         file_schema=np.array([distinct.index(tuple(schema)) for schema in schemas]),
         schemas=tuple(distinct),

@@ -98,10 +98,14 @@ def break_after(loader: DataLoader, count: int) -> None:
 CELLS = [
     (0, None, False),
     *((workers, "fork", persistent) for workers in (1, 2, 3) for persistent in (False, True)),
-    *((workers, "forkserver", persistent) for workers in (1, 2, 3) for persistent in (False, True)),
+    (1, "forkserver", False),
+    (2, "forkserver", True),
+    *(
+        pytest.param(workers, "forkserver", persistent, marks=pytest.mark.long)
+        for workers, persistent in ((1, True), (2, False), (3, False), (3, True))
+    ),
     (1, "spawn", True),
     (2, "spawn", False),
-    (3, "spawn", True),
 ]
 
 

@@ -168,7 +168,7 @@ def test_a_list_of_another_length_names_its_row(tmp_path, row, bad, batch_size, 
     path = write(
         tmp_path / "a.parquet", pa.table({"x": rows}), row_group_size=100, **LAYOUTS[layout]
     )
-    message = rf"length=3\) says.*row {row - 100} of its row group: .*row group 1, column 'x'"
+    message = rf"length=3\) or.*row {row - 100} of its row group: .*row group 1, column 'x'"
     columns = {"o": Column("x", length=3, nulls=0)}
     dataset = ParquetDataset(
         path, columns=columns, batch_size=batch_size, rank=0, world_size=1, nulls=0

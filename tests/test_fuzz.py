@@ -32,11 +32,10 @@ def assert_nothing_is_found(cases: int, seed: int) -> None:
 
 
 def test_damaged_files_read_right_or_raise():
-    assert_nothing_is_found(2000, 1)
+    assert_nothing_is_found(1000, 1)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
 def test_many_damaged_files_read_right_or_raise():
     assert_nothing_is_found(20_000, 2)
 

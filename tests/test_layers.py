@@ -19,8 +19,8 @@ PACKAGE = ROOT / "python" / "torchparquet"
 # From the lowest to the highest. A file includes what stands in a lower layer or, without
 # going round, in its own.
 CPP_LAYERS = {
-    "errors": ["errors"],
-    "scratch": ["page_codec", "scratch"],
+    "errors": ["ceil_divide", "errors"],
+    "scratch": ["page_codec", "scratch", "task_costs"],
     "kernels": sorted({f"kernels/{path.stem}" for path in (CPP / "kernels").iterdir()}),
     "layout": ["layout"],
     "slab pool": ["jagged", "slab_pool"],
@@ -31,10 +31,14 @@ CPP_LAYERS = {
         "column_pages",
         "column_reader",
         "column_target",
+        "declared_lengths",
+        "decrypted_pages",
+        "decryption",
         "encoded_reader",
         "fallback_reader",
         "fixed_list_reader",
         "flat_reader",
+        "flat_table",
         "footers",
         "item_appender",
         "jagged_reader",
@@ -54,6 +58,7 @@ CPP_LAYERS = {
     "parallel reader": [
         "open_window",
         "parallel_reader",
+        "reader_costs",
         "reader_plan",
         "reader_spec",
         "slice_queue",
@@ -61,6 +66,7 @@ CPP_LAYERS = {
         "slice_tasks",
         "task_parts",
         "task_source",
+        "waits",
         "window_cells",
         "window_items",
         "window_places",
@@ -70,6 +76,7 @@ CPP_LAYERS = {
     ],
     "bindings": [
         "bindings/batch_reader",
+        "bindings/file_keys",
         "bindings/exceptions",
         "bindings/held_contents",
         "bindings/module",
@@ -81,6 +88,7 @@ CPP_LAYERS = {
 WITHOUT_ARROW = {
     "batch_ring",
     "byte_window",
+    "ceil_divide",
     "chunk_cursor",
     "epoch_ledger",
     "errors",
@@ -91,11 +99,23 @@ WITHOUT_ARROW = {
     "share",
     "slab_pool",
     "source",
+    "task_costs",
     *CPP_LAYERS["kernels"],
     *CPP_LAYERS["parallel reader"],
 }
 PYTHON_LAYERS = [
-    ["errors", "_pyarrow", "jagged", "_core"],
+    [
+        "errors",
+        "_pyarrow",
+        "jagged",
+        "second_sharding",
+        "bottleneck",
+        "wait_ranges",
+        "_core",
+        "_decryption",
+    ],
+    ["metrics"],
+    ["read_totals"],
     ["plan_options", "ranges", "draws"],
     ["share"],
     ["division", "order", "windows"],
@@ -105,19 +125,46 @@ PYTHON_LAYERS = [
     ["tensors", "row_places", "mix_order"],
     ["batch_rows", "mix_sources"],
     ["reader"],
+    ["decryption"],
     ["epochs", "manifest"],
+    ["manifest_cache"],
+    ["transforms", "delivered_rows"],
     ["costs", "distribution", "filters", "state", "streams", "window_limits"],
-    ["row_sources", "row_mixing", "batch_mixing", "mixing"],
+    ["row_sources", "mixture", "row_mixing", "batch_mixing", "rows"],
     ["planner"],
-    ["iteration", "progress"],
+    ["iteration", "origins", "progress"],
     ["agreement"],
     ["membership"],
+    ["rank_check"],
     ["dynamic"],
-    ["dataset"],
-    ["audit", "plan_report"],
+    ["row_iteration"],
+    ["unbatched"],
+    ["dataset", "mixing"],
+    ["audit", "plan_report", "row_audit", "screen"],
     ["__init__"],
+    ["inspection.column_chunks", "inspection.tensors", "frameworks.loaders"],
+    ["inspection.pages", "inspection.advice", "frameworks.accelerate", "frameworks.metrics"],
+    ["frameworks.lightning"],
+    ["inspection", "frameworks.transformers", "frameworks"],
+    [
+        "verification.decoding",
+        "verification.exactly_once",
+        "timing.consumption",
+        "rewriting.options",
+        "rewriting.schemas",
+        "demo.data",
+        "demo.totals",
+    ],
+    ["timing.routes", "rewriting.input_rows", "rewriting.journal", "demo.job"],
+    ["rewriting.shuffling", "rewriting.output_files", "demo.display", "demo.launch", "demo.report"],
+    ["verification", "timing", "rewriting", "demo.train", "demo"],
+    ["cli.arguments", "cli.plots"],
+    ["cli.inspect", "cli.plan", "cli.verify", "cli.bench", "cli.rewrite", "cli.demo"],
     ["cli", "__main__"],
 ]
+# What the command line needs beside the package's own requirements, and who may.
+SCREEN_LIBRARIES = {"click", "rich", "duckdb", "matplotlib", "plotly"}
+SCREEN_MODULES = ("screen", "__main__", "cli", "demo")
 
 LAYER_OF = {unit: number for number, units in enumerate(CPP_LAYERS.values()) for unit in units}
 PYTHON_LAYER_OF = {
@@ -247,24 +294,33 @@ def _names(nodes: list[ast.AST]) -> set[str]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            if node.module == "torchparquet":
-                names.update(f"torchparquet.{alias.name}" for alias in node.names)
-            else:
-                names.add(node.module)
+            # What is imported may be a module of the one named; `own_module` tells.
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
-MODULES = {path.stem: imports_of(path) for path in PACKAGE.glob("*.py")}
+def module_name(path: Path) -> str:
+    """Its dotted name within the package; that of a package for its `__init__`."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+MODULES = {module_name(path): imports_of(path) for path in PACKAGE.rglob("*.py")}
+
+
+def own_module(name: str) -> str:
+    """The module of the package that an imported name is or is of; `__init__` for public names."""
+    parts = name.split(".")[1:]
+    known = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((module for module in known if module in PYTHON_LAYER_OF), "__init__")
 
 
 def own_modules(names: set[str]) -> set[str]:
-    """The modules of the package among imported names; a public name stands for `__init__`."""
-    parts = [name.split(".")[1] for name in names if name.startswith("torchparquet.")]
-    return {part if part in PYTHON_LAYER_OF else "__init__" for part in parts}
+    return {own_module(name) for name in names if name.split(".")[0] == "torchparquet"}
 
 
 def test_every_module_has_a_layer():
-    assert set(MODULES) <= set(PYTHON_LAYER_OF)
+    assert set(MODULES) == set(PYTHON_LAYER_OF) - {"_core", "_decryption"}
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
@@ -278,22 +334,48 @@ def test_python_imports_do_not_go_round():
     assert list(TopologicalSorter(graph).static_order())
 
 
-def test_only_the_reader_imports_the_extension():
-    importers = {module for module in MODULES if "_core" in own_modules(MODULES[module]["any"])}
-    assert importers == {"reader"}
+@pytest.mark.parametrize(
+    ("extension", "importer"), [("_core", "reader"), ("_decryption", "decryption")]
+)
+def test_one_module_imports_an_extension(extension, importer):
+    importers = {module for module in MODULES if extension in own_modules(MODULES[module]["any"])}
+    assert importers == {importer}
 
 
 def test_third_party_imports():
-    """The data planning needs no torch; the demo's and test's packages are nowhere needed."""
+    """The data planning needs no torch; the command line's packages are nowhere else needed."""
     known = {"numpy", "torch", "pyarrow", "torchparquet"}
     for module, imports in MODULES.items():
-        if module in {"cli", "__main__"}:
-            continue
         roots = {name.split(".")[0] for name in imports["any"]} - set(sys.stdlib_module_names)
-        assert roots <= known, module
+        folder = module.split(".")[0]
+        if folder == "frameworks":
+            continue  # Each module imports its own framework: the test below.
+        on_screen = folder in SCREEN_MODULES
+        assert roots <= known | (SCREEN_LIBRARIES if on_screen else set()), module
     planning = (*PLAN, "discovery", "memory_files", "schemas", "manifest", "options", "errors")
     for module in planning:
         assert "torch" not in {name.split(".")[0] for name in MODULES[module]["any"]}, module
+
+
+def test_the_package_does_without_the_command_line():
+    program = "import sys, torchparquet; print(sorted({n.split('.')[0] for n in sys.modules}))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert "torchparquet" in loaded
+    assert not loaded & SCREEN_LIBRARIES
+
+
+def test_frameworks_are_imported_in_their_own_modules_only():
+    """And nothing else imports these modules, so that `import torchparquet` needs none."""
+    own = {"accelerate": {"accelerate", "torchdata"}, "transformers": {"transformers"}}
+    for path in (PACKAGE / "frameworks").glob("*.py"):
+        roots = {name.split(".")[0] for name in imports_of(path)["any"]}
+        known = {"torch", "torchparquet", *sys.stdlib_module_names}
+        assert roots - known <= own.get(path.stem, set()), path.stem
+    for module, imports in MODULES.items():
+        within = module.split(".")[0] == "frameworks"
+        assert within or not any(".frameworks" in name for name in imports["any"]), module
 
 
 PLAN = ("plan_options", "ranges", "share", "division", "order", "windows", "plan", "elastic")

@@ -24,6 +24,7 @@ ARRAYS = [
     "file_mtime_ns",
     "file_inode",
     "file_digest",
+    "file_has_hidden_columns",
     "file_num_rows",
     "file_schema",
     "row_group_file",
@@ -319,6 +320,7 @@ def test_fingerprint_depends_on_the_order_of_files(data):
 def footer_leaf(**changes) -> SimpleNamespace:
     parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
     more = {"dtypes": ["int32", "float32"], "items": None, "num_lists": 0, "is_bytes": False}
+    more["list_length"] = None
     return SimpleNamespace(**(parts | more | changes))
 
 
@@ -330,6 +332,7 @@ def footers(**changes) -> SimpleNamespace:
         "file_mtime_ns": np.array([5, 6]),
         "file_inode": np.array([7, 8]),
         "file_digest": np.array([8, 8]),
+        "file_has_hidden_columns": np.array([0, 0]),
         "file_num_rows": np.array([5, 4]),
         "file_num_row_groups": np.array([2, 1]),
         "file_schema": np.array([0, 0]),
@@ -365,6 +368,7 @@ def test_files_without_row_groups_shift_nothing():
             file_mtime_ns=np.ones(4),
             file_inode=np.ones(4),
             file_digest=np.ones(4),
+            file_has_hidden_columns=np.zeros(4),
             file_num_rows=np.array([0, 5, 4, 0]),
             file_num_row_groups=np.array([0, 2, 1, 0]),
             file_schema=np.zeros(4, int),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 from thrift_bytes import (
@@ -39,12 +40,15 @@ PASSES = """
 import itertools, json, os, sys
 from pathlib import Path
 
+import pyarrow.parquet.encryption as pe
 from torchparquet import ParquetDataset
 
 def peak_bytes():
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
-def run(paths, num_epochs, num_kept, num_batches, **options):
+def run(paths, num_epochs, num_kept, num_batches, key=None, **options):
+    if key is not None:
+        options["decryption_properties"] = pe.create_decryption_properties(key.encode())
     dataset = ParquetDataset(paths, rank=0, world_size=1, pin_memory=False, **options)
     before = peak_bytes()
     rows = 0
@@ -73,7 +77,9 @@ RUNS_ROWS, NOISE_ROWS = 4_000_000, 2**22
 WORDS_ROWS, WORDS_GROUP = 1_000_000, 50_000
 COLUMN_ROWS = 32 * 2**20
 SHUFFLE = {"shuffle": True, "num_threads": 2}
-# Every case but "one page", which meets one page of many rows, reads 256 MiB or more. Where a
+PAGE_KEY = "0123456789abcdef"
+# Every case but "one page", which meets one page of many rows, and "encrypted", which meets a
+# page of each of many columns, reads 256 MiB or more. Where a
 # shuffle window is asked for, a row group more in it would be refused.
 CASES = {
     "one thread": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1},
@@ -83,6 +89,10 @@ CASES = {
     "kept": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1, "num_kept": 100},
     "noise": {"batch_size": 100_000, "max_memory": 32 * MIB, "num_threads": 2, "nulls": "nan"},
     "one page": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1, "num_batches": 1},
+    "encrypted": {
+        **{"batch_size": 4096, "max_memory": 16 * MIB, "num_threads": 1, "num_batches": 4},
+        "key": PAGE_KEY,
+    },
     "texts": {"batch_size": 64, "max_memory": 32 * MIB, "num_threads": 2},
     "window": {"batch_size": 8192, "max_memory": 150 * MIB, "shuffle_window": 4, **SHUFFLE},
     "window of one column": {
@@ -99,6 +109,7 @@ ROWS_READ = {
     "two epochs": 2 * RUNS_ROWS,
     "noise": NOISE_ROWS,
     "one page": 8192,
+    "encrypted": 4 * 4096,
     "texts": TEXTS_ROWS,
     "window of one column": COLUMN_ROWS,
     "window of words": WORDS_ROWS,
@@ -202,10 +213,28 @@ def words(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(runs, noise, one_page, texts, column, words):
+def encrypted(tmp_path_factory):
+    """80 columns with a page of a megabyte each."""
+    path = tmp_path_factory.mktemp("memory") / "encrypted.parquet"
+    values = np.random.default_rng(0).random(2**17)
+    pq.write_table(
+        pa.table({f"c{i}": values for i in range(80)}),
+        path,
+        use_dictionary=False,
+        compression="none",
+        data_page_size=2**20,
+        max_rows_per_page=2**17,
+        encryption_properties=pe.create_encryption_properties(PAGE_KEY.encode()),
+    )
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def measured(runs, noise, one_page, texts, column, words, encrypted):
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
     kinds = {"noise": noise, "page": one_page, "texts": texts, "column": column, "words": words}
+    kinds["encrypted"] = encrypted
     cases = [
         {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}
         for name, case in CASES.items()

@@ -434,7 +434,18 @@ def stateful_loader(paths, kind, num_workers, **options):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("stopping", "num_workers"),
-    [*itertools.product(STOPPINGS, (0, 2)), ("all_exhausted", 1)],
+    [
+        *((stopping, 0) for stopping in STOPPINGS),
+        ("all_exhausted", 2),
+        *(
+            pytest.param(stopping, num_workers, marks=pytest.mark.long)
+            for stopping, num_workers in (
+                ("first_exhausted", 2),
+                ("repeat", 2),
+                ("all_exhausted", 1),
+            )
+        ),
+    ],
 )
 def test_stateful_data_loader(paths, kind, stopping, num_workers):
     """Also where one worker has delivered all of its own and another goes on."""

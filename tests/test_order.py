@@ -146,6 +146,18 @@ def test_a_window_that_does_not_fit_says_what_does(data):
         make(data, shuffle=False, shuffle_window=3)
 
 
+def test_shares_side_by_side_need_no_more_than_two_batches(data):
+    """And what does not hold two is refused before anything is read."""
+    options = {"canonical_world_size": 4, "rank": 0, "world_size": 1, "shuffle_window": None}
+    slab_bytes = 32 * 8
+    dataset = make(data, **options, max_memory=2 * slab_bytes)
+    rows = rows_of(dataset)
+    assert sorted(set(rows)) == list(range(sum(ROWS)))
+    assert len(rows) == 4 * -(-sum(ROWS) // 4)  # shares of one length: some rows twice
+    with pytest.raises(ValueError, match=r"at least two batches, 512 bytes .* 32 rows: 511 bytes"):
+        make(data, **options, max_memory=2 * slab_bytes - 1)
+
+
 def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
     dataset = make(data, shuffle_within_rank=True, even="none", shuffle_window=0)
     read = []

@@ -304,6 +304,16 @@ def test_large_counts_stay_exact():
     assert plan.share_rows.tolist() == [2**61 - 1 + 2**60, 1]
 
 
+def test_a_row_group_that_claims_too_many_rows_is_refused_before_it_takes_memory():
+    """A footer of some bytes may claim any number of rows."""
+    options = PlanOptions(10, shuffle=True, shuffle_window=2, window_rows=100)
+    with pytest.raises(ValueError, match="104857600 rows is too large to be permuted"):
+        EpochPlan(np.array([100 << 20]), options).share(0)
+    # Many row groups that are there may each be cut.
+    share = EpochPlan(np.full(20_000, 1500), options).share(0)
+    assert len(share.num_rows) == 20_000 * 15
+
+
 def test_plan_and_share_pickle():
     plan = pickle.loads(pickle.dumps(make_plan([10, 4], world_size=3)))
     assert ranges(pickle.loads(pickle.dumps(plan.share(2)))) == ranges(plan.share(2))

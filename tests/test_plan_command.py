@@ -61,6 +61,87 @@ def test_mixing_is_what_batches_show(capsys, data):
     assert report["mixing"]["rows_travelled"] > 100
 
 
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+@pytest.mark.parametrize("shuffle", [[], ["--no-shuffle"]])
+def test_the_heat_map_is_of_the_rows_that_are_delivered(capsys, data, even, shuffle):
+    arguments = ("--world-size", 5, "--batch-size", 64, "--even", even, *shuffle)
+    report = report_of(capsys, data, *arguments)
+    assert len(report["heat_map"]) == 5
+    for rank, line in enumerate(report["heat_map"]):
+        dataset = ParquetDataset(
+            data, batch_size=64, shuffle=not shuffle, even=even, rank=rank, world_size=5
+        )
+        rows = [
+            batch["x"][batch["row.valid"]] if even == "pad" else batch["x"] for batch in dataset
+        ]
+        read = np.bincount(np.concatenate(rows) // 250, minlength=12) / 250
+        if shuffle or even != "drop":
+            assert line == pytest.approx(read, abs=1e-3)
+        else:
+            # Which rows of its last window a rank leaves out is chance.
+            assert line == pytest.approx(read, abs=0.1)
+            assert sum(line) == pytest.approx(sum(read), abs=0.01)
+
+
+def test_many_ranks_and_row_groups_share_lines_and_columns(capsys, data):
+    report = report_of(capsys, data, "--world-size", 100, "--batch-size", 1)
+    lines = report["heat_map"]
+    assert len(lines) == 32
+    assert np.sum(lines) * 250 == pytest.approx(3000, rel=0.01)
+
+
+def test_workers_add_up_to_their_rank(capsys, data):
+    report = report_of(capsys, data, "--world-size", 2, "--num-workers", 3, "--batch-size", 64)
+    for rank in report["ranks"]:
+        assert [worker["worker"] for worker in rank["workers"]] == [0, 1, 2]
+        for name in ("rows", "bytes", "steps"):
+            assert sum(worker[name] for worker in rank["workers"]) == pytest.approx(
+                rank[name], abs=3
+            )
+    assert sum(rank["bytes"] for rank in report["ranks"]) == pytest.approx(report["bytes"], abs=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "begins"),
+    [
+        ("a.png", "matplotlib", b"\x89PNG"),
+        ("a.svg", "matplotlib", b"<?xml"),
+        ("a.html", "plotly", b"<!doctype html>"),
+    ],
+)
+def test_plots(capsys, data, tmp_path, name, library, begins):
+    pytest.importorskip(library)
+    path = tmp_path / name
+    report = report_of(capsys, data, "--world-size", 40, "--plot", path)
+    assert report["world_size"] == 40
+    content = path.read_bytes()
+    assert content.startswith(begins)
+    if library == "plotly":
+        assert b"Who reads which part of the data" in content
+        # It opens without a network.
+        assert b"<script src=" not in content
+
+
+@pytest.mark.parametrize(("name", "library"), [("a.png", "matplotlib"), ("a.html", "plotly")])
+def test_plots_without_their_library_say_what_to_install(
+    capsys, data, tmp_path, monkeypatch, name, library
+):
+    monkeypatch.setattr("torchparquet.cli.plots.find_spec", lambda name: None)
+    assert main(["plan", str(data), "--plot", str(tmp_path / name)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"needs {library}" in captured.err
+    assert 'pip install "torchparquet[plot]"' in captured.err
+
+
+def test_columns_that_cannot_be_read_are_left_out(capsys, tmp_path):
+    table = pa.table({"x": range(10), "big": pa.array(range(10), pa.decimal256(50, 2))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert report_of(capsys, tmp_path)["rows"] == 10
+    assert main(["plan", str(tmp_path), "--column", "big"]) == 1
+    assert "decimal" in capsys.readouterr().err
+
+
 def test_a_share_without_rows_mixes_nothing(data):
     plan = ParquetDataset(
         data, batch_size=50, shuffle=True, even="none", rank=0, world_size=20
@@ -72,4 +153,5 @@ def test_text_for_people(capsys, data):
     assert main(["plan", str(data), "--world-size", "2"]) == 0
     text = capsys.readouterr().out
     assert "3,000 rows" in text
+    assert "rank 1" in text
     assert "mixing: a batch has rows of" in text

@@ -451,13 +451,22 @@ def test_workers_go_on_with_the_state_of_a_bare_loop(data, num_workers):
     assert len(set(joined(rows(loader)))) == sum(ROWS)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("num_workers", "persistent"),
+    [
+        (0, False),
+        (1, True),
+        (2, False),
+        (3, True),
+        *(
+            pytest.param(workers, persistent, marks=pytest.mark.long)
+            for workers, persistent in ((1, False), (2, True), (3, False))
+        ),
+    ],
+)
 @pytest.mark.parametrize("order", ["file order", "windows"])
 def test_stateful_data_loader(data, order, num_workers, persistent):
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
-    if persistent and num_workers == 0:
-        pytest.skip("persistent_workers needs workers")
 
     def loader():
         options = {"batch_size": None, "num_workers": num_workers}

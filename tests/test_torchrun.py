@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -60,27 +61,26 @@ def torchrun(program: str, num_ranks: int, *arguments: str) -> None:
     assert job.returncode == 0, output[-6000:]
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
-def test_shares(data, num_ranks):
-    torchrun("torchrun_shares.py", num_ranks, data)
+def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
+    """Run several programs in one job, each with the data that it takes."""
+    commands = []
+    for program in programs:
+        with_other_data = program in ("faults", "agreement")
+        commands.append([f"torchrun_{program}.py", *data[: 2 if with_other_data else 1]])
+    torchrun("torchrun_programs.py", num_ranks, json.dumps(commands))
 
 
-def test_mesh(data):
-    torchrun("torchrun_mesh.py", 4, data)
+@pytest.mark.parametrize(
+    ("num_ranks", "programs"),
+    [(2, ("shares", "faults", "dynamic")), (3, ("shares", "agreement", "dynamic"))],
+)
+def test_shares_and_what_differs(data, other_data, num_ranks, programs):
+    torchrun_all(num_ranks, programs, data, other_data)
 
 
-def test_faults(data, other_data):
-    torchrun("torchrun_faults.py", 2, data, other_data)
-
-
-def test_agreement(data, other_data):
-    torchrun("torchrun_agreement.py", 3, data, other_data)
+def test_shares_and_mesh(data):
+    torchrun_all(4, ("shares", "mesh"), data)
 
 
 def test_mesh_of_three_dimensions(data):
     torchrun("torchrun_mesh3.py", 8, data)
-
-
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_dynamic(data, num_ranks):
-    torchrun("torchrun_dynamic.py", num_ranks, data)

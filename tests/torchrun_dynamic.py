@@ -10,7 +10,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from torchparquet import ParquetDataset, RankMismatchError
+from torchparquet import ParquetDataset, RankMismatchError, dynamic
 
 DATA = sys.argv[1]
 BATCH = 32
@@ -102,6 +102,13 @@ def check_passes() -> None:
         check_once(dataset, batches)
 
 
+def check_old_store() -> None:
+    """Processes that begin anew know of no earlier pass; their store may."""
+    dynamic._num_passes.clear()
+    dynamic._starts.clear()
+    check_once(open_dataset(), read(open_dataset()))
+
+
 def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
     store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())
@@ -140,6 +147,7 @@ def main() -> None:
     for shuffle in (False, True):
         check_slow_rank(shuffle)
     check_passes()
+    check_old_store()
     check_given_store()
     check_groups()
     dist.destroy_process_group()

@@ -6,13 +6,16 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "file_keys.h"
 #include "held_contents.h"
+#include "page_codec.h"
 #include "parallel_reader.h"
 #include "without_gil.h"
 
@@ -247,7 +250,8 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
     std::optional<std::shared_ptr<SlabPool>> pool,
     std::optional<std::shared_ptr<SinkPool>> sinks,
-    const std::vector<py::buffer>& contents) {
+    const std::vector<py::buffer>& contents,
+    const std::optional<std::shared_ptr<Decryption>>& decryption) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
                            std::move(chunk_begin),        std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
@@ -268,9 +272,57 @@ std::unique_ptr<BatchReader> MakeBatchReader(
               &spec);
   HeldContents held(contents);
   held.AddTo(&spec.files);
+  AddKeys(decryption, &spec.files);
   return std::make_unique<BatchReader>(std::move(spec), std::move(held),
                                        std::move(pool).value_or(nullptr),
                                        std::move(sinks).value_or(nullptr));
+}
+
+double Seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+template <typename Object>
+auto SecondsOf(std::chrono::nanoseconds Object::* member) {
+  return [member](const Object& object) { return Seconds(object.*member); };
+}
+
+void BindStats(py::module_& m) {
+  py::class_<CostSums>(m, "CostSums")
+      .def_readonly("num_tasks", &CostSums::num_tasks)
+      .def_readonly("bytes_read", &CostSums::bytes_read)
+      .def_readonly("num_reads", &CostSums::num_reads)
+      .def_readonly("bytes_decompressed", &CostSums::bytes_decompressed)
+      .def_readonly("num_decompressed", &CostSums::num_decompressed)
+      .def_property_readonly("open_seconds", SecondsOf(&CostSums::open_time))
+      .def_property_readonly("read_seconds", SecondsOf(&CostSums::read_time))
+      .def_property_readonly("decompress_seconds", SecondsOf(&CostSums::decompress_time))
+      .def_property_readonly("decode_seconds", SecondsOf(&CostSums::decode_time));
+  py::class_<ReaderStats>(m, "ReaderStats")
+      .def_readonly("batches", &ReaderStats::batches)
+      .def_readonly("rows", &ReaderStats::rows)
+      .def_readonly("delivered_bytes", &ReaderStats::delivered_bytes)
+      .def_readonly("columns", &ReaderStats::columns)
+      .def_property_readonly("codecs",
+                             [](const ReaderStats& stats) {
+                               std::map<std::string, CostSums> named;
+                               for (const auto& [codec, sums] : stats.codecs) {
+                                 named[CodecName(codec)].Add(sums);
+                               }
+                               return named;
+                             })
+      .def_property_readonly("wait_seconds", SecondsOf(&ReaderStats::consumer_wait))
+      .def_property_readonly("first_wait_seconds", SecondsOf(&ReaderStats::first_wait))
+      .def_property_readonly(
+          "wait_for_loop_seconds",
+          [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_consumer); })
+      .def_property_readonly(
+          "wait_for_memory_seconds",
+          [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_memory); })
+      .def_readonly("num_waits", &ReaderStats::num_waits)
+      .def_readonly("num_complete", &ReaderStats::num_complete)
+      .def_readonly("num_in_flight", &ReaderStats::num_in_flight)
+      .def_readonly("held_bytes", &ReaderStats::held_bytes);
 }
 
 }  // namespace
@@ -282,11 +334,7 @@ void BindReader(py::module_& m) {
       .def_property_readonly("num_idle", &SlabPool::num_idle);
   py::class_<SinkPool, std::shared_ptr<SinkPool>>(m, "SinkPool")
       .def_property_readonly("idle_bytes", &SinkPool::idle_bytes);
-  py::class_<ReaderStats>(m, "ReaderStats")
-      .def_readonly("batches", &ReaderStats::batches)
-      .def_readonly("rows", &ReaderStats::rows)
-      .def_readonly("wait_seconds", &ReaderStats::wait_seconds)
-      .def_readonly("decode_seconds", &ReaderStats::decode_seconds);
+  BindStats(m);
   py::class_<FieldPlace>(m, "FieldPlace")
       .def_readonly("values_offset", &FieldPlace::values_offset)
       .def_readonly("valid_offset", &FieldPlace::valid_offset);
@@ -302,7 +350,7 @@ void BindReader(py::module_& m) {
            py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
            py::arg("row_valid_field"), py::arg("num_threads"),
            py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("pool"),
-           py::arg("sinks"), py::arg("contents"))
+           py::arg("sinks"), py::arg("contents"), py::arg("decryption"))
       .def("next", &BatchReader::Next)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)

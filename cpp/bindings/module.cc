@@ -5,18 +5,26 @@
 #include <pybind11/stl.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "batch_reader.h"
 #include "chunk_cursor.h"
 #include "epoch_ledger.h"
 #include "exceptions.h"
+#include "file_keys.h"
 #include "footers.h"
 #include "held_contents.h"
 #include "kernels/permutation.h"
+#include "layout.h"
+#include "memory_plan.h"
+#include "page_header.h"
 #include "specs.h"
+#include "window_cells.h"
+#include "window_places.h"
 #include "without_gil.h"
 
 namespace py = pybind11;
@@ -42,6 +50,11 @@ void BindFooters(py::module_& m) {
           })
       .def_property_readonly(
           "num_lists", [](const LeafColumn& leaf) { return leaf.element_levels.size(); })
+      .def_property_readonly(
+          "list_length",
+          [](const LeafColumn& leaf) -> std::optional<int64_t> {
+            return leaf.list_length > 0 ? std::optional(leaf.list_length) : std::nullopt;
+          })
       .def_property_readonly("is_bytes", &LeafColumn::is_bytes)
       .def_readonly("nullable", &LeafColumn::nullable);
   const auto array = [](std::vector<int64_t> Footers::* member) {
@@ -52,6 +65,8 @@ void BindFooters(py::module_& m) {
       .def_property_readonly("file_mtime_ns", array(&Footers::file_mtime_ns))
       .def_property_readonly("file_inode", array(&Footers::file_inode))
       .def_property_readonly("file_digest", array(&Footers::file_digest))
+      .def_property_readonly("file_has_hidden_columns",
+                             array(&Footers::file_has_hidden_columns))
       .def_property_readonly("file_num_rows", array(&Footers::file_num_rows))
       .def_property_readonly("file_num_row_groups", array(&Footers::file_num_row_groups))
       .def_property_readonly("file_schema", array(&Footers::file_schema))
@@ -63,14 +78,19 @@ void BindFooters(py::module_& m) {
   m.def(
       "read_footers",
       [](const std::vector<std::string>& paths, int64_t num_threads,
-         const std::vector<py::buffer>& contents) {
+         const std::vector<py::buffer>& contents,
+         const std::optional<std::shared_ptr<Decryption>>& decryption) {
         std::vector<PlannedFile> files;
         for (const std::string& path : paths) files.push_back({path, {}});
         const HeldContents held(contents);
         held.AddTo(&files);
-        return WithoutGil([&] { return ReadFooters(files, num_threads); });
+        AddKeys(decryption, &files);
+        auto footers = WithoutGil([&] { return ReadFooters(files, num_threads); });
+        if (decryption) (*decryption)->Close();
+        return footers;
       },
-      py::arg("paths"), py::arg("num_threads"), py::arg("contents"));
+      py::arg("paths"), py::arg("num_threads"), py::arg("contents"),
+      py::arg("decryption") = py::none());
 }
 
 void BindCursor(py::module_& m) {
@@ -110,6 +130,37 @@ void BindLedger(py::module_& m) {
       py::arg("words").noconvert(), py::arg("iteration"), py::arg("epoch"));
 }
 
+// What windows take of memory, for who plans how large they may be.
+void BindWindowLimits(py::module_& m) {
+  m.attr("FIELD_ALIGNMENT") = py::int_(BatchLayout::kFieldAlignment);
+  m.attr("WINDOW_ROW_BYTES") = py::int_(WindowPlaces::kRowBytes);
+  m.attr("LEAST_STAGED_COLUMNS") = py::int_(kLeastColumns);
+  m.def("are_staged", &WindowCells::AreItems, py::arg("cell_bytes"));
+}
+
+void BindPageHeader(py::module_& m) {
+  py::class_<PageHeader>(m, "PageHeader")
+      .def_property_readonly("is_data", &PageHeader::is_data)
+      .def_property_readonly("is_dictionary",
+                             [](const PageHeader& header) {
+                               return header.kind == PageHeader::Kind::kDictionary;
+                             })
+      .def_readonly("header_bytes", &PageHeader::header_bytes)
+      .def_readonly("compressed_bytes", &PageHeader::compressed_bytes)
+      .def_readonly("checksum", &PageHeader::checksum)
+      .def_readonly("num_values", &PageHeader::num_values)
+      .def_readonly("encoding", &PageHeader::encoding);
+  m.def(
+      "parse_page_header",
+      [](const py::bytes& content) {
+        const auto bytes = static_cast<std::string_view>(content);
+        // Both are bytes; only the sign that the type gives them differs.
+        const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+        return ParsePageHeader({first, bytes.size()});
+      },
+      py::arg("content"));
+}
+
 void BindPermutation(py::module_& m) {
   m.def(
       "window_order",
@@ -129,9 +180,12 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   using namespace torchparquet;
   m.attr("PYARROW_VERSION") = TORCHPARQUET_PYARROW_VERSION;
   RegisterExceptions();
+  BindDecryption(m);
   BindFooters(m);
   BindCursor(m);
   BindLedger(m);
+  BindWindowLimits(m);
+  BindPageHeader(m);
   BindPermutation(m);
   BindSpecs(m);
   BindReader(m);

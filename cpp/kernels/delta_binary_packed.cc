@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+#include "ceil_divide.h"
 #include "errors.h"
 #include "kernels/delta_groups.h"
 
@@ -75,7 +76,7 @@ DeltaBinaryPackedReader<T>::DeltaBinaryPackedReader(std::span<const uint8_t> byt
   held_end_ = 1;
   deltas_left_ = num_values_ - 1;
   // Every block has at least one byte of minimum and one per width.
-  const int64_t num_blocks = (deltas_left_ + block_values - 1) / block_values;
+  const int64_t num_blocks = CeilDivide(deltas_left_, block_values);
   if (num_blocks * (1 + num_miniblocks_) > static_cast<int64_t>(bytes_.size())) {
     throw CorruptFile(
         "delta-encoded values are cut short: " + std::to_string(num_values_) +

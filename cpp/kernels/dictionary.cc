@@ -33,7 +33,8 @@ DictionaryReader<T>::DictionaryReader(std::span<const uint8_t> bytes, int bit_wi
                                       const Dictionary<T>* dictionary)
     : runs_(bytes, bit_width),
       dictionary_(dictionary),
-      decode_groups_(ChooseDecodeGroups<T>(bit_width)) {}
+      decode_groups_(ChooseDecodeGroups<T>(bit_width)),
+      decode_past_cache_(ChooseDecodeGroupsPastCache<T>(bit_width)) {}
 
 template <typename T>
 void DictionaryReader<T>::NextRun() {
@@ -50,7 +51,7 @@ void DictionaryReader<T>::CheckIndex(uint32_t index) const {
 }
 
 template <typename T>
-void DictionaryReader<T>::Read(T* out, int64_t num_values) {
+void DictionaryReader<T>::Read(T* out, int64_t num_values, Stores stores) {
   while (num_values > 0) {
     if (run_position_ == run_.num_values) {
       NextRun();
@@ -58,7 +59,7 @@ void DictionaryReader<T>::Read(T* out, int64_t num_values) {
     }
     const int64_t count = std::min(num_values, run_.num_values - run_position_);
     if (run_.packed) {
-      ReadPacked(out, count);
+      ReadPacked(out, count, stores);
     } else {
       CheckIndex(run_.value);
       std::fill_n(out, count, dictionary_->data()[run_.value]);
@@ -83,14 +84,14 @@ void DictionaryReader<T>::Skip(int64_t num_values) {
 }
 
 template <typename T>
-void DictionaryReader<T>::ReadPacked(T* out, int64_t num_values) {
+void DictionaryReader<T>::ReadPacked(T* out, int64_t num_values, Stores stores) {
   while (num_values > 0) {
     int64_t count;
     if (run_position_ % kGroupValues != 0 || num_values < kGroupValues) {
       count = std::min(num_values, kGroupValues - run_position_ % kGroupValues);
       ReadWithinGroup(out, count);
     } else {
-      count = ReadWholeGroups(out, num_values / kGroupValues);
+      count = ReadWholeGroups(out, num_values / kGroupValues, stores);
       if (count == 0) {
         count = kGroupValues;
         ReadWithinGroup(out, count);
@@ -124,7 +125,7 @@ void DictionaryReader<T>::ReadWithinGroup(T* out, int64_t num_values) {
 // Decodes as many whole groups as can be loaded from without reading past the page, at
 // most `num_groups`. Returns the number of values written.
 template <typename T>
-int64_t DictionaryReader<T>::ReadWholeGroups(T* out, int64_t num_groups) {
+int64_t DictionaryReader<T>::ReadWholeGroups(T* out, int64_t num_groups, Stores stores) {
   const int width = runs_.bit_width();
   if (int64_t{1} << width > dictionary_->capacity()) return 0;
   const int64_t start = run_position_ / kGroupValues * width;
@@ -132,9 +133,11 @@ int64_t DictionaryReader<T>::ReadWholeGroups(T* out, int64_t num_groups) {
       run_.readable_end - run_.bytes.data() - start - GroupReadableBytes(width);
   if (readable < 0) return 0;
   if (width > 0) num_groups = std::min(num_groups, readable / width + 1);
-  const bool beyond =
-      decode_groups_(run_.bytes.data() + start, num_groups, dictionary_->data(),
-                     dictionary_->num_values() - 1, out);
+  const bool past_cache = stores == Stores::kPastCache && decode_past_cache_ != nullptr &&
+                          reinterpret_cast<uintptr_t>(out) % kPastCacheAlignment == 0;
+  const auto decode = past_cache ? decode_past_cache_ : decode_groups_;
+  const bool beyond = decode(run_.bytes.data() + start, num_groups, dictionary_->data(),
+                             dictionary_->num_values() - 1, out);
   if (beyond) throw IndexBeyondDictionary(dictionary_->num_values());
   run_position_ += num_groups * kGroupValues;
   return num_groups * kGroupValues;

@@ -46,19 +46,20 @@ class DictionaryReader {
 
   // Writes the next `num_values` values. Throws Error(kCorruptFile) when the page
   // holds fewer, or an index beyond the dictionary.
-  void Read(T* out, int64_t num_values);
+  void Read(T* out, int64_t num_values, Stores stores = Stores::kCached);
   void Skip(int64_t num_values);
 
  private:
   void NextRun();
-  void ReadPacked(T* out, int64_t num_values);
+  void ReadPacked(T* out, int64_t num_values, Stores stores);
   void ReadWithinGroup(T* out, int64_t num_values);
-  int64_t ReadWholeGroups(T* out, int64_t num_groups);
+  int64_t ReadWholeGroups(T* out, int64_t num_groups, Stores stores);
   void CheckIndex(uint32_t index) const;
 
   HybridRunReader runs_;
   const Dictionary<T>* dictionary_;
   DecodeGroupsFunction<T> decode_groups_;
+  DecodeGroupsFunction<T> decode_past_cache_;  // or null
   HybridRun run_;
   int64_t run_position_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/past_cache.h"
+
 namespace torchparquet::kernels {
 
 // Decodes `num_groups` groups of eight packed indices straight to dictionary values:
@@ -18,6 +20,12 @@ using DecodeGroupsFunction = bool (*)(const uint8_t* in, int64_t num_groups,
 // uint8_t, uint16_t, uint32_t or uint64_t.
 template <typename T>
 DecodeGroupsFunction<T> ChooseDecodeGroups(int width);
+
+// One that stores past the cache. `out` must be aligned to kPastCacheAlignment. Null
+// where this processor, this width or the size of T has no such variant.
+template <typename T>
+DecodeGroupsFunction<T> ChooseDecodeGroupsPastCache(int width);
+constexpr uintptr_t kPastCacheAlignment = 32;
 
 // The variants, to be tested against each other.
 template <typename T>

@@ -3,33 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/past_cache.h"
 
 namespace torchparquet::kernels {
 namespace {
-
-constexpr int64_t kLineBytes = 64;
-
-// Both are aligned to lines.
-inline void StorePastCache(const uint8_t* line, uint8_t* out) {
-#if defined(__x86_64__)
-  for (int64_t i = 0; i < kLineBytes; i += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(line + i)));
-  }
-#else
-  std::memcpy(out, line, kLineBytes);
-#endif
-}
-
-// Before what was stored past the cache is handed to another thread.
-inline void EndStoresPastCache() {
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
 
 template <typename T>
 void GatherPastCache(const T* bucket, std::span<const uint16_t> order, const T* next,
@@ -49,7 +26,7 @@ void GatherPastCache(const T* bucket, std::span<const uint16_t> order, const T* 
     __builtin_prefetch(next + done);
     alignas(kLineBytes) uint8_t line[kLineBytes];
     gather(done, done + kLineItems, line);
-    StorePastCache(line, out + done * sizeof(T));
+    StoreLinePastCache(line, out + done * sizeof(T));
   }
   gather(done, order.size(), out + done * sizeof(T));
   EndStoresPastCache();

@@ -110,6 +110,7 @@ class Chunk {
     const ColumnTarget target{.segments = segments,
                               .stride = 1,
                               .item_bytes = item_bytes,
+                              .past_cache = draws.OneIn(2),
                               .nulls = NullPolicy::kFill,
                               .fill_bits = testing::kFillBits};
     CountedProgress progress;

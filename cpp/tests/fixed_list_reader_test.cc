@@ -103,6 +103,7 @@ class Chunk {
                               .item_bytes = column_.item_bytes(),
                               .cell_items = row_items,
                               .valid_items = column_.list_length,
+                              .past_cache = draws.OneIn(2),
                               .nulls = nulls,
                               .fill_bits = kFillBits};
     testing::ItemsProgress progress(0, {});

@@ -153,33 +153,24 @@ TEST_CASE("windows leave room for the columns that are staged") {
                       .batch_bytes = 1100,
                       .column_bytes = 2000,
                       .window_batches = 10,
-                      .pair_batches = 20,
-                      .max_memory_bytes = 15'000};
-  MemoryPlan plan = PlanWindows(demand);
-  CHECK(plan.max_slabs == 10);
-  CHECK(plan.max_columns == 2);
+                      .pair_batches = 20};
+  const auto check = [&](int64_t max_memory_bytes, int64_t slabs, int64_t columns) {
+    CAPTURE(max_memory_bytes);
+    demand.max_memory_bytes = max_memory_bytes;
+    const MemoryPlan plan = PlanWindows(demand);
+    CHECK(plan.max_slabs == slabs);
+    CHECK(plan.max_columns == columns);
+  };
+  check(15'000, 10, 2);
   // Two windows, two columns and what more of these the rest holds.
-  demand.max_memory_bytes = 20 * 1100 + 2 * 2000;
-  plan = PlanWindows(demand);
-  CHECK(plan.max_slabs == 20);
-  CHECK(plan.max_columns == 2);
-  --demand.max_memory_bytes;
-  CHECK(PlanWindows(demand).max_slabs == 19);
-  demand.max_memory_bytes = 20 * 1100 + 5 * 2000;
-  plan = PlanWindows(demand);
-  CHECK(plan.max_slabs == 20);
-  CHECK(plan.max_columns == 5);
+  check(20 * 1100 + 2 * 2000, 20, 2);
+  check(20 * 1100 + 2 * 2000 - 1, 19, 2);
+  check(20 * 1100 + 5 * 2000, 20, 5);
 
   // Columns for all threads come before the second window, but not before the first.
   demand.num_columns = 5;
-  demand.max_memory_bytes = 20 * 1100 + 2 * 2000;
-  plan = PlanWindows(demand);
-  CHECK(plan.max_slabs == 14);
-  CHECK(plan.max_columns == 5);
-  demand.max_memory_bytes = 10 * 1100 + 3 * 2000;
-  plan = PlanWindows(demand);
-  CHECK(plan.max_slabs == 10);
-  CHECK(plan.max_columns == 3);
+  check(20 * 1100 + 2 * 2000, 14, 5);
+  check(10 * 1100 + 3 * 2000, 10, 3);
 
   demand.max_memory_bytes = 9999;
   const auto error = testing::Caught([&] { PlanWindows(demand); });

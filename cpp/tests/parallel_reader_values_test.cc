@@ -64,6 +64,17 @@ TEST_CASE("every kind in every encoding, both page versions, compressed or not")
   }
 }
 
+TEST_CASE("large batches") {
+  for (const bool compressed : {false, true}) {
+    const DataSet data({.columns = EveryColumn(),
+                        .row_group_rows = {9000, 21'000},
+                        .page_rows = 2500,
+                        .compressed = compressed},
+                       1);
+    CheckAll(data, data.Spec(25'000, 2));
+  }
+}
+
 TEST_CASE("the stream is the same for any number of threads and any batch size") {
   const DataSet data(FewColumns(), 3);
   for (const int64_t num_threads : kThreadCounts) {

@@ -18,19 +18,23 @@ from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
     CastError,
     CorruptFileError,
+    EncryptedFileError,
     ListLengthError,
     NullValueError,
     RankMismatchError,
     SchemaMismatchError,
+    TransformError,
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.mixing import MixedDataset, mix  # noqa: E402
+from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 __all__ = [
     "CastError",
     "Column",
     "CorruptFileError",
+    "EncryptedFileError",
     "Jagged",
     "ListLengthError",
     "MixedDataset",
@@ -38,6 +42,8 @@ __all__ = [
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",
+    "TransformError",
+    "UnbatchedDataset",
     "UnsupportedColumnError",
     "mix",
     "verify_no_shard_overlap",

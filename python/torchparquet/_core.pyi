@@ -9,23 +9,36 @@ __all__: list[str] = [
     "BatchReader",
     "ChunkCursor",
     "ColumnSpec",
+    "CostSums",
+    "Decryption",
     "EPOCH_LEDGER_WORDS",
+    "FIELD_ALIGNMENT",
     "FieldPlace",
     "FieldSpec",
     "Footers",
+    "LEAST_STAGED_COLUMNS",
     "LeafColumn",
     "PYARROW_VERSION",
+    "PageHeader",
     "ReaderStats",
     "SinkPool",
     "SlabPool",
     "Vocabulary",
+    "WINDOW_ROW_BYTES",
+    "are_staged",
     "begin_iteration",
     "epoch_of",
     "num_iterations",
+    "parse_page_header",
     "read_footers",
     "set_epoch_of",
     "window_order",
 ]
+
+class Decryption:
+    def __init__(
+        self, of_files: collections.abc.Sequence[typing_extensions.CapsuleType | None]
+    ) -> None: ...
 
 class LeafColumn:
     @property
@@ -39,6 +52,8 @@ class LeafColumn:
     @property
     def kind(self) -> str: ...
     @property
+    def list_length(self) -> int | None: ...
+    @property
     def nullable(self) -> bool: ...
     @property
     def num_lists(self) -> int: ...
@@ -48,6 +63,8 @@ class LeafColumn:
 class Footers:
     @property
     def file_digest(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @property
+    def file_has_hidden_columns(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
     def file_inode(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
@@ -77,6 +94,22 @@ class ChunkCursor:
         world_size: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
     def claim(self) -> int | None: ...
+
+class PageHeader:
+    @property
+    def checksum(self) -> int | None: ...
+    @property
+    def compressed_bytes(self) -> int: ...
+    @property
+    def encoding(self) -> int: ...
+    @property
+    def header_bytes(self) -> int: ...
+    @property
+    def is_data(self) -> bool: ...
+    @property
+    def is_dictionary(self) -> bool: ...
+    @property
+    def num_values(self) -> int: ...
 
 class FieldSpec:
     def __init__(
@@ -130,13 +163,51 @@ class SinkPool:
     @property
     def idle_bytes(self) -> int: ...
 
+class CostSums:
+    @property
+    def bytes_decompressed(self) -> int: ...
+    @property
+    def bytes_read(self) -> int: ...
+    @property
+    def decode_seconds(self) -> float: ...
+    @property
+    def decompress_seconds(self) -> float: ...
+    @property
+    def num_decompressed(self) -> int: ...
+    @property
+    def num_reads(self) -> int: ...
+    @property
+    def num_tasks(self) -> int: ...
+    @property
+    def open_seconds(self) -> float: ...
+    @property
+    def read_seconds(self) -> float: ...
+
 class ReaderStats:
     @property
     def batches(self) -> int: ...
     @property
-    def decode_seconds(self) -> float: ...
+    def codecs(self) -> dict[str, CostSums]: ...
+    @property
+    def columns(self) -> list[CostSums]: ...
+    @property
+    def delivered_bytes(self) -> list[int]: ...
+    @property
+    def first_wait_seconds(self) -> float: ...
+    @property
+    def held_bytes(self) -> int: ...
+    @property
+    def num_complete(self) -> int: ...
+    @property
+    def num_in_flight(self) -> int: ...
+    @property
+    def num_waits(self) -> int: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def wait_for_loop_seconds(self) -> float: ...
+    @property
+    def wait_for_memory_seconds(self) -> float: ...
     @property
     def wait_seconds(self) -> float: ...
 
@@ -181,6 +252,7 @@ class BatchReader:
         pool: SlabPool | None,
         sinks: SinkPool | None,
         contents: collections.abc.Sequence[typing_extensions.Buffer],
+        decryption: Decryption | None,
     ) -> None: ...
     def lend(
         self,
@@ -221,6 +293,7 @@ class BatchReader:
     @property
     def stats(self) -> ReaderStats: ...
 
+def are_staged(cell_bytes: typing.SupportsInt | typing.SupportsIndex) -> bool: ...
 def begin_iteration(
     words: numpy.typing.NDArray[numpy.int64],
     key: typing.SupportsInt | typing.SupportsIndex,
@@ -230,10 +303,12 @@ def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
 def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
+def parse_page_header(content: bytes) -> PageHeader | None: ...
 def read_footers(
     paths: collections.abc.Sequence[str],
     num_threads: typing.SupportsInt | typing.SupportsIndex,
     contents: collections.abc.Sequence[typing_extensions.Buffer],
+    decryption: Decryption | None = None,
 ) -> Footers: ...
 def set_epoch_of(
     words: numpy.typing.NDArray[numpy.int64],
@@ -246,4 +321,7 @@ def window_order(
 ) -> numpy.typing.NDArray[numpy.uint32]: ...
 
 EPOCH_LEDGER_WORDS: int = 525313
+FIELD_ALIGNMENT: int = 64
+LEAST_STAGED_COLUMNS: int = 2
 PYARROW_VERSION: str = "26.0.1"
+WINDOW_ROW_BYTES: int = 6

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch.distributed as dist
-from torch.utils.data import get_worker_info
 
 from torchparquet.errors import RankMismatchError
+from torchparquet.sharding import in_worker, is_distributed
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -84,7 +84,7 @@ def find_peers(
         None where there is nobody: without an initialised torch.distributed or its store, alone,
         in a DataLoader worker or other child of a rank, outside the group or mesh.
     """
-    if get_worker_info() is not None or not (dist.is_available() and dist.is_initialized()):
+    if in_worker() or not is_distributed():
         return None
     if _inherited and _inherited[0] is dist.group.WORLD:
         return None
@@ -342,8 +342,7 @@ _inherited: list[object] = []
 
 def _remember_group() -> None:
     """Note, in a forked child, which group is its parent's."""
-    is_there = dist.is_available() and dist.is_initialized()
-    _inherited[:] = [dist.group.WORLD] if is_there else []
+    _inherited[:] = [dist.group.WORLD] if is_distributed() else []
 
 
 if dist.is_available():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from torchparquet.dataset import ParquetDataset
 from torchparquet.reader import ROW_ID, ROW_VALID
+from torchparquet.sharding import is_distributed
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -129,7 +130,7 @@ def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
     world_size = dataset.topology().world_size
     if world_size == 1:
         return [own]
-    if not (dist.is_available() and dist.is_initialized()):
+    if not is_distributed():
         raise RuntimeError(
             f"{world_size} ranks can only be compared over a process group: "
             "call torch.distributed.init_process_group first"
@@ -177,9 +178,7 @@ def _check(
     reach = np.concatenate([[0], np.maximum.accumulate(end)])[:-1] if len(end) else end
     delivered = int(np.maximum(end - np.maximum(begin, reach), 0).sum())
     repeated = int((end - begin).sum()) - delivered
-    planned_repeats = 0
-    if plan.options.even == "split" and not plan.options.drop_last:
-        planned_repeats = max(0, int(plan.share_rows.sum()) - num_rows)
+    planned_repeats = planned_repeats_of(plan, num_rows)
     if repeated != planned_repeats:
         overlap = np.flatnonzero(begin < reach)[:3]
         where = [(int(begin[i]), int(rank_of[i])) for i in overlap]
@@ -187,7 +186,7 @@ def _check(
             f"{repeated} rows are read more than once, {planned_repeats} were planned to be; "
             f"first (row id, rank): {where}"
         )
-    planned_rows = _planned_rows(plan) - planned_repeats
+    planned_rows = planned_rows_of(plan) - planned_repeats
     if delivered != planned_rows:
         raise RuntimeError(f"{delivered} rows are read, {planned_rows} were planned to be")
     return ShardAudit(
@@ -201,7 +200,14 @@ def _check(
     )
 
 
-def _planned_rows(plan: EpochPlan) -> int:
+def planned_repeats_of(plan: EpochPlan, num_rows: int) -> int:
+    """Return the rows, of `num_rows`, that are delivered once more without a flag."""
+    if plan.options.even == "split" and not plan.options.drop_last:
+        return max(0, int(plan.share_rows.sum()) - num_rows)
+    return 0
+
+
+def planned_rows_of(plan: EpochPlan) -> int:
     """Return the rows that all shares deliver, those flagged as repeats aside."""
     if plan.options.even != "pad":
         return int(plan.share_rows.sum())

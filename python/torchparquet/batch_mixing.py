@@ -2,78 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchparquet.mix_order import BatchOrder, MixOptions, Progress
-from torchparquet.mix_sources import Mixable, batches_left, close_iterator
-from torchparquet.row_mixing import marked
+from torchparquet.mix_order import BatchOrder, MixOptions, MixProgress
+from torchparquet.mix_sources import Mixable, batches_left
+from torchparquet.mixture import Mixture
 from torchparquet.tensors import Batch
 
 
-class BatchMixture(Iterator[Batch]):
-    """One epoch of a mix whose batches are those of its data sets.
-
-    Attributes:
-        closed: Whether the iterations over the data sets have ended.
-    """
+class BatchMixture(Mixture):
+    """One epoch of a mix whose batches are those of its data sets."""
 
     def __init__(
         self,
         options: MixOptions,
         datasets: Sequence[Mixable],
-        progress: Progress,
+        progress: MixProgress,
         states: list[Any] | None,
         source_key: str | None,
     ) -> None:
         """Go on at `progress` with data sets at `states`; None for the start of an epoch."""
-        self._datasets = datasets
-        self._source_key = source_key
-        self.progress = progress
+        super().__init__(options, datasets, progress, source_key)
         _load(datasets, progress, states)
         # A length is that of the iteration under way, so these come first.
-        self._iterators = {number: iter(datasets[number]) for number in progress.active}
-        (num_batches,) = _num_batches(datasets, progress, 0)
-        self._begun_at = options, progress.copied(), num_batches
-        self._length: int | None = None
-        self._order = BatchOrder(options, progress, num_batches)
+        self._of_source = {number: iter(datasets[number]) for number in progress.active}
+        (self._num_batches,) = _num_batches(datasets, progress, 0)
+        self._order = BatchOrder(options, progress, self._num_batches)
         for number in self._order.begun_again:
             self._begin_round(number)
-        self.closed = False
 
     @staticmethod
     def count(
         options: MixOptions,
         datasets: Sequence[Mixable],
-        progress: Progress,
+        progress: MixProgress,
         states: list[Any] | None,
         num_workers: int,
     ) -> int:
-        """Return the batches of all workers' epoch, with those before `progress`."""
+        """Return the batches of all workers' epoch; see `Mixture.count`."""
         _load(datasets, progress, states)
         per_worker = _num_batches(datasets, progress, num_workers)
         return _length(options, progress, per_worker)
 
-    @property
-    def length(self) -> int:
-        """The batches of the epoch, with those before a state was loaded."""
-        if self._length is None:
-            options, progress, num_batches = self._begun_at
-            self._length = _length(options, progress, [num_batches])
-        return self._length
+    def _count_from(self, begin: MixProgress) -> int:
+        return _length(self._options, begin, [self._num_batches])
 
-    def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            RuntimeError: A data set has fewer batches than it said.
-            StopIteration: After the last batch.
-        """
+    def _make_next(self) -> Batch:
         number = self._order.source
-        if self.closed or number is None:
-            self.close()
-            raise StopIteration
-        batch = next(self._iterators[number], None)
+        assert number is not None  # noqa: S101
+        batch = next(self._of_source[number], None)
         if batch is None:
             raise RuntimeError(
                 f"data set {number} ended after {self.progress.delivered[number]} batches, "
@@ -81,18 +59,15 @@ class BatchMixture(Iterator[Batch]):
             )
         if self._order.count():
             self._begin_round(number)
-        return marked(batch, self._source_key, number)
+        return self._marked(batch, number)
 
     @property
     def over(self) -> bool:
         """Whether there is no further batch."""
         return self._order.source is None
 
-    def close(self) -> None:
-        """End the iterations over the data sets. Idempotent."""
-        self.closed = True
-        for iterator in self._iterators.values():
-            close_iterator(iterator)
+    def _iterators(self) -> Iterable[Any]:
+        return self._of_source.values()
 
     def state_dicts(self) -> list[Any]:
         """Return where each data set stands; None for those that have left the mix."""
@@ -105,17 +80,17 @@ class BatchMixture(Iterator[Batch]):
     def _begin_round(self, number: int) -> None:
         dataset, epoch = self._datasets[number], self.progress.epoch_of(number)
         dataset.set_epoch(epoch)
-        self._iterators[number] = iter(dataset)
+        self._of_source[number] = iter(dataset)
         (self._order.num_batches[number],) = batches_left(dataset, epoch, 0)
 
 
-def _load(datasets: Sequence[Mixable], progress: Progress, states: list[Any] | None) -> None:
+def _load(datasets: Sequence[Mixable], progress: MixProgress, states: list[Any] | None) -> None:
     for number in progress.active if states is not None else ():
         datasets[number].load_state_dict(states[number])  # type: ignore[index]
 
 
 def _num_batches(
-    datasets: Sequence[Mixable], progress: Progress, num_workers: int
+    datasets: Sequence[Mixable], progress: MixProgress, num_workers: int
 ) -> list[list[int]]:
     """Return, for each worker, the batches of the present round of each data set."""
     delivered, active = progress.delivered, progress.active
@@ -136,7 +111,7 @@ def _num_batches(
     ]
 
 
-def _length(options: MixOptions, progress: Progress, per_worker: list[list[int]]) -> int:
+def _length(options: MixOptions, progress: MixProgress, per_worker: list[list[int]]) -> int:
     num = progress.num_drawn
     for num_batches in per_worker:
         num += BatchOrder(options, progress.copied(), num_batches).count_all()

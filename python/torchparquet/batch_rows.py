@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -17,12 +18,43 @@ _OF_VALUES = ".values.valid"
 
 def num_rows_of(batch: Batch) -> int:
     """Return B."""
-    value = next(iter(batch.values()))
-    return value.num_rows if isinstance(value, Jagged) else int(value.shape[0])
+    return _length(next(iter(batch.values())))
+
+
+def _length(value: Any) -> int:
+    return value.num_rows if isinstance(value, Jagged) else len(value)
+
+
+def check_rows(batch: Batch, num_rows: int | None) -> None:
+    """Make sure that a user's functions have kept the rows of a batch, which are to be counted.
+
+    Args:
+        batch: What they made of it.
+        num_rows: What they were given; None where there are none.
+
+    Raises:
+        ValueError: A value has another number of rows, or none.
+    """
+    if num_rows is None:
+        return
+    for name, value in batch.items():
+        if element_mask_owner(batch, name) is not None:
+            continue
+        try:
+            found = _length(value)
+        except TypeError:
+            found = -1
+        if found != num_rows:
+            what = type(value).__name__ if found < 0 else f"{found} rows"
+            raise ValueError(
+                "processors and transform must keep rows where these are taken one by one, or "
+                f"batches are mixed or resumed within: {name!r} is {what}, given were {num_rows} "
+                "rows"
+            )
 
 
 def sliced(batch: Batch, begin: int, end: int) -> Batch:
-    """Return rows `begin` to `end`: tensors are views, offsets begin at 0.
+    """Return rows `begin` to `end`: tensors are views, offsets begin at 0; lists are cut.
 
     Raises:
         ValueError: A mask of the elements of nested lists or strings in lists is among the
@@ -30,18 +62,32 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
     """
     found: Batch = {}
     for name, value in batch.items():
-        owner = batch.get(name.removesuffix(_OF_VALUES))
-        if name.endswith(_OF_VALUES) and isinstance(owner, Jagged):
-            if isinstance(owner.values, Jagged):
-                raise ValueError(
-                    'batches with a mask of the elements of nested lists (nulls="mask") cannot be '
-                    f"cut: {name!r}"
-                )
+        owner = element_mask_owner(batch, name)
+        if owner is not None:
             first, last = owner.offsets[[begin, end]].tolist()
             found[name] = value[first:last]
         else:
             found[name] = _stretch(value, begin, end)
     return found
+
+
+def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
+    """Return the lists of whose elements a value is the mask; None where it has a place per row.
+
+    Raises:
+        ValueError: It is the mask of elements of nested lists or of strings in lists.
+    """
+    if not name.endswith(_OF_VALUES):
+        return None
+    owner = batch.get(name.removesuffix(_OF_VALUES))
+    if not isinstance(owner, Jagged):
+        return None
+    if isinstance(owner.values, Jagged):
+        raise ValueError(
+            'batches with a mask of the elements of nested lists (nulls="mask") cannot be '
+            f"cut: {name!r}"
+        )
+    return owner
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -63,6 +109,7 @@ def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
 
     Raises:
         SchemaMismatchError: They differ in their columns; the message names source and column.
+        TypeError: A transform has made what cannot be joined.
     """
     first = batches[0]
     for batch, source in zip(batches[1:], sources[1:], strict=True):
@@ -75,24 +122,33 @@ def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
                 )
 
 
-def _kind(value: Tensor | Jagged) -> str:
+def _kind(value: Any) -> str:
     if isinstance(value, Jagged):
         return f"Jagged of {_kind(value.values)}"
+    if isinstance(value, list):
+        return "list"
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            "batches whose rows are mixed must hold tensors, Jagged or lists, got "
+            f"{type(value).__name__}"
+        )
     shape = ", ".join(["B", *map(str, value.shape[1:])])
     return f"{str(value.dtype).removeprefix('torch.')} [{shape}]"
 
 
-def _stretch(value: Tensor | Jagged, begin: int, end: int) -> Tensor | Jagged:
-    if isinstance(value, Tensor):
+def _stretch(value: Any, begin: int, end: int) -> Any:
+    if not isinstance(value, Jagged):
         return value[begin:end]
     offsets = value.offsets[begin : end + 1]
     first, last = offsets[[0, -1]].tolist()
     return Jagged(_stretch(value.values, first, last), offsets - first)
 
 
-def _joined(values: Sequence[Any]) -> Tensor | Jagged:
+def _joined(values: Sequence[Any]) -> Any:
     if isinstance(values[0], Tensor):
         return torch.cat(list(values))
+    if isinstance(values[0], list):
+        return list(chain.from_iterable(values))
     parts = cast("Sequence[Jagged]", values)
     offsets = [parts[0].offsets]
     end = parts[0].offsets[-1]

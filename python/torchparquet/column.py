@@ -42,7 +42,9 @@ class Column:
         length: L, where every list of the column has L elements: it is read as ``[B, L]``, without
             offsets. A list of another length is a
             :class:`~torchparquet.errors.ListLengthError`, a null list is L nulls, and the mask is
-            ``[B, L]``. None: lists of any length are a :class:`~torchparquet.jagged.Jagged`.
+            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L where
+            all files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
+            and others write, else ``"any"``; files that disagree are refused.
         vocab: Words (str or bytes) that strings are replaced by the numbers of: each is read as its
             place here, int64 unless ``dtype`` says otherwise. None: strings stay strings, as a
             :class:`~torchparquet.jagged.Jagged` of uint8.
@@ -60,7 +62,7 @@ class Column:
     nulls: Nulls = None
     dtype: str | torch.dtype | None = None
     default: int | float | bool | None = None
-    length: int | None = None
+    length: int | Literal["any"] | None = None
     vocab: Sequence[str | bytes] | None = None
     unknown: int = -1
 
@@ -87,6 +89,11 @@ class Column:
     def sources(self) -> tuple[str, ...]:
         """The names of the columns, one or more."""
         return (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
+    @property
+    def stated_length(self) -> int | None:
+        """The length that is a number."""
+        return None if isinstance(self.length, str) else self.length
 
     @property
     def words(self) -> tuple[bytes, ...] | None:
@@ -145,11 +152,13 @@ def _checked_default(default: Any) -> int | float | bool | None:
     raise TypeError(f"default must be a number, a bool or None; got {default!r}")
 
 
-def _checked_length(length: Any) -> int | None:
+def _checked_length(length: Any) -> int | Literal["any"] | None:
     if length is None:
         return None
+    if isinstance(length, str) and length == "any":
+        return "any"
     if isinstance(length, bool) or not isinstance(length, int | np.integer):
-        raise TypeError(f"length must be an int or None; got {length!r}")
+        raise TypeError(f'length must be an int, "any" or None; got {length!r}')
     if not 1 <= length < 2**31:
         raise ValueError(f"length must be at least 1 and below 2**31; got {length}")
     return int(length)

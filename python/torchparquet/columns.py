@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchparquet.column import Column, Nulls, checked_names, checked_nulls
@@ -38,7 +39,7 @@ def resolve_columns(
 
     Raises:
         SchemaMismatchError: Two files disagree about a selected column: its presence or, where no
-            dtype is given, its kind.
+            dtype is given, its kind, or the length of its lists where none is given.
         UnsupportedColumnError: A selected column cannot be read as a tensor yet, or not as the
             dtype that was given.
         ValueError: Empty selection; unknown, repeated or ambiguous name; sources of one tensor
@@ -63,6 +64,10 @@ def resolve_columns(
         if not (requests[name].vocab and leaf.is_bytes)
     ]
     _check_covered(leaves, suggest=not isinstance(columns, Mapping))
+    requests = {
+        name: _with_declared_length(column, found[name], schemas)
+        for name, column in requests.items()
+    }
     fields = tuple(
         with_file_values(
             make_field(name, column, found[name], default),
@@ -75,6 +80,21 @@ def resolve_columns(
     )
     _check_output_names(fields)
     return fields
+
+
+def _with_declared_length(
+    column: Column, found: Sequence[Sequence[Leaf]], schemas: Schemas
+) -> Column:
+    """The column with the length that files declare, where it has none and can have one."""
+    if column.length is not None or not isinstance(column.source, str):
+        return column
+    # Strings are of lengths of their own, unless they are numbered.
+    takes_length = all(
+        leaf.num_lists == 1 and not (leaf.is_bytes and column.vocab is None) for leaf in found[0]
+    )
+    return (
+        replace(column, length=schemas.declared_length(column.source)) if takes_length else column
+    )
 
 
 def _cast(column: Column) -> str | None:

@@ -6,23 +6,18 @@ import copy
 import hashlib
 import warnings
 import weakref
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
-from torchparquet.agreement import (
-    Peers,
-    Standing,
-    begin_together,
-    data_values,
-    warn_of_early_end,
-)
+from torchparquet.agreement import Standing, warn_of_early_end
 from torchparquet.column import Nulls
 from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.costs import column_bytes
+from torchparquet.decryption import DecryptionArgument, file_keys
 from torchparquet.distribution import ShardDistribution, shard_distribution
 from torchparquet.dynamic import (
     Cursor,
@@ -34,24 +29,30 @@ from torchparquet.dynamic import (
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.iteration import Iteration
-from torchparquet.manifest import Manifest, SourceArgument, read_manifest
-from torchparquet.membership import Membership, is_distributed
+from torchparquet.manifest import Manifest, SourceArgument
+from torchparquet.manifest_cache import CacheArgument, open_manifest
+from torchparquet.membership import Membership
+from torchparquet.metrics import Metrics
 from torchparquet.options import ReadOptions
 from torchparquet.order import epoch_order
+from torchparquet.origins import BatchOrigin, batch_origin, row_group_origin
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import Balance, Even, Int64Array, PlanOptions, checked_int
 from torchparquet.planner import EpochPlanner, Place
 from torchparquet.progress import Progress
-from torchparquet.reader import BatchStream, ReaderStats
+from torchparquet.rank_check import Compared, RankCheck
+from torchparquet.read_totals import ReadTotals
+from torchparquet.reader import BatchStream
 from torchparquet.row_places import Reach
-from torchparquet.sharding import (
-    Topology,
-    num_workers_of_caller,
-)
+from torchparquet.second_sharding import refuse_second_sharding
+from torchparquet.sharding import Topology, in_worker, is_distributed, num_workers_of_caller
+from torchparquet.share import Share
 from torchparquet.state import Identity, dump, parse, shortened_names
 from torchparquet.streams import StreamSource
 from torchparquet.tensors import Batch
-from torchparquet.window_limits import WindowMemory, row_bytes
+from torchparquet.transforms import Processor, Transform, Transforms
+from torchparquet.unbatched import UnbatchedDataset
+from torchparquet.window_limits import window_memory
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-_RUNTIME = ("_iterations", "_latest")
+_RUNTIME = ("_iterations", "_latest", "totals", "_latest_totals")
 
 
 class ParquetDataset(IterableDataset[Batch]):
@@ -103,6 +104,10 @@ class ParquetDataset(IterableDataset[Batch]):
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
         check_ranks: bool = True,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | None = None,
+        decryption_properties: DecryptionArgument = None,
+        manifest_cache: CacheArgument = None,
     ) -> None:
         """Find the files, read their footers and check the options; starts no lasting thread.
 
@@ -158,10 +163,24 @@ class ParquetDataset(IterableDataset[Batch]):
             max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
             pin_memory: Deliver in page-locked memory; None for where CUDA is available.
             check_ranks: Compare the ranks before the first batch, see `check_ranks_agree`.
+            processors: By column, a callable that is given its tensor or `Jagged` of each batch,
+                and returns what is to stand there instead.
+            transform: A callable that is given each batch, behind the processors, and returns the
+                dict that is delivered. Both run in the process that iterates, are no part of the
+                order, of states or of what ranks compare, and must be picklable for workers that
+                are not forked.
+            decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
+                for all of them, or a function that returns those of a path, or None. Key
+                management is asked while footers are read, and not again. Spawned workers need
+                a function, which they can import.
+            manifest_cache: A file that keeps what the footers say, for data sets of thousands of
+                files: while all files have the sizes, times of change and inodes that it knows,
+                no footer is read; else all are, and it is written anew. Ranks may share it.
 
         Raises:
             FileNotFoundError: No such path, or nothing there to read.
             CorruptFileError: A file is not Parquet, or damaged.
+            EncryptedFileError: A file is encrypted, and there is no key that decrypts it.
             SchemaMismatchError: Files disagree about a selected column.
             UnsupportedColumnError: A selected column has a kind that is not covered yet.
             TypeError: An argument has a wrong type.
@@ -206,42 +225,53 @@ class ParquetDataset(IterableDataset[Batch]):
         )
         self.num_epochs = num_epochs
         self._read_options = ReadOptions(num_threads, max_memory, pin_memory)
-        self._row_ids = row_ids
-        self._check_ranks = check_ranks
-        self._ranks_agreed = False
         self._told_of_early_end = False
-        manifest = read_manifest(paths, self._read_options.num_threads)
-        self._manifest = filter_row_groups(manifest, filters)
+        keys = file_keys(decryption_properties)
+        threads = self._read_options.num_threads
+        manifest = open_manifest(paths, threads, keys, manifest_cache)
+        self._manifest = filter_row_groups(manifest, filters, keys)
         self._fields = resolve_columns(columns, self._manifest, nulls)
         self._planner = EpochPlanner(
             self._manifest.row_group_num_rows,
             options,
             canonical_world_size=canonical_world_size,
             requested_window=shuffle_window,
-            window_memory=WindowMemory(
-                row_bytes(
-                    self._fields,
-                    batch_size or int(self._manifest.row_group_num_rows.max()),
-                    row_ids=row_ids,
-                    row_valid=even == "pad",
-                ),
+            window_memory=window_memory(
+                self._fields,
+                batch_size or int(self._manifest.row_group_num_rows.max()),
                 self._read_options.memory_per_worker(1),
+                row_ids=row_ids,
+                row_valid=even == "pad",
             ),
             limit_steps=limit_steps,
             row_group_bytes=(
                 column_bytes(self._manifest, self._fields) if balance == "bytes" else None
             ),
         )
-        self._planner.window()  # raises where the one asked for does not fit
+        self._planner.window()  # raises where it does not fit
         self._progress = Progress(self._planner)
         self._identity = self._make_identity()
+        others: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}
+        if self._dynamic:
+            others["even"] = "dynamic"
+        compared = Compared(self._manifest, self._fields, others)
+        self._rank_check = RankCheck(self._membership, compared, enabled=check_ranks)
         self._stream_source = StreamSource(
-            self._manifest, self._fields, self._read_options, row_ids, even == "pad"
+            self._manifest, self._fields, self._read_options, row_ids, even == "pad", keys
         )
+        self.transforms: Transforms | None = None
+        if processors is not None or transform is not None:
+            self.transforms = Transforms(processors, transform)
+            self.transforms.check_names(self._stream_source.names)
         self._reset_runtime()
 
     def _reset_runtime(self) -> None:
-        """Set what belongs to this process alone: its iterators."""
+        """Set what belongs to this process alone: its iterators and what they have read."""
+        self._forget_iterations()
+        self.totals = ReadTotals()
+        self._latest_totals = ReadTotals()
+
+    def _forget_iterations(self) -> None:
         self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
         self._latest: weakref.ref[Iteration] | None = None
 
@@ -260,13 +290,16 @@ class ParquetDataset(IterableDataset[Batch]):
 
         Raises:
             ValueError: Two sources disagree about this process's rank, a state was taken by
-                another DataLoader worker, or two batches do not fit `max_memory`.
+                another DataLoader worker, two batches do not fit `max_memory`, or a loader of
+                Accelerate would divide the batches among ranks a second time.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
+        self._refuse_second_sharding()
         iteration = DynamicIteration(self) if self._dynamic else Iteration(self)
         self._iterations.add(iteration)
         self._latest = weakref.ref(iteration)
-        if get_worker_info() is not None:
+        self._latest_totals = iteration.totals
+        if in_worker():
             # All workers of a DataLoader begin, also one that is never asked for a batch.
             iteration.begun()
         return iteration
@@ -280,7 +313,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         self._refuse_dynamic("a length")
         topology = self._membership.topology()
-        if get_worker_info() is None:
+        if not in_worker():
             num_workers = num_workers_of_caller(self)
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
             return self._planner.num_steps(self._present_place(topology), topology, of_rank=True)
@@ -311,8 +344,10 @@ class ParquetDataset(IterableDataset[Batch]):
 
         Raises:
             TypeError: `epoch` is not an int.
-            ValueError: `epoch` is negative.
+            ValueError: `epoch` is negative, or a loader of Accelerate that asks for it would
+                divide the batches among ranks a second time.
         """
+        self._refuse_second_sharding()
         self._progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
@@ -350,7 +385,7 @@ class ParquetDataset(IterableDataset[Batch]):
         self._refuse_dynamic("a length")
         topology = self._membership.topology()
         topologies = [topology]
-        if get_worker_info() is None and num_workers > 0:
+        if not in_worker() and num_workers > 0:
             workers = range(num_workers)
             rank, world_size = topology.rank, topology.world_size
             topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
@@ -370,7 +405,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         self._refuse_dynamic("a state")
         parsed = parse(state, self._identity, self._planner.requested_window)
-        if parsed.worker and get_worker_info() is None:
+        if parsed.worker and not in_worker():
             raise ValueError(
                 f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
                 "StatefulDataLoader"
@@ -419,7 +454,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
         self._refuse_dynamic("a plan")
         topology = self._membership.topology()
-        if get_worker_info() is None:
+        if not in_worker():
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         place = self._present_place(topology)
         if epoch is not None and epoch != place.epoch:
@@ -467,22 +502,32 @@ class ParquetDataset(IterableDataset[Batch]):
                 all ranks.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
-        peers = self._membership.peers()
-        if peers is not None:
-            begin_together(peers, partial(self._standing, num_workers), lambda: None)
-            self._ranks_agreed = True
+        self._rank_check.compare(partial(self._standing, num_workers))
 
-    @property
-    def stats(self) -> ReaderStats | None:
-        """Of the epoch under way in this process, while its iterator exists; else None."""
-        latest = self._latest_iteration()
-        return None if latest is None else latest.stats
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return how fast this process reads, and which side is slower: a snapshot.
+
+        It may be called at any time, from the thread that iterates: within an epoch, behind it,
+        and after `close`. Counters are always on and cost next to nothing.
+
+        Args:
+            all_iterations: Of all that this process has read since the data set was made, whoever
+                else iterates. Otherwise of the iteration under way, or else the last one.
+
+        Raises:
+            RuntimeError: DataLoader workers iterate the data set: each has metrics of its own,
+                which `torch.utils.data.get_worker_info().dataset.metrics()` returns there.
+        """
+        if all_iterations:
+            return self.totals.metrics()
+        self._progress.check_own("data set", "metrics")
+        return self._latest_totals.metrics()
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""
         for iteration in list(self._iterations):
             iteration.close()
-        self._reset_runtime()
+        self._forget_iterations()
         self._stream_source.forget()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -490,7 +535,6 @@ class ParquetDataset(IterableDataset[Batch]):
         state = self.__dict__.copy()
         for name in _RUNTIME:
             del state[name]
-        state["_ranks_agreed"] = False
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -504,6 +548,7 @@ class ParquetDataset(IterableDataset[Batch]):
         state = self.__getstate__()
         state["_progress"] = self._progress.own_copy()
         state["_stream_source"] = copy.copy(self._stream_source)
+        state["_rank_check"] = copy.copy(self._rank_check)
         made.__setstate__(state)
         return made
 
@@ -528,6 +573,12 @@ class ParquetDataset(IterableDataset[Batch]):
             return self._progress.next_place(topology)
         return self._planner.begin(place.epoch, topology)
 
+    def _refuse_second_sharding(self) -> None:
+        # Who says that one process reads everything may have a loader divide it.
+        reads_all = self._membership.is_alone and self._membership.topology().world_size == 1
+        if not reads_all:
+            refuse_second_sharding()
+
     def _refuse_dynamic(self, what: str) -> None:
         if self._dynamic:
             raise TypeError(
@@ -535,67 +586,31 @@ class ParquetDataset(IterableDataset[Batch]):
                 "is decided while they read"
             )
 
-    def _peers_to_meet(self) -> Peers | None:
-        """Return whom to compare with before this iteration; None where that is done or unsafe."""
-        if self._ranks_agreed or not self._check_ranks or self._membership.is_alone:
-            return None
-        return self._membership.peers()
-
     def _standing(self, num_workers: int = 0) -> Standing:
         """Return what all ranks must agree about in the next iteration."""
         topology = self._membership.topology()
         own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        place = self._present_place(own)
-        options = asdict(self._planner.present_plan(place).options)
-        options |= {
-            "limit_steps": self._planner.limit_steps,
-            "num_epochs": self.num_epochs,
-            "row_ids": self._row_ids,
-            "worlds before": [tuple(leg) for leg in place.legs[:-1]],
-            "next batch": self._next_batch(place),
-        }
-        values = data_values(self._manifest, self._fields)
-        if self._dynamic:
-            options["even"] = "dynamic"
-        values |= {name: repr(value) for name, value in options.items()}
-        return Standing(own.rank, own.world_size, values)
-
-    def _next_batch(self, place: Place) -> tuple[int, int]:
-        """Return the batch that comes next and the rows of it that were delivered before."""
-        begun = place.legs[-1]
-        if begun.num_rows and begun.batch_size is None:
-            # At the same row ranks stand in different batches.
-            return place.steps_before + begun.num_steps, begun.num_rows
-        return place.steps_before + place.steps, place.num_rows
+        return self._rank_check.standing(self._planner, self._present_place(own), own)
 
     def begin_iteration(self) -> Place:
         """Begin the next epoch, or go on with one, on all ranks or on none."""
-        peers = self._peers_to_meet()
-        if peers is None:
-            return self._begin_iteration()
-        place = begin_together(peers, self._standing, self._try_iteration)
-        self._ranks_agreed = True
-        return place
+        return self._rank_check.begin(self._standing, self._begin_iteration)
 
-    def _try_iteration(self) -> Place:
-        """Begin an iteration, and see that its batches fit the memory."""
-        place = self._begin_iteration()
-        if place.steps < place.end:
-            self.open_stream(place).close()
-        return place
-
-    def _begin_iteration(self) -> Place:
+    def _begin_iteration(self, is_awaited: bool) -> Place:
         topology = self._membership.topology()
         place = self._progress.begin(topology)
         if place.end == 0:
             self._warn_of_no_steps(place, topology)
+        if is_awaited and place.steps < place.end:
+            # Batches that do not fit the memory are to be known while other ranks listen.
+            self.open_stream(place).close()
         return place
 
     def end_epoch(self, place: Place) -> None:
         """Log, once, that other ranks go on when this one has delivered its last batch."""
         if self._planner.options.even != "none" or self._dynamic or self._told_of_early_end:
             return
-        if get_worker_info() is None and is_distributed():
+        if not in_worker() and is_distributed():
             self._told_of_early_end = True
             plan, topology = self._planner.present_plan(place), self._membership.topology()
             warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
@@ -654,9 +669,46 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def open_row_group(self, row_group: int) -> BatchStream:
         """Open one row group, with half of the threads and of the memory."""
+        return self._stream_source.open([self._share_of(row_group)], 2)
+
+    def _share_of(self, row_group: int) -> Share:
         num_rows = int(self._manifest.row_group_num_rows[row_group])
-        share = row_group_share(row_group, num_rows, self._planner.options.batch_size)
-        return self._stream_source.open([share], 2)
+        return row_group_share(row_group, num_rows, self._planner.options.batch_size)
+
+    def origin(self, place: Place, row: int | None = None) -> BatchOrigin:
+        """Return where the next batch at `place` is from, or row `row` of it."""
+        topology = self._membership.topology()
+        return batch_origin(self._manifest, self._planner, place, topology, row)
+
+    def origin_in_row_group(
+        self, place: Place, row_group: int, step: int, row: int | None = None
+    ) -> BatchOrigin:
+        """Return where batch `step` of a row group is from, or row `row` of it."""
+        origin = BatchOrigin(place.epoch, step, self._membership.topology(), (), row)
+        return row_group_origin(self._manifest, self._share_of(row_group), origin)
+
+    def unbatched(
+        self,
+        *,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | None = None,
+    ) -> UnbatchedDataset:
+        """Return a data set of this one's rows, one by one, as dicts.
+
+        For pipelines that work on rows and for a DataLoader's `batch_size` and `collate_fn`. It
+        reads by this data set: its epochs, shares and place are the same ones. States lead to the
+        exact row.
+
+        Args:
+            processors: By column, a callable that is given a row's value and returns what is to
+                stand there instead.
+            transform: A callable that is given each row, behind the processors, and returns the
+                dict that is delivered. The data set's own functions come first, on batches.
+
+        Raises:
+            TypeError: One of them cannot be called.
+        """
+        return UnbatchedDataset(self, processors, transform)
 
     def _warn_of_no_steps(self, place: Place, topology: Topology) -> None:
         options = self._planner.options

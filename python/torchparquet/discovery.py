@@ -24,12 +24,28 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-class _Found(NamedTuple):
+class FoundFile(NamedTuple):
+    """A file that was found, and what the file system says of it.
+
+    Attributes:
+        path: Absolute.
+        status: Of the file itself, where the path is a symbolic link.
+    """
+
     path: str
     status: os.stat_result
 
 
-def discover_files(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
+def discover_files(
+    paths: PathArgument | Sequence[PathArgument], *, empty_files: bool = False
+) -> list[str]:
+    """Return the paths of `find_files`."""
+    return [file.path for file in find_files(paths, empty_files=empty_files)]
+
+
+def find_files(
+    paths: PathArgument | Sequence[PathArgument], *, empty_files: bool = False
+) -> list[FoundFile]:
     """List the files that ``paths`` names, without opening any of them.
 
     * A file is itself, whatever its name.
@@ -43,22 +59,26 @@ def discover_files(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
 
     Args:
         paths: One of the above, or a sequence of them.
+        empty_files: List files of 0 bytes like others.
 
     Returns:
-        Absolute paths: those of a directory or a pattern sorted by code point, those of a
-        sequence in its order, each element expanded in turn.
+        The files: those of a directory or a pattern sorted by the code points of their paths,
+        those of a sequence in its order, each element expanded in turn.
 
     Raises:
         FileNotFoundError: A path does not exist, a pattern matches nothing, or a directory holds
             no Parquet file.
-        CorruptFileError: A file is empty (0 bytes).
+        CorruptFileError: A file is empty (0 bytes), unless `empty_files`.
         ValueError: A path is empty, is neither file nor directory, is not UTF-8, or is a URL
             other than ``file://``; the sequence is empty; one file is named twice.
         TypeError: ``paths`` is not a path or a sequence of paths.
     """
     found = [file for text in _path_texts(paths) for file in _expand(text)]
+    for path, status in found:
+        if status.st_size == 0 and not empty_files:
+            raise CorruptFileError(f"empty file (0 bytes): {path!r}")
     _check_distinct(found)
-    return [file.path for file in found]
+    return found
 
 
 def _path_texts(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
@@ -111,7 +131,7 @@ def _absolute(text: str) -> str:
     return str(path.resolve() if ".." in path.parts else path)
 
 
-def _expand(text: str) -> list[_Found]:
+def _expand(text: str) -> list[FoundFile]:
     """Expands one path or pattern; never returns an empty list."""
     path = _absolute(text)
     try:
@@ -128,17 +148,17 @@ def _expand(text: str) -> list[_Found]:
     return found
 
 
-def _expand_existing(path: str, status: os.stat_result) -> list[_Found]:
+def _expand_existing(path: str, status: os.stat_result) -> list[FoundFile]:
     return _list_directory(path) if stat.S_ISDIR(status.st_mode) else [_checked(path, status)]
 
 
-def _expand_pattern(pattern: str) -> list[_Found]:
+def _expand_pattern(pattern: str) -> list[FoundFile]:
     # Path.glob matches hidden names and takes no absolute pattern.
     matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
     # "none/**" yields "none/" though there is none; a dangling link stays, to be an error.
     matches = [match for match in matches if os.path.lexists(match)]
     marked = [part for part in pattern.split("/") if part.startswith("_")]
-    found: dict[str, _Found] = {}  # "**" matches a directory and also the files below it
+    found: dict[str, FoundFile] = {}  # "**" matches a directory and also the files below it
     for match in matches:
         if _is_written_out(match, marked):
             path = _absolute(match)
@@ -157,13 +177,13 @@ def _is_written_out(match: str, marked: list[str]) -> bool:
     )
 
 
-def _list_directory(root: str) -> list[_Found]:
+def _list_directory(root: str) -> list[FoundFile]:
     """Lists the Parquet files below ``root``, sorted; empty when there is none."""
     entries = sorted(_walk(root), key=lambda entry: entry.path)
     parquet = [entry for entry in entries if entry.name.lower().endswith(_PARQUET_SUFFIXES)]
     if parquet:
         return [_checked(entry.path, entry.stat()) for entry in parquet]
-    others = [_Found(entry.path, entry.stat()) for entry in entries]
+    others = [FoundFile(entry.path, entry.stat()) for entry in entries]
     return [
         _checked(path, status)
         for path, status in others
@@ -194,19 +214,17 @@ def _walk(root: str) -> list[os.DirEntry[str]]:
     return entries
 
 
-def _checked(path: str, status: os.stat_result) -> _Found:
+def _checked(path: str, status: os.stat_result) -> FoundFile:
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"a path must be a regular file or a directory: {path!r}")
-    if status.st_size == 0:
-        raise CorruptFileError(f"empty file (0 bytes): {path!r}")
     try:
         path.encode()
     except UnicodeEncodeError:
         raise ValueError(f"a path must be valid UTF-8: {path!r}") from None
-    return _Found(path, status)
+    return FoundFile(path, status)
 
 
-def _check_distinct(found: list[_Found]) -> None:
+def _check_distinct(found: list[FoundFile]) -> None:
     """Raises when one file is listed twice, also through a symbolic link."""
     by_path: set[str] = set()
     by_inode: dict[tuple[int, int], str] = {}

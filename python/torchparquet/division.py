@@ -65,6 +65,11 @@ class Division:
     rows: Int64Array  # [S], as EpochPlan.share_rows
     steps: Int64Array  # [S], as EpochPlan.share_steps
 
+    @property
+    def own_rows(self) -> Int64Array:
+        """Rows of each share that are no repeats; they come first, `[S]`."""
+        return self.rows
+
     def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
         """Divide what was dealt."""
         self._dealt = dealt
@@ -114,6 +119,10 @@ class _Pad(Division):
             self.rows = np.full_like(self.rows, self.rows.max())
         self.steps = np.full_like(self.steps, most)
 
+    @property
+    def own_rows(self) -> Int64Array:
+        return np.minimum(self.rows, self._dealt.totals)
+
     def chunks(self, index: int) -> Ranges:
         missing = int(self.rows[index] - self._dealt.totals[index])
         if missing <= 0:
@@ -141,6 +150,10 @@ class _Split(Division):
         self._held = np.minimum(target, self.rows)
         if options.batch_size is None:
             self.steps = np.full_like(target, self._chunk_counts().max())
+
+    @property
+    def own_rows(self) -> Int64Array:
+        return self._held
 
     @staticmethod
     def _targets(totals: Int64Array) -> Int64Array:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+import uuid
+import weakref
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from torch.utils.data import get_worker_info
+import torch.distributed as dist
 
 from torchparquet.iteration import Iteration, Source
 from torchparquet.plan_options import Int64Array
+from torchparquet.sharding import in_worker
 from torchparquet.share import Share
 from torchparquet.tensors import Batch
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
     from torchparquet.membership import Membership
     from torchparquet.planner import Place
-    from torchparquet.reader import BatchStream, ReaderStats
+    from torchparquet.reader import BatchStream
 
 
 class Cursor(Protocol):
@@ -87,7 +91,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
         ValueError: This is a DataLoader worker, there is nothing to share by, or the mesh has
             processes that are to read the same.
     """
-    if get_worker_info() is not None:
+    if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
     if membership.store is not None:
         return StoreCursor(membership.store, identity)
@@ -105,7 +109,32 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
             'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
             f"to share; got rank {topology.rank} of {topology.world_size}"
         )
-    return StoreCursor(peers.store, [*identity, peers.ranks])
+    return StoreCursor(
+        peers.store, [*identity, peers.ranks, _start_of_job(membership, peers.ranks)]
+    )
+
+
+def _start_of_job(membership: Membership, ranks: tuple[int, ...]) -> str:
+    """Return what only the ranks of this start of the job know.
+
+    After a restart torchrun's ranks may meet in the store of the start before, where row groups
+    are claimed by processes that are gone. The first call for a group is a collective of it.
+    """
+    world = dist.group.WORLD
+    assert world is not None  # noqa: S101
+    group_of, name = _starts.get(ranks, (None, ""))
+    if group_of is None or group_of() is not world:
+        names = [uuid.uuid4().hex]
+        for group in membership.data_parallel_groups():
+            first = 0 if group is None else dist.get_global_rank(group, 0)
+            dist.broadcast_object_list(names, src=first, group=group)
+        name = names[0]
+        _starts[ranks] = (weakref.ref(world), name)
+    return name
+
+
+# By ranks: the default group that they were in, and the name of their start.
+_starts: dict[tuple[int, ...], tuple[weakref.ref[Any], str]] = {}
 
 
 class DynamicSource(Source, Protocol):
@@ -116,6 +145,11 @@ class DynamicSource(Source, Protocol):
 
     def open_row_group(self, row_group: int) -> BatchStream:
         """Open one row group; two are open at a time."""
+
+    def origin_in_row_group(
+        self, place: Place, row_group: int, step: int, row: int | None = None
+    ) -> object:
+        """Return where batch `step` of a row group is from, or a row of it, to be shown."""
 
 
 class DynamicIteration(Iteration):
@@ -131,16 +165,18 @@ class DynamicIteration(Iteration):
         """Prepare to iterate; claims and reads nothing yet."""
         super().__init__(source)
         self._claimed: tuple[Int64Array, Cursor] | None = None
-        self._ahead: tuple[BatchStream, Future[Batch | None]] | None = None
+        self._ahead: tuple[BatchStream, Future[Batch | None], int] | None = None
+        self._at = (0, 0)  # row group and batch of it
         self._first: Batch | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._failure: BaseException | None = None
 
-    def __next__(self) -> Batch:
+    def _next(self) -> Batch:
         """Return the next batch; those of a row group are consecutive.
 
         Raises:
             StopIteration: When every row group has been claimed, and those of this process read.
+            TransformError: A function of the user's failed.
             RuntimeError: The iterator was closed, or was begun in another process.
         """
         if self._failure is not None:
@@ -150,6 +186,8 @@ class DynamicIteration(Iteration):
         self._check_usable()
         try:
             batch = self._next_batch()
+            if batch is not None and self._source.transforms is not None:
+                batch = self._apply(batch, self.origin)
         except BaseException as error:
             if isinstance(error, Exception):
                 self._failure = error
@@ -169,11 +207,15 @@ class DynamicIteration(Iteration):
         if self._stream is not None:
             batch = next(self._stream, None)
             if batch is not None:
+                self._at = (self._at[0], self._at[1] + 1)
                 return batch
         if self._ahead is None:
             return None
-        self._stream, first = self._ahead
+        self._stream, first, row_group = self._ahead
+        self._at = (row_group, 0)
+        begin = time.perf_counter()
         batch = first.result()
+        self.totals.add(self._stream, waited=time.perf_counter() - begin)
         self._look_ahead()
         return batch
 
@@ -185,13 +227,13 @@ class DynamicIteration(Iteration):
         position = cursor.claim()
         self._ahead = None
         if position < len(order):
-            stream = self._source.open_row_group(int(order[position]))
-            self._ahead = (stream, self._thread.submit(next, stream, None))
+            row_group = int(order[position])
+            stream = self._source.open_row_group(row_group)
+            self._ahead = (stream, self._thread.submit(next, stream, None), row_group)
 
-    @property
-    def stats(self) -> ReaderStats | None:
-        """Of the row group under way; None before the first."""
-        return None if self._stream is None else self._stream.stats
+    def origin(self, row: int | None = None) -> object:
+        """Return where the latest batch is from, or a row of it, to be shown."""
+        return self._source.origin_in_row_group(self.begun(), *self._at, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight; row groups claimed stay claimed."""

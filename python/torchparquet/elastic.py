@@ -157,10 +157,10 @@ def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
         num_rows: Rows behind those that each rank has delivered.
     """
     ledger = _Ledger(plan)
-    steps = steps_of_shares(plan, num_steps).tolist()
-    beyond = rows_beyond(plan, num_steps, num_rows).tolist()
-    for share in range(plan.num_shares):
-        ledger.add(share, steps[share], beyond[share])
+    steps = steps_of_shares(plan, num_steps)
+    beyond = rows_beyond(plan, num_steps, num_rows)
+    for share in np.flatnonzero((plan.own_rows > 0) & (steps + beyond > 0)).tolist():
+        ledger.add(share, int(steps[share]), int(beyond[share]))
     return ledger.remains()
 
 
@@ -176,8 +176,6 @@ class _Ledger:
 
     def add(self, index: int, num_steps: int, beyond: int) -> None:
         """Note the first `num_steps` batches of share `index`, and `beyond` rows behind them."""
-        if num_steps == beyond == 0:
-            return
         planned = self.plan.planned_share(index)
         share = self.plan.laid_out(index, planned)
         num_rows = min(share.rows_of_first(num_steps) + beyond, share.total_rows)

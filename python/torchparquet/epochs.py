@@ -21,6 +21,7 @@ from torchparquet.reader import (
     num_iterations,
     set_epoch_of,
 )
+from torchparquet.sharding import in_worker
 
 
 class EpochCounter:
@@ -35,6 +36,9 @@ class EpochCounter:
         """Start at epoch 0."""
         self._ledger = _shared_ledger()
         self._owner_pid = os.getpid()
+        # Iterations up to here were this process's, or are of no account any more.
+        self._num_seen = 0
+        self._num_own = 0  # up to the latest of this process
         _counters.add(self)
 
     def begin(self) -> int:
@@ -49,7 +53,9 @@ class EpochCounter:
         digest = hashlib.blake2b(identity, digest_size=8).digest()
         # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
         key = int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
-        return begin_iteration(self._words(), key, worker_id)
+        number = begin_iteration(self._words(), key, worker_id)
+        self._num_seen = self._num_own = number + 1
+        return number
 
     def epoch_of(self, iteration: int) -> int:
         """Return the epoch of an iteration that has begun, or is the next to begin."""
@@ -63,17 +69,54 @@ class EpochCounter:
         """Return how many iterations have begun, in this process or its workers."""
         return num_iterations(self._words())
 
+    def see(self) -> int:
+        """Take note of the iterations so far, also those of workers; return how many they are."""
+        self._num_seen = self.num_iterations()
+        return self._num_seen
+
+    def check_seen(self, what: str) -> None:
+        """Make sure that no iteration since was that of workers.
+
+        Args:
+            what: Is iterated.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated, and only they know how far.
+        """
+        if not in_worker() and self.num_iterations() > self._num_seen:
+            raise RuntimeError(
+                f"DataLoader workers have iterated this {what}, and only they know how far: take "
+                "the state from torchdata's StatefulDataLoader, or use num_workers=0"
+            )
+
+    def check_own(self, what: str, wanted: str) -> None:
+        """Make sure that the latest iteration was this process's.
+
+        Args:
+            what: Is iterated.
+            wanted: What only those know who iterate.
+
+        Raises:
+            RuntimeError: It was that of DataLoader workers.
+        """
+        if not in_worker() and self.num_iterations() > self._num_own:
+            raise RuntimeError(
+                f"DataLoader workers iterate this {what}, each with {wanted} of its own: ask "
+                f"torch.utils.data.get_worker_info().dataset.{wanted}() there, in a transform for "
+                "example, or use num_workers=0"
+            )
+
     def next(self) -> int:
         """Return the epoch that the next iteration will have."""
         return self.epoch_of(self.num_iterations())
 
     def set(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration."""
-        self.set_epoch_of(self.num_iterations(), epoch)
+        """Make `epoch` that of the next iteration, and take note of those so far."""
+        self.set_epoch_of(self.see(), epoch)
 
     def own(self) -> None:
         """Make sure that only this process and the workers it starts use the counter."""
-        if get_worker_info() is not None or self._owner_pid == os.getpid():
+        if in_worker() or self._owner_pid == os.getpid():
             return
         inherited = self._ledger.numpy()
         self._ledger = _shared_ledger()

@@ -96,7 +96,7 @@ def make_field(
     first = leaves[0]
     is_words = column.vocab is not None
     # A partition key whose values are all numbers has no bytes.
-    num_offsets = 0 if column.length else first.num_offsets - (is_words and first.is_bytes)
+    num_offsets = 0 if column.stated_length else first.num_offsets - (is_words and first.is_bytes)
     if width is not None and any(leaf.items or leaf.num_lists or num_offsets for leaf in leaves):
         raise ValueError(
             "strings, lists and binary of a fixed size are tensors of their own; "
@@ -118,7 +118,7 @@ def make_field(
         default=_checked_default(column, name, dtype, num_offsets),
         num_offsets=num_offsets,
         has_lists=first.num_lists > 0,
-        length=column.length,
+        length=column.stated_length,
         words=column.words,
         unknown=column.unknown,
         row_bytes=max(leaf.row_bytes for leaf in leaves) if num_offsets else 0.0,
@@ -157,7 +157,7 @@ def _check_options(name: str, column: Column, leaves: Sequence[Leaf]) -> None:
             raise ValueError(
                 f"vocab is for strings; {name!r} reads {leaf.path!r}, which is {leaf.kind}"
             )
-        if column.length is None:
+        if column.stated_length is None:
             continue
         if leaf.num_lists != 1 or (leaf.is_bytes and column.vocab is None):
             raise ValueError(

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from torchparquet.batch_rows import num_rows_of, sliced
+from torchparquet.batch_rows import check_rows, num_rows_of, sliced
+from torchparquet.read_totals import ReadTotals
 from torchparquet.tensors import Batch
+from torchparquet.wait_ranges import in_wait_range
 
 if TYPE_CHECKING:
     from torchparquet.planner import Place
-    from torchparquet.reader import BatchStream, ReaderStats
+    from torchparquet.reader import BatchStream
+    from torchparquet.transforms import Transforms
 
 
 class Source(Protocol):
     """What an iteration needs of its data set."""
 
     num_epochs: int | None
+    transforms: Transforms | None
+    totals: ReadTotals
 
     def begin_iteration(self) -> Place:
         """Begin the next epoch, or go on with one, and return where it stands."""
@@ -30,6 +37,9 @@ class Source(Protocol):
 
     def open_stream(self, place: Place) -> BatchStream:
         """Open what is left of the epoch that stands at `place`."""
+
+    def origin(self, place: Place, row: int | None = None) -> object:
+        """Return where the next batch at `place` is from, or a row of it, to be shown."""
 
     def state_at(self, place: Place | None) -> dict[str, Any]:
         """Return the state of a place; None for that at which the next iteration begins."""
@@ -51,9 +61,11 @@ class Iteration(Iterator[Batch]):
     def __init__(self, source: Source) -> None:
         """Prepare to iterate; reads nothing yet."""
         self._source = source
+        self.totals = ReadTotals(source.totals)
         self._owner_pid = os.getpid()
         self._place: Place | None = None
         self._stream: BatchStream | None = None
+        self._num_rows_read: int | None = None
         self._closed = False
         self._ended = False
 
@@ -64,8 +76,12 @@ class Iteration(Iterator[Batch]):
             StopIteration: After the last batch of the last epoch.
             CorruptFileError: A file is damaged, or changed since it was planned.
             NullValueError: A null stands where none may.
+            TransformError: A function of the user's failed. The iterator stays before the batch.
             RuntimeError: The iterator was closed, or was begun in another process.
         """
+        return in_wait_range(self._next)
+
+    def _next(self) -> Batch:
         while True:
             stream, place = self._stream, self._place
             if stream is None or place is None or place.steps >= place.end:
@@ -76,9 +92,35 @@ class Iteration(Iterator[Batch]):
                 raise RuntimeError(
                     f"the epoch ended after {place.steps} batches of {place.end} that were planned"
                 )
-            begin, place.num_rows = place.num_rows, 0
+            begin = place.num_rows
+            if self._source.transforms is not None:
+                batch = self._transformed(batch, place)
+            if begin:
+                batch = sliced(batch, begin, num_rows_of(batch))
+            place.num_rows = 0
             place.steps += 1
-            return sliced(batch, begin, num_rows_of(batch)) if begin else batch
+            return batch
+
+    def _transformed(self, batch: Batch, place: Place) -> Batch:
+        """Return what the user's functions make of the whole batch."""
+        try:
+            made = self._apply(batch, partial(self._source.origin, place))
+            if place.num_rows:
+                check_rows(made, self._num_rows_read)
+                self._num_rows_read = num_rows_of(made) - place.num_rows
+            return made
+        except BaseException:
+            # The batch was not delivered: the next call reads it again.
+            self._close_stream()
+            self._stream = None
+            raise
+
+    def _apply(self, batch: Batch, origin: Callable[[], object]) -> Batch:
+        transforms = self._source.transforms
+        if transforms is None:
+            return batch
+        self._num_rows_read = num_rows_of(batch)
+        return transforms.apply(batch, origin)
 
     def _open(self) -> None:
         """Open the rest of the epoch, or the next epoch that this iteration is to go on with."""
@@ -95,6 +137,7 @@ class Iteration(Iterator[Batch]):
             self._place = place = self._source.begin_epoch_behind(place)
         if place.steps < place.end:
             self._stream = self._source.open_stream(place)
+            self.totals.add(self._stream)
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
@@ -121,14 +164,14 @@ class Iteration(Iterator[Batch]):
         return self._place
 
     @property
+    def num_rows_read(self) -> int | None:
+        """Rows of the latest batch for the user's functions to keep; None without functions."""
+        return self._num_rows_read
+
+    @property
     def closed(self) -> bool:
         """Whether the iterator was closed or has ended."""
         return self._closed or self._ended
-
-    @property
-    def stats(self) -> ReaderStats | None:
-        """Of the epoch under way, or the last one; None before the first."""
-        return None if self._stream is None else self._stream.stats
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this iterator stands; see `ParquetDataset.state_dict`."""
@@ -147,6 +190,11 @@ class Iteration(Iterator[Batch]):
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
         self.rewind(self._source.sought(self.begun(), step))
+
+    def origin(self, row: int | None = None) -> object:
+        """Return where the latest batch is from, or a row of it, to be shown."""
+        place = self.begun()
+        return self._source.origin(replace(place, steps=place.steps - 1), row)
 
     def rewind(self, place: Place | None) -> None:
         """Go on from `place`; None for where the next iteration of the data set begins."""

@@ -21,6 +21,7 @@ from torchparquet.schemas import Leaf
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from torchparquet.decryption import FileKeys
     from torchparquet.reader import Footers, LeafColumn
 
 PathsArgument: TypeAlias = "PathArgument | Sequence[PathArgument]"
@@ -43,6 +44,7 @@ class Manifest:
         file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
         file_inode: [F] which file of its file system each is; -1 in memory.
         file_digest: [F] XXH64 of the footers, with their sizes, places and statistics.
+        file_has_hidden_columns: [F] 1 where columns are encrypted and there is no key for them.
         file_num_rows: [F] rows.
         file_schema: [F] index into ``schemas``.
         schemas: The distinct schemas, in order of first appearance.
@@ -63,6 +65,7 @@ class Manifest:
     file_mtime_ns: NDArray[np.int64]
     file_inode: NDArray[np.int64]
     file_digest: NDArray[np.int64]
+    file_has_hidden_columns: NDArray[np.int64]
     file_num_rows: NDArray[np.int64]
     file_schema: NDArray[np.int64]
     schemas: tuple[tuple[Leaf, ...], ...]
@@ -87,7 +90,31 @@ class Manifest:
     @property
     def content_fingerprint(self) -> str:
         """Like ``fingerprint``, but equal for copies of the same files: without times of change."""
-        return _fingerprint(replace(self, file_mtime_ns=_frozen(np.zeros(len(self.files)))))
+        return replace(self, file_mtime_ns=_frozen(np.zeros(len(self.files)))).digest()
+
+    def digest(self) -> str:
+        """Return what ``fingerprint`` is to be: each piece is preceded by its length."""
+        prefix = len(self.root.rstrip("/")) + 1
+        names = [file.digest for file in self.memory] or [file[prefix:] for file in self.files]
+        # A leaf's dtype is our reading of its kind, and may change while the data does not.
+        schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
+        arrays = (
+            self.file_num_bytes,
+            self.file_mtime_ns,
+            self.file_digest,
+            self.file_schema,
+            self.row_group_file,
+            self.row_group_in_file,
+            self.row_group_num_rows,
+        )
+        digest = hashlib.blake2b(digest_size=16)
+        for piece in (
+            json.dumps([names, schemas]).encode(),
+            *(array.astype("<i8").tobytes() for array in arrays),
+        ):
+            digest.update(len(piece).to_bytes(8, "little"))
+            digest.update(piece)
+        return digest.hexdigest()
 
     @property
     def partition_keys(self) -> dict[str, tuple[str, ...]]:
@@ -110,17 +137,20 @@ class Manifest:
             row_group_num_bytes=_frozen(self.row_group_num_bytes[row_groups]),
             row_group_first_row=_frozen(self.row_group_first_row[row_groups]),
         )
-        return replace(kept, fingerprint=_fingerprint(kept))
+        return replace(kept, fingerprint=kept.digest())
 
 
-def read_manifest(paths: SourceArgument, num_threads: int | None = None) -> Manifest:
+def read_manifest(
+    paths: SourceArgument, num_threads: int | None = None, keys: FileKeys | None = None
+) -> Manifest:
     """Find the files of a data set and read their footers.
 
     Args:
         paths: Path, directory, pattern, ``file://`` URL, or a sequence of them; see
-            :func:`torchparquet.discovery.discover_files`. Or files in memory; see
+            :func:`torchparquet.discovery.find_files`. Or files in memory; see
             :func:`torchparquet.memory_files.memory_files`.
         num_threads: Threads that read footers; None: one for each usable core, at most 16.
+        keys: Of files that are encrypted; None: of none.
 
     Returns:
         The manifest.
@@ -128,17 +158,20 @@ def read_manifest(paths: SourceArgument, num_threads: int | None = None) -> Mani
     Raises:
         FileNotFoundError: A file is missing, or ``paths`` names none.
         CorruptFileError: A footer cannot be read or contradicts itself.
+        EncryptedFileError: A footer is encrypted, and there is no key that decrypts it.
         ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
         TypeError: ``paths`` or ``num_threads`` has a wrong type.
     """
     threads = _resolve_num_threads(num_threads)
     memory = memory_files(paths)
     files = [file.name for file in memory] or discover_files(cast("PathsArgument", paths))
+    contents = [file.content for file in memory]
+    if keys is not None:
+        return build_manifest(files, keys.read_footers(files, threads, contents), memory)
     # Imported here so that a manifest out of a pickle does without the native module.
     from torchparquet.reader import read_footers
 
-    footers = read_footers(files, threads, [file.content for file in memory])
-    return build_manifest(files, footers, memory)
+    return build_manifest(files, read_footers(files, threads, contents), memory)
 
 
 def build_manifest(
@@ -173,6 +206,7 @@ def build_manifest(
         file_mtime_ns=_frozen(footers.file_mtime_ns),
         file_inode=_frozen(footers.file_inode),
         file_digest=_frozen(footers.file_digest),
+        file_has_hidden_columns=_frozen(footers.file_has_hidden_columns),
         file_num_rows=_frozen(footers.file_num_rows),
         file_schema=_frozen(footers.file_schema),
         schemas=_schemas(footers),
@@ -184,7 +218,7 @@ def build_manifest(
         fingerprint="",
         memory=tuple(memory),
     )
-    return replace(manifest, fingerprint=_fingerprint(manifest))
+    return replace(manifest, fingerprint=manifest.digest())
 
 
 def _resolve_num_threads(num_threads: int | None) -> int:
@@ -227,6 +261,7 @@ def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
         leaf.num_lists,
         leaf.is_bytes,
         row_bytes,
+        leaf.list_length,
     )
 
 
@@ -247,28 +282,3 @@ def _check_countable(
             "a row group claims more rows than can be numbered: "
             f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
         )
-
-
-def _fingerprint(manifest: Manifest) -> str:
-    """Digests what identifies the data; each piece is preceded by its length."""
-    prefix = len(manifest.root.rstrip("/")) + 1
-    names = [file.digest for file in manifest.memory] or [file[prefix:] for file in manifest.files]
-    # A leaf's dtype is our reading of its kind, and may change while the data does not.
-    schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in manifest.schemas]
-    arrays = (
-        manifest.file_num_bytes,
-        manifest.file_mtime_ns,
-        manifest.file_digest,
-        manifest.file_schema,
-        manifest.row_group_file,
-        manifest.row_group_in_file,
-        manifest.row_group_num_rows,
-    )
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in (
-        json.dumps([names, schemas]).encode(),
-        *(array.astype("<i8").tobytes() for array in arrays),
-    ):
-        digest.update(len(piece).to_bytes(8, "little"))
-        digest.update(piece)
-    return digest.hexdigest()

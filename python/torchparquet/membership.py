@@ -14,6 +14,7 @@ from torchparquet.sharding import (
     Topology,
     checked_mesh_dims,
     data_parallel_dims,
+    is_distributed,
     resolve_topology,
 )
 
@@ -110,8 +111,3 @@ class Membership:
         if get_spawning_popen() is not None and (has_groups or is_distributed()):
             state["_of_loader"] = self.topology()
         return state
-
-
-def is_distributed() -> bool:
-    """Return whether torch.distributed is initialised in this process."""
-    return dist.is_available() and dist.is_initialized()

@@ -35,7 +35,7 @@ class MixOptions:
 
 
 @dataclass
-class Progress:
+class MixProgress:
     """How far an epoch of a mix is.
 
     Attributes:
@@ -57,18 +57,19 @@ class Progress:
     over: bool = False
 
     @staticmethod
-    def begin(epoch: int, num_sources: int) -> Progress:
+    def begin(epoch: int, num_sources: int) -> MixProgress:
         """Return the start of an epoch."""
         zeros = [0] * num_sources
         sources = list(range(num_sources))
-        return Progress(epoch, sources, list(zeros), 0, list(zeros), list(zeros))
+        return MixProgress(epoch, sources, list(zeros), 0, list(zeros), list(zeros))
 
     @staticmethod
-    def read(value: dict[str, Any]) -> Progress:
+    def read(value: dict[str, Any]) -> MixProgress:
         """Return what `dataclasses.asdict` made; an older one has the sizes of the data sets."""
-        return Progress(**{name: item for name, item in value.items() if name != "sizes"}).copied()
+        known = {name: item for name, item in value.items() if name != "sizes"}
+        return MixProgress(**known).copied()
 
-    def copied(self) -> Progress:
+    def copied(self) -> MixProgress:
         """Return a copy that can go on by itself."""
         lists = (self.active, self.counts, self.rounds, self.delivered)
         active, counts, rounds, delivered = map(list, lists)
@@ -87,7 +88,7 @@ class Progress:
         """Take data sets out of the mix; the others go on in their proportion."""
         if sources:
             self.active = [source for source in self.active if source not in sources]
-            self.before += sum(self.counts)
+            self.before = self.num_drawn
             self.counts = [0] * len(self.active)
 
 
@@ -101,7 +102,7 @@ class BatchOrder:
             has no batch for what is left of theirs.
     """
 
-    def __init__(self, options: MixOptions, progress: Progress, num_batches: list[int]) -> None:
+    def __init__(self, options: MixOptions, progress: MixProgress, num_batches: list[int]) -> None:
         """Go on at `progress`, which is kept up to date.
 
         Raises:
@@ -178,7 +179,7 @@ class BatchOrder:
 class RowOrder:
     """How many rows of each data set the next batch has."""
 
-    def __init__(self, options: MixOptions, progress: Progress) -> None:
+    def __init__(self, options: MixOptions, progress: MixProgress) -> None:
         """Go on at `progress`."""
         self._options = options
         self._progress = progress
@@ -187,7 +188,7 @@ class RowOrder:
         """Return how many of the next `num_rows` rows each active data set gives."""
         progress = self._progress
         proportion = Proportion([self._options.weights[i] for i in progress.active])
-        block = _ROWS_BLOCK + progress.before + sum(progress.counts)
+        block = _ROWS_BLOCK + progress.num_drawn
         key = (self._options.seed, progress.epoch)
         words = random_words(key, block, len(progress.active))
         after = proportion.granted(progress.counts, num_rows, words)

@@ -6,8 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from torch.utils.data import get_worker_info
-
+from torchparquet.metrics import Metrics
 from torchparquet.row_places import Reach
 from torchparquet.tensors import Batch
 
@@ -40,6 +39,14 @@ class RowMixable(Protocol):
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
         """Return a state behind `num_rows` rows of each rank in the present world."""
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """What data sets have that say how fast they are read."""
+
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return what this process has read."""
 
 
 def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
@@ -99,11 +106,6 @@ def _rows_per_epoch(dataset: Any) -> int | None:
 def worlds(datasets: Sequence[Any]) -> list[Any]:
     """Return the present rank and world of each data set that says so."""
     return [data.topology() for data in datasets if hasattr(data, "topology")]
-
-
-def in_worker() -> bool:
-    """Return whether this process is a DataLoader worker."""
-    return get_worker_info() is not None
 
 
 def close_iterator(iterator: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, get_args
@@ -13,12 +13,16 @@ from torch.utils.data import IterableDataset
 
 from torchparquet.batch_mixing import BatchMixture
 from torchparquet.epochs import EpochCounter
-from torchparquet.mix_order import ROUND_EPOCHS, MixOptions, Progress, Stopping
-from torchparquet.mix_sources import Mixable, in_worker, own_copies, worlds
+from torchparquet.metrics import Metrics, side_by_side
+from torchparquet.mix_order import ROUND_EPOCHS, MixOptions, MixProgress, Stopping
+from torchparquet.mix_sources import Metered, Mixable, own_copies, worlds
+from torchparquet.mixture import Mixture
 from torchparquet.plan_options import checked_int
 from torchparquet.row_mixing import RowMixture
-from torchparquet.sharding import num_workers_of_caller
+from torchparquet.sharding import in_worker, num_workers_of_caller
 from torchparquet.tensors import Batch
+from torchparquet.transforms import Processor, Transform
+from torchparquet.unbatched import UnbatchedDataset
 
 Weight = int | float | Fraction
 
@@ -104,12 +108,12 @@ class MixedDataset(IterableDataset[Batch]):
         self._epochs = EpochCounter()
         self._state: dict[str, Any] | None = None
         self._state_is_for: int | None = None  # an iteration; None for this process's next one
-        self._latest: BatchMixture | RowMixture | None = None
+        self._latest: Mixture | None = None
         self._latest_options = options
-        self._ended: Progress | None = None
-        self._seen_iterations = 0
+        self._ended: MixProgress | None = None
         self._are_own = False
         self._counted: tuple[Any, int] | None = None
+        self._metrics_before: list[Metrics | None] = [None] * len(self._datasets)
 
     @property
     def datasets(self) -> list[Mixable]:
@@ -151,26 +155,25 @@ class MixedDataset(IterableDataset[Batch]):
             self._state = None
         self._end_latest()
         self._epochs.set(epoch)
-        self._seen_iterations = self._epochs.num_iterations()
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on where a state was taken."""
         if in_worker() and not self._are_own:
             self._datasets, self._are_own = own_copies(self._datasets), True
         number = self._epochs.begin()
-        self._seen_iterations = number + 1
         state = self._state if self._state_is_for in (None, number) else None
         self._state = None
         if self._latest is not None:
             self._latest.close()
         if state is None:
-            progress, states = Progress.begin(self._epochs.epoch_of(number), self._num), None
+            progress, states = MixProgress.begin(self._epochs.epoch_of(number), self._num), None
             self._latest_options = self._options
         else:
-            progress, states = Progress.read(state["progress"]), state["sources"]
+            progress, states = MixProgress.read(state["progress"]), state["sources"]
             self._latest_options = self._with(_fractions(state["weights"]))
             self._epochs.set_epoch_of(number, progress.epoch)
         self._latest, self._ended = None, progress if progress.over else None
+        self._metrics_before = self._metrics_of_all()
         if progress.over:
             return iter(())
         if states is None:
@@ -205,10 +208,10 @@ class MixedDataset(IterableDataset[Batch]):
             return latest.length
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
         if state is None:
-            options, progress = self._options, Progress.begin(self._epochs.next(), self._num)
+            options, progress = self._options, MixProgress.begin(self._epochs.next(), self._num)
         else:
             options = self._with(_fractions(state["weights"]))
-            progress = Progress.read(state["progress"])
+            progress = MixProgress.read(state["progress"])
         states = None if state is None else state["sources"]
         key = (options, progress, num_workers, worlds(self._datasets), states is None)
         if self._counted is None or self._counted[0] != key:
@@ -230,13 +233,9 @@ class MixedDataset(IterableDataset[Batch]):
         loaded = self._next_state()
         if loaded is not None:
             return dict(_copied(loaded))
-        if not in_worker() and self._epochs.num_iterations() > self._seen_iterations:
-            raise RuntimeError(
-                "DataLoader workers have iterated this mix, and only they know how far: take the "
-                "state from torchdata's StatefulDataLoader, or use num_workers=0"
-            )
+        self._epochs.check_seen("mix")
         options, latest, sources = self._options, self._latest, None
-        progress = self._ended or Progress.begin(self._epochs.next(), self._num)
+        progress = self._ended or MixProgress.begin(self._epochs.next(), self._num)
         if latest is not None:
             # Whether it is over may be known only after looking for further rows.
             over = latest.over
@@ -286,7 +285,43 @@ class MixedDataset(IterableDataset[Batch]):
         if state["progress"].get("over", False):
             self._state, epoch = None, epoch + 1
         self._epochs.set(epoch)
-        self._state_is_for = self._seen_iterations = self._epochs.num_iterations()
+        self._state_is_for = self._epochs.num_iterations()
+
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return how fast this process reads, of all data sets, and of each in `sources`.
+
+        See `ParquetDataset.metrics`. The data sets are read side by side: the time of each is
+        that of the mix without what the loop waited for others.
+
+        Raises:
+            RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.
+        """
+        present = self._metrics_of_all()
+        if not all_iterations:
+            self._epochs.check_own("mix", "metrics")
+            present = [
+                one if one is None or was is None else one.since(was)
+                for one, was in zip(present, self._metrics_before, strict=True)
+            ]
+        return side_by_side(present)
+
+    def _metrics_of_all(self) -> list[Metrics | None]:
+        return [
+            dataset.metrics(all_iterations=True) if isinstance(dataset, Metered) else None
+            for dataset in self._datasets
+        ]
+
+    def unbatched(
+        self,
+        *,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | None = None,
+    ) -> UnbatchedDataset:
+        """Return a data set of the mix's rows, one by one; see `ParquetDataset.unbatched`.
+
+        A state within a batch fits the same ranks and workers only.
+        """
+        return UnbatchedDataset(self, processors, transform)
 
     def close(self) -> None:
         """End all iterations and free their memory. The data sets stay usable."""
@@ -321,7 +356,7 @@ class MixedDataset(IterableDataset[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the iteration under way."""
-        return self.__dict__ | {"_latest": None}
+        return self.__dict__ | {"_latest": None, "_metrics_before": [None] * self._num}
 
     def _with(self, weights: tuple[Fraction, ...]) -> MixOptions:
         own = self._options

@@ -62,6 +62,7 @@ class EpochPlan:
         num_shares: `world_size * num_workers`, or `canonical_world_size`.
         share_rows: int64 `[S]`, rows that each share delivers, repeats included.
         share_steps: int64 `[S]`, batches that each share delivers.
+        own_rows: int64 `[S]`, of `share_rows` those that are no repeats.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class EpochPlan:
         self._division = DIVISIONS[options.even](dealt, options)
         self.share_rows = self._division.rows
         self.share_steps = self._division.steps
+        self.own_rows = self._division.own_rows
 
     def _whole_epoch(self) -> Ranges:
         order = epoch_order(len(self.row_group_rows), self.options)

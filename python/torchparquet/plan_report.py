@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet.dataset import ParquetDataset
+from torchparquet.delivered_rows import delivered_rows
 from torchparquet.distribution import bytes_of, shards_of
+from torchparquet.manifest import Manifest
 from torchparquet.plan import EpochPlan
-from torchparquet.reader import window_order
 from torchparquet.share import Share
 
 _MAX_SAMPLED_ROWS = 4_000_000
@@ -53,92 +55,111 @@ def mixing_of(share: Share) -> Mixing:
 
 def _delivered(share: Share) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Return, of the first rows delivered, row group and place before permuting."""
-    counts = (
-        np.ones(len(share.num_rows), np.int64)
-        if share.windows is None
-        else share.windows.num_chunks
-    )
-    groups, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    chunk = looked_at = first = 0
-    for window, count in enumerate(counts.tolist()):
-        rows = share.num_rows[chunk : chunk + count]
-        stored = np.repeat(share.row_group[chunk : chunk + count], rows)
-        order = np.arange(len(stored))
-        if share.windows is not None and len(stored):
-            permuted = window_order(int(share.windows.key[window]), len(stored))
-            begin, end = int(share.windows.begin[window]), int(share.windows.end[window])
-            order = permuted[begin:end].astype(np.int64)
-        groups.append(stored[order])
-        places.append(first + order)
-        chunk, looked_at, first = chunk + count, looked_at + len(order), first + len(order)
+    groups, places, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    for window in delivered_rows(share):
+        groups.append(window.row_group)
+        places.append(window.place)
+        looked_at += len(window.row)
         if looked_at >= _MAX_SAMPLED_ROWS:
             break
     return np.concatenate(groups), np.concatenate(places), looked_at
 
 
-def plan_report(dataset: ParquetDataset, plan: EpochPlan) -> dict[str, Any]:
+def plan_report(
+    dataset: ParquetDataset, plan: EpochPlan, map_shape: tuple[int, int] = (32, 64)
+) -> dict[str, Any]:
     """Return what each rank of `plan` gets, and how well its first rank's rows are mixed.
 
-    All of it is JSON: under "ranks" one entry per rank with row groups, rows, bytes and steps.
+    All of it is JSON.
+
+    Args:
+        dataset: Of which it is the plan.
+        plan: Of an epoch.
+        map_shape: The most rows and columns of the heat map.
     """
     options, manifest = plan.options, dataset.manifest
+    shares = [plan.share(index) for index in range(plan.num_shares)]
     ranks = []
     for rank in range(options.world_size):
-        shares = [
-            plan.share(index)
+        of_workers = [
+            [shares[index] for index in options.shares_of(rank, worker)]
             for worker in range(options.num_workers)
-            for index in options.shares_of(rank, worker)
         ]
         ranks.append(
             {
                 "rank": rank,
-                "row_groups": len({shard for share in shares for shard in shards_of(share)}),
-                "rows": sum(share.total_rows for share in shares),
-                "bytes": sum(bytes_of(manifest, share) for share in shares),
+                **_amounts(manifest, [share for worker in of_workers for share in worker]),
                 "steps": plan.num_steps(rank),
+                "workers": [
+                    {
+                        "worker": worker,
+                        **_amounts(manifest, own),
+                        "steps": max(share.num_steps for share in own),
+                    }
+                    for worker, own in enumerate(of_workers)
+                ],
             }
         )
     return {
         "files": len(manifest.files),
         "row_groups": manifest.num_row_groups,
         "rows": manifest.num_rows,
+        "bytes": int(manifest.row_group_num_bytes.sum()),
         "epoch": options.epoch,
+        "seed": options.seed,
+        "even": options.even,
+        "batch_size": options.batch_size,
         "world_size": options.world_size,
         "num_workers": options.num_workers,
         "shuffle_window": options.shuffle_window,
         "window_rows": options.window_rows,
         "ranks": ranks,
-        "mixing": asdict(mixing_of(plan.share(0))),
+        "mixing": asdict(mixing_of(shares[0])),
+        "heat_map": heat_map(shares, manifest.row_group_num_rows, map_shape),
     }
 
 
-def as_text(report: dict[str, Any]) -> str:
-    """Return the report as lines for people."""
-    window = report["shuffle_window"]
-    windows = f"windows of {window} row groups" if window else "no shuffle windows"
-    if window and report["window_rows"]:
-        windows += f", at most {report['window_rows']:,} rows"
-    lines = [
-        f"{report['files']:,} files, {report['row_groups']:,} row groups, {report['rows']:,} rows",
-        f"epoch {report['epoch']}, {report['world_size']} ranks, "
-        f"{_workers(report['num_workers'])}, {windows}",
-        "",
-        f"{'rank':>6} {'row groups':>12} {'rows':>14} {'MiB':>10} {'steps':>10}",
-    ]
-    lines += [
-        f"{rank['rank']:>6} {rank['row_groups']:>12,} {rank['rows']:>14,} "
-        f"{rank['bytes'] / 2**20:>10,.1f} {rank['steps']:>10,}"
-        for rank in report["ranks"]
-    ]
-    mixing = report["mixing"]
-    lines += [
-        "",
-        f"mixing: a batch has rows of {mixing['row_groups_per_batch']:.1f} row groups; half of all "
-        f"rows travel {mixing['rows_travelled']:,} rows or more (first "
-        f"{mixing['rows_looked_at']:,} rows of rank 0)",
-    ]
-    return "\n".join(lines)
+def _amounts(manifest: Manifest, shares: Sequence[Share]) -> dict[str, int]:
+    return {
+        "row_groups": len({shard for share in shares for shard in shards_of(share)}),
+        "rows": sum(share.total_rows for share in shares),
+        "bytes": sum(bytes_of(manifest, share) for share in shares),
+    }
 
 
-def _workers(num_workers: int) -> str:
-    return f"{num_workers} workers each" if num_workers > 1 else "one reader each"
+def heat_map(
+    shares: Sequence[Share], row_group_rows: NDArray[np.int64], shape: tuple[int, int]
+) -> list[list[float]]:
+    """Return which part of the data each share reads.
+
+    Args:
+        shares: In their order; where they are more than there is room for, several are one line.
+        row_group_rows: int64 `[G]`, of the data set.
+        shape: The most lines and columns.
+
+    Returns:
+        For each line, and each column of the data set in the order of its files, the part of
+        these rows that these shares deliver: 1 for all of them.
+    """
+    num_lines, num_columns = min(shape[0], len(shares)), min(shape[1], len(row_group_rows))
+    column_of = np.arange(len(row_group_rows)) * num_columns // len(row_group_rows)
+    delivered = np.zeros((num_lines, num_columns))
+    for share in shares:
+        line = share.index * num_lines // len(shares)
+        np.add.at(delivered[line], column_of[share.row_group], _delivered_rows(share))
+    rows = np.bincount(column_of, row_group_rows, num_columns)
+    filled: list[list[float]] = np.round(delivered / np.maximum(rows, 1), 4).tolist()
+    return filled
+
+
+def _delivered_rows(share: Share) -> NDArray[np.float64]:
+    """Return the rows that are delivered of each chunk, once each, float64 `[n]`."""
+    rows = (share.num_rows * share.valid).astype(np.float64)
+    windows = share.windows
+    if windows is None or not len(windows.num_chunks):
+        return rows
+    first = np.cumsum(windows.num_chunks) - windows.num_chunks
+    stored = np.add.reduceat(share.num_rows, first)
+    part = windows.num_rows / np.maximum(stored, 1)
+    delivered: NDArray[np.float64] = rows * np.repeat(part, windows.num_chunks)
+    return delivered

@@ -88,16 +88,23 @@ class EpochPlanner:
         """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
 
         Raises:
-            ValueError: The window asked for does not fit the memory.
+            ValueError: The window asked for does not fit the memory, or with
+                `canonical_world_size` two batches do not.
         """
         if not self.options.shuffle:
             return 0, 0
+        batch_size, canonical = self.options.batch_size, self.canonical_world_size
+        if batch_size is not None and canonical is not None:
+            # Each world has ranks of at least so many rows.
+            least_rows = int(self._row_group_rows.sum()) // canonical
+            self._window_memory.check_two_batches(min(batch_size, least_rows))
+            batch_size = max(1, batch_size // canonical)
         return window_in_effect(
             self.requested_window,
             self._row_group_rows,
-            batch_size=self.options.batch_size,
+            share_batch_size=batch_size,
             memory=self._window_memory,
-            num_sharers=self.canonical_world_size or num_workers,
+            num_sharers=canonical or num_workers,
         )
 
     def own_leg(self, topology: Topology) -> Leg:

@@ -40,8 +40,6 @@ class Progress:
         self._epochs = EpochCounter()
         self._start: _Start | None = None
         self._place: Place | None = None
-        # Iterations that workers have begun are not seen by the process that made the loader.
-        self._seen_iterations = 0
 
     def own_copy(self) -> Progress:
         """Return a copy that numbers its iterations by itself."""
@@ -55,7 +53,6 @@ class Progress:
         if start is None or start.state is None or start.state.epoch != epoch:
             self._start = self._place = None
         self._epochs.set(epoch)
-        self._seen_iterations = self._epochs.num_iterations()
 
     def load(self, state: State) -> None:
         """Make the next iteration go on with `state`."""
@@ -75,9 +72,8 @@ class Progress:
         self._begin_next_at(None, before + step)
 
     def _begin_next_at(self, state: State | None, step: int) -> None:
-        self._start = _Start(self._epochs.num_iterations(), state, step)
+        self._start = _Start(self._epochs.see(), state, step)
         self._place = None
-        self._seen_iterations = self._start.iteration
 
     def _next_start(self) -> _Start | None:
         """Return where the next iteration is to begin; None for the start of its epoch."""
@@ -109,12 +105,12 @@ class Progress:
         place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), topology)
         if place.epoch != self._epochs.epoch_of(number):
             self._epochs.set_epoch_of(number, place.epoch)
-        self._start, self._seen_iterations, self._place = None, number + 1, place
+        self._start, self._place = None, place
         return place
 
     def begin_behind(self, place: Place, topology: Topology) -> Place:
         """Begin the epoch behind that of `place` within the same iteration."""
-        self._epochs.set(place.epoch + 2)
+        self._epochs.set_epoch_of(self._epochs.num_iterations(), place.epoch + 2)
         self._place = self._planner.begin(place.epoch + 1, topology)
         return self._place
 
@@ -129,12 +125,12 @@ class Progress:
         Raises:
             RuntimeError: DataLoader workers have iterated, and only they know how far.
         """
-        if get_worker_info() is None and self._epochs.num_iterations() > self._seen_iterations:
-            raise RuntimeError(
-                "DataLoader workers have iterated this data set, and only they know how far: take "
-                "the state from torchdata's StatefulDataLoader, or use num_workers=0"
-            )
+        self._epochs.check_seen("data set")
         return self.state_of(self._place, topology)
+
+    def check_own(self, what: str, wanted: str) -> None:
+        """Make sure that the latest iteration was this process's; see `EpochCounter`."""
+        self._epochs.check_own(what, wanted)
 
     def state_of(self, place: Place | None, topology: Topology) -> State:
         """Return the state of a place; None for that at which the next iteration begins."""
@@ -150,7 +146,11 @@ class Progress:
             place: In the epoch under way; None for that of the latest iteration, or else the next.
             num_rows: Of this rank.
             topology: Of this process.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated, and only they know how far.
         """
+        self._epochs.check_seen("data set")
         place = place or self._place or self.next_place(topology)
         return self._planner.state_of_row(place, num_rows, _own_worker())
 

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from torchparquet.plan_options import Int64Array
 
-_MAX_PIECES = 1 << 24
+# Footers may claim rows that would be cut into more pieces than memory is for: beside so many,
+# each range may have some.
+_MAX_PIECES = 1 << 18
+_MAX_PIECES_PER_RANGE = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +111,8 @@ class Ranges:
         if not too_long.any():
             return self
         pieces = np.where(too_long, -(-self.num_rows // bound), 1)
-        if pieces.sum(dtype=np.float64) > _MAX_PIECES:
+        most = _MAX_PIECES + _MAX_PIECES_PER_RANGE * len(pieces)
+        if pieces.sum(dtype=np.float64) > most:
             raise ValueError(
                 f"a row group of {int(self.num_rows.max())} rows is too large to be permuted in "
                 f"ranges of {bound}, as max_memory holds; shuffle_window=0 permutes row groups only"

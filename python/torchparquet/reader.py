@@ -13,21 +13,28 @@ from torch import Tensor
 
 from torchparquet._core import (
     EPOCH_LEDGER_WORDS,
+    FIELD_ALIGNMENT,
+    LEAST_STAGED_COLUMNS,
     PYARROW_VERSION,
+    WINDOW_ROW_BYTES,
     BatchReader,
     ChunkCursor,
     ColumnSpec,
+    Decryption,
     FieldPlace,
     FieldSpec,
     Footers,
     LeafColumn,
+    PageHeader,
     ReaderStats,
     SinkPool,
     SlabPool,
     Vocabulary,
+    are_staged,
     begin_iteration,
     epoch_of,
     num_iterations,
+    parse_page_header,
     read_footers,
     set_epoch_of,
     window_order,
@@ -37,24 +44,32 @@ from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab
 
 if TYPE_CHECKING:
     from torchparquet.manifest import Manifest
+    from torchparquet.read_totals import Reading
     from torchparquet.share import Share
 
 __all__ = [
     "EPOCH_LEDGER_WORDS",
+    "FIELD_ALIGNMENT",
+    "LEAST_STAGED_COLUMNS",
     "PYARROW_VERSION",
     "ROW_ID",
     "ROW_VALID",
+    "WINDOW_ROW_BYTES",
     "BatchStream",
     "ChunkCursor",
+    "Decryption",
     "FieldPlace",
     "Footers",
     "LeafColumn",
+    "PageHeader",
     "ReaderStats",
     "SinkPool",
     "SlabPool",
+    "are_staged",
     "begin_iteration",
     "epoch_of",
     "num_iterations",
+    "parse_page_header",
     "read_footers",
     "set_epoch_of",
     "window_order",
@@ -85,6 +100,7 @@ class BatchStream(Iterator[Batch]):
         pin_memory: bool,
         pool: SlabPool | None,
         sinks: SinkPool | None = None,
+        decryption: Decryption | None = None,
         lend_slabs: bool | None = None,
     ) -> None:
         """Prepare to read; reads nothing yet.
@@ -101,6 +117,7 @@ class BatchStream(Iterator[Batch]):
             pin_memory: Deliver in page-locked memory of torch's host allocator.
             pool: Of an earlier stream, whose slabs may fit.
             sinks: Of an earlier stream, for values that the slabs do not hold.
+            decryption: Keys of the files, for those that are encrypted.
             lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
 
         Raises:
@@ -113,6 +130,12 @@ class BatchStream(Iterator[Batch]):
         lends = pin_memory if lend_slabs is None else lend_slabs
         lanes = list(share) if isinstance(share, Sequence) else [share]
         places = {field.name: index for index, field in enumerate(ordered)}
+        # What each of a chunk's tasks brings, in the reader's order.
+        self.task_names = [source for field in ordered for source in field.sources]
+        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
+        self.num_threads = num_threads
+        self.max_memory_bytes = max_memory_bytes
+        self.reading: Reading | None = None
         self._reader = BatchReader(
             paths=list(manifest.files),
             contents=[file.content for file in manifest.memory],
@@ -136,6 +159,7 @@ class BatchStream(Iterator[Batch]):
             lent_slabs=lends,
             pool=pool,
             sinks=sinks,
+            decryption=decryption,
         )
         self._views = BatchViews(ordered, self._reader.fields, self._reader.capacity_rows)
         # Only where what is cut is not in the user's order is a batch put in order again.
@@ -196,7 +220,7 @@ class BatchStream(Iterator[Batch]):
     def close(self) -> None:
         """Join the threads and give up what is in flight. Idempotent."""
         self._closed = True
-        self._reader.stop()
+        self._stop()
         if self._lent is not None:
             self._lent.clear()
         _live_streams.discard(self)
@@ -204,7 +228,13 @@ class BatchStream(Iterator[Batch]):
     def __del__(self) -> None:
         """Join the threads before anything that they write to can go."""
         if hasattr(self, "_reader"):
-            self._reader.stop()
+            self._stop()
+
+    def _stop(self) -> None:
+        self._reader.stop()
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.end(self._reader.stats, self.task_names)
 
     @property
     def closed(self) -> bool:
@@ -215,6 +245,11 @@ class BatchStream(Iterator[Batch]):
     def num_batches(self) -> int:
         """Batches of the whole stream."""
         return self._reader.num_batches
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in flight at once."""
+        return self._reader.max_slabs
 
     @property
     def pool(self) -> SlabPool | None:
@@ -228,7 +263,7 @@ class BatchStream(Iterator[Batch]):
 
     @property
     def stats(self) -> ReaderStats:
-        """Rows and batches handed out, seconds waited for them and spent decoding."""
+        """What was read so far, who waited for whom, and how things stand."""
         return self._reader.stats
 
 

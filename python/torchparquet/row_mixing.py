@@ -2,63 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from torchparquet.batch_rows import check_alike, joined, num_rows_of
-from torchparquet.mix_order import MixOptions, Progress, RowOrder
-from torchparquet.mix_sources import Mixable, close_iterator, rows_left
+from torchparquet.mix_order import MixOptions, MixProgress, RowOrder
+from torchparquet.mix_sources import Mixable, rows_left
+from torchparquet.mixture import Mixture
 from torchparquet.row_sources import load_source, row_source
 from torchparquet.tensors import Batch
 
 
-class RowMixture(Iterator[Batch]):
-    """One epoch of a mix whose every batch has rows of all data sets.
-
-    Attributes:
-        closed: Whether the iterations over the data sets have ended.
-    """
+class RowMixture(Mixture):
+    """One epoch of a mix whose every batch has rows of all data sets."""
 
     def __init__(
         self,
         options: MixOptions,
         datasets: Sequence[Mixable],
-        progress: Progress,
+        progress: MixProgress,
         states: list[Any] | None,
         source_key: str | None,
     ) -> None:
         """Go on at `progress` with data sets at `states`; None for the start of an epoch."""
-        self._options = options
+        super().__init__(options, datasets, progress, source_key)
         self._order = RowOrder(options, progress)
-        self.progress = progress
-        self._source_key = source_key
         self._sources = [
             row_source(
                 dataset, None if states is None else states[number], progress.epoch_of(number)
             )
             for number, dataset in enumerate(datasets)
         ]
-        self._begun_at = progress.copied(), [source.left for source in self._sources]
-        self._length: int | None = None
+        self._rows_left = [source.left for source in self._sources]
         self._checked = False
         self._over = False
-        self.closed = False
 
     @staticmethod
     def count(
         options: MixOptions,
         datasets: Sequence[Mixable],
-        progress: Progress,
+        progress: MixProgress,
         states: list[Any] | None,
         num_workers: int,
     ) -> int:
-        """Return the batches of all workers' epoch, with those before `progress`.
-
-        Raises:
-            TypeError: A data set does not say how many rows it has.
-        """
+        """Return the batches of all workers' epoch; see `Mixture.count`."""
         per_worker: list[list[int | None]] = [[] for _ in range(max(1, num_workers))]
         for number, dataset in enumerate(datasets):
             state = None if states is None else states[number]
@@ -71,28 +58,10 @@ class RowMixture(Iterator[Batch]):
                 of_worker.append(left[min(worker, len(left) - 1)])
         return _length(options, progress, per_worker)
 
-    @property
-    def length(self) -> int:
-        """The batches of the epoch, with those before a state was loaded.
+    def _count_from(self, begin: MixProgress) -> int:
+        return _length(self._options, begin, [self._rows_left])
 
-        Raises:
-            TypeError: A data set does not say how many rows it has.
-        """
-        if self._length is None:
-            progress, left = self._begun_at
-            self._length = _length(self._options, progress, [left])
-        return self._length
-
-    def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            SchemaMismatchError: Two data sets differ in their columns.
-            StopIteration: After the last batch.
-        """
-        if self.over:
-            self.close()
-            raise StopIteration
+    def _make_next(self) -> Batch:
         self._check()
         wanted = self._options.batch_size
         assert wanted is not None  # noqa: S101
@@ -130,11 +99,13 @@ class RowMixture(Iterator[Batch]):
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
-        self._over = self.closed = True
-        for source in self._sources:
-            close_iterator(source.batches)
+        self._over = True
+        super().close()
 
-    def state_dicts(self) -> list[dict[str, Any]]:
+    def _iterators(self) -> Iterable[Any]:
+        return [source.batches for source in self._sources]
+
+    def state_dicts(self) -> list[Any]:
         """Return where each data set stands."""
         return [source.state_dict() for source in self._sources]
 
@@ -166,9 +137,6 @@ class RowMixture(Iterator[Batch]):
         if not source.available(1):
             raise ValueError(f"data sets to be repeated must have rows, data set {number} has none")
 
-    def _marked(self, batch: Batch, number: int) -> Batch:
-        return marked(batch, self._source_key, number)
-
     def _check(self) -> None:
         if self._checked:
             return
@@ -183,7 +151,7 @@ class RowMixture(Iterator[Batch]):
 
 
 def _length(
-    options: MixOptions, progress: Progress, per_worker: Sequence[Sequence[int | None]]
+    options: MixOptions, progress: MixProgress, per_worker: Sequence[Sequence[int | None]]
 ) -> int:
     assert options.batch_size is not None  # noqa: S101
     # All batches but the last are full.
@@ -194,16 +162,3 @@ def _length(
             raise TypeError("a mix within batches has no len: a data set does not say its rows")
         num += RowOrder(options, progress.copied()).count_all(known)
     return num
-
-
-def marked(batch: Batch, source_key: str | None, number: int) -> Batch:
-    """Return the batch with the number of its data set for each row, int64 `[B]`, if asked for.
-
-    Raises:
-        ValueError: The batch has a column of that name.
-    """
-    if source_key is None:
-        return batch
-    if source_key in batch:
-        raise ValueError(f"source_key must be the name of no column, got {source_key!r}")
-    return batch | {source_key: torch.full((num_rows_of(batch),), number, dtype=torch.int64)}

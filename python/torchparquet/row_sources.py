@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from torchparquet.batch_rows import num_rows_of, sliced
+from torchparquet.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet.mix_sources import Mixable, RowMixable, rows_left
 from torchparquet.state import behind_rows
 from torchparquet.tensors import Batch
@@ -64,6 +64,7 @@ class RowSource:
             if batch is None:
                 break
             num_rows = num_rows_of(batch)
+            check_rows(batch, getattr(self.batches, "num_rows_read", None))
             self._held.append((state, batch, num_rows))
             self._held_rows += num_rows - self._skipped
             self._used += self._skipped

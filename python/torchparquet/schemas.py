@@ -42,6 +42,8 @@ class Leaf:
         num_lists: How many lists are around a value; 0 where a row is one.
         is_bytes: Whether values are strings or other bytes of any length.
         row_bytes: That the values of a row take on average, as far as footers tell.
+        list_length: L where the file declares that each of its lists, of which there is one around
+            a value, has L elements; else None.
     """
 
     path: str
@@ -53,6 +55,7 @@ class Leaf:
     num_lists: int = 0
     is_bytes: bool = False
     row_bytes: float = dataclasses.field(default=0.0, compare=False)
+    list_length: int | None = None
 
     @property
     def num_offsets(self) -> int:
@@ -124,6 +127,26 @@ class Schemas:
                 f"{self._first_with(name)!r}, {leaf.kind} in {file!r}"
             )
         return list(found.values())
+
+    def declared_length(self, name: str) -> int | None:
+        """How long the files declare each list of the column ``name`` to be, or None.
+
+        Raises:
+            SchemaMismatchError: They disagree about it.
+        """
+        found = [
+            (leaves[name].list_length, file)
+            for file, leaves in zip(self._files, self._leaves, strict=True)
+            if name in leaves
+        ]
+        for length, file in found:
+            if length != found[0][0]:
+                raise SchemaMismatchError(
+                    f"files disagree about the length of the lists of column {name!r} "
+                    '(Column(..., length=...) states one, length="any" reads all): '
+                    f"{found[0][0] or 'any'} in {found[0][1]!r}, {length or 'any'} in {file!r}"
+                )
+        return found[0][0] if found else None
 
     @cached_property
     def _partition_keys(self) -> dict[str, tuple[str, ...]]:

@@ -197,7 +197,7 @@ def _from_process_group(process_group: object) -> _Claim:
 
 def _from_world() -> _Claim:
     found = _variables("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    if not (dist.is_available() and dist.is_initialized()):
+    if not is_distributed():
         return _from_environment(found)
     world = _Claim("torch.distributed", dist.get_rank(), dist.get_world_size())
     # Some launchers set one of the two only, so each is compared where it is present.
@@ -242,6 +242,16 @@ def _variables(*names: str) -> dict[str, int]:
 
 def _listed(found: dict[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in found.items())
+
+
+def is_distributed() -> bool:
+    """Return whether torch.distributed is initialised in this process."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def in_worker() -> bool:
+    """Return whether this process is a DataLoader worker."""
+    return get_worker_info() is not None
 
 
 def num_workers_of_caller(dataset: object) -> int:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import get_worker_info
 
 from torchparquet.options import ReadOptions
-from torchparquet.reader import BatchStream, SinkPool, SlabPool
+from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, SinkPool, SlabPool
+from torchparquet.sharding import in_worker
+from torchparquet.tensors import batch_names
 
 if TYPE_CHECKING:
+    from torchparquet.decryption import FileKeys
     from torchparquet.fields import Field
     from torchparquet.manifest import Manifest
     from torchparquet.share import Share
@@ -32,6 +34,7 @@ class StreamSource:
         options: How to read.
         row_ids: Whether batches have `row.id`.
         row_valid: Whether batches have `row.valid`.
+        keys: Of files that are encrypted, or None.
     """
 
     manifest: Manifest
@@ -39,6 +42,7 @@ class StreamSource:
     options: ReadOptions
     row_ids: bool
     row_valid: bool
+    keys: FileKeys | None = None
 
     def __post_init__(self) -> None:
         """Begin without memory."""
@@ -50,6 +54,12 @@ class StreamSource:
         self._sinks: SinkPool | None = None
         self._owner_pid = os.getpid()
 
+    @property
+    def names(self) -> list[str]:
+        """The keys of a batch, in its order."""
+        extra = [ROW_ID] * self.row_ids + [ROW_VALID] * self.row_valid
+        return [*batch_names(self.fields), *extra]
+
     def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
         """Open a stream of shares whose rows stand side by side in each batch.
 
@@ -59,23 +69,25 @@ class StreamSource:
         if self._owner_pid != os.getpid():
             # Inherited over a fork: its lock may be held by a thread that is not here.
             self.forget()
+        threads = self.options.threads_per_worker(num_workers)
         stream = BatchStream(
             self.manifest,
             shares,
             self.fields,
             row_ids=self.row_ids,
             row_valid=self.row_valid,
-            num_threads=self.options.threads_per_worker(num_workers),
+            num_threads=threads,
             max_memory_bytes=self.options.memory_per_worker(num_workers),
             pin_memory=self._pins_memory(),
             pool=self._pool,
             sinks=self._sinks,
+            decryption=None if self.keys is None else self.keys.native(self.manifest, threads),
         )
         self._pool, self._sinks = stream.pool, stream.sinks
         return stream
 
     def _pins_memory(self) -> bool:
-        if get_worker_info() is not None:
+        if in_worker():
             # A worker sends its batches through shared memory; CUDA may not survive its fork.
             return False
         wanted = self.options.pin_memory

@@ -10,30 +10,35 @@ import numpy as np
 import torch
 
 from torchparquet.plan_options import Int64Array
+from torchparquet.reader import (
+    FIELD_ALIGNMENT,
+    LEAST_STAGED_COLUMNS,
+    WINDOW_ROW_BYTES,
+    are_staged,
+)
 
 if TYPE_CHECKING:
     from torchparquet.fields import Field
 
 DEFAULT_WINDOW = 8
-# What is kept of each of a window's rows while it is decoded: where it goes to.
-_PLACE_BYTES = 6
-# Columns whose rows are put in order at once, apart from the batches.
-_STAGED_COLUMNS = 2
-# Bytes of cells that are; others go straight to the batches.
-_STAGED_CELLS = (1, 2, 4, 8)
-_ALIGNMENT = 64
 
 
-def row_bytes(
-    fields: Sequence[Field], rows_of_batch: int, *, row_ids: bool, row_valid: bool
-) -> float:
-    """Return the bytes that a row of a window takes; of strings and lists those that are likely.
+def window_memory(
+    fields: Sequence[Field],
+    rows_of_batch: int,
+    max_memory_bytes: int,
+    *,
+    row_ids: bool,
+    row_valid: bool,
+) -> WindowMemory:
+    """Return what rows of windows take, of strings and lists what is likely, and have room in.
 
-    It stands in a batch; beside that are its place, and the columns that are being put in order.
+    A row stands in a batch; beside that are its place, and the columns that are being put in order.
 
     Args:
         fields: The tensors of a batch.
         rows_of_batch: Each tensor of a batch is aligned, which tells in small ones.
+        max_memory_bytes: Bound of the memory of batches in flight.
         row_ids: Whether there is a tensor of row numbers.
         row_valid: Whether there is one that marks repeats.
     """
@@ -50,11 +55,15 @@ def row_bytes(
         num_columns, length = field.width or 1, field.length or 1
         cell = length * (field.items or 1) * getattr(torch, field.dtype).itemsize
         sizes += [num_columns * cell] + [num_columns * length] * mask
-        if cell in _STAGED_CELLS:
+        if are_staged(cell):
             staged += [cell + mask * length] * num_columns
-    aligned = sum(-(-(rows_of_batch + 1) * size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
-    most_staged = sum(sorted(staged)[-_STAGED_COLUMNS:])
-    return likely + aligned / rows_of_batch + most_staged + _PLACE_BYTES
+    most_staged = sum(sorted(staged)[-LEAST_STAGED_COLUMNS:])
+    in_batch = likely + _aligned(rows_of_batch + 1, sizes) / rows_of_batch
+    return WindowMemory(in_batch + most_staged + WINDOW_ROW_BYTES, tuple(sizes), max_memory_bytes)
+
+
+def _aligned(num_rows: int, sizes: Sequence[int]) -> int:
+    return sum(-(-num_rows * size // FIELD_ALIGNMENT) * FIELD_ALIGNMENT for size in sizes)
 
 
 @dataclass(frozen=True)
@@ -62,23 +71,39 @@ class WindowMemory:
     """What windows have room in.
 
     Attributes:
-        bytes_per_row: As `row_bytes` counts them.
+        bytes_per_row: What a row of a window takes.
+        tensor_bytes: What a row takes in each tensor of a batch, without what strings and lists
+            have beside it.
         max_memory_bytes: Bound of the memory of batches in flight.
     """
 
     bytes_per_row: float
+    tensor_bytes: tuple[int, ...]
     max_memory_bytes: int
 
     def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
         """Whether a window, and the batches that it only touches at its ends, fit that part."""
         return (num_rows + 2 * rows_of_batch) * self.bytes_per_row <= part * self.max_memory_bytes
 
+    def check_two_batches(self, num_rows: int) -> None:
+        """Make sure that two batches fit, which a window of few rows may touch.
+
+        Raises:
+            ValueError: They do not.
+        """
+        needed = 2 * _aligned(num_rows, self.tensor_bytes)
+        if needed > self.max_memory_bytes:
+            raise ValueError(
+                f"max_memory must hold at least two batches, {needed} bytes for batches of "
+                f"{num_rows} rows: {self.max_memory_bytes} bytes"
+            )
+
 
 def window_in_effect(
     requested: int | None,
     row_group_rows: Int64Array,
     *,
-    batch_size: int | None,
+    share_batch_size: int | None,
     memory: WindowMemory,
     num_sharers: int,
 ) -> tuple[int, int]:
@@ -91,7 +116,7 @@ def window_in_effect(
     Args:
         requested: The user's `shuffle_window`; None for the default.
         row_group_rows: int64 `[G]`, rows of each row group.
-        batch_size: Rows of a batch; None for one batch per chunk.
+        share_batch_size: Rows that a share gives to a batch; None for one batch per chunk.
         memory: What there is room in.
         num_sharers: How many windows share it: those of DataLoader workers, or of shares that
             are read side by side.
@@ -100,7 +125,7 @@ def window_in_effect(
         ValueError: The window asked for does not fit the memory.
     """
     largest_first = np.sort(row_group_rows)[::-1]
-    rows_of_batch = batch_size or int(largest_first[0])
+    rows_of_batch = share_batch_size or int(largest_first[0])
     part = 1.0 / num_sharers
     if requested is not None:
         num_rows = int(largest_first[:requested].sum())

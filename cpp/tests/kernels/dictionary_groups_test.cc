@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "draws.h"
@@ -37,15 +38,25 @@ void CheckVariant(Draws& draws, DecodeGroupsFunction<T> decode, int width) {
         testing::RandomBytes(draws, readable - static_cast<int64_t>(packed.size()));
     packed.insert(packed.end(), noise.begin(), noise.end());
     ExactBuffer<uint8_t> in(packed);
-    ExactBuffer<T> out(indices.size());
+    // Aligned as variants that store past the cache want it.
+    std::vector<T> memory(indices.size() + kPastCacheAlignment / sizeof(T));
+    const auto misaligned =
+        reinterpret_cast<uintptr_t>(memory.data()) % kPastCacheAlignment;
+    const std::span<T> out(
+        memory.data() +
+            (misaligned == 0 ? 0 : (kPastCacheAlignment - misaligned) / sizeof(T)),
+        indices.size());
     const auto run = [&](int64_t limit) {
-      return decode(in.data(), num_groups, dictionary.data(), limit, out.data());
+      const bool beyond =
+          decode(in.data(), num_groups, dictionary.data(), limit, out.data());
+      EndStoresPastCache();
+      return beyond;
     };
 
     CHECK_FALSE(run(num_indices - 1));
     std::vector<T> expected;
     for (const uint32_t index : indices) expected.push_back(dictionary.data()[index]);
-    CHECK(out.Copy() == expected);
+    CHECK(std::ranges::equal(out, expected));
     if (indices.empty()) continue;
     const int64_t greatest = *std::max_element(indices.begin(), indices.end());
     CHECK_FALSE(run(greatest));
@@ -63,6 +74,8 @@ TEST_CASE_TEMPLATE("every variant of every width looks up and checks", T, uint8_
     CheckVariant<T>(draws, ChooseDecodeGroups<T>(width), width);
     const auto avx2 = Avx2DecodeGroups<T>(width);
     if (avx2 != nullptr) CheckVariant<T>(draws, avx2, width);
+    const auto past_cache = ChooseDecodeGroupsPastCache<T>(width);
+    if (past_cache != nullptr) CheckVariant<T>(draws, past_cache, width);
   }
 }
 

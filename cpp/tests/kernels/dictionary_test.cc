@@ -75,7 +75,9 @@ TEST_CASE_TEMPLATE("random runs of every width, in random steps", T, uint8_t, ui
 
       DictionaryReader<T> reader(bytes.span(), width, &dictionary);
       ExactBuffer<T> out(expected.size());
-      reader.Read(out.data(), static_cast<int64_t>(expected.size()));
+      const Stores stores = draws.OneIn(2) ? Stores::kCached : Stores::kPastCache;
+      reader.Read(out.data(), static_cast<int64_t>(expected.size()), stores);
+      EndStoresPastCache();
       CHECK(out.Copy() == expected);
       T one;
       CHECK(Throws(ErrorKind::kCorruptFile, [&] { reader.Read(&one, 1); }));

@@ -1,8 +1,8 @@
 """`torchparquet demo`: train on Parquet files under torchrun, and audit what was delivered.
 
 `data` writes or finds the files and says what is predicted from them; `train` is the script that
-each rank runs, `launch` runs it under torchrun, and `job` is what goes there and back; `rows` and
-`totals` tell what was delivered; `display` shows progress and `report` prints the rest.
+each rank runs, `launch` runs it under torchrun, and `job` is what goes there and back; `totals`
+tells what was delivered; `display` shows progress and `report` prints the rest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchparquet.demo.data import (
-    MISSING_EXTRA,
     Task,
     find_tpchgen,
     lineitem_task,
@@ -24,11 +22,10 @@ from torchparquet.demo.data import (
     write_lineitem,
 )
 from torchparquet.manifest import Manifest, read_manifest
+from torchparquet.screen import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_FAILED = 1
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,7 @@ class DemoOptions:
         data: The user's own paths, which take its place.
         target: The user's own column to predict; None to choose one.
         debug: Show tracebacks and what torchrun writes.
+        as_json: Leave standard output alone.
     """
 
     num_ranks: int
@@ -54,6 +52,7 @@ class DemoOptions:
     data: tuple[str, ...] | None
     target: str | None
     debug: bool
+    as_json: bool = False
 
     def __post_init__(self) -> None:
         """Check what excludes one another."""
@@ -63,30 +62,26 @@ class DemoOptions:
             raise ValueError("--data-dir holds the TPC-H data, which --data replaces")
 
 
-def run_demo(options: DemoOptions) -> int:
+def run_demo(options: DemoOptions) -> dict[str, Any]:
     """Run the demo.
 
     Returns:
-        The exit code: 0 if the audit holds, else 1.
+        What was found; under "holds" whether the audit does.
 
     Raises:
         RuntimeError: The extra `demo` is not installed, or a rank failed.
         OSError: Files cannot be read or written.
         ValueError: The user's files cannot be trained on.
     """
-    if find_spec("rich") is None:
-        raise RuntimeError(f"rich is not installed: {MISSING_EXTRA}")
     if options.data is None:
         find_tpchgen()
-    from torchparquet.demo.display import make_console
-
-    console = make_console()
+    console = make_console(stderr=options.as_json)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchparquet-")))
         # A rank that is ended draws no more, and leaves the cursor as it was: hidden.
         stack.callback(console.show_cursor)
         manifest, task = _open_data(options, console, scratch)
-        return 0 if _train_and_audit(options, console, scratch, manifest, task) else _FAILED
+        return _train_and_audit(options, console, scratch, manifest, task)
 
 
 def _open_data(options: DemoOptions, console: Console, scratch: Path) -> tuple[Manifest, Task]:
@@ -116,7 +111,7 @@ def _open_data(options: DemoOptions, console: Console, scratch: Path) -> tuple[M
 
 def _train_and_audit(
     options: DemoOptions, console: Console, scratch: Path, manifest: Manifest, task: Task
-) -> bool:
+) -> dict[str, Any]:
     from torchparquet.demo import report
     from torchparquet.demo.job import Job
     from torchparquet.demo.launch import run_ranks
@@ -134,6 +129,7 @@ def _train_and_audit(
         options.num_epochs,
         options.batch_size,
         options.debug,
+        options.as_json,
     )
     results = run_ranks(job, options.num_ranks)
     # Rows that evening out delivers once more count once in the sums.
@@ -144,4 +140,10 @@ def _train_and_audit(
     report.print_ranks(console, results)
     report.print_errors(console, task, results)
     sums_agree = report.print_totals(console, reader, facts, repeated, results)
-    return report.print_audit(console, results, reader, sums_agree=sums_agree)
+    holds = report.print_audit(console, results, reader, sums_agree=sums_agree)
+    return {
+        **report.as_json(manifest, task, results),
+        "other_reader": reader,
+        "sums_agree": sums_agree,
+        "holds": holds,
+    }

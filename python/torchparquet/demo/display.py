@@ -6,21 +6,14 @@ import os
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from torchparquet.demo.job import Job
+from torchparquet.screen import make_console
 
-_PLAIN_WIDTH = 100
 _LINES_PER_EPOCH = 4
 _SMOOTHING = 0.9
 _BAR_WIDTH = 20
-
-
-def make_console() -> Console:
-    """Return the console of the demo; its width is fixed where there is no terminal."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 class StepDisplay:
@@ -33,6 +26,8 @@ class StepDisplay:
         self._console = make_console() if show else None
         self._world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self._progress: Progress | None = None
+        if job.as_json and self._console is not None and not self._console.is_terminal:
+            self._console = None
         if self._console is not None and self._console.is_terminal:
             self._progress = Progress(
                 TextColumn("[bold]{task.description}"),

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet.demo.data import Task
-from torchparquet.demo.rows import RowAudit, Runs
 from torchparquet.demo.totals import ColumnFacts, Totals
+from torchparquet.row_audit import RowAudit, Runs
 
 _JOB, _RESULTS = "job", "results"
 
@@ -28,6 +28,7 @@ class Job:
         num_epochs: Epochs to train for.
         batch_size: Rows per rank and step.
         debug: Let errors show their tracebacks.
+        as_json: Leave standard output alone, and show steps on a terminal only.
     """
 
     directory: Path
@@ -37,6 +38,7 @@ class Job:
     num_epochs: int
     batch_size: int
     debug: bool
+    as_json: bool = False
 
 
 @dataclass(frozen=True)

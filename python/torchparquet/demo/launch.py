@@ -10,10 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO
 
-from torchparquet.cli import one_line
 from torchparquet.demo.job import EpochResult, Job, load_results, save_job
+from torchparquet.errors import one_line
 
 _STOP_SECONDS = 15.0
 # In torchrun's own report, which also knows of ranks that could not leave word.
@@ -36,7 +35,16 @@ def run_ranks(job: Job, num_ranks: int) -> list[EpochResult]:
     ]
     sys.stdout.flush()
     with log.open("wb") as errors:
-        code = _run(command, _environment(job, num_ranks), None if job.debug else errors)
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            env=_environment(job, num_ranks),
+            stdout=sys.stderr if job.as_json else None,
+            stderr=None if job.debug else errors,
+            # In a session of its own Ctrl-C reaches this process alone, which ends the others in
+            # order.
+            start_new_session=True,
+        )
+        code = _wait(process)
     if code != 0:
         raise RuntimeError(_failure(job, code, log))
     return load_results(job)
@@ -49,11 +57,7 @@ def _environment(job: Job, num_ranks: int) -> dict[str, str]:
     return {**defaults, **os.environ, "TMPDIR": str(job.directory)}
 
 
-def _run(command: list[str], environment: dict[str, str], errors: IO[bytes] | None) -> int:
-    # In a session of its own Ctrl-C reaches this process alone, which ends the others in order.
-    process = subprocess.Popen(  # noqa: S603
-        command, env=environment, stderr=errors, start_new_session=True
-    )
+def _wait(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait()
     except BaseException:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from textwrap import shorten
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,8 +17,11 @@ from torchparquet.demo.totals import ColumnFacts, Totals
 from torchparquet.manifest import Manifest
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
+from torchparquet.screen import counted
 
 _MAX_CHARACTERS = 70
+# Parts of an epoch.
+_AT_FIRST, _AT_LAST = (0.0, 0.02), (0.9, 1.0)
 
 
 def print_data(console: Console, manifest: Manifest, origin: str) -> None:
@@ -25,8 +30,8 @@ def print_data(console: Console, manifest: Manifest, origin: str) -> None:
     megabytes = int(manifest.file_num_bytes.sum()) / 1e6
     console.print(f"[bold]Data[/]    {escape(origin)}")
     console.print(
-        f"        {manifest.num_rows:,} rows in {_counted(len(manifest.files), 'file')}, "
-        f"{megabytes:,.1f} MB; {_counted(len(rows), 'row group')} of "
+        f"        {manifest.num_rows:,} rows in {counted(len(manifest.files), 'file')}, "
+        f"{megabytes:,.1f} MB; {counted(len(rows), 'row group')} of "
         f"{int(rows.min()):,} to {int(rows.max()):,} rows"
     )
 
@@ -36,7 +41,7 @@ def print_plan(
 ) -> None:
     """Print what is predicted, and the steps with and without evening out."""
     features = shorten(", ".join(task.features), _MAX_CHARACTERS, placeholder=" ...")
-    columns = _counted(len(task.features), "column")
+    columns = counted(len(task.features), "column")
     console.print(f"[bold]Model[/]   predicts {escape(task.target)} from {columns}")
     console.print(f"        {escape(features)}")
     if task.remark:
@@ -85,9 +90,42 @@ def print_ranks(console: Console, results: Sequence[EpochResult]) -> None:
     console.print(table)
 
 
+def as_json(manifest: Manifest, task: Task, results: Sequence[EpochResult]) -> dict[str, Any]:
+    """Return what every rank did in every epoch, and the audits."""
+    return {
+        "files": len(manifest.files),
+        "row_groups": manifest.num_row_groups,
+        "rows": manifest.num_rows,
+        "target": task.target,
+        "features": list(task.features),
+        "unit": task.unit,
+        "first_error": results[0].error(*_AT_FIRST),
+        "last_error": results[-1].error(*_AT_LAST),
+        "epochs": [
+            {
+                "epoch": result.audit.epoch,
+                "audit": {**asdict(result.audit), "faults": result.audit.faults()},
+                "planned_steps": result.planned_steps,
+                "ranks": [
+                    {
+                        "rank": index,
+                        "rows": rank.num_rows,
+                        "row_groups": rank.num_row_groups,
+                        "steps": rank.num_steps,
+                        "seconds": rank.seconds,
+                        "wait_seconds": rank.wait_seconds,
+                    }
+                    for index, rank in enumerate(result.ranks)
+                ],
+            }
+            for result in results
+        ],
+    }
+
+
 def print_errors(console: Console, task: Task, results: Sequence[EpochResult]) -> None:
     """Print how the model's error fell."""
-    first, last = results[0].error(0.0, 0.02), results[-1].error(0.9, 1.0)
+    first, last = results[0].error(*_AT_FIRST), results[-1].error(*_AT_LAST)
     unit = f" {task.unit}" if task.unit else ""
     console.print(
         f"\n[bold]Error[/]   root mean square, of {escape(task.target)}"
@@ -160,7 +198,7 @@ def print_audit(
         if faults:
             _print_check(console, False, f"epoch {number}: {'; '.join(faults)}")
         else:
-            again = f" (+{_counted(audit.num_repeats, 'planned repeat')})" * bool(audit.num_repeats)
+            again = f" (+{counted(audit.num_repeats, 'planned repeat')})" * bool(audit.num_repeats)
             rows = f"every one of {audit.num_rows:,} rows exactly once{again}"
             _print_check(console, True, f"epoch {number}: {rows}")
         steps = [rank.num_steps for rank in result.ranks]
@@ -186,10 +224,6 @@ def _print_check(console: Console, holds: bool, text: str) -> None:
 
 def _number(value: int | float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _all_of(noun: str, count: int) -> str:

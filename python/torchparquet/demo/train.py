@@ -20,8 +20,8 @@ from torchparquet import Column, ParquetDataset
 from torchparquet.demo.display import StepDisplay
 from torchparquet.demo.job import EpochResult, Job, RankEpoch, load_job, save_results
 from torchparquet.demo.launch import save_failure
-from torchparquet.demo.rows import SeenRows, audit_rows
 from torchparquet.demo.totals import Totals, totals_of
+from torchparquet.row_audit import SeenRows, audit_rows
 
 _HIDDEN = 64
 _LEARNING_RATE = 0.03
@@ -93,7 +93,6 @@ def train(job: Job) -> list[EpochResult]:
             display.begin_epoch(epoch)
             own = train_epoch(job, dataset, epoch, model, optimizer, schedule, display)
             results += gather(dataset, epoch, own)
-    dist.destroy_process_group()
     return results
 
 
@@ -113,8 +112,7 @@ def train_epoch(
     totals = dict.fromkeys(job.facts, Totals())
     errors: list[tuple[float, int]] = []
     started = time.perf_counter()
-    batches = iter(dataset)
-    for batch in batches:
+    for batch in dataset:
         target, known = scaled(job, batch, job.task.target)
         features = torch.stack([scaled(job, batch, name)[0] for name in job.task.features], 1)
         squares = (model(features) - target).square() * known
@@ -131,13 +129,12 @@ def train_epoch(
         errors.append((float(squares.detach().sum()) * unit**2, count))
         display.advance(len(target), *errors[-1])
     seconds = time.perf_counter() - started
-    stats = dataset.stats  # while `batches` is there
     return RankEpoch(
         num_rows=sum(int(run[1] - run[0]) for run in seen.runs()),
         num_steps=len(errors),
         num_row_groups=num_row_groups,
         seconds=seconds,
-        wait_seconds=stats.wait_seconds if stats is not None else 0.0,
+        wait_seconds=dataset.metrics().wait_seconds,
         runs=seen.runs(),
         totals=totals,
         squared_errors=np.array([square for square, _ in errors], np.float64),
@@ -173,6 +170,8 @@ def main() -> int:
     rank = int(os.environ["RANK"])
     try:
         results = train(job)
+        # Not sooner: torch can wait for itself where a model outlives gloo's group.
+        dist.destroy_process_group()
     except Exception as error:
         save_failure(job, rank, error)
         if job.debug:

@@ -74,6 +74,7 @@ class RowAudit:
         num_unknown: Row ids delivered that no file has.
         repeated: The ids of the repeats, once for each; the first of very many.
         first_missing: A row that no rank delivered.
+        planned_left_out: Rows that no rank is to deliver.
     """
 
     epoch: int
@@ -84,17 +85,20 @@ class RowAudit:
     num_unknown: int
     repeated: tuple[int, ...]
     first_missing: int | None
+    planned_left_out: int = 0
 
     @property
     def holds(self) -> bool:
-        """Whether every row was delivered, and none more often than planned."""
+        """Whether every row was delivered, but for those left out and repeated by plan."""
         return not self.faults()
 
     def faults(self) -> list[str]:
         """Return what is wrong, in words; empty when all is well."""
         faults = []
-        if self.num_distinct != self.num_rows:
+        if self.num_distinct != self.num_rows - self.planned_left_out:
             missing = f"{self.num_rows - self.num_distinct:,} of {self.num_rows:,} rows missing"
+            if self.planned_left_out:
+                missing += f", {self.planned_left_out:,} planned"
             faults.append(f"{missing}, the first is row {self.first_missing}")
         if self.num_repeats != self.planned_repeats:
             first = f", the first is row {self.repeated[0]}" if self.repeated else ""
@@ -106,7 +110,11 @@ class RowAudit:
 
 
 def audit_rows(
-    epoch: int, runs_of_ranks: Sequence[Runs], num_rows: int, planned_repeats: int
+    epoch: int,
+    runs_of_ranks: Sequence[Runs],
+    num_rows: int,
+    planned_repeats: int,
+    planned_left_out: int = 0,
 ) -> RowAudit:
     """Check what the ranks delivered against the rows that there are.
 
@@ -115,6 +123,7 @@ def audit_rows(
         runs_of_ranks: Of each rank, int64 `[n, 2]` as `SeenRows.runs` gives it.
         num_rows: Rows of the files; their ids are `0` to `num_rows - 1`.
         planned_repeats: Rows that are to be delivered once more than once.
+        planned_left_out: Rows that are not to be delivered.
     """
     runs = joined(runs_of_ranks)
     known = np.clip(runs, 0, num_rows)
@@ -137,4 +146,5 @@ def audit_rows(
             :_MAX_LISTED
         ],
         int(reach[gaps[0]]) if len(gaps) else None,
+        planned_left_out,
     )

@@ -1,0 +1,85 @@
+"""Sides that do the least that reading needs: pread and the codec over the same pages, or pread.
+
+`least_work.cc` does it, with the codecs that the reader uses, those of the Arrow library in the
+pyarrow wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sides import CommandSide
+
+_DIRECTORY = Path(__file__).resolve().parent
+_CPP = _DIRECTORY.parent / "cpp"
+_SOURCES = [_DIRECTORY / "least_work.cc"]
+_SOURCES += [_CPP / name for name in ("errors.cc", "page_header.cc", "page_codec.cc")]
+# As arrow::Compression numbers them.
+_CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 3, "ZSTD": 4, "LZ4": 5}
+Way = Literal["codec", "pread"]
+
+
+def _program(directory: Path) -> Path:
+    """Compiles the program into ``directory``, unless one of these sources is there."""
+    text = b"".join(source.read_bytes() for source in _SOURCES)
+    name = hashlib.sha256(text + pa.__version__.encode()).hexdigest()[:16]
+    program = directory / f"least_work_{name}"
+    if program.exists():
+        return program
+    libraries = Path(pa.get_library_dirs()[0])
+    major, minor, *_ = pa.__version__.split(".")
+    linked = [libraries / f"lib{lib}.so.{major}{int(minor):02d}" for lib in ("parquet", "arrow")]
+    compiler = os.environ.get("CXX", "c++").split()
+    flags = ["-std=c++20", "-O3", "-march=native", "-pthread", f"-I{_CPP}"]
+    flags += [f"-I{pa.get_include()}", f"-Wl,-rpath,{libraries}"]
+    partial = program.with_suffix(".partial")
+    command = [*compiler, *flags, *map(str, _SOURCES), *map(str, linked), "-o", str(partial)]
+    subprocess.run(command, check=True)
+    partial.replace(program)
+    return program
+
+
+def _column_chunks(path: Path) -> str:
+    """Returns the list of column chunks that the program takes."""
+    footer = pq.read_metadata(path)
+    # Bytes of a value as a tensor holds it, which may be fewer than the file's.
+    arrow_types = footer.schema.to_arrow_schema().types
+    lines = []
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for index, arrow_type in enumerate(arrow_types):
+            chunk = group.column(index)
+            starts = [chunk.data_page_offset]
+            if chunk.dictionary_page_offset is not None:
+                starts.append(chunk.dictionary_page_offset)
+            codec = _CODECS[chunk.compression]
+            value_bytes = arrow_type.bit_width // 8
+            num_rows = 0 if index else group.num_rows
+            size = chunk.total_compressed_size
+            lines.append(f"{min(starts)} {size} {codec} {value_bytes} {num_rows}\n")
+    return "".join(lines)
+
+
+def least_work_side(
+    name: str, path: Path, num_threads: int, way: Way, *, read: bool = True
+) -> CommandSide:
+    """Returns a side that does the least that reading ``path`` needs.
+
+    Args:
+        name: Of the side.
+        path: A Parquet file of flat columns of fixed width.
+        num_threads: Of the program.
+        way: "codec": pread, decompress, store as many bytes as the tensors have. "pread": only
+            read all bytes to memory that is used again.
+        read: Whether the stored bytes are read once, as by one who takes batches.
+    """
+    column_chunks = path.with_suffix(".column_chunks")
+    column_chunks.write_text(_column_chunks(path))
+    command = [str(_program(path.parent)), str(path), str(column_chunks), str(num_threads)]
+    return CommandSide(name, [*command, way, "read" if read else "count"])

@@ -1,0 +1,1 @@
+"""The rows of the table: what is measured against whom, and what is held to be enough."""

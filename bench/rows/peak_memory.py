@@ -1,0 +1,56 @@
+"""Peak memory over the baseline, against `max_memory`, and over many epochs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+from made_files import click_logs
+from verdicts import Outcome, Row, Setting, Target, Verdict
+
+EPOCHS = 50
+# What may come after the first fifth of the epochs, of max_memory.
+GROWTH = 0.01
+_MEMORY = Path(__file__).resolve().parents[1] / "memory.py"
+_MIB = 1 << 20
+
+
+def measure(setting: Setting) -> Outcome:
+    """Each case in a fresh process: file order, and windows of 8 row groups."""
+    epochs = 10 if setting.quick else EPOCHS
+    limits = (256,) if setting.quick else (256, 1024)
+    outcome = Outcome()
+    paths = click_logs(setting, ("zstd",) if setting.quick else ("none", "zstd"))
+    for (codec, path), limit, shuffle in product(paths.items(), limits, (False, True)):
+        command = [sys.executable, str(_MEMORY), str(path), "--max-memory", f"{limit}MiB"]
+        command += ["--batch-size", str(setting.batch_size), "--epochs", str(epochs)]
+        command += ["--num-threads", str(setting.num_threads), *["--shuffle"] * shuffle]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found = json.loads(done.stdout)
+        case = f"{codec}, {'windows' if shuffle else 'file order'}, max_memory {limit} MiB"
+        over = (found["peak_bytes"] - found["baseline_bytes"]) / _MIB
+        after = found["epoch_peak_bytes"]
+        grown = (after[-1] - after[epochs // 5 - 1]) / _MIB
+        bound = Target(limit, " MiB", at_most=True)
+        flat = Target(round(GROWTH * limit, 1), " MiB", at_most=True)
+        outcome.verdicts += [
+            Verdict(f"{case}: peak", f"{over:.0f} MiB", "max_memory", over, None, bound, " MiB"),
+            Verdict(
+                f"{case}: growth from epoch {epochs // 5} to {epochs}",
+                f"{grown:.1f} MiB",
+                "1 % of max_memory",
+                grown,
+                None,
+                flat,
+                " MiB",
+            ),
+        ]
+    return outcome
+
+
+ROWS = (
+    Row("memory", "click log, peak memory over the baseline", "max_memory, 50 epochs", measure),
+)

@@ -1,0 +1,68 @@
+"""What the second thread, or a second rank, gains."""
+
+from __future__ import annotations
+
+import os
+
+from consumption import consume
+from contenders import side, torchparquet_route
+from made_files import click_logs
+from sides import ForkedSide, Gang, Pass, take_turns
+from verdicts import Outcome, Row, Setting, SkippedError, ratio
+
+TWO_THREADS = 1.85
+TWO_RANKS = 0.95
+COUNTED_BATCH_ROWS = 65_536
+
+
+def threads(setting: Setting) -> Outcome:
+    """Two threads against one.
+
+    With every byte read, one thread and its consumer have one core, two threads and theirs have
+    two. With rows counted there is next to no consumer, and both have all cores.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        raise SkippedError("two cores are required")
+    outcome = Outcome()
+    for codec, path in click_logs(setting).items():
+        routes = [torchparquet_route(n, f"{n} thread{'s' * (n > 1)}") for n in (1, 2)]
+        sides = [
+            ForkedSide(
+                route.name,
+                lambda route=route, path=path: consume(route.batches(path, setting.batch_size)),
+                cpus=cores[: number + 1],
+            )
+            for number, route in enumerate(routes)
+        ]
+        counted = [side(route, path, COUNTED_BATCH_ROWS, read=False) for route in routes]
+        for case, both in (
+            (f"{codec}, bytes read, a core per thread", sides),
+            (f"{codec}, rows counted, batches of {COUNTED_BATCH_ROWS}", counted),
+        ):
+            passes = take_turns(both, setting.repeats)
+            one, two = (passes[route.name] for route in routes)
+            outcome.verdicts.append(ratio(case, two, ("1 thread", one), TWO_THREADS))
+    return outcome
+
+
+def ranks(setting: Setting) -> Outcome:
+    """Two ranks of one thread each, at once, against one rank of two threads."""
+    outcome = Outcome()
+    for codec, path in click_logs(setting).items():
+        routes = [
+            torchparquet_route(1, f"rank {rank}", rank=rank, world_size=2, even="none")
+            for rank in range(2)
+        ]
+        gang = Gang("2 ranks", [side(route, path, setting.batch_size) for route in routes])
+        alone = side(torchparquet_route(2, "1 rank"), path, setting.batch_size)
+        passes = take_turns([gang, alone], setting.repeats)
+        against: tuple[str, list[Pass]] = ("1 rank of 2 threads", passes["1 rank"])
+        outcome.verdicts.append(ratio(codec, passes["2 ranks"], against, TWO_RANKS))
+    return outcome
+
+
+ROWS = (
+    Row("threads", "click log by 2 threads", "by 1 thread", threads),
+    Row("ranks", "click log by 2 ranks of 1 thread", "1 rank of 2 threads", ranks),
+)

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "task_costs.h"
+
+namespace torchparquet {
+
+// What tasks have cost, added up.
+struct CostSums {
+  int64_t num_tasks = 0;
+  int64_t bytes_read = 0;  // from the source, compressed
+  int64_t num_reads = 0;
+  int64_t bytes_decompressed = 0;  // what compressed pages became
+  int64_t num_decompressed = 0;    // pages
+  std::chrono::nanoseconds open_time{0};
+  std::chrono::nanoseconds read_time{0};
+  std::chrono::nanoseconds decompress_time{0};
+  std::chrono::nanoseconds decode_time{0};  // all other work on tasks
+
+  void Add(const TaskCosts& costs, std::chrono::nanoseconds task_time);
+  void Add(const CostSums& others);
+};
+
+// The same by column and by codec. To be used under one lock, which threads take between
+// two tasks anyway.
+class ReaderCosts {
+ public:
+  explicit ReaderCosts(int64_t num_tasks) : columns_(static_cast<size_t>(num_tasks)) {}
+
+  // What a thread spent on the task of that index, in all and in detail.
+  void Add(int64_t index, const TaskCosts& costs, std::chrono::nanoseconds task_time);
+
+  const std::vector<CostSums>& columns() const { return columns_; }
+  // By parquet::Compression::type; of column chunks only, not of what no file stores.
+  const std::map<int, CostSums>& codecs() const { return codecs_; }
+
+ private:
+  std::vector<CostSums> columns_;
+  std::map<int, CostSums> codecs_;
+};
+
+}  // namespace torchparquet

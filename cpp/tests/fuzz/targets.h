@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "draws.h"
+
+namespace torchparquet::testing {
+
+// What reads bytes of a file. An execution makes hostile bytes of its draws, has them
+// read, and returns whether they were refused; a contract that is broken throws Finding.
+struct FuzzTarget {
+  std::string name;
+  bool (*run)(Draws& draws);
+  int64_t num_executions = 0;
+  int64_t num_refused = 0;
+};
+
+// Levels, runs and indices of dictionaries.
+std::vector<FuzzTarget> RunTargets();
+// Encodings of values, and conversions of what they hold.
+std::vector<FuzzTarget> ValueTargets();
+// Pages: headers, levels in blocks, strings and their numbers in a vocabulary.
+std::vector<FuzzTarget> PageTargets();
+// Column chunks of files, by all readers of columns.
+std::vector<FuzzTarget> ColumnTargets();
+
+// Beyond the sizes of all blocks that kernels read by.
+inline int64_t RandomCount(Draws& draws) {
+  return draws.OneIn(8) ? draws.Below(1300) : draws.Below(140);
+}
+
+}  // namespace torchparquet::testing

@@ -1,0 +1,98 @@
+"""Which side is slower: the training loop, decoding, the source, or too little memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# A loop that waits for less than this part of its time gains little from faster data.
+_SMALL_FRACTION = 0.1
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What the two sides have spent; seconds, those of decode threads of all together.
+
+    Attributes:
+        batches: Delivered.
+        elapsed: From the first batch that was asked for on.
+        wait: Thereof, the loop waited for batches.
+        first_wait: Thereof, for the first one.
+        num_threads: Decode threads.
+        reading: Threads opened files and read.
+        decompressing: Threads decompressed.
+        decoding: Threads decoded, beside that.
+        for_loop: Threads waited for the loop.
+        for_memory: Threads waited for room, beside the loop.
+        max_batches: That fit the memory.
+        of_codec: Of `decompressing`, by codec.
+        of_column: Of `decompressing` and `decoding`, by column.
+    """
+
+    batches: int
+    elapsed: float
+    wait: float
+    first_wait: float
+    num_threads: int
+    reading: float
+    decompressing: float
+    decoding: float
+    for_loop: float
+    for_memory: float
+    max_batches: int
+    of_codec: Mapping[str, float]
+    of_column: Mapping[str, float]
+
+
+def describe(sides: Sides) -> str:
+    """Return one sentence: which side is slower, the figures that say so, what to change."""
+    if sides.batches == 0:
+        return "nothing to tell: no batch was delivered yet"
+    wait, elapsed = sides.wait, sides.elapsed
+    if sides.batches > 1:
+        # Nothing can be ready before the first one was asked for.
+        wait, elapsed = wait - sides.first_wait, elapsed - sides.first_wait
+    fraction = wait / elapsed if elapsed > 0 else 0.0
+    waited = f"it waited {fraction:.0%} of {elapsed:.3g} s for batches"
+    if sides.batches > 1:
+        waited += f" after {sides.first_wait:.3g} s for the first"
+    if fraction < _SMALL_FRACTION:
+        return (
+            f"the training loop is the slower side: {waited}, decode threads {sides.for_loop:.3g} "
+            "s for it; nothing in reading makes it faster, and fewer num_threads may do"
+        )
+    beside = f"the training loop is not: {waited}"
+    busy = sides.decompressing + sides.decoding
+    if sides.for_memory > max(sides.reading, busy):
+        return (
+            f"max_memory is what bounds reading, {beside} while decode threads waited "
+            f"{sides.for_memory:.3g} s for room, which is that of {sides.max_batches} batches; a "
+            "larger max_memory, or a smaller batch_size, shuffle_window or num_threads, helps"
+        )
+    if sides.reading > busy:
+        return (
+            f"reading from storage is the slower side, {beside}, and decode threads spent "
+            f"{sides.reading:.3g} s on opening files and reading, {busy:.3g} s on decoding; fewer "
+            "columns, larger files, a denser codec, faster storage or more num_threads help"
+        )
+    return f"decoding is the slower side, {beside}, and {_decoding(sides)}"
+
+
+def _decoding(sides: Sides) -> str:
+    codec = max(sides.of_codec, key=lambda name: sides.of_codec[name], default=None)
+    column = max(sides.of_column, key=lambda name: sides.of_column[name], default=None)
+    parts = [f"{sides.decoding:.3g} s on values", f"{sides.reading:.3g} s on reading"]
+    changes = ["fewer columns"]
+    if codec is not None and sides.decompressing > 0:
+        parts.insert(0, f"{sides.of_codec[codec]:.3g} s in {codec}")
+        if sides.decompressing > sides.decoding:
+            changes.insert(0, "a faster codec (lz4, snappy)")
+    if column is not None:
+        parts.append(f"most of it, {sides.of_column[column]:.3g} s, on column {column!r}")
+    processors = len(os.sched_getaffinity(0))
+    if sides.num_threads < processors:
+        changes.insert(0, f"more num_threads ({processors} processors are there)")
+    else:
+        changes.append("more processors")
+    return f"{sides.num_threads} decode threads spent {', '.join(parts)}; {', '.join(changes)} help"

@@ -1,0 +1,124 @@
+"""The command line `torchparquet`.
+
+Each command is a module of its name, imported when it is called. What a command finds out lies
+outside of this package; here it is asked for and shown. Exit codes: 0 well, 1 failed, 2 wrong
+usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+import click
+
+from torchparquet import __version__
+from torchparquet.cli.arguments import Session, debug_option
+from torchparquet.errors import one_line
+
+_COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
+_FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
+
+
+class _InterruptedError(Exception):
+    """Ctrl-C, on its way past click, which would end the process otherwise."""
+
+
+class _Application(click.Group):
+    """The commands, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name; None where there is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"torchparquet.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _InterruptedError from None
+
+
+@click.group(
+    cls=_Application, name="torchparquet", context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="torchparquet", message="%(prog)s %(version)s")
+@debug_option
+def application() -> None:
+    """Parquet files as PyTorch batches: look at them, plan, check, time and re-lay them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Of the command line; None for those of this process.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SystemExit: The process is to end (SIGTERM), or nobody reads its output any more.
+    """
+    session = Session()
+    try:
+        with _termination_unwinds():
+            code: int | None = application.main(
+                arguments, prog_name="torchparquet", standalone_mode=False, obj=session
+            )
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return _WRONG_USAGE
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "torchparquet"
+        _say(
+            f"error: {' '.join(error.format_message().split()).rstrip('.')} (see {command} --help)"
+        )
+        return _WRONG_USAGE
+    except _InterruptedError:
+        _say("interrupted")
+        return _INTERRUPTED
+    except Exception as error:
+        if session.debug:
+            raise
+        _say(f"error: {one_line(error)}")
+        return _FAILED
+    return code or 0
+
+
+def _say(text: str) -> None:
+    print(f"torchparquet: {text}", file=sys.stderr)
+
+
+@contextmanager
+def _termination_unwinds() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that temporary files and subprocesses go too."""
+
+    def unwind(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(_TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

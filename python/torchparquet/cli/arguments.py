@@ -1,0 +1,187 @@
+"""What commands take alike: paths, sizes, the options of a plan, `--json` and `--debug`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from torchparquet.options import parse_size
+
+if TYPE_CHECKING:
+    from torchparquet.dataset import ParquetDataset
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass
+class Session:
+    """What one run of the command line knows beside its command.
+
+    Attributes:
+        debug: Show tracebacks.
+    """
+
+    debug: bool = False
+
+
+def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Session).debug = True
+
+
+# Before the name of the command and behind it.
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
+)
+paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+column_option = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME",
+    help="Read this column; may be repeated. Default: all that can be read.",
+)
+
+
+def byte_size(text: str) -> int:
+    """Return bytes given as they are or as a size such as 512MiB; the type of an option.
+
+    Raises:
+        BadParameter: It is neither.
+    """
+    try:
+        return parse_size("it", int(text) if text.isdecimal() else text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def max_memory_option(default: str, text: str) -> Callable[[Function], Function]:
+    """Return the option `--max-memory`."""
+    return click.option(
+        "--max-memory",
+        type=byte_size,
+        default=default,
+        show_default=True,
+        metavar="SIZE",
+        help=text,
+    )
+
+
+_WHOLE = click.IntRange(min=0)
+_POSITIVE = click.IntRange(min=1)
+batch_size_option = click.option(
+    "--batch-size",
+    type=_POSITIVE,
+    default=1024,
+    show_default=True,
+    metavar="N",
+    help="Rows per batch and rank.",
+)
+num_workers_option = click.option(
+    "--num-workers",
+    type=click.IntRange(0, 2**16 - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="DataLoader workers of each rank.",
+)
+
+
+def world_size_option(*, multiple: bool = False) -> Callable[[Function], Function]:
+    """Return the option `--world-size`, which some commands take several times."""
+    default: Any = (1,) if multiple else 1
+    return click.option(
+        "--world-size",
+        "world_sizes" if multiple else "world_size",
+        type=_POSITIVE,
+        default=default,
+        show_default=True,
+        multiple=multiple,
+        metavar="N",
+        help="Ranks; may be repeated." if multiple else "Ranks.",
+    )
+
+
+_ORDER_OPTIONS = (
+    click.option("--epoch", type=_WHOLE, default=0, show_default=True, metavar="N"),
+    click.option("--seed", type=_WHOLE, default=0, show_default=True, metavar="N"),
+    click.option("--no-shuffle", is_flag=True, help="Rows in the order of files."),
+    click.option(
+        "--shuffle-window",
+        type=_WHOLE,
+        metavar="K",
+        help="Row groups whose rows are permuted together.  [default: 8, or what memory holds]",
+    ),
+    max_memory_option("1GiB", "Bound of the batches in flight, and so of shuffle windows."),
+    click.option(
+        "--even",
+        type=click.Choice(["split", "drop", "pad", "none"]),
+        default="split",
+        show_default=True,
+        help="How ranks are given the same number of steps.",
+    ),
+    click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
+)
+
+
+def order_options(function: Function) -> Function:
+    """Add what shapes the order of an epoch, which `Order` holds."""
+    for option in reversed(_ORDER_OPTIONS):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Order:
+    """What shapes the order of an epoch; the attributes are `ParquetDataset`'s arguments."""
+
+    batch_size: int
+    epoch: int
+    seed: int
+    no_shuffle: bool
+    shuffle_window: int | None
+    max_memory: int
+    even: str
+    drop_last: bool
+
+    def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
+        """Return the data set of rank 0 of a world."""
+        from torchparquet.dataset import ParquetDataset
+
+        return ParquetDataset(
+            paths,
+            batch_size=self.batch_size,
+            shuffle=not self.no_shuffle,
+            shuffle_window=self.shuffle_window,
+            seed=self.seed,
+            even=self.even,  # type: ignore[arg-type]
+            drop_last=self.drop_last,
+            max_memory=self.max_memory,
+            rank=0,
+            world_size=world_size,
+            **options,
+        )
+
+
+def readable_columns(paths: Sequence[str]) -> list[str]:
+    """Return the columns that can be read as tensors, in the order of the files.
+
+    Raises:
+        UnsupportedColumnError: There is none.
+    """
+    from torchparquet.errors import UnsupportedColumnError
+    from torchparquet.inspection.tensors import tensor_of
+    from torchparquet.manifest import read_manifest
+    from torchparquet.schemas import Schemas
+
+    manifest = read_manifest(list(paths))
+    names = [name for name in Schemas(manifest).names() if tensor_of(name, manifest)[1] is not None]
+    if not names:
+        raise UnsupportedColumnError(f"no column can be read as a tensor: {manifest.files[0]!r}")
+    return names

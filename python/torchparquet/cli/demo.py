@@ -1,0 +1,84 @@
+"""`torchparquet demo`: two ranks train, and an audit proves that every row was read once."""
+
+from __future__ import annotations
+
+import click
+
+from torchparquet.cli.arguments import Session, debug_option, json_option
+from torchparquet.demo import DemoOptions, run_demo
+from torchparquet.screen import print_json
+
+_POSITIVE = click.IntRange(min=1)
+
+
+@click.command()
+@click.option("--nproc", type=_POSITIVE, default=2, show_default=True, metavar="N", help="Ranks.")
+@click.option("--epochs", type=_POSITIVE, default=2, show_default=True, metavar="N")
+@click.option(
+    "--batch-size",
+    type=_POSITIVE,
+    default=1024,
+    show_default=True,
+    metavar="N",
+    help="Rows per rank and step.",
+)
+@click.option(
+    "--scale-factor",
+    type=click.FloatRange(0, 1e6, min_open=True, max_open=True),
+    default=0.1,
+    show_default=True,
+    metavar="X",
+    help="Of the TPC-H data that is written; 1 is six million rows.",
+)
+@click.option(
+    "--data-dir", metavar="DIR", help="Keep the TPC-H data here and use it again next time."
+)
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="PATH",
+    help="Your own file, directory or pattern instead; may be repeated.",
+)
+@click.option("--target", metavar="COLUMN", help="What to predict, with --data.")
+@json_option
+@debug_option
+@click.argument("more_data", nargs=-1, metavar="[PATH...]")
+@click.pass_obj
+def command(
+    session: Session,
+    nproc: int,
+    epochs: int,
+    batch_size: int,
+    scale_factor: float,
+    data_dir: str | None,
+    data: tuple[str, ...],
+    target: str | None,
+    as_json: bool,
+    more_data: tuple[str, ...],
+) -> int:
+    """Train under torchrun, and audit every row.
+
+    Proves that every row was read once. The files are those of TPC-H's table lineitem, written
+    for this, or your own.
+    """
+    own = data + more_data
+    if more_data and not data:
+        raise click.UsageError("paths need --data before them")
+    try:
+        options = DemoOptions(
+            num_ranks=nproc,
+            num_epochs=epochs,
+            batch_size=batch_size,
+            scale_factor=scale_factor,
+            data_dir=data_dir,
+            data=own or None,
+            target=target,
+            debug=session.debug,
+            as_json=as_json,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    report = run_demo(options)
+    if as_json:
+        print_json(report)
+    return 0 if report["holds"] else 1

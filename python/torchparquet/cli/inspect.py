@@ -1,0 +1,131 @@
+"""`torchparquet inspect`: what files hold, what it becomes, and what could be better."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from torchparquet.cli.arguments import (
+    batch_size_option,
+    debug_option,
+    json_option,
+    max_memory_option,
+    num_workers_option,
+    paths_argument,
+    world_size_option,
+)
+from torchparquet.inspection import inspect_files
+from torchparquet.inspection.advice import Use
+from torchparquet.inspection.tensors import TensorFacts
+from torchparquet.manifest import read_manifest
+from torchparquet.screen import (
+    counted,
+    make_console,
+    make_table,
+    plain,
+    print_json,
+    progress,
+    size,
+)
+
+_MAX_FILES = 20
+_MAX_NAMES = 8
+
+
+@click.command()
+@paths_argument
+@world_size_option()
+@num_workers_option
+@batch_size_option
+@max_memory_option("1GiB", "That the data set will be given; for the advice.")
+@click.option("--all-pages", is_flag=True, help="Look at every page, not at those of a sample.")
+@json_option
+@debug_option
+def command(
+    paths: tuple[str, ...],
+    world_size: int,
+    num_workers: int,
+    batch_size: int,
+    max_memory: int,
+    all_pages: bool,
+    as_json: bool,
+) -> None:
+    """Show what files hold, and what could be better.
+
+    Also what each column becomes as a tensor. Reads footers, and the headers of pages; no values.
+    """
+    manifest = read_manifest(list(paths))
+    use = Use(world_size, max(1, num_workers), batch_size, max_memory)
+    with progress("footers", len(manifest.files)) as advance:
+        report = inspect_files(manifest, use, all_pages=all_pages, advance=advance)
+    if as_json:
+        print_json(report)
+        return
+    console = make_console()
+    _show_files(console, report)
+    _show_columns(console, report)
+    _show_advice(console, report)
+
+
+def _show_files(console: Console, report: dict[str, Any]) -> None:
+    files, groups = report["files"], report["row_groups"]
+    console.print(
+        f"{counted(len(files), 'file')}, {size(report['bytes'])}, "
+        f"{counted(groups['count'], 'row group')}, {counted(report['rows'], 'row')}"
+    )
+    for name, count in report["writers"].items():
+        console.print(f"written by {plain(name)}" + (f": {count:,}" if count < len(files) else ""))
+    table = make_table("\nRow groups", ("", "least", "median", "most"))
+    rows = groups["rows"]
+    table.add_row("rows", *(f"{rows[which]:,}" for which in ("min", "median", "max")))
+    for label in ("compressed", "uncompressed"):
+        sizes = groups[f"{label}_bytes"]
+        table.add_row(label, *(size(sizes[which]) for which in ("min", "median", "max")))
+    console.print(table)
+    table = make_table("\nFiles", ("file", "row groups", "rows", "size"))
+    for file in files[:_MAX_FILES]:
+        table.add_row(
+            plain(file["path"]), f"{file['row_groups']:,}", f"{file['rows']:,}", size(file["bytes"])
+        )
+    console.print(table)
+    if len(files) > _MAX_FILES:
+        console.print(f"and {len(files) - _MAX_FILES:,} more, which --json lists")
+
+
+def _show_columns(console: Console, report: dict[str, Any]) -> None:
+    headings = ("column", "kind", "becomes", "codec", "encodings", "nulls", "size", "of encoded")
+    table = make_table("\nColumns", headings, left=5)
+    for column in report["columns"]:
+        nulls = column["nulls"]
+        encodings = ", ".join(column["encodings"])
+        if column["dictionary_fallback"]:
+            encodings += " (falls back)"
+        table.add_row(
+            plain(column["name"]),
+            plain(" / ".join(column["kinds"])),
+            str(TensorFacts(**column["tensor"])),
+            ", ".join(column["codecs"]).lower(),
+            encodings.lower(),
+            "?" if nulls is None else f"{nulls:,}",
+            size(column["compressed_bytes"]),
+            f"{column['compressed_bytes'] / max(1, column['uncompressed_bytes']):.0%}",
+        )
+    console.print(table)
+
+
+def _show_advice(console: Console, report: dict[str, Any]) -> None:
+    console.print("\n[bold]Advice[/]")
+    if not report["advice"]:
+        console.print("  none")
+    num_columns = len(report["columns"])
+    for advice in report["advice"]:
+        names = advice["columns"]
+        shown = ", ".join(names[:_MAX_NAMES])
+        if len(names) > _MAX_NAMES:
+            shown += f" and {len(names) - _MAX_NAMES:,} more"
+        if names and len(names) == num_columns:
+            shown = "all columns"
+        about = f"{plain(shown)} " if names else ""
+        console.print(f"  [yellow]{advice['rule']}[/]  {about}{plain(advice['text'])}")

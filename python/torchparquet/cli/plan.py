@@ -1,0 +1,148 @@
+"""`torchparquet plan`: what each rank reads of an epoch, and how well its rows are mixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from torchparquet.cli.arguments import (
+    Order,
+    batch_size_option,
+    column_option,
+    debug_option,
+    json_option,
+    num_workers_option,
+    order_options,
+    paths_argument,
+    readable_columns,
+    world_size_option,
+)
+from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
+from torchparquet.plan_report import plan_report
+from torchparquet.screen import counted, make_console, make_table, print_json, size
+
+_SHADES = " ░▒▓█"
+_MAX_TABLE_RANKS = 32
+_LABEL_WIDTH = 14
+
+
+@click.command()
+@paths_argument
+@batch_size_option
+@world_size_option()
+@num_workers_option
+@column_option
+@order_options
+@click.option("--workers", "show_workers", is_flag=True, help="List the workers of each rank.")
+@plot_option
+@json_option
+@debug_option
+def command(
+    paths: tuple[str, ...],
+    world_size: int,
+    num_workers: int,
+    columns: tuple[str, ...],
+    show_workers: bool,
+    plot: str | None,
+    as_json: bool,
+    **order: Any,
+) -> None:
+    """Show what each rank reads of an epoch.
+
+    And how well its rows are mixed. Reads footers only. In the heat map each line is a rank, or
+    several of many, and goes through the data in the order of its files: the darker, the more of
+    these rows it reads.
+    """
+    draw = checked_plot(plot)
+    console = make_console()
+    chosen = list(columns) or readable_columns(paths)
+    dataset = Order(**order).dataset(list(paths), world_size, columns=chosen)
+    width = max(8, min(100, console.width - _LABEL_WIDTH - 2))
+    report = plan_report(
+        dataset, dataset.plan(order["epoch"], num_workers), map_shape=(_MAX_TABLE_RANKS, width)
+    )
+    if draw is not None:
+        plot_plan(report, draw)
+    if as_json:
+        print_json(report)
+    else:
+        _show(console, report, show_workers=show_workers)
+
+
+def _show(console: Console, report: dict[str, Any], *, show_workers: bool) -> None:
+    files = counted(report["files"], "file")
+    groups = counted(report["row_groups"], "row group")
+    console.print(f"{files}, {groups}, {counted(report['rows'], 'row')}")
+    ranks = counted(report["world_size"], "rank")
+    console.print(f"epoch {report['epoch']}, {ranks}, {_readers(report)}, {_windows(report)}\n")
+    table = make_table("What each rank reads", ("rank", "row groups", "rows", "size", "steps"))
+    for rank in report["ranks"][:_MAX_TABLE_RANKS]:
+        _add(table, str(rank["rank"]), rank)
+        for worker in rank["workers"] if show_workers else ():
+            _add(table, f"{rank['rank']}, worker {worker['worker']}", worker)
+    console.print(table)
+    if len(report["ranks"]) > _MAX_TABLE_RANKS:
+        more = len(report["ranks"]) - _MAX_TABLE_RANKS
+        console.print(f"and {counted(more, 'more rank')}, which --json lists")
+    _show_heat_map(console, report)
+    mixing = report["mixing"]
+    console.print(
+        f"\nmixing: a batch has rows of {mixing['row_groups_per_batch']:.1f} row groups; half of "
+        f"all rows travel {mixing['rows_travelled']:,} rows or more (first "
+        f"{mixing['rows_looked_at']:,} rows of rank 0)"
+    )
+
+
+def _add(table: Any, name: str, amounts: dict[str, int]) -> None:
+    table.add_row(
+        name,
+        f"{amounts['row_groups']:,}",
+        f"{amounts['rows']:,}",
+        size(amounts["bytes"]),
+        f"{amounts['steps']:,}",
+    )
+
+
+def _show_heat_map(console: Console, report: dict[str, Any]) -> None:
+    lines = report["heat_map"]
+    num_shares = report["world_size"] * report["num_workers"]
+    console.print("\n[bold]Who reads which part of the data[/]")
+    darkest = max(max(line) for line in lines) or 1.0
+    for index, line in enumerate(lines):
+        first, end = (-(-at * num_shares // len(lines)) for at in (index, index + 1))
+        label = share_label(report, first, end - 1)
+        cells = "".join(_shade(value / darkest) for value in line)
+        console.print(f"{label:>{_LABEL_WIDTH}} {cells}", soft_wrap=True)
+    left_out = sum(1 for column in zip(*lines, strict=True) if not any(column))
+    if left_out:
+        console.print(f"{'':>{_LABEL_WIDTH}} {counted(left_out, 'column')} that nobody reads")
+
+
+def _shade(value: float) -> str:
+    # Whoever reads a little is told from who reads nothing.
+    return _SHADES[0] if value <= 0 else _SHADES[min(4, 1 + int(value * 3.999))]
+
+
+def share_label(report: dict[str, Any], first: int, last: int) -> str:
+    """Return the name of the shares from `first` to `last`."""
+    world_size = report["world_size"]
+    if report["num_workers"] == 1:
+        return f"rank {first}" if first == last else f"ranks {first}-{last}"
+    # A share's number is worker * world_size + rank.
+    names = [f"{share % world_size}/{share // world_size}" for share in (first, last)]
+    return f"rank/w {names[0]}" if first == last else f"{names[0]}-{names[1]}"
+
+
+def _readers(report: dict[str, Any]) -> str:
+    num_workers = report["num_workers"]
+    return f"{num_workers} workers each" if num_workers > 1 else "one reader each"
+
+
+def _windows(report: dict[str, Any]) -> str:
+    window = report["shuffle_window"]
+    if not window:
+        return "no shuffle windows"
+    bound = f", at most {report['window_rows']:,} rows" if report["window_rows"] else ""
+    return f"windows of {counted(window, 'row group')}{bound}"

@@ -1,0 +1,121 @@
+"""`torchparquet rewrite`: files laid out anew for training, with exactly the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from torchparquet.cli.arguments import (
+    byte_size,
+    debug_option,
+    json_option,
+    max_memory_option,
+    paths_argument,
+)
+from torchparquet.rewriting import Rewrite
+from torchparquet.rewriting.options import CODECS, RewriteOptions, parse_encoding
+from torchparquet.screen import counted, make_console, plain, print_json, progress, size
+
+_POSITIVE = click.IntRange(min=1)
+
+
+def _encoding(text: str) -> tuple[str, str]:
+    """Return the name and the encoding of NAME=ENCODING; the type of an option."""
+    try:
+        return parse_encoding(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@paths_argument
+@click.option(
+    "--output",
+    required=True,
+    metavar="DIR",
+    help="New directory; or that of the same rewrite, which then goes on.",
+)
+@click.option("--row-group-rows", type=_POSITIVE, metavar="N", help="Rows of each row group.")
+@click.option(
+    "--row-group-bytes",
+    type=byte_size,
+    default="64MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="In memory, where --row-group-rows does not say.",
+)
+@click.option("--row-groups-per-file", type=_POSITIVE, default=16, show_default=True, metavar="N")
+@click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True)
+@click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
+@click.option(
+    "--encoding",
+    "encodings",
+    type=_encoding,
+    multiple=True,
+    metavar="NAME=ENCODING",
+    help="Of a column: dictionary, plain, delta_binary_packed, delta_length_byte_array, "
+    "delta_byte_array or byte_stream_split; may be repeated. Others keep theirs, but for "
+    "dictionaries that did not hold, which become plain.",
+)
+@click.option("--no-page-checksums", is_flag=True, help="Write pages without checksums.")
+@click.option("--shuffle", is_flag=True, help="Permute the rows of all files.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the permutation.",
+)
+@max_memory_option("1GiB", "That it may take; with --shuffle more of it means fewer reads.")
+@json_option
+@debug_option
+def command(
+    paths: tuple[str, ...],
+    output: str,
+    encodings: tuple[tuple[str, str], ...],
+    no_page_checksums: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Lay files out anew for training.
+
+    The same rows in other row groups and files. The order stays, or is a permutation of all
+    rows. Schema and key-value metadata are kept. Files get their names when they are complete; a
+    rewrite that was ended goes on when the same command is given again. --shuffle takes as much
+    room on disk as the rows do, for the time.
+    """
+    wanted = RewriteOptions(
+        encodings=dict(encodings), page_checksums=not no_page_checksums, **options
+    )
+    rewrite = Rewrite(paths, Path(output), wanted)
+    with progress("rewriting", rewrite.num_rows * rewrite.passes) as advance:
+        report = rewrite.run(advance)
+    if as_json:
+        print_json(report)
+    else:
+        _show(make_console(), report)
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    files = counted(len(report["files"]), "file")
+    groups = counted(report["row_groups"], "row group")
+    console.print(
+        f"{counted(report['rows'], 'row')} in {files} of {groups}, at most "
+        f"{report['row_group_rows']:,} rows each: {plain(report['output'])}"
+    )
+    if report["files_resumed"]:
+        console.print(f"{counted(report['files_resumed'], 'file')} of them from an earlier run")
+    order = f"shuffled by seed {report['seed']}" if report["shuffled"] else "in the same order"
+    console.print(
+        f"{order}; {size(report['input_bytes'])} before, {size(report['output_bytes'])} now"
+    )
+    for change in report["schema_changes"]:
+        console.print(f"[yellow]stored otherwise[/]  {plain(change)}")
+    for key in report["differing_metadata"]:
+        console.print(
+            f"[yellow]metadata[/]  files disagree about {plain(key)}; the first one's is kept"
+        )

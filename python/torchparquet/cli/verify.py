@@ -1,0 +1,170 @@
+"""`torchparquet verify`: everything decodes, and every row is dealt exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from torchparquet.cli.arguments import (
+    Order,
+    batch_size_option,
+    column_option,
+    debug_option,
+    json_option,
+    num_workers_option,
+    order_options,
+    paths_argument,
+    readable_columns,
+    world_size_option,
+)
+from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one_line
+from torchparquet.inspection.tensors import tensor_of
+from torchparquet.manifest import Manifest
+from torchparquet.options import ReadOptions
+from torchparquet.screen import counted, make_console, plain, print_json, progress
+from torchparquet.verification import open_files, summary, verify_file
+from torchparquet.verification.decoding import Failure
+from torchparquet.verification.exactly_once import audit_world
+
+_NO_TENSORS = "no column can be read as a tensor: no rows are dealt"
+
+
+@click.command()
+@paths_argument
+@batch_size_option
+@world_size_option(multiple=True)
+@num_workers_option
+@column_option
+@order_options
+@click.option("--num-threads", type=click.IntRange(1, 1024), metavar="N", help="Decode threads.")
+@click.option("--no-decode", is_flag=True, help="Only see how rows are dealt.")
+@click.option("--no-audit", is_flag=True, help="Only decode.")
+@json_option
+@debug_option
+def command(
+    paths: tuple[str, ...],
+    world_sizes: tuple[int, ...],
+    num_workers: int,
+    columns: tuple[str, ...],
+    num_threads: int | None,
+    no_decode: bool,
+    no_audit: bool,
+    as_json: bool,
+    **order: Any,
+) -> int:
+    """Decode everything, and audit that rows are read once.
+
+    Compares page checksums, the rows of every column and the nulls that footers count. What
+    fails is named by file, row group and column, and the rest is looked at still. Then an epoch
+    is dealt among the ranks and workers of each --world-size by the native reader, and the rows
+    that it gives each are counted. Exit code 1 if anything is wrong.
+    """
+    options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
+    with progress("footers", None) as advance:
+        manifests, without_rows, unreadable = open_files(paths, advance)
+    num_rows = sum(manifest.num_rows for manifest in manifests)
+    audits: list[dict[str, Any]] = []
+    disagreements: list[Failure] = []
+    # First, so that wrong options are told before all is decoded.
+    if manifests and not no_audit:
+        try:
+            audits = _audits(manifests, columns, world_sizes, num_workers, options, Order(**order))
+        except SchemaMismatchError as error:
+            # Files that disagree are not a data set.
+            disagreements.append(Failure(manifests[0].files[0], None, None, one_line(error)))
+    checks = []
+    with progress("decoding", num_rows) as advance:
+        for manifest in () if no_decode else manifests:
+            checks.append(verify_file(manifest, options, advance))
+    report = summary(manifests, without_rows, [*unreadable, *disagreements], checks)
+    report["files"] -= len(disagreements)
+    holds = not report["failures"] and not any(audit["faults"] for audit in audits)
+    no_tensors = bool(manifests) and not (no_audit or audits or disagreements)
+    report |= {
+        "decoded": not no_decode,
+        "audits": audits,
+        "audits_left_out": _NO_TENSORS if no_tensors else None,
+        "holds": holds,
+    }
+    if as_json:
+        print_json(report)
+    else:
+        _show(make_console(), report)
+    return 0 if holds else 1
+
+
+def _audits(
+    manifests: list[Manifest],
+    columns: tuple[str, ...],
+    world_sizes: tuple[int, ...],
+    num_workers: int,
+    options: ReadOptions,
+    order: Order,
+) -> list[dict[str, Any]]:
+    files = [manifest.files[0] for manifest in manifests]
+    try:
+        chosen = list(columns) or readable_columns(files)
+    except UnsupportedColumnError as error:
+        leaves = ((leaf, one) for one in manifests for leaf in one.schemas[0])
+        if any(tensor_of(leaf.path, one)[1] is not None for leaf, one in leaves):
+            raise SchemaMismatchError(
+                f"files have no columns in common: {one_line(error)}"
+            ) from None
+        return []  # No data set reads such files.
+    num_rows = sum(manifest.num_rows for manifest in manifests)
+    audits = []
+    with progress("dealing", num_rows * len(world_sizes)) as advance:
+        for world_size in world_sizes:
+            dataset = order.dataset(files, world_size, columns=chosen)
+            plan = dataset.plan(order.epoch, num_workers)
+            audits.append(audit_world(dataset, plan, options, advance))
+    return audits
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    files = counted(report["files"], "file")
+    if report["decoded"]:
+        groups = counted(report["row_groups"], "row group")
+        columns = counted(report["columns"], "column")
+        console.print(f"{files}, {groups}, {counted(report['rows'], 'row')}, {columns} decoded")
+        pages = counted(report["pages"], "page")
+        console.print(f"{report['pages_with_checksum']:,} of {pages} have a checksum")
+        if report["columns_by_pyarrow"]:
+            names = ", ".join(report["columns_by_pyarrow"])
+            console.print(f"decoded by pyarrow, since they are no tensors: {plain(names)}")
+    if report["files_without_rows"]:
+        console.print(f"{counted(len(report['files_without_rows']), 'file')} without rows")
+    for failure in report["failures"]:
+        where = [plain(failure["path"])]
+        if failure["row_group"] is not None:
+            where.append(f"row group {failure['row_group']}")
+        if failure["column"] is not None:
+            where.append(f"column {plain(failure['column'])}")
+        console.print(f"[red]FAIL[/]  {', '.join(where)}: {plain(failure['error'])}")
+    if report["audits_left_out"]:
+        console.print(report["audits_left_out"])
+    for audit in report["audits"]:
+        _show_audit(console, audit)
+    verdict = "[bold green]All holds.[/]" if report["holds"] else "[bold red]It does not hold.[/]"
+    console.print(verdict)
+
+
+def _show_audit(console: Console, audit: dict[str, Any]) -> None:
+    who = counted(audit["world_size"], "rank")
+    if audit["num_workers"] > 1:
+        who += f" of {audit['num_workers']} workers"
+    for fault in audit["faults"]:
+        console.print(f"[red]FAIL[/]  {who}, epoch {audit['epoch']}: {fault}")
+    if audit["faults"]:
+        return
+    steps = f"{audit['most_steps']:,}"
+    if audit["least_steps"] != audit["most_steps"]:
+        steps = f"{audit['least_steps']:,} to {steps}"
+    told = f"{audit['num_distinct']:,} of {audit['num_rows']:,} rows exactly once"
+    if audit["planned_repeats"]:
+        told += f", {counted(audit['planned_repeats'], 'planned repeat')}"
+    if audit["planned_left_out"]:
+        told += f", {audit['planned_left_out']:,} left out by plan"
+    console.print(f"[green]ok[/]    {who}, epoch {audit['epoch']}: {told}; {steps} steps each")

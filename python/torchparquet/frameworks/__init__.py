@@ -1,0 +1,1 @@
+"""What training frameworks need beside a data set; each module imports its own framework."""

@@ -1,0 +1,229 @@
+"""Lightning: callbacks that set epochs and keep states, and that log metrics.
+
+Entry points of this package name `callbacks` and `pytorch_lightning_callbacks`, which Lightning
+calls for each `Trainer` that is made: the first comes by itself. The second is made by
+`metrics_callback`, and passed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchparquet import ParquetDataset
+from torchparquet.frameworks.loaders import Source, source_of
+from torchparquet.frameworks.metrics import Interval
+
+_KEY = "torchparquet"
+
+
+class _Hooks:
+    """What a `ParquetCallback` does, whichever of Lightning's two packages it is for."""
+
+    _checkpoint: Mapping[str, Any] = {}
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Keep the states of loaders until there are loaders."""
+        loop = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
+        self._checkpoint = {
+            "stateful": loop.get("combined_loader", []),
+            "plain": checkpoint.get(_KEY, []),
+        }
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Bring the data to where training goes on.
+
+        Raises:
+            ValueError: A state does not fit, or the checkpoint has none for this place.
+        """
+        checkpoint, self._checkpoint = self._checkpoint, {}
+        if not any(_sources(trainer)):
+            return
+        # Lightning has begun to iterate before the epoch was known, and, where the module has
+        # asked for the number of steps, before it has read the checkpoint.
+        fetcher = trainer.fit_loop._data_fetcher
+        fetcher.combined_loader.reset()
+        is_mid_epoch = _is_mid_epoch(trainer)
+        if is_mid_epoch:
+            _load(_stateful(trainer), checkpoint.get("stateful", []))
+            _load([source for _, source in _plain(trainer)], checkpoint.get("plain", []))
+        else:
+            _set_epochs(trainer)
+        iter(fetcher)
+        if is_mid_epoch:
+            _go_back_to_failed_step(trainer)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Set the epoch where Lightning begins to iterate anew; not under an iterator."""
+        loop = trainer.fit_loop
+        if trainer.current_epoch > 0 and not (loop.is_resuming or loop.epoch_loop.restarting):
+            _set_epochs(trainer)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Save the states that Lightning does not: those of data sets in plain DataLoaders."""
+        states = [_state_of(trainer, loader, source) for loader, source in _plain(trainer)]
+        if states:
+            checkpoint[_KEY] = states
+
+
+def _is_mid_epoch(trainer: Any) -> bool:
+    """Whether training goes on within an epoch of a checkpoint."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    return bool(
+        trainer.fit_loop.restarting and progress.current.ready and not progress.is_last_batch
+    )
+
+
+def _set_epochs(trainer: Any) -> None:
+    # As Lightning sets that of samplers.
+    epoch = trainer.fit_loop.epoch_progress.current.processed
+    for _, source in _sources(trainer):
+        source.set_epoch(epoch)
+
+
+def _load(loaders: list[Any], states: list[dict[str, Any] | None]) -> None:
+    if len(states) != len(loaders) or None in states:
+        raise ValueError(
+            "the checkpoint was saved within an epoch, without the states of all data that are "
+            "read now: rows would be read twice. Resume with the loaders that it was saved with, "
+            "or from a checkpoint of an epoch's end"
+        )
+    for loader, state in zip(loaders, states, strict=True):
+        loader.load_state_dict(state)
+
+
+def _go_back_to_failed_step(trainer: Any) -> None:
+    """Read a batch again that was delivered, but failed in the step that was to train on it."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    if progress.ready > progress.processed:
+        for loader, source in _sources(trainer):
+            if isinstance(source, ParquetDataset) and _num_workers(loader) == 0:
+                source.seek(progress.processed)
+
+
+def _state_of(trainer: Any, loader: object, source: Source) -> dict[str, Any] | None:
+    if _num_workers(loader) == 0:
+        return source.state_dict()
+    if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+        warnings.warn(
+            "this checkpoint has no state of the data, since only the workers of a DataLoader "
+            "know it: training cannot go on from here within the epoch. Give the Trainer the "
+            "data set itself, a DataLoader with num_workers=0, or torchdata's StatefulDataLoader",
+            stacklevel=2,
+        )
+    return None
+
+
+def _sources(trainer: Any) -> Iterator[tuple[object, Source]]:
+    """Yield the loaders that the Trainer trains on and the data sets of ours in them."""
+    for loader in _leaves(trainer.train_dataloader):
+        source = source_of(loader)
+        if source is not None:
+            yield loader, source
+
+
+def _stateful(trainer: Any) -> list[Any]:
+    """Return the loaders whose state Lightning keeps, whatever they read."""
+    return [loader for loader in _leaves(trainer.train_dataloader) if _has_state(loader)]
+
+
+def _plain(trainer: Any) -> Iterator[tuple[object, Source]]:
+    """Yield those whose state Lightning does not keep."""
+    for loader, source in _sources(trainer):
+        if not _has_state(loader):
+            yield loader, source
+
+
+def _has_state(loader: object) -> bool:
+    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def _leaves(loaders: object) -> Iterator[object]:
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    if isinstance(loaders, list | tuple):
+        for loader in loaders:
+            yield from _leaves(loader)
+    elif loaders is not None:
+        yield loaders
+
+
+def _num_workers(loader: object) -> int:
+    return int(getattr(loader, "num_workers", 0))
+
+
+class _MetricsHooks:
+    """What a `ParquetMetrics` callback does, whichever of Lightning's packages it is for."""
+
+    def __init__(self, every_n_steps: int, columns: bool) -> None:
+        super().__init__()
+        self._every_n_steps = every_n_steps
+        self._columns = columns
+        self._intervals: dict[str, Interval] = {}
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin to count."""
+        loaders = [loader for loader, _ in _sources(trainer)]
+        with_workers = [loader for loader in loaders if _num_workers(loader)]
+        if with_workers:
+            warnings.warn(
+                "metrics of data sets that DataLoader workers read are known to the workers only, "
+                "and not logged; use num_workers=0",
+                stacklevel=2,
+            )
+        known = [loader for loader in loaders if not _num_workers(loader)]
+        names = ["data/"] if len(known) == 1 else [f"data/{n}/" for n in range(len(known))]
+        self._intervals = {
+            name: Interval(loader) for name, loader in zip(names, known, strict=True)
+        }
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Log what came since the last time, to all loggers of the Trainer."""
+        if (batch_idx + 1) % self._every_n_steps:
+            return
+        numbers: dict[str, float] = {}
+        for prefix, interval in self._intervals.items():
+            since = interval.take().as_dict(columns=self._columns)
+            numbers |= {prefix + name: number for name, number in since.items()}
+        for logger in trainer.loggers if numbers else ():
+            logger.log_metrics(numbers, step=trainer.global_step)
+
+
+def metrics_callback(
+    every_n_steps: int = 50, *, columns: bool = False, package: str = "lightning.pytorch"
+) -> Any:
+    """Return a callback that logs the metrics of the data sets that a Trainer trains on.
+
+    Each point is of the batches since the one before, under `data/`, or `data/0/` and so on where
+    there are several data sets. Rank 0 logs its own, as Lightning's loggers do.
+
+    Args:
+        every_n_steps: Batches of an epoch from one point to the next.
+        columns: Also the numbers of each column and codec.
+        package: "lightning.pytorch" or "pytorch_lightning", whichever the Trainer is of.
+
+    Raises:
+        ValueError: `every_n_steps` is below 1.
+    """
+    if every_n_steps < 1:
+        raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}")
+    return _callback_of(package, "ParquetMetrics", _MetricsHooks)(every_n_steps, columns)
+
+
+def _callback_of(package: str, name: str, hooks: type) -> Any:
+    callback = importlib.import_module(package).Callback
+    return type(name, (hooks, callback), {"__doc__": hooks.__doc__})
+
+
+def callbacks() -> list[Any]:
+    """Return what each Trainer of `lightning` gets: one `ParquetCallback`."""
+    return [_callback_of("lightning.pytorch", "ParquetCallback", _Hooks)()]
+
+
+def pytorch_lightning_callbacks() -> list[Any]:
+    """Return what each Trainer of `pytorch_lightning` gets: one `ParquetCallback`."""
+    return [_callback_of("pytorch_lightning", "ParquetCallback", _Hooks)()]

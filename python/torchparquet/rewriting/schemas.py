@@ -1,0 +1,132 @@
+"""The one schema of the output: that of all input files, with their key-value metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+
+from torchparquet.errors import SchemaMismatchError
+
+_ARROW_SCHEMA = b"ARROW:schema"
+
+
+@dataclass(frozen=True)
+class OutputSchema:
+    """What is written.
+
+    Attributes:
+        arrow: The columns, with the key-value metadata.
+        writer_options: Of `pyarrow.parquet.ParquetWriter`, so that types are stored as they were.
+        leaves: How the output names its leaf columns, in order.
+        changes: What is stored otherwise than before, in words.
+        differing_keys: Key-value metadata that files disagree about; the first file's is kept.
+    """
+
+    arrow: Any
+    writer_options: dict[str, Any]
+    leaves: tuple[str, ...]
+    changes: tuple[str, ...]
+    differing_keys: tuple[str, ...]
+
+
+def common_schema(paths: Sequence[str]) -> OutputSchema:
+    """Return the schema of files that all have the same columns, in the same order.
+
+    A column that may be null in one of them may be null in the output.
+
+    Raises:
+        SchemaMismatchError: Two files differ in columns or types; the message names both.
+    """
+    first, first_metadata = _schema_of(paths[0])
+    fields = list(first)
+    key_values = dict(first.metadata or {})
+    differing: set[bytes] = set()
+    keeps_arrow_schema = _ARROW_SCHEMA in (first_metadata.metadata or {})
+    for path in paths[1:]:
+        schema, metadata = _schema_of(path)
+        _check_same(paths[0], first, path, schema)
+        for index, field in enumerate(schema):
+            if field.nullable and not fields[index].nullable:
+                fields[index] = fields[index].with_nullable(True)
+        own = schema.metadata or {}
+        for key in key_values.keys() | own.keys():
+            if key in own and key_values.setdefault(key, own[key]) != own[key]:
+                differing.add(key)
+        keeps_arrow_schema |= _ARROW_SCHEMA in (metadata.metadata or {})
+    arrow = pa.schema(fields, metadata=key_values or None)
+    decimals = [c.physical_type for c in _leaves(first_metadata) if _is_decimal(c)]
+    options = {
+        "store_schema": keeps_arrow_schema,
+        "store_decimal_as_integer": any(kind in ("INT32", "INT64") for kind in decimals),
+        # The items of lists keep their names.
+        "use_compliant_nested_type": False,
+    }
+    written = _written(arrow, options)
+    return OutputSchema(
+        arrow,
+        options,
+        tuple(column.path for column in _leaves(written)),
+        tuple(_changes(first_metadata, written)),
+        tuple(sorted(key.decode(errors="backslashreplace") for key in differing)),
+    )
+
+
+def _schema_of(path: str) -> tuple[Any, Any]:
+    with pq.ParquetFile(path) as file:
+        return file.schema_arrow, file.metadata
+
+
+def _check_same(first_path: str, first: Any, path: str, schema: Any) -> None:
+    if schema.names != first.names:
+        ours, others = (
+            [n for n in one.names if n not in set(other.names)]
+            for one, other in ((first, schema), (schema, first))
+        )
+        what = (
+            f"only in the first {ours}, only in the second {others}"
+            if ours or others
+            else ("in another order")
+        )
+        raise SchemaMismatchError(f"files disagree about columns: {first_path!r}, {path!r}: {what}")
+    for mine, other in zip(first, schema, strict=True):
+        if not mine.type.equals(other.type):
+            raise SchemaMismatchError(
+                f"files disagree about column {mine.name!r}: {mine.type} in {first_path!r}, "
+                f"{other.type} in {path!r}"
+            )
+
+
+def _leaves(metadata: Any) -> list[Any]:
+    return [metadata.schema.column(index) for index in range(metadata.num_columns)]
+
+
+def _is_decimal(column: Any) -> bool:
+    return bool(column.logical_type.type == "DECIMAL" or column.converted_type == "DECIMAL")
+
+
+def _written(schema: Any, options: dict[str, Any]) -> Any:
+    """Return the footer of a file of that schema without rows."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **options):
+        pass
+    return pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+
+def _changes(before: Any, after: Any) -> list[str]:
+    changes = []
+    for old, new in zip(_leaves(before), _leaves(after), strict=True):
+        pairs = (
+            ("path", old.path, new.path),
+            ("physical type", old.physical_type, new.physical_type),
+            ("logical type", str(old.logical_type), str(new.logical_type)),
+        )
+        changes += [
+            f"column {old.path!r}: {what} {was} becomes {becomes}"
+            for what, was, becomes in pairs
+            if was != becomes
+        ]
+    return changes

@@ -1,0 +1,187 @@
+"""One iteration row by row over the batches of a data set, with a place that can be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from torchparquet.batch_rows import check_rows, num_rows_of
+from torchparquet.dynamic import DynamicIteration
+from torchparquet.mix_sources import close_iterator
+from torchparquet.rows import Row, Texts, split_rows
+from torchparquet.transforms import Transforms
+
+
+@dataclass
+class RowsTaken:
+    """What an iteration has returned; outlives its iterator.
+
+    Attributes:
+        num_rows: Rows; see the iterations for what they are counted from.
+        counts: Whether a state must count them: the data set's own one is of batches.
+        before: The data set's state before the batch; None where states lead to rows.
+    """
+
+    num_rows: int = 0
+    counts: bool = False
+    before: dict[str, Any] | None = None
+
+
+class Source(Protocol):
+    """What an iteration needs of the data set of rows that it is of."""
+
+    @property
+    def dataset(self) -> Any:
+        """The data set of batches."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iteration stands."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the latest iteration, and the next one, go on where `state` was taken."""
+
+
+class RowIteration(Iterator[Row]):
+    """The rows of one iteration over a data set whose states lead to batches.
+
+    Rows are counted from the start of their batch, and the state is that before the batch.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        transforms: Transforms | None,
+        texts: Texts,
+        taken: RowsTaken,
+        skipped: int = 0,
+    ) -> None:
+        """Prepare to iterate.
+
+        Args:
+            source: Whose next iteration it is.
+            transforms: The user's functions on rows.
+            texts: Which columns hold strings or binary.
+            taken: Is kept up to date.
+            skipped: Rows of the first batch to pass over.
+        """
+        self._source = source
+        self._dataset = source.dataset
+        self._transforms = transforms
+        self._texts = texts
+        self._begin(taken, skipped)
+        self._batches: Any = iter(source.dataset)
+
+    def _begin(self, taken: RowsTaken, skipped: int) -> None:
+        self._taken = taken
+        self._skipped = skipped
+        self._rows: list[Row] = []  # of the batch, from `_first` on
+        self._first = self._next = 0
+        self._end = 0  # in the batch
+
+    def __next__(self) -> Row:
+        """Return the next row.
+
+        Raises:
+            StopIteration: After the last row.
+            TransformError: A function of the user's failed. The iterator stays before the row.
+        """
+        while self._next >= self._end:
+            self._read()
+        row = self._rows[self._next]
+        if self._transforms is not None:
+            row = self._transforms.apply(row, self._origin)
+        self._next += 1
+        self._taken.num_rows += 1
+        self._returned()
+        return row
+
+    def _returned(self) -> None:
+        self._taken.counts = self._next < self._end
+
+    def _read(self) -> None:
+        """Take the next batch."""
+        before = self._dataset.state_dict()
+        batch = next(self._batches)
+        check_rows(batch, num_rows_of(batch))
+        self._rows = split_rows(batch, self._texts)
+        self._end = len(self._rows)
+        self._next, self._skipped = min(self._skipped, self._end), 0
+        self._taken.before, self._taken.num_rows = before, self._next
+        self._returned()
+
+    def _origin(self) -> object:
+        return f"row {self._next} of a batch of {self._dataset!r}"
+
+    def rewind(self, taken: RowsTaken, skipped: int) -> None:
+        """Go on where the data set's next iteration begins, `skipped` rows into its batch."""
+        self._begin(taken, skipped)
+        self._batches = iter(self._dataset)
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        close_iterator(self._batches)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: threads and their memory have no copy; a state has."""
+        raise TypeError("cannot pickle an iterator over rows; its data set's state can travel")
+
+
+class PreciseRowIteration(RowIteration):
+    """The rows of one iteration over a `ParquetDataset`, whose own states lead to rows.
+
+    Rows are counted over the epoch in the present world. Ranks return as many each, unless
+    `even="none"` or "dynamic": what a share has beyond the shortest one is left out.
+    """
+
+    def _begin(self, taken: RowsTaken, skipped: int) -> None:
+        super()._begin(taken, skipped)
+        self._epoch = -1
+        self._end_rows: int | None = None
+
+    def _read(self) -> None:
+        self._enter(self._batches.begun().epoch)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._taken.counts = False
+            raise
+        self._enter(self._batches.begun().epoch)
+        check_rows(batch, self._batches.num_rows_read)
+        self._rows, self._next = split_rows(batch, self._texts), 0
+        self._end = len(self._rows)
+        if self._end_rows is not None:
+            self._end = max(0, min(self._end, self._end_rows - self._taken.num_rows))
+
+    def _returned(self) -> None:
+        # At the same row ranks may stand within a batch or behind one: rows are always counted.
+        pass
+
+    def _enter(self, epoch: int) -> None:
+        """Count the rows of an epoch, which another one begins where iterations have several."""
+        if epoch == self._epoch:
+            return
+        if isinstance(self._batches, DynamicIteration):
+            num_rows, self._end_rows = 0, None
+        else:
+            (reach,) = self._dataset.reaches()
+            # The first time nothing was read; later ones are at the start of an epoch.
+            num_rows = reach.num_rows if self._epoch < 0 else 0
+            self._end_rows = reach.end_rows
+        self._epoch, self._taken.num_rows, self._taken.counts = epoch, num_rows, True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this iterator stands, which must be the latest."""
+        return self._source.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; a DataLoader worker loads it when it has begun to iterate."""
+        self._source.load_state_dict(state)
+
+    def _origin(self) -> object:
+        return self._batches.origin(self._next - len(self._rows))
+
+    def rewind(self, taken: RowsTaken, skipped: int) -> None:
+        """Go on where the data set's next iteration begins."""
+        self._begin(taken, skipped)
+        self._batches.rewind(None)

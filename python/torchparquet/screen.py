@@ -1,0 +1,107 @@
+"""What goes to the terminal: tables, JSON, and progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+_PLAIN_WIDTH = 120
+
+Advance = Callable[[int], None]
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return the console of standard output; its width is fixed where there is no terminal.
+
+    Args:
+        stderr: Take standard error instead, and print nothing where that is no terminal.
+    """
+    if stderr:
+        console = Console(stderr=True, highlight=False)
+        console.quiet = not console.is_terminal
+        return console
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def print_json(report: Any) -> None:
+    """Print a report and nothing else."""
+    text = json.dumps(report, indent=2, allow_nan=False)  # all of it or nothing
+    sys.stdout.write(text + "\n")
+
+
+def plain(text: str) -> str:
+    """Return text that a terminal can show and rich takes literally."""
+    printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    return escape(printable.encode("utf-8", "backslashreplace").decode())
+
+
+def make_table(title: str, columns: Sequence[str], left: int = 1) -> Table:
+    """Return a table whose first `left` columns are of text and the others of numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, heading in enumerate(columns):
+        is_text = index < left
+        table.add_column(
+            heading,
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
+        )
+    return table
+
+
+def size(num_bytes: float) -> str:
+    """Return bytes with a unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:,.1f} TiB"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+@contextmanager
+def progress(description: str, total: int | None) -> Iterator[Advance]:
+    """Show how much of `total` is done, on standard error and only where it is a terminal.
+
+    Args:
+        description: What is done.
+        total: How much there is to do; None where that is not known.
+
+    Yields:
+        What is called with how much more is done.
+    """
+    console = Console(stderr=True, highlight=False)
+    # FORCE_COLOR makes rich take a file for a terminal.
+    if not (console.is_terminal and console.file.isatty()):
+        yield lambda _: None
+        return
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(plain(description), total=total)
+        yield lambda more: bar.advance(task, more)

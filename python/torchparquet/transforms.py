@@ -1,0 +1,115 @@
+"""The user's functions on batches, or on rows: per column, then on the whole."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, TypeAlias
+
+from torchparquet.errors import TransformError
+
+Processor: TypeAlias = Callable[[Any], Any]
+Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Transforms:
+    """Functions that are applied in this process, each column's first, then that on the whole.
+
+    They are no part of the order: states, fingerprints and the comparison of ranks know nothing of
+    them.
+    """
+
+    def __init__(
+        self, processors: Mapping[str, Processor] | None, transform: Transform | None
+    ) -> None:
+        """Take the functions.
+
+        Args:
+            processors: By the name of a value: what replaces it, given the value.
+            transform: Makes the dict that is delivered of the one with replaced values.
+
+        Raises:
+            TypeError: One of them cannot be called.
+        """
+        if processors is not None and not isinstance(processors, Mapping):
+            raise TypeError(f"processors must be a dict of callables, got {processors!r}")
+        self._processors = dict(processors or {})
+        self._transform = transform
+        for name, function in self._functions():
+            if not callable(function):
+                raise TypeError(f"{name} must be callable, got {function!r}")
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Make sure that processors are for values that there are.
+
+        Raises:
+            ValueError: A processor has another name.
+        """
+        present = list(names)
+        for name in self._processors:
+            if name not in present:
+                raise ValueError(f"processors must be for {present}, got one for {name!r}")
+
+    def apply(self, values: dict[str, Any], origin: Callable[[], object]) -> dict[str, Any]:
+        """Return what the functions make of a batch or row.
+
+        Args:
+            values: Of the batch or row; not changed, unless a function does.
+            origin: Says where it came from; asked only when a function fails.
+
+        Raises:
+            TransformError: A function failed, or the transform returned no dict.
+        """
+        made, at = dict(values), "processors"
+        try:
+            self.check_names(values)
+            for name, processor in self._processors.items():
+                at = f"processors[{name!r}]"
+                made[name] = processor(made[name])
+            if self._transform is not None:
+                at = "transform"
+                made = self._transform(made)
+                if not isinstance(made, dict):
+                    raise TypeError(f"transform must return a dict, got {type(made).__name__}")
+        except Exception as error:
+            raise TransformError(
+                f"{at} failed with {type(error).__name__}: {error}; given was {origin()}"
+            ) from error
+        return made
+
+    def _functions(self) -> list[tuple[str, Any]]:
+        named = [(f"processors[{name!r}]", of) for name, of in self._processors.items()]
+        return named if self._transform is None else [*named, ("transform", self._transform)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the functions; to a process that is being spawned, checked.
+
+        Raises:
+            TypeError: One of them cannot go to another process.
+        """
+        if get_spawning_popen() is None:
+            return self.__dict__
+        try:
+            return {"pickled": _pickled(self.__dict__)}
+        except Exception:
+            for name, function in self._functions():
+                try:
+                    _pickled(function)
+                except Exception as error:
+                    raise TypeError(
+                        "functions must be picklable to go to DataLoader workers that are not "
+                        "forked: define them at the top of a module, bound to values by "
+                        f"functools.partial; {name} is not ({type(error).__name__}: {error})"
+                    ) from error
+            raise
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a copy's place."""
+        own = pickle.loads(state["pickled"]) if "pickled" in state else state  # noqa: S301
+        self.__dict__.update(own)
+
+
+def _pickled(value: Any) -> bytes:
+    return bytes(ForkingPickler.dumps(value))

@@ -1,0 +1,69 @@
+"""What the examples' steps trained on, as they recorded it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+NUM_ROWS = 20_000  # of the click log
+STEPS = 40  # of an epoch on each of two ranks: 10,000 rows in batches of 256
+KILLED_BEHIND = 13  # the step that killed_once.py lets its rank take
+
+Line = dict[str, Any]
+Record = list[list[Line]]  # of each rank, in the order of writing
+
+
+def read_record(directory: Path) -> Record:
+    files = sorted(directory.glob("rank*.jsonl"), key=lambda path: int(path.stem[4:]))
+    return [list(map(json.loads, path.read_text().splitlines())) for path in files]
+
+
+def upto(record: Record, step: int) -> Record:
+    return [[line for line in lines if line["step"] <= step] for lines in record]
+
+
+def batches_of_epoch(lines: list[Line], epoch: int) -> list[list[int]]:
+    """Return the rows of each batch of one rank."""
+    return [line["rows"] for line in lines if line["epoch"] == epoch]
+
+
+def rows_of_epoch(record: Record, epoch: int) -> Counter[int]:
+    batches = (batch for lines in record for batch in batches_of_epoch(lines, epoch))
+    return Counter(row for batch in batches for row in batch)
+
+
+def assert_even_steps(record: Record, num_ranks: int) -> None:
+    """Every rank took the same steps, in the same order."""
+    assert len(record) == num_ranks
+    steps = [[(line["epoch"], line["step"]) for line in lines] for lines in record]
+    assert len(steps[0]) > 0
+    assert all(of_rank == steps[0] for of_rank in steps)
+
+
+def assert_no_row_is_missing(rows: Counter[int], num_shares: int) -> None:
+    """And no more are repeated than it takes for the shares to be even."""
+    assert set(rows) == set(range(NUM_ROWS))
+    assert rows.total() - NUM_ROWS < num_shares
+
+
+def assert_begun_anew(record: Record, last_step: int) -> None:
+    """Every rank trained all steps, in two processes; the second rank's first was killed."""
+    for lines in record:
+        assert len({line["pid"] for line in lines}) == 2
+        assert {line["step"] for line in lines} == set(range(1, last_step + 1))
+    steps = [line["step"] for line in record[1]]
+    assert steps[:KILLED_BEHIND] == list(range(1, KILLED_BEHIND + 1))
+    assert steps[KILLED_BEHIND:] == list(range(steps[KILLED_BEHIND], last_step + 1))
+
+
+def assert_same_steps(record: Record, whole: Record) -> None:
+    """Each line has the rows, the bytes and the loss of an uninterrupted run, bit for bit."""
+    assert len(record) == len(whole)
+    for lines, expected in zip(record, whole, strict=True):
+        by_step = {line["step"]: line for line in expected}
+        assert lines
+        for line in lines:
+            same = {**by_step[line["step"]], "pid": line["pid"]}
+            assert line == same, (line["step"], line["loss"], same["loss"])

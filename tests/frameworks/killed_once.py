@@ -1,0 +1,44 @@
+"""Runs an example whose second rank is killed behind a step, in the first try only."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from example_records import KILLED_BEHIND
+
+
+def main() -> None:
+    tried, program, *arguments = sys.argv[1:]
+    sys.argv = [program, *arguments]
+    sys.path.insert(0, str(Path(program).parent))
+    example = importlib.import_module(Path(program).stem)
+    train = example.train
+
+    def train_until_killed(given: Any) -> None:
+        # Where the rank is, which Ray runs in another process than this.
+        from clicks import StepRecord
+
+        add = StepRecord.add
+
+        def add_and_die(record, epoch, step, *more) -> None:
+            add(record, epoch, step, *more)
+            if step == KILLED_BEHIND and dist.get_rank() == 1 and not Path(tried).exists():
+                Path(tried).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        StepRecord.add = add_and_die
+        train(given)
+
+    example.train = train_until_killed
+    example.main()
+
+
+if __name__ == "__main__":
+    main()

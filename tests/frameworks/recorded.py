@@ -1,0 +1,87 @@
+"""What the jobs and tests of frameworks share: data, data sets, and what was trained on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from torchparquet import ParquetDataset
+
+ROW_GROUPS = [[30, 1, 25, 40], [90, 70, 33], [20, 41, 50]]
+NUM_ROWS = 400
+BATCH_SIZE = 16
+
+Stream = dict[int, list[list[int]]]  # by epoch: the row ids of each batch, in order
+
+
+def write_data(folder: Path) -> Path:
+    """Write three files of two features, in row groups of very different length."""
+    rng = np.random.default_rng(0)
+    for number, groups in enumerate(ROW_GROUPS):
+        rows = {name: rng.random(sum(groups), dtype=np.float32) for name in ("x0", "x1")}
+        table, first = pa.table(rows), 0
+        with pq.ParquetWriter(folder / f"{number}.parquet", table.schema) as file:
+            for length in groups:
+                file.write_table(table.slice(first, length))
+                first += length
+    assert sum(map(sum, ROW_GROUPS)) == NUM_ROWS
+    return folder
+
+
+def dataset_of(data: str | Path, **options: Any) -> ParquetDataset:
+    defaults = {"batch_size": BATCH_SIZE, "shuffle": True, "shuffle_window": 2, "seed": 3}
+    columns = {"x": ["x0", "x1"]}
+    defaults |= {"columns": columns, "row_ids": True, "num_threads": 1}
+    return ParquetDataset(data, **(defaults | options))
+
+
+def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    return [batch["row.id"].tolist() for batch in batches]
+
+
+def stream_of(data: Path, rank: int, world_size: int, epochs: range, **options: Any) -> Stream:
+    """What a bare loop reads: the oracle of what a framework's loop is to read."""
+    dataset = dataset_of(data, rank=rank, world_size=world_size, **options)
+    found = {}
+    for epoch in epochs:
+        dataset.set_epoch(epoch)
+        found[epoch] = ids_of(dataset)
+    return found
+
+
+def read_lines(out: Path, rank: int) -> list[dict[str, Any]]:
+    """Read what a process wrote down, in order."""
+    return list(map(json.loads, (out / f"rank{rank}.jsonl").read_text().splitlines()))
+
+
+def streams(lines: list[dict[str, Any]]) -> Stream:
+    """Sort batches by epoch; one that was trained on again after a resume replaces the first."""
+    found: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    for line in lines:
+        found[line["epoch"]][line["number"]] = line["ids"]
+    for epoch in found.values():
+        assert sorted(epoch) == list(range(len(epoch)))
+    return {epoch: [of[number] for number in sorted(of)] for epoch, of in found.items()}
+
+
+def in_order(lines: list[dict[str, Any]]) -> Stream:
+    """Sort the batches of lines without numbers by epoch."""
+    found = defaultdict(list)
+    for line in lines:
+        found[line["epoch"]].append(line["ids"])
+    return dict(found)
+
+
+def assert_each_row_once(ranks: list[list[list[int]]]) -> None:
+    """Of one epoch: all rows, each once over the ranks, in equally many steps."""
+    assert len({len(batches) for batches in ranks}) == 1
+    ids = itertools.chain.from_iterable(itertools.chain.from_iterable(ranks))
+    assert sorted(ids) == list(range(NUM_ROWS))

@@ -1,0 +1,166 @@
+"""Accelerate: a loader that it leaves alone, and the loaders of its own that are refused."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from jobs import run, torchrun
+from recorded import (
+    assert_each_row_once,
+    dataset_of,
+    ids_of,
+    in_order,
+    read_lines,
+    stream_of,
+)
+from torchparquet import ParquetDataset, mix
+
+accelerate = pytest.importorskip("accelerate")
+from torchparquet.frameworks.accelerate import ParquetLoader  # noqa: E402
+
+JOB = Path(__file__).parent / "accelerate_job.py"
+
+
+@pytest.fixture
+def accelerator() -> Any:
+    yield accelerate.Accelerator(cpu=True)
+    accelerate.state.AcceleratorState._reset_state(True)
+    accelerate.state.GradientState._reset_state()
+
+
+def loaded(data: Path, **options: Any) -> ParquetLoader:
+    return ParquetLoader(dataset_of(data), **options)
+
+
+def test_it_is_left_alone(accelerator, data):
+    """Also where Accelerate would have rank 0 read, or have each rank read a part."""
+    for dispatch in (None, False):
+        configuration = accelerate.utils.DataLoaderConfiguration(dispatch_batches=dispatch)
+        accelerator.dataloader_config = configuration
+        loader = loaded(data)
+        assert accelerator.prepare(loader) is loader
+        assert ids_of(loader) == stream_of(data, 0, 1, range(1))[0]
+        assert len(loader) == 25
+
+
+def test_epochs(accelerator, data):
+    wanted = stream_of(data, 0, 1, range(6))
+    loader = accelerator.prepare(loaded(data))
+    assert {epoch: ids_of(loader) for epoch in range(2)} == {0: wanted[0], 1: wanted[1]}
+    loader.set_epoch(5)
+    assert ids_of(loader) == wanted[5]
+    loader.set_epoch(2)
+    assert ids_of(islice(loader, 4)) == wanted[2][:4]
+    # One that was broken off is over.
+    assert ids_of(loader) == wanted[3]
+
+
+def test_skip_first_batches(accelerator, data):
+    """What a transformers Trainer does to go on."""
+    wanted = stream_of(data, 0, 1, range(5))
+    loader = loaded(data)
+    loader.set_epoch(4)
+    rest = accelerate.skip_first_batches(loader, 7)
+    assert ids_of(rest) == wanted[4][7:]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_states_count_what_was_delivered(accelerator, tmp_path, data, num_workers):
+    pytest.importorskip("torchdata")
+    options = {"num_workers": num_workers, "persistent_workers": num_workers > 0}
+    whole = loaded(data, **options)
+    wanted = [ids_of(whole) for _ in range(3)]
+    num_steps = len(wanted[0])
+    loader = accelerator.prepare(loaded(data, **options))
+    taken: list[list[int]] = []
+    for step in (4, num_steps - 1, num_steps):
+        loader.set_epoch(1)
+        batches = iter(loader)
+        taken = ids_of(islice(batches, step))
+        accelerator.save_state(tmp_path / str(step))
+        state = loader.state_dict()
+        accelerator.free_memory()
+        for by_accelerate in (True, False):
+            resumed = accelerator.prepare(loaded(data, **options))
+            if by_accelerate:
+                accelerator.load_state(tmp_path / str(step))
+            else:
+                resumed.load_state_dict(state)
+            rest = ids_of(resumed)
+            if step < num_steps:
+                assert taken + rest == wanted[1]
+            else:
+                assert rest == wanted[2]
+            accelerator.free_memory()
+        loader = accelerator.prepare(loaded(data, **options))
+
+
+def test_the_last_batch_is_known(accelerator, data):
+    for dataset in (dataset_of(data), mix([dataset_of(data, seed=seed) for seed in (1, 2)])):
+        loader = accelerator.prepare(ParquetLoader(dataset))
+        ends = [accelerator.gradient_state.end_of_dataloader for _ in loader]
+        assert ends == [False] * (len(ends) - 1) + [True]
+        assert not accelerator.gradient_state.in_dataloader
+        for _ in loader:
+            break
+        assert not accelerator.gradient_state.in_dataloader
+
+
+def test_rows_of_different_lengths_are_brought_along(accelerator):
+    table = pa.table({"tokens": [[1, 2], [3], [], [4, 5, 6]]})
+    (batch,) = accelerator.prepare(ParquetLoader(ParquetDataset(table, batch_size=4)))
+    assert batch["tokens"].to_list() == [[1, 2], [3], [], [4, 5, 6]]
+
+
+def test_gathering_keeps_every_row(accelerator, data):
+    loader = accelerator.prepare(loaded(data))
+    gathered = [accelerator.gather_for_metrics(batch["row.id"]) for batch in loader]
+    assert sorted(torch.cat(gathered).tolist()) == list(range(400))
+
+
+@pytest.mark.parametrize("make", [dataset_of, lambda data: mix([dataset_of(data)])])
+def test_a_dispatching_loader_is_refused(accelerator, data, make):
+    """In one process too, so that it does not wait for the second one to be found."""
+    for batch_size in (None, 2):
+        loader = accelerator.prepare(DataLoader(make(data), batch_size=batch_size))
+        with pytest.raises(ValueError, match=r"rank 0 only.*ParquetLoader"):
+            next(iter(loader))
+
+
+def test_arguments(accelerator, data):
+    with pytest.raises(TypeError, match="got list"):
+        ParquetLoader([1, 2])
+
+
+def test_it_needs_an_accelerator(data):
+    with pytest.raises(RuntimeError, match="make the Accelerator first"):
+        ParquetLoader(dataset_of(data))
+
+
+def test_two_processes_killed_and_resumed(tmp_path, data):
+    """Each reads its half, nothing twice; killed within an epoch they end as if they were not."""
+    wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
+    for epoch in range(3):
+        assert_each_row_once([rank[epoch] for rank in wanted])
+    folders = whole, first, rest = [tmp_path / name for name in ("whole", "first", "rest")]
+    for folder in folders:
+        folder.mkdir()
+    run(torchrun(2, JOB, data, whole), tmp_path)
+    run(torchrun(2, JOB, data, first, "--kill", 20), tmp_path, fails=True)
+    (first / "checkpoint").rename(rest / "checkpoint")
+    run(torchrun(2, JOB, data, rest, "--resume"), tmp_path)
+    for rank in range(2):
+        lines = [read_lines(folder, rank) for folder in folders]
+        assert in_order(lines[0]) == wanted[rank]
+        # Saved behind step 17; the second rank to be killed may not have come to its last step.
+        assert 17 <= len(lines[1]) <= 20
+        assert in_order(lines[1][:17] + lines[2]) == wanted[rank]
+        weights = [torch.load(folder / f"{rank}.pt") for folder in (whole, rest)]
+        assert all(map(torch.equal, *(one.values() for one in weights)))

@@ -1,0 +1,111 @@
+"""The examples that port other loaders: they run, and read what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import port_row_stream
+import port_sparse_features
+from jobs import ROOT, python, run, torchrun
+
+LINE = re.compile(r"epoch (\d+), rank (\d+): (\d+) rows(?:, (\d+) active)?, loss ([\d.]+)")
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("ports") / "reviews"
+    port_row_stream.write_reviews(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def games(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("ports") / "games"
+    port_sparse_features.write_games(directory)
+    return directory
+
+
+def losses(program: str, ranks: int, *arguments: object) -> list[tuple[int, int, int, int, float]]:
+    """What a job prints: epoch, rank, rows, active features, loss."""
+    launch = torchrun(2, program, *arguments) if ranks == 2 else python(program, *arguments)
+    lines = LINE.findall(run(launch, ROOT))
+    return sorted((int(e), int(r), int(n), int(a or 0), float(x)) for e, r, n, a, x in lines)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("options", [[], ["--batches"]], ids=["rows", "batches"])
+def test_the_row_stream_trains_on_every_row(reviews, ranks, options):
+    found = losses("examples/port_row_stream.py", ranks, reviews, *options)
+    # One rank repeats a row of 3,001, so that both have as many.
+    rows = 3001 if ranks == 1 else 1501
+    assert [line[:3] for line in found] == [(e, r, rows) for e in range(2) for r in range(ranks)]
+    assert found[-1][4] < found[0][4]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_ranks_and_workers_of_the_row_stream_read_every_row_once(reviews, num_workers, monkeypatch):
+    expected = {row["id"]: row for row in pq.read_table(reviews).to_pylist()}
+    orders = []
+    for epoch in range(2):
+        found = []
+        for rank in range(2):
+            monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setenv("WORLD_SIZE", "2")
+            rows = port_row_stream.open_rows(
+                str(reviews),
+                {"text": port_row_stream.buckets_of, "stars": port_row_stream.to_label},
+            )
+            loader = DataLoader(
+                rows,
+                batch_size=32,
+                collate_fn=port_row_stream.collate,
+                num_workers=num_workers,
+                timeout=120 if num_workers else 0,
+            )
+            port_row_stream.SetEpoch(rows).on_epoch_begin(epoch)
+            for batch in loader:
+                for place, row in enumerate(batch["id"].tolist()):
+                    found.append(row)
+                    assert batch["stars"][place] == expected[row]["stars"] - 1
+                    words = expected[row]["text"].split()
+                    buckets = [sum(word.encode()) % port_row_stream.BUCKETS for word in words]
+                    assert batch["text"].row(place).tolist() == buckets
+        assert set(found) == set(expected)
+        assert len(found) - len(expected) <= 2 * max(1, num_workers)
+        orders.append(found)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_sparse_loader_trains_on_every_feature(games, ranks):
+    found = losses("examples/port_sparse_features.py", ranks, games, "--epochs", 2)
+    assert len(found) == 2 * ranks
+    table = pq.read_table(games)
+    num_active = sum(len(side) for name in ("ours", "theirs") for side in table[name].to_pylist())
+    for epoch in range(2):
+        of_epoch = [line for line in found if line[0] == epoch]
+        assert [line[2] for line in of_epoch] == [20_000 // ranks] * ranks
+        assert sum(line[3] for line in of_epoch) == num_active
+    assert found[-1][4] < found[0][4]
+
+
+def test_sums_of_sparse_features_are_those_of_the_lists(games):
+    dataset = port_sparse_features.open_games(str(games), batch_size=777, row_ids=True)
+    table = pq.read_table(games).to_pydict()
+    weight = torch.from_numpy(
+        np.random.default_rng(1).standard_normal((port_sparse_features.NUM_FEATURES, 3))
+    )
+    bag = torch.nn.EmbeddingBag.from_pretrained(weight, mode="sum", include_last_offset=True)
+    batch = next(iter(dataset))
+    for side in ("ours", "theirs"):
+        sums = bag(batch[side].values, batch[side].offsets)
+        for place, row in enumerate(batch["row.id"].tolist()):
+            assert torch.allclose(sums[place], weight[table[side][row]].sum(0))
+    assert batch["score"].tolist() == [table["score"][row] for row in batch["row.id"].tolist()]

@@ -1,0 +1,60 @@
+"""Ray Train: even steps, workers that are killed, more workers by one number."""
+
+from __future__ import annotations
+
+import pytest
+
+from example_records import (
+    Record,
+    assert_begun_anew,
+    assert_even_steps,
+    assert_no_row_is_missing,
+    assert_same_steps,
+    batches_of_epoch,
+    read_record,
+    rows_of_epoch,
+    upto,
+)
+from jobs import KILLED_ONCE, ROOT, documented, python, run
+
+pytest.importorskip("ray.train", reason="Ray Train is not installed")
+
+PROGRAM = "examples/ray_train.py"
+
+
+@pytest.fixture(scope="module")
+def whole(clicks, tmp_path_factory) -> Record:
+    """What two workers train on that nobody stops, as documented."""
+    root = tmp_path_factory.mktemp("whole")
+    (root / "clicks").symlink_to(clicks)
+    _, train = documented("ray.md")
+    run([*train, "--record", "record"], root)
+    return read_record(root / "record")
+
+
+def test_every_row_in_even_steps(whole, shares):
+    assert_even_steps(whole, 2)
+    for epoch in range(2):
+        assert_no_row_is_missing(rows_of_epoch(whole, epoch), 2)
+        for lines, share in zip(whole, shares, strict=True):
+            assert batches_of_epoch(lines, epoch) == share[epoch]
+
+
+def test_ray_begins_workers_anew(whole, clicks, tmp_path):
+    """A worker is killed in the middle; all of them go on behind the latest checkpoint."""
+    arguments = (clicks, "checkpoints", "--workers", 2, "--record", "record")
+    run(python(KILLED_ONCE, tmp_path / "tried", ROOT / PROGRAM, *arguments), tmp_path)
+    record = read_record(tmp_path / "record")
+    assert_begun_anew(record, 80)
+    assert_same_steps(record, whole)
+
+
+def test_more_workers_go_on(clicks, tmp_path):
+    command = python(PROGRAM, clicks, "checkpoints", "--workers")
+    run([*command, "1", "--record", "one", "--stop-after", "25"], tmp_path)
+    run([*command, "2", "--record", "two"], tmp_path)
+    one, two = read_record(tmp_path / "one"), read_record(tmp_path / "two")
+    assert_even_steps(one, 1)
+    assert_even_steps(two, 2)
+    assert_no_row_is_missing(rows_of_epoch(upto(one, 20), 0) + rows_of_epoch(two, 0), 2)
+    assert_no_row_is_missing(rows_of_epoch(two, 1), 2)

@@ -1,0 +1,84 @@
+"""DistributedDataParallel under torchrun: even steps, resuming, ranks that are killed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from example_records import (
+    Record,
+    assert_begun_anew,
+    assert_even_steps,
+    assert_no_row_is_missing,
+    assert_same_steps,
+    batches_of_epoch,
+    read_record,
+    rows_of_epoch,
+    upto,
+)
+from jobs import KILLED_ONCE, ROOT, documented, run, torchrun
+
+PROGRAM = "examples/torchrun_ddp.py"
+
+
+@pytest.fixture(scope="module")
+def whole(clicks, tmp_path_factory) -> Record:
+    """What two ranks train on that nobody stops, as documented."""
+    root = tmp_path_factory.mktemp("whole")
+    (root / "clicks").symlink_to(clicks)
+    _, train = documented("torchrun.md")
+    run([*train, "--record", "record"], root)
+    return read_record(root / "record")
+
+
+@pytest.fixture(scope="module")
+def stopped(clicks, tmp_path_factory) -> Path:
+    """A run of two ranks that ended at step 17 of 80, with a checkpoint of step 10."""
+    root = tmp_path_factory.mktemp("stopped")
+    arguments = ("--record", "record", "--stop-after", 17)
+    run(torchrun(2, PROGRAM, clicks, "checkpoints", *arguments), root)
+    return root
+
+
+def resumed(stopped: Path, clicks: Path, root: Path, num_ranks: int) -> Record:
+    """What a run trains on that goes on with a copy of the checkpoint."""
+    shutil.copytree(stopped / "checkpoints", root / "checkpoints")
+    run(torchrun(num_ranks, PROGRAM, clicks, "checkpoints", "--record", "record"), root)
+    return read_record(root / "record")
+
+
+def test_every_row_in_even_steps(whole, shares):
+    assert_even_steps(whole, 2)
+    for epoch in range(2):
+        assert_no_row_is_missing(rows_of_epoch(whole, epoch), 2)
+        for lines, share in zip(whole, shares, strict=True):
+            assert batches_of_epoch(lines, epoch) == share[epoch]
+    assert batches_of_epoch(whole[0], 0) != batches_of_epoch(whole[0], 1)
+
+
+def test_a_run_goes_on_bit_for_bit(whole, stopped, clicks, tmp_path):
+    assert_same_steps(read_record(stopped / "record"), whole)
+    rest = resumed(stopped, clicks, tmp_path, 2)
+    assert [line["step"] for line in rest[0]] == list(range(11, 81))
+    assert_same_steps(rest, whole)
+
+
+def test_a_run_goes_on_with_more_ranks(stopped, clicks, tmp_path):
+    rest = resumed(stopped, clicks, tmp_path, 3)
+    assert_even_steps(rest, 3)
+    before = upto(read_record(stopped / "record"), 10)
+    assert_no_row_is_missing(rows_of_epoch(before, 0) + rows_of_epoch(rest, 0), 3)
+    assert_no_row_is_missing(rows_of_epoch(rest, 1), 3)
+
+
+def test_torchrun_begins_ranks_anew(whole, clicks, tmp_path):
+    """A rank is killed in the middle; all of them go on behind the latest checkpoint."""
+    arguments = (tmp_path / "tried", ROOT / PROGRAM, clicks, "checkpoints", "--record", "record")
+    command = torchrun(2, KILLED_ONCE, *arguments, max_restarts=1)
+    # As the page says: without it ranks may meet the addresses of those that are gone.
+    run(["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *command], tmp_path)
+    record = read_record(tmp_path / "record")
+    assert_begun_anew(record, 80)
+    assert_same_steps(record, whole)

@@ -1,0 +1,89 @@
+"""torch.distributed.checkpoint takes data sets as they are, and the states of mixes as text."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from torchparquet import ParquetDataset, mix
+
+NUM_ROWS = 1000
+
+
+@pytest.fixture
+def data(tmp_path) -> str:
+    table = pa.table({"id": np.arange(NUM_ROWS)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=70)
+    return str(tmp_path / "a.parquet")
+
+
+def open_one(data: str, rank: int = 0, world_size: int = 1) -> ParquetDataset:
+    options = {"batch_size": 16, "shuffle": True, "seed": 5}
+    return ParquetDataset(data, rank=rank, world_size=world_size, **options)
+
+
+def rows(batches) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def through_a_checkpoint(dataset, fresh, path) -> None:
+    weights = torch.nn.Linear(3, 2)
+    dcp.save({"model": weights, "data": dataset}, checkpoint_id=path, no_dist=True)
+    dcp.load({"model": weights, "data": fresh}, checkpoint_id=path, no_dist=True)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_the_rest_follows(data, tmp_path, epoch):
+    dataset = open_one(data)
+    dataset.set_epoch(epoch)
+    whole = rows(dataset)
+    dataset.set_epoch(epoch)
+    batches = iter(dataset)
+    taken = rows(itertools.islice(batches, 11))
+    fresh = open_one(data)
+    through_a_checkpoint(dataset, fresh, tmp_path / "checkpoint")
+    assert fresh.epoch == epoch
+    assert taken + rows(fresh) == whole
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_mix_as_text(data, tmp_path):
+    """The checkpoint takes states apart by key, and that of a mix has more keys once it began."""
+    whole = rows(mix([open_one(data), open_one(data)], weights=[2, 1]))
+    mixed = mix([open_one(data), open_one(data)], weights=[2, 1])
+    batches = iter(mixed)
+    taken = rows(itertools.islice(batches, 11))
+    path = tmp_path / "checkpoint"
+    dcp.save({"data": json.dumps(mixed.state_dict())}, checkpoint_id=path, no_dist=True)
+    saved = {"data": ""}
+    dcp.load(saved, checkpoint_id=path, no_dist=True)
+    fresh = mix([open_one(data), open_one(data)], weights=[2, 1])
+    fresh.load_state_dict(json.loads(saved["data"]))
+    assert taken + rows(fresh) == whole
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_the_rest_follows_in_worlds_that_change(data, tmp_path):
+    """The state grows with each world, which a fresh data set's knows nothing of."""
+    delivered: list[int] = []
+    before = None
+    for number, world_size in enumerate((2, 3, 1)):
+        ranks = [open_one(data, rank, world_size) for rank in range(world_size)]
+        if before is not None:
+            for rank in ranks:
+                through_a_checkpoint(before, rank, tmp_path / f"{number}-{rank.topology().rank}")
+        stop = 5 if world_size > 1 else None
+        iterators = [iter(rank) for rank in ranks]
+        for batches in iterators:
+            delivered += itertools.chain.from_iterable(rows(itertools.islice(batches, stop)))
+        before = ranks[0]
+    assert sorted(set(delivered)) == list(range(NUM_ROWS))
+    assert len(delivered) == NUM_ROWS

@@ -1,0 +1,183 @@
+"""manifest_cache=: footers that are not read again, and are as soon as a file is another."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from torchparquet import ParquetDataset
+from torchparquet.manifest import read_manifest
+from torchparquet.manifest_cache import open_manifest
+
+NUM_FILES = 5
+
+
+def table_of(file: int) -> pa.Table:
+    ids = np.arange(100 * file, 100 * (file + 1))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(ids, 2)), 2)
+    return pa.table({"id": ids, "text": [f"row {i}" for i in ids], "pair": lists})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    root = tmp_path / "data" / "day=1"
+    root.mkdir(parents=True)
+    for file in range(NUM_FILES):
+        pq.write_table(table_of(file), root / f"{file}.parquet", row_group_size=30)
+    return root
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cached manifest"
+
+
+def dataset_of(data, cache, **options) -> ParquetDataset:
+    return ParquetDataset(
+        data, batch_size=32, rank=0, world_size=1, manifest_cache=cache, **options
+    )
+
+
+def ids_of(dataset: ParquetDataset) -> list[int]:
+    return [row for batch in dataset for row in batch["id"].tolist()]
+
+
+def blank(path: Path) -> None:
+    """Make the file one of zeros that looks unchanged from outside."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.write(bytes(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_no_footer_is_read_again(data, cache):
+    first = dataset_of(data, cache)
+    for path in data.iterdir():
+        blank(path)
+    again = dataset_of(data, cache)
+    assert len(again) == len(first)
+    assert again.manifest.fingerprint == first.manifest.fingerprint
+
+
+def test_it_is_the_manifest_of_the_footers(data, cache):
+    plain = read_manifest(data)
+    for _ in range(2):
+        kept = open_manifest(data, cache=cache)
+        for field in dataclasses.fields(plain):
+            one, other = getattr(plain, field.name), getattr(kept, field.name)
+            if isinstance(one, np.ndarray):
+                assert one.dtype == other.dtype
+                assert not other.flags.writeable
+            np.testing.assert_array_equal(one, other)
+        # What is not compared otherwise, and decides about windows.
+        assert [leaf.row_bytes for leaf in kept.schemas[0]] == [
+            leaf.row_bytes for leaf in plain.schemas[0]
+        ]
+
+
+def test_batches_and_states_are_the_same(data, cache):
+    options = {"shuffle": True, "seed": 3, "filters": [("id", ">=", 130)]}
+    plain = dataset_of(data, None, **options)
+    expected = ids_of(plain)
+    dataset_of(data, cache, **options)
+    kept = dataset_of(data, cache, **options)
+    iterator = iter(plain)
+    first = next(iterator)["id"].tolist()
+    kept.load_state_dict(plain.state_dict())
+    rest = ids_of(kept)
+    plain.set_epoch(1)
+    assert first + rest == ids_of(plain)
+    kept.set_epoch(0)
+    assert ids_of(kept) == expected
+    assert kept.manifest.partition_keys == {"day": ("1",) * NUM_FILES}
+
+
+def touch(data: Path) -> None:
+    os.utime(data / "1.parquet", ns=(1, 1))
+
+
+def rewrite(data: Path) -> None:
+    """Another file of the same size and time."""
+    path = data / "2.parquet"
+    status = path.stat()
+    shutil.copy(path, data / "new")
+    os.replace(data / "new", path)  # noqa: PTH105
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def append(data: Path) -> None:
+    pq.write_table(table_of(7), data / "3.parquet", row_group_size=50)
+
+
+def add(data: Path) -> None:
+    pq.write_table(table_of(9), data / "9.parquet")
+
+
+def remove(data: Path) -> None:
+    (data / "4.parquet").unlink()
+
+
+@pytest.mark.parametrize("change", [touch, rewrite, append, add, remove])
+def test_a_change_has_all_footers_read(data, cache, change):
+    dataset_of(data, cache)
+    change(data)
+    expected = read_manifest(data)
+    found = dataset_of(data, cache)
+    assert found.manifest.fingerprint == expected.fingerprint
+    assert sorted(ids_of(found)) == sorted(ids_of(dataset_of(data, None)))
+    for path in data.iterdir():
+        blank(path)
+    assert dataset_of(data, cache).manifest.fingerprint == expected.fingerprint
+
+
+def test_other_paths_replace_it(data, cache):
+    dataset_of(data, cache)
+    assert ids_of(dataset_of(data / "1.parquet", cache)) == list(range(100, 200))
+    assert len(ids_of(dataset_of(data, cache))) == 100 * NUM_FILES
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, -1])
+def test_a_damaged_cache_is_written_anew(data, cache, keep):
+    dataset_of(data, cache)
+    cache.write_bytes(cache.read_bytes()[:keep])
+    with pytest.warns(UserWarning, match=r"manifest_cache is damaged.*cached manifest"):
+        found = dataset_of(data, cache)
+    assert ids_of(found) == list(range(100 * NUM_FILES))
+    assert len(dataset_of(data, cache)) == len(found)
+
+
+def test_parts_of_two_manifests_are_not_taken(data, cache, tmp_path):
+    dataset_of(data, cache)
+    (tmp_path / "other").mkdir()
+    pq.write_table(table_of(0), tmp_path / "other" / "a.parquet")
+    dataset_of(tmp_path / "other", tmp_path / "cache of others")
+    with np.load(cache) as one, np.load(tmp_path / "cache of others") as other:
+        mixed = {name: one[name] for name in one.files} | {"texts": other["texts"]}
+    with cache.open("wb") as file:
+        np.savez(file, **mixed)
+    with pytest.warns(UserWarning, match="damaged"):
+        assert ids_of(dataset_of(data, cache)) == list(range(100 * NUM_FILES))
+
+
+def test_nothing_is_left_where_it_cannot_be_written(data, tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"):
+        dataset_of(data, tmp_path / "none" / "cache")
+    (tmp_path / "a directory").mkdir()
+    with pytest.raises(OSError, match="a directory"):
+        dataset_of(data, tmp_path / "a directory")
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "a directory"}
+
+
+def test_what_has_no_cache(data, cache):
+    with pytest.raises(ValueError, match=r"manifest_cache.*files on disk"):
+        dataset_of(table_of(0), cache)
+    with pytest.raises(ValueError, match=r"manifest_cache.*decryption_properties"):
+        dataset_of(data, cache, decryption_properties=lambda _: None)
+    assert not cache.exists()

@@ -1,0 +1,445 @@
+"""`metrics()`: its numbers are those of the batches, of the files and of the clock."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+from torchparquet import Column, Jagged, ParquetDataset, mix
+from torchparquet.bottleneck import Sides, describe
+from torchparquet.metrics import Metrics
+
+NUM_ROWS, GROUP_ROWS = 6_000, 750
+CODECS = {
+    "id": "zstd",
+    "x0": "snappy",
+    "x1": "snappy",
+    "word": "none",
+    "tokens.list.element": "lz4",
+}
+COLUMNS = {
+    "id": "id",
+    "x": ["x0", "x1"],
+    "masked": Column("x0", nulls="mask"),
+    "word": "word",
+    "tokens": Column("tokens", nulls="mask"),
+}
+RING = {
+    "num_threads",
+    "batches_ready",
+    "batches_in_flight",
+    "max_batches_in_flight",
+    "memory_bytes",
+    "max_memory_bytes",
+}
+RATES = {"rows_per_second", "wait_fraction"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two files of every shape, in a codec for each column."""
+    made = tmp_path_factory.mktemp("metrics")
+    for number in range(2):
+        write(made / f"{number}.parquet", NUM_ROWS // 2, CODECS, seed=number)
+    return made
+
+
+def write(path: Path, num_rows: int, codec: str | dict[str, str], seed: int = 0) -> None:
+    rng = np.random.default_rng(seed)
+    # Of so few digits that no float repeats and all codecs find something.
+    x0 = pa.array(
+        rng.integers(0, 1000, num_rows).astype(np.float32), mask=rng.random(num_rows) < 0.1
+    )
+    tokens = [None if row % 11 == 0 else list(range(row % 5)) for row in range(num_rows)]
+    table = pa.table(
+        {
+            "id": np.arange(num_rows),
+            "x0": x0,
+            "x1": rng.random(num_rows, dtype=np.float32),
+            "word": [f"word {row % 100}" for row in range(num_rows)],
+            "tokens": tokens,
+        }
+    )
+    pq.write_table(table, path, row_group_size=GROUP_ROWS, compression=codec)
+
+
+def bytes_of(value: torch.Tensor | Jagged) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return bytes_of(value.values) + bytes_of(value.offsets)
+
+
+def counts_of(metrics: Metrics) -> dict[str, float]:
+    """All that may only grow."""
+    return {k: v for k, v in metrics.as_dict().items() if k not in RING | RATES}
+
+
+def read(dataset, counts=(0, 0, 0)) -> tuple[int, int, int]:
+    """The batches, rows and bytes of an iteration."""
+    batches, rows, size = counts
+    for batch in dataset:
+        batches += 1
+        rows += len(next(iter(batch.values())))
+        size += sum(map(bytes_of, batch.values()))
+    return batches, rows, size
+
+
+def delivered(metrics: Metrics) -> tuple[int, int, int]:
+    return metrics.batches, metrics.rows, metrics.bytes_produced
+
+
+WAYS = {
+    "plain": {},
+    "one thread": {"num_threads": 1},
+    "row groups": {"batch_size": None, "shuffle": True, "shuffle_window": 0},
+    "windows": {"shuffle": True, "shuffle_window": 3, "row_ids": True},
+    "pad": {"even": "pad", "rank": 1, "world_size": 3, "row_ids": True},
+    "split": {"rank": 2, "world_size": 5, "shuffle": True},
+    "dynamic": {"even": "dynamic", "row_ids": True},
+    "canonical": {"canonical_world_size": 2, "batch_size": 64},
+    "little memory": {"max_memory": 60_000, "num_threads": 3},
+}
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_delivered_is_what_batches_held(folder, options):
+    dataset = ParquetDataset(folder, **({"batch_size": 100, "columns": COLUMNS} | options))
+    for _ in range(2):
+        found = read(dataset)
+        metrics = dataset.metrics()
+        assert delivered(metrics) == found
+        assert sum(one.bytes_produced for one in metrics.columns.values()) == found[2]
+    assert metrics.batches > 1
+    both = dataset.metrics(all_iterations=True)
+    assert both.rows == 2 * found[1]
+    assert counts_of(both.since(metrics))["rows"] == found[1]
+
+
+@pytest.mark.parametrize("way", ["plain", "windows", "dynamic", "little memory"])
+def test_columns_and_codecs_add_up(folder, way):
+    dataset = ParquetDataset(folder, **({"batch_size": 100, "columns": COLUMNS} | WAYS[way]))
+    read(dataset)
+    metrics = dataset.metrics()
+    stored = {name.partition(".")[0] for name in metrics.columns if not name.startswith("row.")}
+    assert stored == {name.partition(".")[0] for name in CODECS}
+    assert set(metrics.codecs) == {"zstd", "snappy", "uncompressed", "lz4"}
+    for quantity in ("bytes_read", "open_seconds", "read_seconds", "decompress_seconds"):
+        total = getattr(metrics, quantity)
+        assert total > 0
+        for parts in (metrics.columns, metrics.codecs):
+            assert sum(getattr(one, quantity) for one in parts.values()) == pytest.approx(total)
+    decoded = sum(one.decode_seconds for one in metrics.columns.values())
+    assert decoded == pytest.approx(metrics.decode_seconds)
+    assert metrics.codecs["uncompressed"].bytes_decompressed == 0
+    assert metrics.codecs["uncompressed"].decompress_seconds == 0
+    assert metrics.codecs["lz4"].bytes_decompressed > 0
+
+
+def test_bytes_read_are_those_of_column_chunks(tmp_path):
+    """Each column chunk is read once, where its rows are taken in order."""
+    path = tmp_path / "all.parquet"
+    write(path, NUM_ROWS, CODECS)
+    dataset = ParquetDataset(path, batch_size=100, columns=["id", "x1", "word"], num_threads=1)
+    read(dataset)
+    metrics = dataset.metrics()
+    footer = pq.ParquetFile(path).metadata
+    stored: dict[str, int] = {}
+    for group in range(footer.num_row_groups):
+        for number in range(footer.num_columns):
+            chunk = footer.row_group(group).column(number)
+            stored[chunk.path_in_schema] = (
+                stored.get(chunk.path_in_schema, 0) + chunk.total_compressed_size
+            )
+    assert {name: one.bytes_read for name, one in metrics.columns.items()} == {
+        name: stored[name] for name in ("id", "x1", "word")
+    }
+    assert metrics.bytes_read == sum(stored[name] for name in ("id", "x1", "word"))
+
+
+PROGRAM = """
+import sys
+from torchparquet import ParquetDataset
+columns = ["id", "x0", "word"]
+dataset = ParquetDataset(sys.argv[1], batch_size=100, columns=columns, num_threads=2)
+for batch in dataset:
+    pass
+metrics = dataset.metrics()
+print(metrics.bytes_read, metrics.num_reads)
+print(metrics.bottleneck)
+"""
+
+
+def test_slow_storage(folder, tmp_path, strace):
+    """Reads are those that the system sees; each takes 5 ms, and the loop nothing."""
+    path, log = folder / "0.parquet", tmp_path / "strace.log"
+    tracer = [strace, "-f", "--seccomp-bpf", "-qq", "-s", "0", "-o", str(log), "-P", str(path)]
+    tracer += ["-e", "trace=pread64", "-e", "inject=pread64:delay_enter=5ms"]
+    program = [sys.executable, "-c", PROGRAM, str(path)]
+    done = subprocess.run(
+        [*tracer, *program], capture_output=True, text=True, timeout=170, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    counted, line = done.stdout.splitlines()
+    # Footers are read too, with what stands before them.
+    footer = path.stat().st_size - 8 - pq.ParquetFile(path).metadata.serialized_size
+    calls = re.findall(r"pread64.*, (\d+), (\d+)\) += (\d+)", log.read_text())
+    within = [int(size) for _, offset, size in calls if int(offset) + int(size) <= footer]
+    assert counted.split() == [str(sum(within)), str(len(within))]
+    assert line.startswith("reading from storage is the slower side")
+
+
+def test_counts_never_fall(folder):
+    dataset = ParquetDataset(folder, batch_size=50, columns=COLUMNS, num_threads=2)
+    before = dataset.metrics()
+    assert delivered(before) == (0, 0, 0)
+    assert "no batch" in before.bottleneck
+    for number, _ in enumerate(dataset, 1):
+        metrics = dataset.metrics()
+        assert metrics.batches == number
+        last, now = counts_of(before), counts_of(metrics)
+        assert all(now[name] >= last[name] for name in last)
+        ring = metrics.ring
+        assert 0 <= ring.batches_ready <= ring.batches_in_flight <= ring.max_batches_in_flight
+        assert (ring.memory_bytes > 0) or not ring.batches_in_flight
+        assert metrics.wait_seconds <= metrics.elapsed_seconds
+        assert metrics.first_wait_seconds <= metrics.wait_seconds
+        before = metrics
+    assert metrics.rows == NUM_ROWS
+
+
+def test_nothing_changes_behind_the_end(folder):
+    """Behind an epoch, an iterator that is given up, and `close`."""
+    dataset = ParquetDataset(folder, batch_size=50, num_threads=2, columns=["id"])
+    read(dataset)
+    ended = dataset.metrics()
+    assert ended == dataset.metrics()
+    assert ended.ring == replace(ended.ring, batches_ready=0, batches_in_flight=0, memory_bytes=0)
+    for _ in dataset:
+        break
+    broken_off = dataset.metrics()
+    assert broken_off == dataset.metrics()
+    assert broken_off.batches == 1
+    iterator = iter(dataset)
+    next(iterator)
+    next(iterator)
+    dataset.close()
+    closed = dataset.metrics()
+    assert closed == dataset.metrics()
+    assert closed.batches == 2
+    both = dataset.metrics(all_iterations=True)
+    assert both.batches == ended.batches + 3
+    assert both.bytes_read >= ended.bytes_read + broken_off.bytes_read + closed.bytes_read
+
+
+def test_a_state_reads_the_rest(folder):
+    dataset = ParquetDataset(folder, batch_size=100, columns=["id"])
+    batches = iter(dataset)
+    for _ in range(45):
+        next(batches)
+    state = dataset.state_dict()
+    other = ParquetDataset(folder, batch_size=100, columns=["id"])
+    other.load_state_dict(state)
+    assert read(other)[1] == other.metrics().rows == NUM_ROWS - 4500
+    whole = ParquetDataset(folder, batch_size=100, columns=["id"])
+    read(whole)
+    assert other.metrics().bytes_read < whole.metrics().bytes_read
+
+
+def test_iterations_of_several_epochs_count_as_one(folder):
+    dataset = ParquetDataset(folder, batch_size=100, columns=["id"], num_epochs=3)
+    read(dataset)
+    assert dataset.metrics().rows == 3 * NUM_ROWS
+
+
+def test_rows_one_by_one(folder):
+    dataset = ParquetDataset(folder, batch_size=100, columns=["id"]).unbatched()
+    rows = sum(1 for _ in dataset)
+    assert dataset.metrics().rows == rows == NUM_ROWS
+    assert dataset.metrics(all_iterations=True).rows == rows
+
+
+def test_as_dict_has_plain_numbers(folder):
+    dataset = ParquetDataset(folder, batch_size=100, columns=["id", "word"])
+    read(dataset)
+    metrics = dataset.metrics()
+    numbers = metrics.as_dict()
+    assert all(type(value) in (int, float) for value in numbers.values())
+    assert numbers["rows"] == NUM_ROWS
+    assert numbers["column/id/bytes_read"] == metrics.columns["id"].bytes_read
+    assert numbers["codec/zstd/decompress_seconds"] == metrics.codecs["zstd"].decompress_seconds
+    assert set(metrics.as_dict(columns=False)) == {name for name in numbers if "/" not in name}
+    assert numbers["rows_per_second"] == pytest.approx(NUM_ROWS / metrics.elapsed_seconds)
+
+
+def test_since_needs_an_earlier_one(folder):
+    dataset = ParquetDataset(folder, batch_size=100, columns=["id"])
+    read(dataset)
+    whole = dataset.metrics()
+    assert whole.since(Metrics()) == whole
+    assert whole.since(whole).rows == 0
+    with pytest.raises(ValueError, match="60 batches, here 0"):
+        Metrics().since(whole)
+
+
+# Mixes
+
+
+@pytest.mark.parametrize("within_batch", [False, True])
+def test_a_mix_has_those_of_each_source(folder, within_batch):
+    sources = [
+        ParquetDataset(folder, batch_size=100, columns=["id"], num_threads=1),
+        ParquetDataset(folder / "0.parquet", batch_size=60, columns=["id"], num_threads=1),
+    ]
+    options = {"within_batch": True, "batch_size": 80} if within_batch else {}
+    mixed = mix(sources, weights=[1, 3], stopping="repeat", source_key="source", **options)
+    next(iter(sources[1]))  # is no part of the mix
+    for _ in range(2):
+        rows = torch.zeros(2, dtype=torch.int64)
+        for batch in mixed:
+            rows += batch["source"].bincount(minlength=2)
+        metrics = mixed.metrics()
+        if not within_batch:
+            assert [source.rows for source in metrics.sources] == rows.tolist()
+        assert all(s.rows >= n for s, n in zip(metrics.sources, rows.tolist(), strict=True))
+        assert metrics.rows == sum(source.rows for source in metrics.sources)
+        assert metrics.columns["id"].bytes_produced == metrics.bytes_produced == 8 * metrics.rows
+        assert metrics.as_dict()["source/1/rows"] == metrics.sources[1].rows
+        own_work = metrics.elapsed_seconds - metrics.wait_seconds
+        for source in metrics.sources:
+            assert source.elapsed_seconds - source.wait_seconds == pytest.approx(own_work)
+    assert mixed.metrics(all_iterations=True).rows > metrics.rows
+
+
+# DataLoader workers
+
+
+class AddMetrics:
+    """A transform that puts its worker's own rows so far into the batch."""
+
+    def __call__(self, batch):
+        metrics = get_worker_info().dataset.metrics()
+        number = get_worker_info().id
+        return batch | {"rows": torch.tensor([number, metrics.rows, metrics.batches])}
+
+
+def test_workers_have_their_own(folder):
+    dataset = ParquetDataset(
+        folder, batch_size=100, columns=["id"], transform=AddMetrics(), num_threads=1
+    )
+    plain = ParquetDataset(folder, batch_size=100, columns=["id"])
+    dataset.transforms, transforms = None, dataset.transforms
+    read(dataset)  # in this process, before there are workers
+    dataset.transforms = transforms
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    of_worker = {0: [0, 0], 1: [0, 0]}
+    for batch in loader:
+        worker, rows, batches = batch["rows"].tolist()
+        of_worker[worker][0] += len(batch["id"])
+        of_worker[worker][1] += 1
+        assert [rows, batches] == of_worker[worker]
+    assert sum(rows for rows, _ in of_worker.values()) == NUM_ROWS
+    with pytest.raises(RuntimeError, match=r"get_worker_info\(\)\.dataset\.metrics\(\)"):
+        dataset.metrics()
+    assert dataset.metrics(all_iterations=True).rows == NUM_ROWS  # those of this process
+    assert plain.metrics().rows == 0
+
+
+def test_a_mix_says_that_workers_read(folder):
+    mixed = mix([ParquetDataset(folder, batch_size=100, columns=["id"]) for _ in range(2)])
+    next(iter(DataLoader(mixed, batch_size=None, num_workers=1)))
+    with pytest.raises(RuntimeError, match="workers iterate this mix"):
+        mixed.metrics()
+    read(mixed)
+    assert mixed.metrics().rows > 0
+
+
+# Which side is slower
+
+
+def test_a_slow_loop_is_told(folder):
+    """The loop takes a batch only when decode threads have waited for it, or are done."""
+    dataset = ParquetDataset(
+        folder, batch_size=200, columns=["id", "x1"], max_memory=12_000, num_threads=2
+    )
+    last = len(dataset)
+    for number, _ in enumerate(dataset, 1):
+        before = dataset.metrics().threads_waited_for_loop_seconds
+        while number < last:
+            now = dataset.metrics()
+            is_full = now.threads_waited_for_loop_seconds > before + 0.005
+            if is_full or now.ring.batches_ready == last - number:
+                break
+    metrics = dataset.metrics()
+    assert metrics.bottleneck.startswith("the training loop is the slower side"), metrics
+    assert metrics.threads_waited_for_loop_seconds > metrics.threads_waited_for_memory_seconds
+
+
+def test_slow_decoding_is_told(tmp_path):
+    """A loop that does nothing, and a codec that takes long."""
+    rng = np.random.default_rng(0)
+    table = pa.table({name: rng.random(400_000).round(4) for name in ("a", "b")})
+    path = tmp_path / "slow.parquet"
+    pq.write_table(table, path, row_group_size=40_000, compression="gzip", use_dictionary=False)
+    dataset = ParquetDataset(path, batch_size=40_000, num_threads=1)
+    for _ in dataset:
+        pass
+    line = dataset.metrics().bottleneck
+    assert line.startswith("decoding is the slower side")
+    assert "s in gzip" in line
+    assert "a faster codec" in line
+
+
+EVEN = Sides(
+    batches=100,
+    elapsed=11.0,
+    wait=6.0,
+    first_wait=1.0,
+    num_threads=2,
+    reading=0.0,
+    decompressing=0.0,
+    decoding=0.0,
+    for_loop=0.0,
+    for_memory=0.0,
+    max_batches=3,
+    of_codec={},
+    of_column={},
+)
+
+
+@pytest.mark.parametrize(
+    ("spent", "begin", "says"),
+    [
+        ({"batches": 0}, "nothing to tell", "no batch"),
+        ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "9% of 10 s for batches"),
+        ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "after 1 s for the first"),
+        ({"reading": 9.0, "decoding": 4.0}, "reading from storage", "9 s on opening files"),
+        ({"for_memory": 9.0, "reading": 4.0}, "max_memory", "9 s for room, which is that of 3"),
+        (
+            {"decoding": 9.0, "of_column": {"a": 2.0, "b": 7.0}},
+            "decoding is the slower side",
+            "50% of 10 s for batches.* on column 'b'",
+        ),
+        (
+            {"decompressing": 9.0, "decoding": 1.0, "of_codec": {"zstd": 9.0}},
+            "decoding is the slower side",
+            "9 s in zstd.*a faster codec",
+        ),
+        ({"decoding": 9.0, "num_threads": 0}, "decoding is the slower side", "more num_threads"),
+        ({"batches": 1, "decoding": 9.0}, "decoding is the slower side", "55% of 11 s"),
+    ],
+)
+def test_bottleneck(spent, begin, says):
+    line = describe(replace(EVEN, **spent))
+    assert line.startswith(begin)
+    assert re.search(says, line)
+    assert "\n" not in line

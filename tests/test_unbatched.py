@@ -1,0 +1,354 @@
+"""Rows one by one: their values, their shares, and going on at any of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from torchparquet import Column, ParquetDataset, TransformError, mix
+
+ROWS = [11, 0, 30, 7, 41, 22, 1, 18]
+NUM_ROWS = sum(ROWS)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("unbatched")
+    table = pa.table({"id": np.arange(NUM_ROWS), "text": [f"é{i}" for i in range(NUM_ROWS)]})
+    begin = 0
+    for number in range(2):
+        with pq.ParquetWriter(root / f"{number}.parquet", table.schema) as file:
+            for rows in ROWS[4 * number : 4 * number + 4]:
+                file.write_table(table.slice(begin, rows))
+                begin += rows
+    return root
+
+
+def open_dataset(data, **options) -> ParquetDataset:
+    return ParquetDataset(data, **({"batch_size": 8, "num_threads": 1} | options))
+
+
+def ids(rows) -> list[int]:
+    return [int(row["id"]) for row in rows]
+
+
+def plain(value):
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return value.to_list() if hasattr(value, "to_list") else value
+
+
+def test_rows_have_the_values_that_pyarrow_reads():
+    table = pa.table(
+        {
+            "number": pa.array([1, 2, 3], pa.int16()),
+            "maybe": [0.5, None, 1.5],
+            "text": ["a", "", "né"],
+            "raw": pa.array([b"\x00\xff", b"", b"z"]),
+            "list": [[1, 2], [], [3]],
+            "holes": [[1, None], [], None],
+            "words": [["x", "yy"], [], [""]],
+            "deep": [[[1], []], [], [[2, 3]]],
+            "small": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.uint8())),
+            "left": [1.0, 2.0, 3.0],
+            "right": [4.0, 5.0, 6.0],
+        }
+    )
+    columns = {name: name for name in table.column_names[:9]}
+    columns |= {
+        "maybe": Column("maybe", nulls="mask"),
+        "holes": Column("holes", nulls="mask"),
+        "pair": ["left", "right"],
+        "fixed": Column("small", length=2),
+    }
+    rows = list(ParquetDataset(table, batch_size=2, columns=columns, row_ids=True).unbatched())
+    for number, (row, expected) in enumerate(zip(rows, table.to_pylist(), strict=True)):
+        found = {name: plain(value) for name, value in row.items()}
+        assert found.pop("row.id") == number
+        assert found.pop("pair") == [expected.pop("left"), expected.pop("right")]
+        assert found.pop("fixed") == expected["small"]
+        assert found.pop("maybe.valid") == (expected["maybe"] is not None)
+        holes = expected.pop("holes")
+        assert found.pop("holes.valid") == (holes is not None)
+        valid = found.pop("holes.values.valid")
+        assert valid == [item is not None for item in holes or []]
+        assert found.pop("holes") == [item or 0 for item in holes or []]
+        found["maybe"] = found["maybe"] if expected["maybe"] is not None else None
+        assert found == expected
+        assert row["number"].dtype == torch.int16
+        assert row["small"].dtype == torch.uint8
+
+
+def add(amount, row):
+    return {"id": row["id"] + amount, "length": row["text"]}
+
+
+def test_functions_on_batches_come_before_those_on_rows(data):
+    dataset = open_dataset(data, transform=double_ids, processors={"text": to_str})
+    rows = dataset.unbatched(processors={"text": len}, transform=functools.partial(add, 5))
+    expected = [{"id": 2 * i + 5, "length": len(f"é{i}")} for i in range(NUM_ROWS)]
+    assert [{name: plain(value) for name, value in row.items()} for row in rows] == expected
+
+
+def double_ids(batch):
+    return batch | {"id": batch["id"] * 2}
+
+
+def to_str(text):
+    return text.to_str()
+
+
+def fail_on(wanted, row):
+    if row["id"] == wanted:
+        raise LookupError("this one")
+    return row
+
+
+@pytest.mark.parametrize("even", ["split", "dynamic"])
+def test_errors_name_the_row(data, even):
+    dataset = open_dataset(data, shuffle=True, even=even)
+    expected = ids(open_dataset(data, shuffle=True, even=even).unbatched())
+    rows = iter(dataset.unbatched(transform=functools.partial(fail_on, 60)))
+    found: list[int] = []
+    with pytest.raises(TransformError) as caught:
+        found.extend(int(row["id"]) for row in rows)
+    assert found == expected[: expected.index(60)]
+    place = f"row 12 of row group 0 of {str(data / '1.parquet')!r}"
+    assert str(caught.value).endswith(place)
+    assert isinstance(caught.value.__cause__, LookupError)
+    if even == "split":
+        step, row = divmod(len(found), 8)
+        assert f"row {row} of batch {step} of epoch 0" in str(caught.value)
+    # The iterator stays before the row.
+    with pytest.raises(TransformError):
+        next(rows)
+
+
+def test_a_transform_of_batches_must_keep_their_rows(data):
+    with pytest.raises(ValueError, match=r"must keep rows.*'id' is 7 rows, given were 8"):
+        list(open_dataset(data, transform=drop_first_row).unbatched())
+    with pytest.raises(ValueError, match=r"must keep rows.*'sum' is float"):
+        list(open_dataset(data, transform=lambda batch: {"sum": 1.0}).unbatched())
+
+
+def drop_first_row(batch):
+    return {"id": batch["id"][1:]}
+
+
+@pytest.mark.parametrize("batch_size", [8, None])
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_give_as_many_rows_as_they_say(data, batch_size, even, drop_last):
+    found, lengths = [], []
+    for rank in range(3):
+        rows = open_dataset(
+            data, batch_size=batch_size, even=even, drop_last=drop_last, rank=rank, world_size=3
+        ).unbatched()
+        lengths.append(len(rows))
+        found.append(ids(rows))
+        assert len(found[-1]) == lengths[-1]
+        # The next iteration is the next epoch, although rows may have been left out.
+        assert rows.epoch == 1
+    together = sorted(chain.from_iterable(found))
+    assert set(together) <= set(range(NUM_ROWS))
+    if even == "none":
+        assert len(together) == len(set(together))
+    else:
+        assert len(set(lengths)) == 1
+    if not drop_last and (even == "none" or (even == "split")):
+        assert set(together) == set(range(NUM_ROWS))
+        assert len(together) <= NUM_ROWS + 2
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_states_go_on_at_every_row(data, shuffle):
+    options = {"shuffle": shuffle, "shuffle_window": 3 if shuffle else None}
+    dataset = open_dataset(data, **options)
+    expected, following = ids(dataset.unbatched()), ids(dataset.unbatched())
+    rows = open_dataset(data, **options).unbatched()
+    states = [rows.state_dict()]
+    for _ in rows:
+        states.append(rows.state_dict())
+    resumed = open_dataset(data, **options).unbatched()
+    for taken, state in enumerate(states):
+        resumed.load_state_dict(json.loads(json.dumps(state)))
+        assert resumed.state_dict() == state
+        found = ids(resumed)
+        assert found == (expected[taken:] if taken < NUM_ROWS else following), taken
+    assert len(states) == NUM_ROWS + 1
+
+
+def test_a_live_iterator_goes_on_and_a_lost_one_is_remembered(data):
+    rows = open_dataset(data, shuffle=True).unbatched()
+    expected = ids(rows)
+    rows.set_epoch(0)
+    iterator = iter(rows)
+    assert ids(next(iterator) for _ in range(13)) == expected[:13]
+    state = rows.state_dict()
+    assert ids(next(iterator) for _ in range(9)) == expected[13:22]
+    rows.load_state_dict(state)
+    assert ids(next(iterator) for _ in range(5)) == expected[13:18]
+    del iterator
+    other = open_dataset(data, shuffle=True).unbatched()
+    other.load_state_dict(rows.state_dict())
+    assert ids(other) == expected[18:]
+
+
+@pytest.mark.parametrize("batch_size", [8, None])
+def test_states_go_on_in_other_worlds(data, batch_size):
+    """Three ranks, then two, then one: each row once, but for those that ranks repeat."""
+    options = {"shuffle": True, "batch_size": batch_size}
+    found, state = [], None
+    for world_size, taken in [(3, 13), (2, 17), (1, None)]:
+        states = []
+        for rank in range(world_size):
+            rows = open_dataset(data, rank=rank, world_size=world_size, **options).unbatched()
+            if state is not None:
+                rows.load_state_dict(state)
+            iterator = iter(rows)
+            if taken is None:
+                found += ids(iterator)
+            else:
+                found += ids(next(iterator) for _ in range(taken))
+                states.append(rows.state_dict())
+        assert all(other == states[0] for other in states)
+        state = states[0] if states else None
+    assert sorted(found) == list(range(NUM_ROWS))
+
+
+def test_several_epochs_in_one_iteration(data):
+    dataset = open_dataset(data, shuffle=True, num_epochs=2)
+    single = open_dataset(data, shuffle=True)
+    expected = ids(single.unbatched()) + ids(single.unbatched())
+    rows = dataset.unbatched()
+    iterator = iter(rows)
+    found = ids(next(iterator) for _ in range(NUM_ROWS + 30))
+    state = rows.state_dict()
+    resumed = open_dataset(data, shuffle=True, num_epochs=2).unbatched()
+    resumed.load_state_dict(state)
+    assert found + ids(resumed) == expected
+    assert found + ids(iterator) == expected
+
+
+def collate(rows):
+    return {"ids": torch.stack([row["id"] for row in rows]), "texts": [r["text"] for r in rows]}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_loaders_batch_and_collate(data, num_workers):
+    rows = open_dataset(data, shuffle=True, even="none").unbatched()
+    loader = DataLoader(
+        rows,
+        batch_size=10,
+        collate_fn=collate,
+        num_workers=num_workers,
+        multiprocessing_context="fork" if num_workers else None,
+        timeout=60 if num_workers else 0,
+    )
+    for _ in range(2):
+        batches = list(loader)
+        found = [int(row) for batch in batches for row in batch["ids"]]
+        assert [text for batch in batches for text in batch["texts"]] == [f"é{i}" for i in found]
+        assert sorted(found) == list(range(NUM_ROWS))
+        # torch counts the batches as if one worker made them.
+        assert len(loader) == -(-NUM_ROWS // 10)
+    assert rows.epoch == 2
+    if num_workers:
+        with pytest.raises(RuntimeError, match="StatefulDataLoader"):
+            rows.state_dict()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stateful_loaders_go_on_at_every_batch(data, num_workers):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader():
+        return stateful.StatefulDataLoader(
+            open_dataset(data, shuffle=True).unbatched(),
+            batch_size=10,
+            collate_fn=collate,
+            num_workers=num_workers,
+            multiprocessing_context="fork" if num_workers else None,
+            timeout=60 if num_workers else 0,
+        )
+
+    uninterrupted = loader()
+    expected = [batch["ids"].tolist() for batch in uninterrupted]
+    following = [batch["ids"].tolist() for batch in uninterrupted]
+    for stop in (0, 1, 4, len(expected) - 1):
+        first = loader()
+        batches = iter(first)
+        found = [next(batches)["ids"].tolist() for _ in range(stop)]
+        resumed = loader()
+        resumed.load_state_dict(first.state_dict())
+        assert found + [batch["ids"].tolist() for batch in resumed] == expected, stop
+        assert [batch["ids"].tolist() for batch in resumed] == following
+
+
+def mixed(data, **options):
+    first = open_dataset(data, **options)
+    second = open_dataset(data, batch_size=5, **options)
+    return mix([first, second], weights=[2, 1], stopping="all_exhausted").unbatched()
+
+
+def test_rows_of_a_mix_go_on_at_every_row(data):
+    rows = mixed(data)
+    states, expected = [rows.state_dict()], []
+    for row in rows:
+        expected.append(int(row["id"]))
+        states.append(rows.state_dict())
+    assert sorted(expected) == sorted(2 * list(range(NUM_ROWS)))
+    following = ids(rows)
+    for taken in (0, 1, 7, 8, 9, 100, len(expected) - 1, len(expected)):
+        resumed = mixed(data)
+        resumed.load_state_dict(json.loads(json.dumps(states[taken])))
+        assert resumed.state_dict() == states[taken]
+        found = ids(resumed)
+        assert found == (expected[taken:] if taken < len(expected) else following)
+    with pytest.raises(TypeError, match="rows of a mix have no len"):
+        len(rows)
+
+
+def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data):
+    rows = mixed(data, rank=0, world_size=2)
+    iterator = iter(rows)
+    next(iterator)
+    other = mixed(data, rank=0, world_size=1)
+    other.load_state_dict(rows.state_dict())
+    with pytest.raises(ValueError, match=r"fits the same ranks.*\[\[2, 1\], \[2, 1\]\].*\[\[1, 1"):
+        iter(other)
+
+
+def test_states_of_something_else_are_refused(data):
+    with pytest.raises(ValueError, match="rows of a mix"):
+        mixed(data).load_state_dict(open_dataset(data).state_dict())
+    with pytest.raises(TypeError, match="state must be a dict"):
+        mixed(data).load_state_dict(3)
+
+
+def test_dynamic_shares_have_no_length_and_no_state(data):
+    rows = open_dataset(data, even="dynamic").unbatched()
+    assert sorted(ids(rows)) == list(range(NUM_ROWS))
+    with pytest.raises(TypeError, match="has not a length"):
+        len(rows)
+    with pytest.raises(TypeError, match="has not a state"):
+        rows.state_dict()
+
+
+def test_closing_ends_the_iteration(data):
+    rows = open_dataset(data).unbatched()
+    iterator = iter(rows)
+    next(iterator)
+    rows.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        list(iterator)
+    assert len(ids(rows)) == NUM_ROWS
