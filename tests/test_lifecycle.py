@@ -548,14 +548,17 @@ EXIT_PROGRAMS = {
         0,
         "threading.Thread(target=lambda: print(sum(1 for _ in dataset()))).start()",
     ),
+    # Keeps its tensors: torch ends the program itself when a daemon thread computes, or frees
+    # a tensor, at exit.
     "daemon thread in the loop": (
         0,
-        "d = dataset(); began = threading.Event()\n"
+        "d = dataset(); began = threading.Event(); kept = []\n"
         "def run():\n"
-        "  for b in d: began.set()\n"
+        "  while True:\n"
+        "    for b in d: kept.append(b); began.set()\n"
         "threading.Thread(target=run, daemon=True).start(); began.wait()",
     ),
-    # Takes no tensor: torch ends the program itself when a daemon thread computes at exit.
+    # Takes no tensor.
     "daemon thread begins again": (
         0,
         "d = dataset(); began = threading.Event()\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -169,6 +171,7 @@ class BatchStream(Iterator[Batch]):
         self._started = False
         self._ended = False
         self._closed = False
+        self._is_taken_from = False
         _live_streams.add(self)
 
     def __next__(self) -> Batch:
@@ -180,6 +183,19 @@ class BatchStream(Iterator[Batch]):
             NullValueError: A null stands where none may.
             RuntimeError: The stream was closed, or was begun in another process.
         """
+        if _exiting:
+            _end_with_interpreter()
+        self._is_taken_from = True
+        try:
+            return self._next()
+        except RuntimeError:
+            self._is_taken_from = False
+            _end_with_interpreter()
+            raise
+        finally:
+            self._is_taken_from = False
+
+    def _next(self) -> Batch:
         if self._ended:
             raise StopIteration
         if not self._started:
@@ -224,6 +240,13 @@ class BatchStream(Iterator[Batch]):
         if self._lent is not None:
             self._lent.clear()
         _live_streams.discard(self)
+
+    def close_at_exit(self) -> None:
+        """Close the stream, and wait up to a second for a thread that is taking a batch."""
+        self.close()
+        deadline = time.monotonic() + 1
+        while self._is_taken_from and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def __del__(self) -> None:
         """Join the threads before anything that they write to can go."""
@@ -369,10 +392,23 @@ def _bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
 
 
 _live_streams: weakref.WeakSet[BatchStream] = weakref.WeakSet()
+_exiting = False
 
 
 @atexit.register
 def _close_live_streams() -> None:
     """Join all decode threads while the libraries that they run in are still there."""
+    global _exiting
+    _exiting = True
     for stream in list(_live_streams):
-        stream.close()
+        stream.close_at_exit()
+
+
+def _end_with_interpreter() -> None:
+    """Keep a daemon thread here for good once the interpreter has begun to exit.
+
+    torch ends the program when such a thread is found in its code, cutting or freeing a
+    tensor, so it gets neither a batch nor an exception, whose way out would free some.
+    """
+    if _exiting and threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
