@@ -1,0 +1,29 @@
+"""Tells whether what pip installed is the package, the extensions and their stubs, and no more."""
+
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+EXTENSIONS = {"_core", "_decryption"}
+
+
+def main() -> None:
+    """Exit with a message unless the installed wheel held what it should."""
+    recorded = distribution("torchparquet").files or []
+    packaged = {
+        file.as_posix()
+        for file in recorded
+        if not file.parts[0].endswith(".dist-info") and "__pycache__" not in file.parts
+    }
+    source = Path("python")
+    expected = {file.relative_to(source).as_posix() for file in source.rglob("*.py")}
+    expected |= {"torchparquet/py.typed", "../../../bin/torchparquet"}
+    expected |= {f"torchparquet/{extension}.pyi" for extension in EXTENSIONS}
+    extensions = {name for name in packaged if name.endswith(".so")}
+    compiled = {Path(name).name.split(".")[0] for name in extensions}
+    if compiled != EXTENSIONS or packaged - extensions != expected:
+        sys.exit(f"unexpected in the installed package: {sorted(packaged ^ expected)}")
+    print(f"installed: {len(packaged)} files, extensions {sorted(extensions)}")
+
+
+main()
