@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +91,24 @@ def test_many_ranks_and_row_groups_share_lines_and_columns(capsys, data):
     lines = report["heat_map"]
     assert len(lines) == 32
     assert np.sum(lines) * 250 == pytest.approx(3000, rel=0.01)
+
+
+def test_the_heat_map_on_a_terminal_of_ascii(data):
+    arguments = ["plan", str(data), "--world-size", "2", "--batch-size", "10"]
+    printed = {}
+    for encoding in ("ascii", "utf-8"):
+        done = subprocess.run(
+            [sys.executable, "-m", "torchparquet", *arguments],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        )
+        text = done.stdout.decode(encoding)
+        printed[encoding] = [line[15:] for line in text.splitlines() if line.startswith("  ")][:2]
+    assert printed["ascii"] == [
+        line.translate(str.maketrans("░▒▓█", ".:*#")) for line in printed["utf-8"]
+    ]
+    assert all("#" in line for line in printed["ascii"])
 
 
 def test_workers_add_up_to_their_rank(capsys, data):

@@ -481,6 +481,25 @@ def test_a_column_to_encode_that_is_not_there(capsys, data, tmp_path):
     assert "no such column to encode: ['nothing']" in capsys.readouterr().err
 
 
+def test_an_encoding_that_a_column_cannot_have(capsys, data, tmp_path):
+    arguments = ["--output", str(tmp_path / "o"), "--encoding"]
+    assert main(["rewrite", str(data), *arguments, "text=delta_binary_packed"]) == 1
+    error = capsys.readouterr().err
+    assert "column 'text' cannot be encoded as delta_binary_packed" in error
+    assert names_in(tmp_path / "o") == []
+    # So that the directory serves the next try.
+    rewritten(capsys, data, *arguments, "text=delta_byte_array")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_damaged_journal_is_named(capsys, data, tmp_path, text):
+    rewritten(capsys, data, "--output", tmp_path / "o")
+    (tmp_path / "o" / journal.JOURNAL).write_text(text)
+    assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
+    error = capsys.readouterr().err
+    assert f"{journal.JOURNAL}', which says what a rewrite had begun, is damaged" in error
+
+
 def test_a_row_group_that_does_not_fit_max_memory(capsys, tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.random.default_rng(0).random(200_000)}), path)

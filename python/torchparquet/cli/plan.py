@@ -24,6 +24,7 @@ from torchparquet.plan_report import plan_report
 from torchparquet.screen import counted, make_console, make_table, print_json, size
 
 _SHADES = " ░▒▓█"
+_ASCII_SHADES = " .:*#"
 _MAX_TABLE_RANKS = 32
 _LABEL_WIDTH = 14
 
@@ -110,19 +111,20 @@ def _show_heat_map(console: Console, report: dict[str, Any]) -> None:
     num_shares = report["world_size"] * report["num_workers"]
     console.print("\n[bold]Who reads which part of the data[/]")
     darkest = max(max(line) for line in lines) or 1.0
+    shades = _ASCII_SHADES if console.options.ascii_only else _SHADES
     for index, line in enumerate(lines):
         first, end = (-(-at * num_shares // len(lines)) for at in (index, index + 1))
         label = share_label(report, first, end - 1)
-        cells = "".join(_shade(value / darkest) for value in line)
+        cells = "".join(_shade(shades, value / darkest) for value in line)
         console.print(f"{label:>{_LABEL_WIDTH}} {cells}", soft_wrap=True)
     left_out = sum(1 for column in zip(*lines, strict=True) if not any(column))
     if left_out:
         console.print(f"{'':>{_LABEL_WIDTH}} {counted(left_out, 'column')} that nobody reads")
 
 
-def _shade(value: float) -> str:
+def _shade(shades: str, value: float) -> str:
     # Whoever reads a little is told from who reads nothing.
-    return _SHADES[0] if value <= 0 else _SHADES[min(4, 1 + int(value * 3.999))]
+    return shades[0] if value <= 0 else shades[min(4, 1 + int(value * 3.999))]
 
 
 def share_label(report: dict[str, Any], first: int, last: int) -> str:

@@ -112,11 +112,11 @@ class Rewrite:
         """
         with journal.locked(self._output):
             request = self._request()
-            layout = journal.begun_layout(self._output, request)
-            if layout is None:
-                layout = self._make_layout()
-                journal.begin(self._output, request, layout)
+            begun = journal.begun_layout(self._output, request)
+            layout = begun or self._make_layout()
             writer = FileWriter(self.schema, layout, self._options)
+            if begun is None:
+                journal.begin(self._output, request, layout)
             files: list[OutputFile] = []
             resumed = 0
             for part in self._parts:

@@ -56,9 +56,7 @@ def begun_layout(directory: Path, request: dict[str, Any]) -> Layout | None:
                 f"{str(directory)!r} holds {others[0]!r}"
             )
         return None
-    journal = json.loads(path.read_text())
-    if journal.get("format") != _FORMAT:
-        raise ValueError(f"{str(path)!r} is of another version of torchparquet")
+    journal = _read(path)
     begun = journal["request"]
     differing = [key for key in request if begun.get(key) != request[key]]
     if differing:
@@ -71,6 +69,20 @@ def begun_layout(directory: Path, request: dict[str, Any]) -> Layout | None:
         raise ValueError(f"{str(directory)!r} holds a rewrite {what}; take another --output")
     layout = journal["layout"]
     return Layout(**{**layout, "encodings": tuple(layout["encodings"])})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        journal = json.loads(path.read_text())
+        version = journal.get("format")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{str(path)!r}, which says what a rewrite had begun, is damaged ({error}); take "
+            "another --output, or empty this one"
+        ) from None
+    if version != _FORMAT:
+        raise ValueError(f"{str(path)!r} is of another version of torchparquet")
+    return dict(journal)
 
 
 def begin(directory: Path, request: dict[str, Any], layout: Layout) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,15 +50,15 @@ class FileWriter:
     """Writes output files of one schema and layout."""
 
     def __init__(self, schema: OutputSchema, layout: Layout, options: RewriteOptions) -> None:
-        """Prepare; writes nothing yet."""
+        """Prepare; writes nothing yet.
+
+        Raises:
+            ValueError: A column cannot have the encoding that it is to have.
+        """
         self._schema = schema
         self._layout = layout
         encodings = dict(zip(schema.leaves, layout.encodings, strict=True))
-        named = {
-            name: encoding.upper()
-            for name, encoding in encodings.items()
-            if encoding not in ("dictionary", "plain")
-        }
+        named = _named_encodings(encodings)
         self._options = {
             **schema.writer_options,
             "compression": options.codec,
@@ -67,6 +67,8 @@ class FileWriter:
             "column_encoding": named or None,
             "write_page_checksum": options.page_checksums,
         }
+        for name, encoding in named.items():
+            _check_encoding(schema, name, encoding)
 
     def write(self, file: OutputFile, rows: RowStream, advance: Callable[[int], None]) -> None:
         """Write the next rows as a file, which has its name once it is complete and on disk.
@@ -120,6 +122,31 @@ class FileWriter:
                 f"{str(path)!r} was written with {file.num_rows} rows and holds "
                 f"{metadata.num_rows}, row groups of {sum(rows)}"
             )
+
+
+def _named_encodings(encodings: Mapping[str, str]) -> dict[str, str]:
+    """Return those that pyarrow is told of by name."""
+    return {
+        name: encoding.upper()
+        for name, encoding in encodings.items()
+        if encoding not in ("dictionary", "plain")
+    }
+
+
+def _check_encoding(schema: OutputSchema, name: str, encoding: str) -> None:
+    """Write the column without rows, which pyarrow refuses as it would with rows."""
+    options = {
+        **schema.writer_options,
+        "use_dictionary": False,
+        "column_encoding": {name: encoding},
+    }
+    try:
+        with pq.ParquetWriter(pa.BufferOutputStream(), schema.arrow, **options) as writer:
+            writer.write_table(schema.arrow.empty_table())
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"column {name!r} cannot be encoded as {encoding.lower()}: {error}"
+        ) from error
 
 
 def _joined(tables: Iterable[Any]) -> Any:
