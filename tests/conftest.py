@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+import gc
+import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +12,10 @@ import pytest
 # A shell ignores SIGINT in what it starts in the background, and children inherit that: tests that
 # interrupt their children would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What other tests have left as garbage is not a forked worker's to end: loaders would say so to
+# the workers of the parent, and databases wait for threads that are not there.
+os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 # How long an example takes says nothing on a machine that does other work too.
 hypothesis.settings.register_profile("suite", deadline=None)

@@ -73,6 +73,17 @@ def test_breaking_off_and_closing(path):
     assert ids(dataset) == cut(10)
 
 
+def test_collected_on_its_own_thread(path):
+    """Where garbage is collected is a matter of chance."""
+    kept = [iter(open_dataset(path))]
+    next(kept[0])
+    thread = kept[0]._thread
+    # What a finalizer raises there fails the test.
+    thread.submit(kept.clear).result(timeout=60)
+    assert not kept
+    thread.shutdown()
+
+
 def test_failures_come_again(path, tmp_path):
     damaged = tmp_path / "damaged.parquet"
     damaged.write_bytes(path.read_bytes())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 import uuid
 import weakref
@@ -169,6 +170,7 @@ class DynamicIteration(Iteration):
         self._at = (0, 0)  # row group and batch of it
         self._first: Batch | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._thread_ident: list[int] = []
         self._failure: BaseException | None = None
 
     def _next(self) -> Batch:
@@ -202,7 +204,10 @@ class DynamicIteration(Iteration):
     def _next_batch(self) -> Batch | None:
         if self._claimed is None:
             self._claimed = self._source.dynamic_order(self.begun())
-            self._thread = ThreadPoolExecutor(1, "torchparquet-dynamic")
+            ident = self._thread_ident
+            self._thread = ThreadPoolExecutor(
+                1, "torchparquet-dynamic", lambda: ident.append(threading.get_ident())
+            )
             self._look_ahead()
         if self._stream is not None:
             batch = next(self._stream, None)
@@ -245,7 +250,8 @@ class DynamicIteration(Iteration):
         if ahead is not None:
             ahead[0].close()
         if self._thread is not None:
-            self._thread.shutdown()
+            # Garbage may be collected on that thread, which cannot join itself.
+            self._thread.shutdown(wait=threading.get_ident() not in self._thread_ident)
 
     def __del__(self) -> None:
         """Join the threads of an iterator that was broken off."""
