@@ -74,7 +74,8 @@ def main() -> None:
     assert trainer.state.max_steps == trainer.state.global_step == 3 * 13
     torch.save(trainer.model.state_dict(), given.out / f"{arguments.process_index}.pt")
     if not given.resume:
-        predictions = trainer.predict(validation).predictions
+        # Without labels the Trainer takes the loss for a prediction too.
+        _, predictions = trainer.predict(validation).predictions
         assert sorted(predictions.tolist()) == list(range(400))
 
 

@@ -46,11 +46,16 @@ class _Hooks:
         fetcher = trainer.fit_loop._data_fetcher
         fetcher.combined_loader.reset()
         is_mid_epoch = _is_mid_epoch(trainer)
-        if is_mid_epoch:
-            _load(_stateful(trainer), checkpoint.get("stateful", []))
-            _load([source for _, source in _plain(trainer)], checkpoint.get("plain", []))
-        else:
-            _set_epochs(trainer)
+        try:
+            if is_mid_epoch:
+                _load(_stateful(trainer), checkpoint.get("stateful", []))
+                _load([source for _, source in _plain(trainer)], checkpoint.get("plain", []))
+            else:
+                _set_epochs(trainer)
+        except BaseException:
+            # Lightning would ask a loader that was reset for its length, and fail of that.
+            trainer.fit_loop._data_fetcher = None
+            raise
         iter(fetcher)
         if is_mid_epoch:
             _go_back_to_failed_step(trainer)
