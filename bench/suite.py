@@ -114,6 +114,7 @@ def main() -> int:
     if path is not None:
         words = [f"--{name}" for name in ("quick",) if arguments.quick]
         words += ["--only", *arguments.only] if arguments.only else []
+        words += ["--rivals-python", "PYTHON"] if arguments.rivals_python else []
         words += ["--repeats", str(setting.repeats)]
         write(path, machine, rows, shlex.join(["python", "-m", "bench", *words]))
     return int(any(measured.reason.startswith("failed") for measured in rows))
