@@ -17,6 +17,7 @@ class PlainByteArrayReader : public ByteArrayReader {
   void Skip(int64_t num_values) override;
 
  private:
+  int64_t ReadShort(int64_t num_values, uint32_t* lengths, ByteSink* sink);
   uint32_t TakeValue();
 
   std::span<const uint8_t> bytes_;
