@@ -19,6 +19,7 @@ from thrift_bytes import FILE_NUM_ROWS, footer
 from torchparquet import (
     CastError,
     CorruptFileError,
+    ListLengthError,
     NullValueError,
     ParquetDataset,
     SchemaMismatchError,
@@ -32,6 +33,7 @@ _DOCUMENTED = {
     CorruptFileError: True,
     NullValueError: True,
     CastError: True,
+    ListLengthError: True,
     NotImplementedError: True,
     SchemaMismatchError: True,
     UnsupportedColumnError: False,

@@ -1,6 +1,5 @@
 #include "column_pages.h"
 
-#include <arrow/util/crc32.h>
 #include <parquet/column_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/schema.h>
@@ -14,6 +13,7 @@
 
 #include "errors.h"
 #include "kernels/bit_packed_levels.h"
+#include "kernels/crc32.h"
 
 namespace torchparquet {
 namespace {
@@ -72,7 +72,7 @@ std::span<const uint8_t> CopyTo(std::span<const uint8_t> bytes, uint8_t** out) {
 
 void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   if (!header.checksum) return;
-  const uint32_t found = arrow::internal::crc32(0, body.data(), body.size());
+  const uint32_t found = kernels::Crc32(body);
   if (found != *header.checksum) {
     throw CorruptFile("page does not match its CRC checksum: " + std::to_string(found) +
                       ", header says " + std::to_string(*header.checksum));
