@@ -180,10 +180,10 @@ print(metrics.bottleneck)
 
 
 def test_slow_storage(folder, tmp_path, strace):
-    """Reads are those that the system sees; each takes 5 ms, and the loop nothing."""
+    """Reads are those that the system sees; each takes 30 ms, and the loop nothing."""
     path, log = folder / "0.parquet", tmp_path / "strace.log"
     tracer = [strace, "-f", "--seccomp-bpf", "-qq", "-s", "0", "-o", str(log), "-P", str(path)]
-    tracer += ["-e", "trace=pread64", "-e", "inject=pread64:delay_enter=5ms"]
+    tracer += ["-e", "trace=pread64", "-e", "inject=pread64:delay_enter=30ms"]
     program = [sys.executable, "-c", PROGRAM, str(path)]
     done = subprocess.run(
         [*tracer, *program], capture_output=True, text=True, timeout=170, check=False

@@ -1,7 +1,6 @@
 #include "kernels/crc32.h"
 
-#include <arrow/util/crc32.h>
-
+#include <array>
 #include <cstddef>
 
 #if defined(__x86_64__)
@@ -9,6 +8,49 @@
 #endif
 
 namespace torchparquet::kernels {
+namespace {
+
+// Of each byte the remainder when 0 to 7 bytes of zeros follow it.
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr Tables MakeTables() {
+  constexpr uint32_t kPolynomial = 0xEDB88320;
+  Tables tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t remainder = byte;
+    for (int bit = 0; bit < 8; ++bit) {
+      remainder = (remainder >> 1) ^ ((remainder & 1) != 0 ? kPolynomial : 0);
+    }
+    tables[0][byte] = remainder;
+  }
+  for (size_t zeros = 1; zeros < tables.size(); ++zeros) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t before = tables[zeros - 1][byte];
+      tables[zeros][byte] = (before >> 8) ^ tables[0][before & 0xFF];
+    }
+  }
+  return tables;
+}
+
+// Goes on from the checksum of what comes before `bytes`; eight bytes at a time.
+uint32_t TableCrc32(uint32_t checksum, std::span<const uint8_t> bytes) {
+  static constexpr Tables kTables = MakeTables();
+  uint32_t remainder = ~checksum;
+  for (; bytes.size() >= kTables.size(); bytes = bytes.subspan(kTables.size())) {
+    uint32_t next = 0;
+    for (size_t i = 0; i < kTables.size(); ++i) {
+      const uint32_t of_before = i < 4 ? remainder >> (8 * i) : 0;
+      next ^= kTables[7 - i][(of_before ^ bytes[i]) & 0xFF];
+    }
+    remainder = next;
+  }
+  for (const uint8_t byte : bytes) {
+    remainder = (remainder >> 8) ^ kTables[0][(remainder ^ byte) & 0xFF];
+  }
+  return ~remainder;
+}
+
+}  // namespace
 
 #if defined(__x86_64__)
 namespace {
@@ -84,9 +126,7 @@ VectorCrc32(std::span<const uint8_t> bytes) {
 }  // namespace
 #endif
 
-uint32_t PlainCrc32(std::span<const uint8_t> bytes) {
-  return arrow::internal::crc32(0, bytes.data(), bytes.size());
-}
+uint32_t PlainCrc32(std::span<const uint8_t> bytes) { return TableCrc32(0, bytes); }
 
 uint32_t Crc32(std::span<const uint8_t> bytes) {
 #if defined(__x86_64__)
@@ -95,7 +135,7 @@ uint32_t Crc32(std::span<const uint8_t> bytes) {
   if (supported && bytes.size() >= kStepBytes) {
     const size_t whole = bytes.size() / kVectorBytes * kVectorBytes;
     const uint32_t of_whole = VectorCrc32(bytes.first(whole));
-    return arrow::internal::crc32(of_whole, bytes.data() + whole, bytes.size() - whole);
+    return TableCrc32(of_whole, bytes.subspan(whole));
   }
 #endif
   return PlainCrc32(bytes);
