@@ -66,6 +66,11 @@ bool BatchRing::front_is_complete() const {
   return FrontIsComplete();
 }
 
+bool BatchRing::front_is_ready() const {
+  const std::lock_guard lock(mutex_);
+  return FrontIsComplete() && !in_flight_.front().failure;
+}
+
 int64_t BatchRing::num_taken() const {
   const std::lock_guard lock(mutex_);
   return num_taken_;

@@ -79,6 +79,8 @@ class BatchRing {
   // The batch to be taken next; null when none is open. To be compared only.
   const InFlightBatch* front() const;
   bool front_is_complete() const;
+  // Whether Take would return the front at once, rather than wait or throw.
+  bool front_is_ready() const;
   // Number of batches taken so far, which is the index of the front.
   int64_t num_taken() const;
   // Number of batches opened so far, which is the index of the next one.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/count_bytes.h"
+
 namespace torchparquet {
 
 void BytesAppender::Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
@@ -25,7 +27,7 @@ void BytesAppender::Append(const ValueRun& run, DecodeScratch* scratch, int64_t*
   for (int64_t done = 0; done < run.size;) {
     const int64_t count = std::min(run.size - done, kBlockValues);
     const uint8_t* validity = run.validity + done;
-    page_->Read(std::count(validity, validity + count, 1), lengths, sink);
+    page_->Read(kernels::CountEqual(validity, count, 1), lengths, sink);
     int64_t next = 0;
     for (int64_t i = 0; i < count; ++i) {
       starts[done + i] = begin;

@@ -6,7 +6,7 @@
 
 #include "byte_array_values.h"
 #include "kernels/byte_sink.h"
-#include "kernels/placement.h"
+#include "kernels/expand.h"
 #include "page_values.h"
 #include "scratch.h"
 
@@ -55,14 +55,14 @@ class NumberAppender : public ItemAppender {
     // The sink holds nothing but items of this type, so all are aligned.
     auto* out = reinterpret_cast<Out*>(sink->Extend(num_bytes));
     if (run.validity == nullptr) return page_->Read(out, run.size);
-    Out* dense = scratch->dense.ReserveItems<Out>(
-        std::max<int64_t>(1, run.num_valid * cell_items_));
+    Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items_ +
+                                                  kernels::kExpandReadableItems<Out>);
     page_->Read(dense, run.num_valid);
     const auto fill = static_cast<Out>(run.fill_bits);
     if (cell_items_ > 1) {
-      kernels::ExpandNullCells(dense, run.validity, run.size, cell_items_, fill, out);
+      kernels::ExpandCells(dense, run.validity, run.size, cell_items_, fill, out);
     } else {
-      kernels::ExpandNulls(dense, run.validity, run.size, fill, out);
+      expand_(dense, run.validity, run.size, fill, out);
     }
   }
   void Skip(int64_t num_valid) override { page_->Skip(num_valid); }
@@ -70,6 +70,8 @@ class NumberAppender : public ItemAppender {
  private:
   const std::unique_ptr<PageValues<Out>> values_;
   const int64_t cell_items_;
+  const kernels::ExpandFunction<Out> expand_ =
+      kernels::ChooseExpand<Out>(kernels::Stores::kCached);
   std::unique_ptr<ValueReader<Out>> page_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "item_appender.h"
+#include "kernels/count_bytes.h"
 #include "row_walk.h"
 #include "value_source.h"
 
@@ -76,15 +77,11 @@ class JaggedReader : public RowWalk {
     ValueRun run{.size = block.size, .num_valid = block.size, .fill_bits = fill_bits_};
     if (block.definition != nullptr) {
       const auto max_level = static_cast<uint8_t>(leaf().max_level);
-      uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
-      run.num_valid = 0;
-      for (int64_t i = 0; i < block.size; ++i) {
-        validity[i] = block.definition[i] == max_level;
-        run.num_valid += validity[i];
-      }
-      run.validity = validity;
+      run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
+      if (run.num_valid < run.size) run.validity = ValidityOf(block, max_level);
       if (fails_on_null_ && run.num_valid < run.size) {
-        throw NullError(row + (std::find(validity, validity + run.size, 0) - validity));
+        const uint8_t* begin = run.validity;
+        throw NullError(row + (std::find(begin, begin + run.size, 0) - begin));
       }
     }
     appender_->Append(run, scratch(), row_starts_, &*items_.values);
@@ -98,6 +95,14 @@ class JaggedReader : public RowWalk {
       row_valid_ += run.size;
     }
     row_starts_ += block.size;
+  }
+
+  const uint8_t* ValidityOf(const LevelBlock& block, uint8_t max_level) {
+    uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
+    for (int64_t i = 0; i < block.size; ++i) {
+      validity[i] = block.definition[i] == max_level;
+    }
+    return validity;
   }
 
   // Rows that are lists of values: as WriteLists, but from row to row and not from entry
@@ -127,7 +132,7 @@ class JaggedReader : public RowWalk {
   // Makes sure that what goes on with a list of one level follows an element of it.
   void CheckGoesOn(const LevelBlock& block) {
     if (block.size == 0) return;
-    const int element_level = leaf().element_levels.front();
+    const auto element_level = static_cast<uint8_t>(leaf().element_levels.front());
     bool is_wrong = block.repetition[0] != 0 && num_open_ == 0;
     if (block.definition != nullptr) {
       for (int64_t i = 1; i < block.size; ++i) {
@@ -148,14 +153,15 @@ class JaggedReader : public RowWalk {
   // the next to begin.
   void CheckNoNull(const LevelBlock& block, int64_t row) const {
     if (block.definition == nullptr) return;
-    const int empty_level = leaf().element_levels.front() - 1;
-    const int max_level = leaf().max_level;
+    const auto empty_level = static_cast<uint8_t>(leaf().element_levels.front() - 1);
+    const auto max_level = static_cast<uint8_t>(leaf().max_level);
     const auto is_null = [&](int64_t i) {
       return block.definition[i] != max_level && block.definition[i] != empty_level;
     };
-    bool has_null = false;
-    for (int64_t i = 0; i < block.size; ++i) has_null |= is_null(i);
-    if (!has_null) return;
+    const int64_t num_not_null =
+        kernels::CountEqual(block.definition, block.size, max_level) +
+        kernels::CountEqual(block.definition, block.size, empty_level);
+    if (num_not_null == block.size) return;
     for (int64_t i = 0; i < block.size; ++i) {
       row += block.repetition[i] == 0;
       if (is_null(i)) throw NullError(row - 1);
@@ -177,19 +183,18 @@ class JaggedReader : public RowWalk {
                  .num_valid = block.size,
                  .fill_bits = fill_bits_};
     if (block.definition == nullptr) return run;
-    const int element_level = leaf().element_levels.front();
-    const int max_level = leaf().max_level;
+    const auto element_level = static_cast<uint8_t>(leaf().element_levels.front());
+    const auto max_level = static_cast<uint8_t>(leaf().max_level);
+    if (kernels::CountAtLeast(block.definition, block.size, element_level) != run.size)
+      ThrowGoesOn();
+    run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
+    if (run.num_valid == run.size) return run;
     uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size) + 1);
     int64_t num_entries = 0;
-    run.num_valid = 0;
     for (int64_t i = 0; i < block.size; ++i) {
-      const bool is_valid = block.definition[i] == max_level;
-      validity[num_entries] = is_valid;
-      run.num_valid += is_valid;
+      validity[num_entries] = block.definition[i] == max_level;
       num_entries += block.definition[i] >= element_level;
     }
-    if (num_entries != run.size) ThrowGoesOn();
-    if (run.num_valid == run.size) return run;
     run.validity = validity;
     return run;
   }

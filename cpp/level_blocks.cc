@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/count_bytes.h"
+
 namespace torchparquet {
 
 int64_t LevelBlock::NumRows() const {
   if (repetition == nullptr) return size;
-  return std::count(repetition, repetition + size, uint8_t{0});
+  return kernels::CountEqual(repetition, size, 0);
 }
 
 int64_t LevelBlock::RowBegin(int64_t row) const {

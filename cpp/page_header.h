@@ -34,7 +34,7 @@ struct PageHeader {
 //
 // Arrow's page reader makes strings of the statistics and a buffer and a page object
 // of the rest, and cannot be stopped between two pages and gone on with elsewhere.
-// Source: parquet-format, parquet.thrift; Thrift's compact protocol specification.
+// Source: parquet-format, parquet.thrift.
 std::optional<PageHeader> ParsePageHeader(std::span<const uint8_t> bytes);
 
 }  // namespace torchparquet

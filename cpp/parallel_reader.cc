@@ -119,6 +119,11 @@ void ParallelReader::Start() {
   }
 }
 
+bool ParallelReader::next_is_ready() const {
+  CheckProcess();
+  return state_->ring.front_is_ready();
+}
+
 BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   CheckProcess();
   BatchRing::TakeResult result = Take(timeout);

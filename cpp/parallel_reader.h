@@ -65,6 +65,8 @@ class ParallelReader {
 
   // The next batch in plan order; see BatchRing::Take. Starts the threads at first.
   BatchRing::TakeResult Next(std::chrono::milliseconds timeout);
+  // Whether Next would return a batch at once, rather than wait or throw.
+  bool next_is_ready() const;
   // Lends the memory of one batch, of layout().slab_bytes bytes. It comes back as a
   // batch, with the token; what is never used is only forgotten.
   void Lend(uint8_t* data, int64_t token);

@@ -88,24 +88,11 @@ void CheckRowCounts(const parquet::FileMetaData& metadata) {
   }
 }
 
-std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
-  if (planned.memory) {
-    return std::make_unique<MemoryFile>(planned.path, *planned.memory, planned.identity);
-  }
-  return std::make_unique<LocalFile>(planned.path, planned.identity);
-}
-
-// Behind the footer: its length and four letters.
-constexpr int64_t kTailBytes = 8;
-
 FooterEnd ReadFooterEnd(const Source& file) {
-  std::array<uint8_t, kTailBytes> tail{};
-  if (file.num_bytes() < kTailBytes) return {};
-  file.ReadAt(file.num_bytes() - kTailBytes, kTailBytes, tail.data());
-  int64_t footer_bytes = 0;
-  for (size_t i = 0; i < 4; ++i) footer_bytes |= int64_t{tail[i]} << (8 * i);
-  return {.num_bytes = std::min(footer_bytes, file.num_bytes() - kTailBytes),
-          .is_encrypted = std::memcmp(tail.data() + 4, "PARE", 4) == 0};
+  std::array<uint8_t, FooterEnd::kNumBytes> end{};
+  if (file.num_bytes() < FooterEnd::kNumBytes) return {};
+  file.ReadAt(file.num_bytes() - FooterEnd::kNumBytes, FooterEnd::kNumBytes, end.data());
+  return FooterEnd::Read(end, file.num_bytes());
 }
 
 // Strings and lists are no longer than the footer, since each element takes a byte at
@@ -140,8 +127,8 @@ Error KeysDoNotFit(const std::string& what, const std::exception& reason) {
 }
 
 std::unique_ptr<parquet::ParquetFileReader> OpenReader(const PlannedFile& planned,
-                                                       const Source& file,
-                                                       const FooterEnd& footer) {
+                                                       const Source& file) {
+  const FooterEnd footer = ReadFooterEnd(file);
   if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
   if (footer.is_encrypted && planned.decryption == nullptr) {
     throw NoKeys("file");
@@ -166,6 +153,27 @@ std::unique_ptr<parquet::ParquetFileReader> OpenReader(const PlannedFile& planne
 
 }  // namespace
 
+std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
+  if (planned.memory) {
+    return std::make_unique<MemoryFile>(planned.path, *planned.memory, planned.identity);
+  }
+  return std::make_unique<LocalFile>(planned.path, planned.identity);
+}
+
+FooterEnd FooterEnd::Read(std::span<const uint8_t, kNumBytes> end, int64_t file_bytes) {
+  int64_t num_bytes = 0;
+  for (size_t i = 0; i < 4; ++i) num_bytes |= int64_t{end[i]} << (8 * i);
+  const auto letters_are = [&](const char* letters) {
+    return std::memcmp(end.data() + 4, letters, 4) == 0;
+  };
+  const bool fits = num_bytes <= file_bytes - kNumBytes;
+  const bool is_encrypted = letters_are("PARE");
+  const bool is_plain = fits && letters_are("PAR1");
+  return {.num_bytes = is_plain || (fits && is_encrypted) ? num_bytes : 0,
+          .is_plain = is_plain,
+          .is_encrypted = is_encrypted};
+}
+
 std::unique_ptr<parquet::ColumnChunkMetaData> ParquetFile::ColumnChunk(
     const parquet::RowGroupMetaData& group, int column) const {
   // Arrow tells by an exception alone that it has no key.
@@ -189,11 +197,10 @@ std::unique_ptr<parquet::PageReader> ParquetFile::OpenPages(int64_t row_group,
   return reader_->RowGroup(static_cast<int>(row_group))->GetColumnPageReader(column);
 }
 
-ParquetFile::ParquetFile(const PlannedFile& planned)
-    : file_(OpenSource(planned)),
-      footer_(ReadFooterEnd(*file_)),
+ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned)
+    : file_(std::move(file)),
       has_keys_(planned.decryption != nullptr),
-      reader_(OpenReader(planned, *file_, footer_)),
+      reader_(OpenReader(planned, *file_)),
       metadata_(reader_->metadata()),
       leaves_(DescribeSchema(*metadata_->schema())) {
   CheckRowCounts(*metadata_);
@@ -201,10 +208,6 @@ ParquetFile::ParquetFile(const PlannedFile& planned)
   for (size_t i = 0; i < leaves_.size(); ++i) {
     leaf_of_path_.try_emplace(leaves_[i].path, static_cast<int>(i));
   }
-}
-
-int64_t ParquetFile::footer_begin() const {
-  return file_->num_bytes() - kTailBytes - footer_.num_bytes;
 }
 
 int ParquetFile::FindLeaf(const std::string& path) const {

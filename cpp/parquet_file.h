@@ -35,10 +35,19 @@ struct PlannedFile {
   std::shared_ptr<parquet::FileDecryptionProperties> decryption = nullptr;
 };
 
+// Opens the file's bytes. Throws Error as LocalFile and MemoryFile do.
+std::unique_ptr<const Source> OpenSource(const PlannedFile& planned);
+
 // What the last bytes of a file say of its footer.
 struct FooterEnd {
-  int64_t num_bytes = 0;  // at most what the file has before those bytes
+  static constexpr int64_t kNumBytes = 8;  // its length, and four letters
+
+  // Of the footer; 0 for what is no Parquet file, or has no room for so long a one.
+  int64_t num_bytes = 0;
+  bool is_plain = false;  // and there
   bool is_encrypted = false;
+
+  static FooterEnd Read(std::span<const uint8_t, kNumBytes> end, int64_t file_bytes);
 };
 
 // An open Parquet file with its footer. Immutable, thread-safe.
@@ -47,17 +56,15 @@ class ParquetFile {
   // What a page reader of a column chunk that is encrypted reads at a time.
   static constexpr int64_t kAheadBytes = int64_t{64} << 10;
 
-  // Throws Error as LocalFile and MemoryFile do, Error(kCorruptFile) for what is no
-  // Parquet file or whose footer contradicts itself, and Error(kEncrypted) for a footer
-  // that the keys do not fit.
-  explicit ParquetFile(const PlannedFile& planned);
+  // Throws Error(kCorruptFile) for what is no Parquet file or whose footer contradicts
+  // itself, and Error(kEncrypted) for a footer that the keys do not fit.
+  ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned);
+  explicit ParquetFile(const PlannedFile& planned)
+      : ParquetFile(OpenSource(planned), planned) {}
   ~ParquetFile();
 
   const Source& file() const { return *file_; }
   const parquet::FileMetaData& metadata() const { return *metadata_; }
-  // Where the footer stands in the file, as it is stored there.
-  int64_t footer_begin() const;
-  int64_t footer_bytes() const { return footer_.num_bytes; }
   // What the footer says of a column chunk. Throws Error(kEncrypted) where that is
   // encrypted, and no key fits.
   std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunk(
@@ -72,7 +79,6 @@ class ParquetFile {
 
  private:
   std::unique_ptr<const Source> file_;
-  FooterEnd footer_;
   const bool has_keys_;
   // Of a file with keys, else null. Guarded by the mutex where it makes other readers.
   std::unique_ptr<parquet::ParquetFileReader> reader_;

@@ -10,15 +10,8 @@
 namespace torchparquet {
 
 // What tasks have cost, added up.
-struct CostSums {
+struct CostSums : Costs {
   int64_t num_tasks = 0;
-  int64_t bytes_read = 0;  // from the source, compressed
-  int64_t num_reads = 0;
-  int64_t bytes_decompressed = 0;  // what compressed pages became
-  int64_t num_decompressed = 0;    // pages
-  std::chrono::nanoseconds open_time{0};
-  std::chrono::nanoseconds read_time{0};
-  std::chrono::nanoseconds decompress_time{0};
   std::chrono::nanoseconds decode_time{0};  // all other work on tasks
 
   void Add(const TaskCosts& costs, std::chrono::nanoseconds task_time);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "kernels/count_bytes.h"
 
 namespace torchparquet {
 
@@ -108,8 +109,8 @@ void RowWalk::TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode
   } else {
     SkipValues(block.definition == nullptr
                    ? block.size
-                   : std::count(block.definition, block.definition + block.size,
-                                static_cast<uint8_t>(leaf_.max_level)));
+                   : kernels::CountEqual(block.definition, block.size,
+                                         static_cast<uint8_t>(leaf_.max_level)));
   }
   row_ += taken.num_rows;
   levels_.Take(block.size);

@@ -7,6 +7,7 @@
 
 #include "column_target.h"
 #include "errors.h"
+#include "kernels/expand.h"
 #include "kernels/past_cache.h"
 #include "kernels/placement.h"
 #include "kernels/validity.h"
@@ -24,6 +25,9 @@ class SegmentWriter {
                 DecodeProgress* progress)
       : target_(target),
         fill_(static_cast<T>(target.fill_bits)),
+        expand_(kernels::ChooseExpand<T>(target.past_cache && target.stride == 1
+                                             ? kernels::Stores::kPastCache
+                                             : kernels::Stores::kCached)),
         scratch_(scratch),
         progress_(progress) {
     SkipFullSegments();
@@ -113,7 +117,8 @@ class SegmentWriter {
     if (target_.nulls == NullPolicy::kError) {
       throw NullError(first_row + (std::find(bytes, bytes + num_rows, 0) - bytes));
     }
-    T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items));
+    T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items) +
+                                               kernels::kExpandReadableItems<T>);
     reader.Read(dense, num_valid);
     PlaceNullable(dense, bytes, num_rows);
     Advance(num_rows);
@@ -121,13 +126,12 @@ class SegmentWriter {
 
   void PlaceNullable(const T* dense, const uint8_t* validity, int64_t count) {
     if (target_.cell_items > 1) {
-      kernels::ExpandNullCells(dense, validity, count, target_.cell_items, fill_,
-                               values());
+      kernels::ExpandCells(dense, validity, count, target_.cell_items, fill_, values());
     } else if (target_.stride == 1) {
-      kernels::ExpandNulls(dense, validity, count, fill_, values());
+      expand_(dense, validity, count, fill_, values());
     } else {
       T* block = scratch_->block.ReserveItems<T>(kBlockRows);
-      kernels::ExpandNulls(dense, validity, count, fill_, block);
+      expand_(dense, validity, count, fill_, block);
       kernels::ScatterStrided(block, count, target_.stride, values());
     }
     if (valid() != nullptr)
@@ -150,6 +154,7 @@ class SegmentWriter {
 
   const ColumnTarget target_;
   const T fill_;
+  const kernels::ExpandFunction<T> expand_;
   DecodeScratch* scratch_;
   DecodeProgress* progress_;
   size_t segment_ = 0;

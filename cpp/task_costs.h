@@ -5,20 +5,33 @@
 
 namespace torchparquet {
 
-// What a decode thread has spent on the task in work, decoding itself aside. One
-// thread's.
-struct TaskCosts {
-  using Clock = std::chrono::steady_clock;
-  static constexpr int kNoCodec = -1;
-
-  int codec = kNoCodec;    // of the column chunk, a parquet::Compression::type
-  int64_t bytes_read = 0;  // from the source
+// What reading has cost, decoding itself aside.
+struct Costs {
+  int64_t bytes_read = 0;  // from the source, compressed
   int64_t num_reads = 0;
-  int64_t bytes_decompressed = 0;  // what pages became
+  int64_t bytes_decompressed = 0;  // what compressed pages became
   int64_t num_decompressed = 0;    // pages
   std::chrono::nanoseconds open_time{0};
   std::chrono::nanoseconds read_time{0};
   std::chrono::nanoseconds decompress_time{0};
+
+  void Add(const Costs& others) {
+    bytes_read += others.bytes_read;
+    num_reads += others.num_reads;
+    bytes_decompressed += others.bytes_decompressed;
+    num_decompressed += others.num_decompressed;
+    open_time += others.open_time;
+    read_time += others.read_time;
+    decompress_time += others.decompress_time;
+  }
+};
+
+// What a decode thread has spent on the task in work. One thread's.
+struct TaskCosts : Costs {
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kNoCodec = -1;
+
+  int codec = kNoCodec;  // of the column chunk, a parquet::Compression::type
 };
 
 // Adds the time of its life to a sum. Two readings of the clock cost about 50 ns, so it

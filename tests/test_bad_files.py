@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -654,3 +657,31 @@ def test_names_in_messages_are_printable(tmp_path):
     with pytest.raises(ValueError, match="null") as caught:
         list(dataset(str(tmp_path / "b.parquet")))
     assert str(caught.value).isprintable()
+
+
+MUCH_FOR_NOTHING = """
+    import resource, sys
+    from pathlib import Path
+    from torchparquet import CorruptFileError, ParquetDataset
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
+    try:
+        ParquetDataset(sys.argv[1], batch_size=10, num_threads=1)
+    except CorruptFileError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("tail", [b"\xff\xff\xff\x7fWORD", b"\xff\xff\xff\xffPAR1"])
+def test_what_is_no_parquet_file_is_not_read_as_far_as_it_says(tmp_path, tail):
+    """A file of 3 GiB, most of them a hole, in 1 GiB of memory."""
+    path = tmp_path / "large.parquet"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+        file.seek(-len(tail), os.SEEK_END)
+        file.write(tail)
+    program = textwrap.dedent(MUCH_FOR_NOTHING)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
+    assert str(path) in done.stdout, done.stderr

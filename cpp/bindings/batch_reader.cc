@@ -294,10 +294,12 @@ void BindStats(py::module_& m) {
       .def_readonly("num_reads", &CostSums::num_reads)
       .def_readonly("bytes_decompressed", &CostSums::bytes_decompressed)
       .def_readonly("num_decompressed", &CostSums::num_decompressed)
-      .def_property_readonly("open_seconds", SecondsOf(&CostSums::open_time))
-      .def_property_readonly("read_seconds", SecondsOf(&CostSums::read_time))
-      .def_property_readonly("decompress_seconds", SecondsOf(&CostSums::decompress_time))
-      .def_property_readonly("decode_seconds", SecondsOf(&CostSums::decode_time));
+      .def_property_readonly("open_seconds", SecondsOf<CostSums>(&CostSums::open_time))
+      .def_property_readonly("read_seconds", SecondsOf<CostSums>(&CostSums::read_time))
+      .def_property_readonly("decompress_seconds",
+                             SecondsOf<CostSums>(&CostSums::decompress_time))
+      .def_property_readonly("decode_seconds",
+                             SecondsOf<CostSums>(&CostSums::decode_time));
   py::class_<ReaderStats>(m, "ReaderStats")
       .def_readonly("batches", &ReaderStats::batches)
       .def_readonly("rows", &ReaderStats::rows)
@@ -311,8 +313,10 @@ void BindStats(py::module_& m) {
                                }
                                return named;
                              })
-      .def_property_readonly("wait_seconds", SecondsOf(&ReaderStats::consumer_wait))
-      .def_property_readonly("first_wait_seconds", SecondsOf(&ReaderStats::first_wait))
+      .def_property_readonly("wait_seconds",
+                             SecondsOf<ReaderStats>(&ReaderStats::consumer_wait))
+      .def_property_readonly("first_wait_seconds",
+                             SecondsOf<ReaderStats>(&ReaderStats::first_wait))
       .def_property_readonly(
           "wait_for_loop_seconds",
           [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_consumer); })
@@ -352,6 +356,9 @@ void BindReader(py::module_& m) {
            py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("pool"),
            py::arg("sinks"), py::arg("contents"), py::arg("decryption"))
       .def("next", &BatchReader::Next)
+      .def_property_readonly(
+          "next_is_ready",
+          [](const BatchReader& r) { return r.reader().next_is_ready(); })
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
       .def("stop", &BatchReader::Stop)
       .def_property_readonly(

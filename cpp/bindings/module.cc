@@ -18,6 +18,7 @@
 #include "file_keys.h"
 #include "footers.h"
 #include "held_contents.h"
+#include "kernels/instructions.h"
 #include "kernels/permutation.h"
 #include "layout.h"
 #include "memory_plan.h"
@@ -180,6 +181,9 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   using namespace torchparquet;
   m.attr("PYARROW_VERSION") = TORCHPARQUET_PYARROW_VERSION;
   RegisterExceptions();
+  kernels::ChosenInstructions();  // fails here rather than in the middle of reading
+  m.def("instructions",
+        [] { return std::string(kernels::NameOf(kernels::ChosenInstructions())); });
   BindDecryption(m);
   BindFooters(m);
   BindCursor(m);

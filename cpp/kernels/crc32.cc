@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/instructions.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -130,9 +132,7 @@ uint32_t PlainCrc32(std::span<const uint8_t> bytes) { return TableCrc32(0, bytes
 
 uint32_t Crc32(std::span<const uint8_t> bytes) {
 #if defined(__x86_64__)
-  static const bool supported =
-      __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
-  if (supported && bytes.size() >= kStepBytes) {
+  if (ChosenInstructions() >= Instructions::kAvx2 && bytes.size() >= kStepBytes) {
     const size_t whole = bytes.size() / kVectorBytes * kVectorBytes;
     const uint32_t of_whole = VectorCrc32(bytes.first(whole));
     return TableCrc32(of_whole, bytes.subspan(whole));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/bit_unpack.h"
+#include "kernels/instructions.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -155,8 +156,8 @@ template <typename T, Stores kStores>
 DecodeGroupsFunction<T> FindAvx2(int width) {
   static constexpr auto kTable =
       MakeAvx2Table<T, kStores>(std::make_integer_sequence<int, kMaxAvx2Width + 1>());
-  static const bool supported = __builtin_cpu_supports("avx2");
-  return supported ? kTable[static_cast<size_t>(width)] : nullptr;
+  const bool allowed = ChosenInstructions() >= Instructions::kAvx2;
+  return allowed ? kTable[static_cast<size_t>(width)] : nullptr;
 }
 
 #endif

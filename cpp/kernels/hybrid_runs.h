@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+
+#include "kernels/bit_unpack.h"
 
 namespace torchparquet::kernels {
 
@@ -27,13 +30,48 @@ class HybridRunReader {
 
   // Reads the next run, which may be empty. Returns false at the end of the bytes;
   // throws Error(kCorruptFile) where a header or a value is cut short.
-  bool Next(HybridRun* run);
+  bool Next(HybridRun* run) {
+    if (bytes_.empty()) return false;
+    const uint32_t header = ReadHeader();
+    run->packed = (header & 1) != 0;
+    if (run->packed) {
+      TakeGroups(header >> 1, run);
+    } else {
+      run->num_values = header >> 1;
+      run->value = ReadValue();
+    }
+    return true;
+  }
 
   int bit_width() const { return bit_width_; }
 
  private:
-  uint32_t ReadHeader();
-  uint32_t ReadValue();
+  // Runs are short where values change often, so what is usual is here to be inlined.
+  uint32_t ReadHeader() {
+    if (bytes_.empty() || bytes_.front() >= 0x80) return ReadLongHeader();
+    const uint32_t header = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return header;
+  }
+  uint32_t ReadValue() {
+    if (bit_width_ > 8 || bytes_.empty()) return ReadWideValue();
+    if (bit_width_ == 0) return 0;
+    const uint32_t value = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return value;
+  }
+  uint32_t ReadLongHeader();
+  uint32_t ReadWideValue();
+  void TakeGroups(int64_t num_groups, HybridRun* run) {
+    const int64_t num_bytes = num_groups * bit_width_;
+    const auto available = static_cast<int64_t>(bytes_.size());
+    run->num_values = num_groups * kGroupValues;
+    // Some writers end the last run of a page at its last value, not at its last group.
+    if (num_bytes > available) run->num_values = available * 8 / bit_width_;
+    run->bytes = bytes_.first(static_cast<size_t>(std::min(num_bytes, available)));
+    run->readable_end = bytes_.data() + bytes_.size();
+    bytes_ = bytes_.subspan(run->bytes.size());
+  }
 
   std::span<const uint8_t> bytes_;
   int bit_width_ = 0;

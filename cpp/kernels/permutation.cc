@@ -6,6 +6,7 @@
 #include <string>
 
 #include "errors.h"
+#include "kernels/instructions.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -151,8 +152,7 @@ __attribute__((target("avx2"))) void Avx2Block(const Cipher& cipher, int64_t fir
 template <Direction kDirection>
 void Block(const Cipher& cipher, int64_t first, int64_t count, uint32_t* out) {
 #if defined(__x86_64__)
-  static const bool supported = __builtin_cpu_supports("avx2");
-  if (supported && cipher.a >= kLanes) {
+  if (ChosenInstructions() >= Instructions::kAvx2 && cipher.a >= kLanes) {
     Avx2Block<kDirection>(cipher, first, count, out);
     return;
   }

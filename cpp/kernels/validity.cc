@@ -4,11 +4,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "errors.h"
 #include "kernels/bit_unpack.h"
+#include "kernels/count_bytes.h"
 #include "kernels/hybrid_runs.h"
 
 namespace torchparquet::kernels {
@@ -108,7 +108,7 @@ int64_t ValidityReader::ReadPacked(int64_t num_rows, uint8_t* validity) {
   } else {
     UnpackWideLevels(num_rows, validity);
   }
-  return std::accumulate(validity, validity + num_rows, int64_t{0});
+  return CountEqual(validity, num_rows, 1);
 }
 
 // Unpacks levels of more than one bit, group by group.

@@ -14,32 +14,6 @@ namespace {
 using testing::Draws;
 using testing::ExactBuffer;
 
-TEST_CASE_TEMPLATE("ExpandNulls spreads the dense values over the valid rows", T, uint8_t,
-                   uint16_t, uint32_t, uint64_t) {
-  Draws draws(3);
-  for (const int64_t num_rows : {0, 1, 2, 9, 100, 777}) {
-    for (const int64_t null_in : {1, 2, 5, 1'000'000'000}) {
-      const T fill = static_cast<T>(draws.Bits());
-      std::vector<uint8_t> validity;
-      std::vector<T> dense;
-      std::vector<T> expected;
-      for (int64_t row = 0; row < num_rows; ++row) {
-        const bool valid = !draws.OneIn(null_in);
-        validity.push_back(valid);
-        if (valid) dense.push_back(static_cast<T>(draws.Bits()));
-        expected.push_back(valid ? dense.back() : fill);
-      }
-      if (dense.empty()) dense.push_back(T{1});
-      ExactBuffer<T> dense_buffer(dense);
-      ExactBuffer<uint8_t> validity_buffer(validity);
-      ExactBuffer<T> out(static_cast<size_t>(num_rows));
-      ExpandNulls(dense_buffer.data(), validity_buffer.data(), num_rows, fill,
-                  out.data());
-      CHECK(out.Copy() == expected);
-    }
-  }
-}
-
 TEST_CASE_TEMPLATE("strided writes touch their column only", T, uint8_t, uint16_t,
                    uint32_t, uint64_t) {
   Draws draws(4);

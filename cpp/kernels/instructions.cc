@@ -1,0 +1,52 @@
+#include "kernels/instructions.h"
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "errors.h"
+
+namespace torchparquet::kernels {
+namespace {
+
+constexpr std::array kAll = {Instructions::kBaseline, Instructions::kAvx2};
+constexpr const char* kVariable = "TORCHPARQUET_INSTRUCTIONS";
+
+Instructions Best() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&
+      __builtin_cpu_supports("popcnt")) {
+    return Instructions::kAvx2;
+  }
+#endif
+  return Instructions::kBaseline;
+}
+
+Instructions Choose() {
+  const char* name = std::getenv(kVariable);
+  const Instructions best = Best();
+  if (name == nullptr || *name == '\0') return best;
+  for (const Instructions one : kAll) {
+    if (name != NameOf(one)) continue;
+    if (one <= best) return one;
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        std::string(kVariable) + ": this processor lacks the instructions " + name);
+  }
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      std::string(kVariable) + " must be baseline or avx2, got " + Printable(name));
+}
+
+}  // namespace
+
+Instructions ChosenInstructions() {
+  static const Instructions chosen = Choose();
+  return chosen;
+}
+
+std::string_view NameOf(Instructions instructions) {
+  return instructions == Instructions::kBaseline ? "baseline" : "avx2";
+}
+
+}  // namespace torchparquet::kernels
