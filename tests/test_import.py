@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import torchparquet
+from shape_files import shape_files
 from torchparquet import _pyarrow, reader
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
@@ -171,3 +173,39 @@ def test_version_is_that_of_the_project():
 
 def test_types_are_announced():
     assert (Path(torchparquet.__file__).parent / "py.typed").is_file()
+
+
+READ_ALL = """
+    import sys
+    from shape_files import COLUMNS, digest_of
+    from torchparquet import ParquetDataset
+    from torchparquet.reader import instructions
+    options = dict(columns=COLUMNS, batch_size=250, shuffle=True, shuffle_window=2, row_ids=True)
+    print(instructions(), digest_of(ParquetDataset(sys.argv[1], **options)))
+"""
+
+
+def read_with(name: str, files: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TORCHPARQUET_INSTRUCTIONS": name}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path[1:]])
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(READ_ALL), files],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_what_is_read_does_not_depend_on_the_processor(tmp_path):
+    files = shape_files(tmp_path, 4000, 2, 3)
+    least, best = read_with("baseline", files), read_with("", files)
+    assert least.stdout.startswith("baseline ")
+    assert least.stdout.split()[1:] == best.stdout.split()[1:] != []
+
+
+def test_instructions_of_no_processor():
+    done = read_with("sse9", ".")
+    assert (
+        "ImportError: TORCHPARQUET_INSTRUCTIONS must be baseline or avx2, got sse9" in done.stderr
+    )

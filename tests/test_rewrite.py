@@ -201,19 +201,9 @@ def test_encodings(capsys, data, tmp_path, encoding, name):
 
 
 def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(capsys, tmp_path):
-    table = pa.table({name: np.arange(5000) for name in ("held", "fell", "delta", "plain")})
+    columns = {name: np.arange(5000) for name in ("held", "fell", "delta", "plain")}
     pq.write_table(
-        table,
-        tmp_path / "a.parquet",
-        use_dictionary=["held", "fell"],
-        column_encoding={"delta": "DELTA_BINARY_PACKED"},
-        dictionary_pagesize_limit=20_000,
-        write_batch_size=100,
-        data_page_size=1000,
-    )
-    held = table.set_column(0, "held", pa.array(np.arange(5000) % 9))
-    pq.write_table(
-        held,
+        pa.table(columns | {"held": np.arange(5000) % 9}),
         tmp_path / "a.parquet",
         use_dictionary=["held", "fell"],
         column_encoding={"delta": "DELTA_BINARY_PACKED"},

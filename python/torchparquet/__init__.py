@@ -12,6 +12,10 @@ from torchparquet._pyarrow import check_pyarrow
 
 check_pyarrow()
 
+from torchparquet.forks import let_threads_finish_before_forks  # noqa: E402
+
+let_threads_finish_before_forks()
+
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
 from torchparquet.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchparquet.mix_order import BatchOrder, MixOptions, MixProgress
-from torchparquet.mix_sources import Mixable, batches_left
+from torchparquet.mix_sources import Mixable, batches_left, go_back, mark_of
 from torchparquet.mixture import Mixture
 from torchparquet.tensors import Batch
+
+
+class _Before(NamedTuple):
+    """How things stood before a batch was taken."""
+
+    iterator: Any
+    mark: Any
+    progress: MixProgress
+    num_batches: list[int]
 
 
 class BatchMixture(Mixture):
@@ -29,8 +38,11 @@ class BatchMixture(Mixture):
         self._of_source = {number: iter(datasets[number]) for number in progress.active}
         (self._num_batches,) = _num_batches(datasets, progress, 0)
         self._order = BatchOrder(options, progress, self._num_batches)
-        for number in self._order.begun_again:
-            self._begin_round(number)
+        self._before: _Before | None = None  # while a batch is taken, or lost
+        self._is_taking = False
+        # Data sets whose next round is to begin, when something is asked of them.
+        self._to_begin = tuple(self._order.begun_again)
+        self._settle()
 
     @staticmethod
     def count(
@@ -49,21 +61,47 @@ class BatchMixture(Mixture):
         return _length(self._options, begin, [self._num_batches])
 
     def _make_next(self) -> Batch:
-        number = self._order.source
+        self._settle()
+        order, number = self._order, self._order.source
         assert number is not None  # noqa: S101
-        batch = next(self._of_source[number], None)
-        if batch is None:
-            raise RuntimeError(
-                f"data set {number} ended after {self.progress.delivered[number]} batches, "
-                f"its length is {self._order.num_batches[number]}"
+        iterator = self._of_source[number]
+        self._is_taking = True
+        try:
+            self._before = _Before(
+                iterator, mark_of(iterator), self.progress.copied(), list(order.num_batches)
             )
-        if self._order.count():
+            batch = next(iterator, None)
+            if batch is None:
+                raise RuntimeError(
+                    f"data set {number} ended after {self.progress.delivered[number]} batches, "
+                    f"its length is {order.num_batches[number]}"
+                )
+            batch = self._marked(batch, number)
+            to_begin = (number,) if order.count() else ()
+            # No call follows, so that no signal's handler can raise behind this.
+            self._before, self._to_begin = None, to_begin
+            return batch
+        finally:
+            self._is_taking = False
+
+    def _settle(self) -> None:
+        """Give up what an exception has left half done, and begin the rounds that are next."""
+        before = self._before
+        if self.closed or self._is_taking:  # a user's function may ask within `next`
+            return
+        if before is not None:
+            go_back(before.iterator, before.mark)
+            self.progress = before.progress.copied()
+            self._order = BatchOrder(self._options, self.progress, before.num_batches)
+            self._before = None
+        for number in self._to_begin:
             self._begin_round(number)
-        return self._marked(batch, number)
+        self._to_begin = ()
 
     @property
     def over(self) -> bool:
         """Whether there is no further batch."""
+        self._settle()
         return self._order.source is None
 
     def _iterators(self) -> Iterable[Any]:
@@ -71,6 +109,7 @@ class BatchMixture(Mixture):
 
     def state_dicts(self) -> list[Any]:
         """Return where each data set stands; None for those that have left the mix."""
+        self._settle()
         active = self.progress.active
         return [
             dataset.state_dict() if number in active else None

@@ -133,7 +133,8 @@ def _kind(value: Any) -> str:
             f"{type(value).__name__}"
         )
     shape = ", ".join(["B", *map(str, value.shape[1:])])
-    return f"{str(value.dtype).removeprefix('torch.')} [{shape}]"
+    place = "" if value.device.type == "cpu" else f" on {value.device}"
+    return f"{str(value.dtype).removeprefix('torch.')} [{shape}]{place}"
 
 
 def _stretch(value: Any, begin: int, end: int) -> Any:

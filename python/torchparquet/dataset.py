@@ -28,6 +28,7 @@ from torchparquet.dynamic import (
 )
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
+from torchparquet.hand_over import parsed_device
 from torchparquet.iteration import Iteration
 from torchparquet.manifest import Manifest, SourceArgument
 from torchparquet.manifest_cache import CacheArgument, open_manifest
@@ -55,6 +56,7 @@ from torchparquet.unbatched import UnbatchedDataset
 from torchparquet.window_limits import window_memory
 
 if TYPE_CHECKING:
+    import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
@@ -103,6 +105,7 @@ class ParquetDataset(IterableDataset[Batch]):
         num_threads: int | None = None,
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
+        device: torch.device | str | None = None,
         check_ranks: bool = True,
         processors: Mapping[str, Processor] | None = None,
         transform: Transform | None = None,
@@ -161,7 +164,12 @@ class ParquetDataset(IterableDataset[Batch]):
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             num_threads: Decode threads; None for this process's share of the processors.
             max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
-            pin_memory: Deliver in page-locked memory; None for where CUDA is available.
+            pin_memory: Deliver in page-locked memory; None for where CUDA is available. With
+                `device`, copy out of page-locked memory unless this is False.
+            device: Deliver batches on this device, such as "cuda" for the iterating thread's
+                current one, copied beside the loop's own work on it, one batch ahead; the loop's
+                stream waits for the copy, the loop does not. Not with DataLoader workers. None for
+                the CPU.
             check_ranks: Compare the ranks before the first batch, see `check_ranks_agree`.
             processors: By column, a callable that is given its tensor or `Jagged` of each batch,
                 and returns what is to stand there instead.
@@ -257,7 +265,13 @@ class ParquetDataset(IterableDataset[Batch]):
         compared = Compared(self._manifest, self._fields, others)
         self._rank_check = RankCheck(self._membership, compared, enabled=check_ranks)
         self._stream_source = StreamSource(
-            self._manifest, self._fields, self._read_options, row_ids, even == "pad", keys
+            self._manifest,
+            self._fields,
+            self._read_options,
+            row_ids,
+            even == "pad",
+            keys,
+            parsed_device(device),
         )
         self.transforms: Transforms | None = None
         if processors is not None or transform is not None:
@@ -622,6 +636,10 @@ class ParquetDataset(IterableDataset[Batch]):
     def sought(self, place: Place, step: int) -> Place:
         """Return the place of batch `step` of the epoch that stands at `place`."""
         return self._progress.seek(place, self._membership.topology(), step)
+
+    def return_to(self, place: Place, passed: Place) -> None:
+        """Take note that the iteration at `passed` stands at `place` again, of an epoch before."""
+        self._progress.return_to(place, passed)
 
     def state_at(self, place: Place | None) -> dict[str, Any]:
         """Return the state of a place; None for that at which the next iteration begins."""

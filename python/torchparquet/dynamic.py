@@ -24,6 +24,7 @@ from torchparquet.plan_options import Int64Array
 from torchparquet.sharding import in_worker
 from torchparquet.share import Share
 from torchparquet.tensors import Batch
+from torchparquet.wait_ranges import in_wait_range
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -166,14 +167,13 @@ class DynamicIteration(Iteration):
         """Prepare to iterate; claims and reads nothing yet."""
         super().__init__(source)
         self._claimed: tuple[Int64Array, Cursor] | None = None
-        self._ahead: tuple[BatchStream, Future[Batch | None], int] | None = None
+        self._ahead: tuple[BatchStream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
-        self._first: Batch | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
         self._failure: BaseException | None = None
 
-    def _next(self) -> Batch:
+    def __next__(self) -> Batch:
         """Return the next batch; those of a row group are consecutive.
 
         Raises:
@@ -181,6 +181,9 @@ class DynamicIteration(Iteration):
             TransformError: A function of the user's failed.
             RuntimeError: The iterator was closed, or was begun in another process.
         """
+        return in_wait_range(self._next_claimed)
+
+    def _next_claimed(self) -> Batch:
         if self._failure is not None:
             raise self._failure
         if self._ended:
@@ -219,10 +222,10 @@ class DynamicIteration(Iteration):
         self._stream, first, row_group = self._ahead
         self._at = (row_group, 0)
         begin = time.perf_counter()
-        batch = first.result()
+        first.result()
         self.totals.add(self._stream, waited=time.perf_counter() - begin)
         self._look_ahead()
-        return batch
+        return next(self._stream)
 
     def _look_ahead(self) -> None:
         """Claim the next row group and begin to read it."""
@@ -234,7 +237,11 @@ class DynamicIteration(Iteration):
         if position < len(order):
             row_group = int(order[position])
             stream = self._source.open_row_group(row_group)
-            self._ahead = (stream, self._thread.submit(next, stream, None), row_group)
+            stream.start()
+            self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
+
+    def marked(self) -> None:
+        """Return None: what others may have claimed since cannot be read again."""
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or a row of it, to be shown."""

@@ -50,6 +50,9 @@ class Source(Protocol):
     def sought(self, place: Place, step: int) -> Place:
         """Return the place of batch `step` of the epoch that stands at `place`."""
 
+    def return_to(self, place: Place, passed: Place) -> None:
+        """Take note that the iteration at `passed` stands at `place` again, of an epoch before."""
+
 
 class Iteration(Iterator[Batch]):
     """The batches of one iteration over a `ParquetDataset`.
@@ -65,6 +68,7 @@ class Iteration(Iterator[Batch]):
         self._owner_pid = os.getpid()
         self._place: Place | None = None
         self._stream: BatchStream | None = None
+        self._first_step = 0  # of the stream
         self._num_rows_read: int | None = None
         self._closed = False
         self._ended = False
@@ -79,9 +83,26 @@ class Iteration(Iterator[Batch]):
             TransformError: A function of the user's failed. The iterator stays before the batch.
             RuntimeError: The iterator was closed, or was begun in another process.
         """
-        return in_wait_range(self._next)
+        try:
+            batch, place = in_wait_range(self._next)
+            # No call follows, so that no signal's handler can raise behind the count.
+            place.num_rows = 0
+            place.steps += 1
+            return batch
+        except BaseException:
+            stream, at = self._stream, self._place
+            if (
+                stream is not None
+                and at is not None
+                and stream.num_taken != at.steps - self._first_step
+            ):
+                # A batch was taken and not delivered: the next call reads it again.
+                self._close_stream()
+                self._stream = None
+            raise
 
-    def _next(self) -> Batch:
+    def _next(self) -> tuple[Batch, Place]:
+        """Return the next batch, and its place."""
         while True:
             stream, place = self._stream, self._place
             if stream is None or place is None or place.steps >= place.end:
@@ -92,28 +113,19 @@ class Iteration(Iterator[Batch]):
                 raise RuntimeError(
                     f"the epoch ended after {place.steps} batches of {place.end} that were planned"
                 )
-            begin = place.num_rows
             if self._source.transforms is not None:
                 batch = self._transformed(batch, place)
-            if begin:
-                batch = sliced(batch, begin, num_rows_of(batch))
-            place.num_rows = 0
-            place.steps += 1
-            return batch
+            if place.num_rows:
+                batch = sliced(batch, place.num_rows, num_rows_of(batch))
+            return batch, place
 
     def _transformed(self, batch: Batch, place: Place) -> Batch:
         """Return what the user's functions make of the whole batch."""
-        try:
-            made = self._apply(batch, partial(self._source.origin, place))
-            if place.num_rows:
-                check_rows(made, self._num_rows_read)
-                self._num_rows_read = num_rows_of(made) - place.num_rows
-            return made
-        except BaseException:
-            # The batch was not delivered: the next call reads it again.
-            self._close_stream()
-            self._stream = None
-            raise
+        made = self._apply(batch, partial(self._source.origin, place))
+        if place.num_rows:
+            check_rows(made, self._num_rows_read)
+            self._num_rows_read = num_rows_of(made) - place.num_rows
+        return made
 
     def _apply(self, batch: Batch, origin: Callable[[], object]) -> Batch:
         transforms = self._source.transforms
@@ -136,6 +148,7 @@ class Iteration(Iterator[Batch]):
                 raise StopIteration
             self._place = place = self._source.begin_epoch_behind(place)
         if place.steps < place.end:
+            self._first_step = place.steps
             self._stream = self._source.open_stream(place)
             self.totals.add(self._stream)
         if self._closed:
@@ -195,6 +208,21 @@ class Iteration(Iterator[Batch]):
         """Return where the latest batch is from, or a row of it, to be shown."""
         place = self.begun()
         return self._source.origin(replace(place, steps=place.steps - 1), row)
+
+    def marked(self) -> Place | None:
+        """Return where to `go_back` to for what comes next; None where that cannot be."""
+        return replace(self.begun())
+
+    def go_back(self, mark: Place) -> None:
+        """Return again what was returned since `mark`, which can be used as often as is needed."""
+        place = self.begun()
+        if place.epoch == mark.epoch:
+            self.rewind(place)
+            place.steps, place.num_rows = mark.steps, mark.num_rows
+        else:
+            before = replace(mark)
+            self._source.return_to(before, place)
+            self.rewind(before)
 
     def rewind(self, place: Place | None) -> None:
         """Go on from `place`; None for where the next iteration of the data set begins."""

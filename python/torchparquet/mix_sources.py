@@ -42,6 +42,17 @@ class RowMixable(Protocol):
 
 
 @runtime_checkable
+class Rewindable(Protocol):
+    """What an iterator of a `ParquetDataset` has beside `next`."""
+
+    def marked(self) -> Any:
+        """Return where to `go_back` to for what comes next; None where that cannot be."""
+
+    def go_back(self, mark: Any) -> None:
+        """Return again what was returned since `mark`, which can be used as often as is needed."""
+
+
+@runtime_checkable
 class Metered(Protocol):
     """What data sets have that say how fast they are read."""
 
@@ -106,6 +117,17 @@ def _rows_per_epoch(dataset: Any) -> int | None:
 def worlds(datasets: Sequence[Any]) -> list[Any]:
     """Return the present rank and world of each data set that says so."""
     return [data.topology() for data in datasets if hasattr(data, "topology")]
+
+
+def mark_of(iterator: Any) -> Any:
+    """Return where to `go_back` to for what comes next; None where that cannot be."""
+    return iterator.marked() if isinstance(iterator, Rewindable) else None
+
+
+def go_back(iterator: Any, mark: Any) -> None:
+    """Have an iterator return again what it has returned since `mark`, where it can."""
+    if mark is not None:
+        iterator.go_back(mark)
 
 
 def close_iterator(iterator: Any) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchparquet.batch_rows import num_rows_of
+from torchparquet.jagged import Jagged
 from torchparquet.mix_order import MixOptions, MixProgress
 from torchparquet.mix_sources import Mixable, close_iterator
 from torchparquet.tensors import Batch
@@ -115,4 +117,7 @@ class Mixture(Iterator[Batch], ABC):
             return batch
         if key in batch:
             raise ValueError(f"source_key must be the name of no column, got {key!r}")
-        return batch | {key: torch.full((num_rows_of(batch),), number, dtype=torch.int64)}
+        leaves = (v.offsets if isinstance(v, Jagged) else v for v in batch.values())
+        device = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), None)
+        numbers = torch.full((num_rows_of(batch),), number, dtype=torch.int64, device=device)
+        return batch | {key: numbers}

@@ -119,6 +119,12 @@ class Progress:
         self._place = self._planner.sought(place, topology, step)
         return self._place
 
+    def return_to(self, place: Place, passed: Place) -> None:
+        """Take note that the iteration at `passed` stands at `place` again, of an epoch before."""
+        if self._place is passed:  # else another iteration has begun since
+            self._epochs.set_epoch_of(self._epochs.num_iterations(), place.epoch + 1)
+            self._place = place
+
     def latest_state(self, topology: Topology) -> State:
         """Return the state of the latest iteration, or that at which the next one begins.
 

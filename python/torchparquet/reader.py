@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import threading
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from torchparquet import interpreter_exit
 from torchparquet._core import (
     EPOCH_LEDGER_WORDS,
     FIELD_ALIGNMENT,
@@ -35,6 +32,7 @@ from torchparquet._core import (
     are_staged,
     begin_iteration,
     epoch_of,
+    instructions,
     num_iterations,
     parse_page_header,
     read_footers,
@@ -42,9 +40,17 @@ from torchparquet._core import (
     window_order,
 )
 from torchparquet.fields import Field
+from torchparquet.hand_over import DeviceHandOver, HandOver
+from torchparquet.reader_arguments import (
+    bit_pattern,
+    bit_patterns,
+    chunk_arrays,
+    window_arrays,
+)
 from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab_order
 
 if TYPE_CHECKING:
+    from torchparquet.hand_over import Arriving
     from torchparquet.manifest import Manifest
     from torchparquet.read_totals import Reading
     from torchparquet.share import Share
@@ -70,6 +76,7 @@ __all__ = [
     "are_staged",
     "begin_iteration",
     "epoch_of",
+    "instructions",
     "num_iterations",
     "parse_page_header",
     "read_footers",
@@ -104,6 +111,7 @@ class BatchStream(Iterator[Batch]):
         sinks: SinkPool | None = None,
         decryption: Decryption | None = None,
         lend_slabs: bool | None = None,
+        device: torch.device | None = None,
     ) -> None:
         """Prepare to read; reads nothing yet.
 
@@ -121,6 +129,9 @@ class BatchStream(Iterator[Batch]):
             sinks: Of an earlier stream, for values that the slabs do not hold.
             decryption: Keys of the files, for those that are encrypted.
             lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
+            device: Deliver copies on this device, which has an index unless it is the CPU; one
+                batch is on its way there while the loop has the one before. None to deliver
+                what was decoded.
 
         Raises:
             ValueError: Two batches do not fit `max_memory_bytes`.
@@ -144,8 +155,8 @@ class BatchStream(Iterator[Batch]):
             file_num_bytes=manifest.file_num_bytes,
             file_mtime_ns=manifest.file_mtime_ns,
             file_inode=manifest.file_inode,
-            **_chunk_arrays(manifest, lanes),
-            **_window_arrays(lanes),
+            **chunk_arrays(manifest, lanes),
+            **window_arrays(lanes),
             lane_num_chunks=[len(lane.num_rows) for lane in lanes],
             lane_index=[lane.index for lane in lanes],
             rank=lanes[0].index,
@@ -168,11 +179,16 @@ class BatchStream(Iterator[Batch]):
         names = batch_names(given)
         self._names = names if names != self._views.names else None
         self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
+        self._hand_over = (
+            HandOver(pin_memory) if device is None else DeviceHandOver(device, pin_memory)
+        )
+        self._ahead: Arriving | None = None
+        self._first: Any = None
         self._started = False
         self._ended = False
         self._closed = False
         self._is_taken_from = False
-        _live_streams.add(self)
+        interpreter_exit.close_before(self)
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -183,14 +199,14 @@ class BatchStream(Iterator[Batch]):
             NullValueError: A null stands where none may.
             RuntimeError: The stream was closed, or was begun in another process.
         """
-        if _exiting:
-            _end_with_interpreter()
+        if interpreter_exit.has_begun:
+            interpreter_exit.hold_daemon_thread()
         self._is_taken_from = True
         try:
             return self._next()
         except RuntimeError:
             self._is_taken_from = False
-            _end_with_interpreter()
+            interpreter_exit.hold_daemon_thread()
             raise
         finally:
             self._is_taken_from = False
@@ -198,24 +214,55 @@ class BatchStream(Iterator[Batch]):
     def _next(self) -> Batch:
         if self._ended:
             raise StopIteration
-        if not self._started:
-            self._start()
-        item = self._reader.next()
-        if item is None:
+        arriving = self._ahead or self._take()
+        if arriving is None:
             self._ended = True
             self.close()
             raise StopIteration
-        memory, num_rows, items = item
-        batch = self._views.cut(self._slab(memory), num_rows, items)
+        # On its way while the loop works on the batch before.
+        following = (
+            self._take() if self._hand_over.takes_time and self._reader.next_is_ready else None
+        )
+        batch = self._views.cut(*arriving())
         if self._names is not None:
             batch = {name: batch[name] for name in self._names}
+        self._ahead = following
         return batch
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Lend the reader what memory it needs of torch; `next` does it too."""
+        if self._started:
+            return
         self._started = True
         if self._lent is not None:
             for _ in range(self._reader.max_slabs):
                 self._lend(self._lent)
+
+    def wait_for_first(self) -> None:
+        """Wait for the first batch, which `next` returns then without waiting.
+
+        For another thread than the loop's, after `start`: no code of torch runs in it, which
+        would go by that thread's current device.
+        """
+        self._first = self._reader.next()
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that `next` has taken; more than it has returned if one was lost on the way.
+
+        A signal's handler may raise between taking a batch and returning it, and so may torch.
+        """
+        are_here = (self._ahead is not None) + (self._first is not None)
+        return self._reader.stats.batches - are_here
+
+    def _take(self) -> Arriving | None:
+        self.start()
+        item = self._first or self._reader.next()
+        self._first = None
+        if item is None:
+            return None
+        memory, num_rows, items = item
+        return self._hand_over.begin(self._slab(memory), num_rows, items)
 
     def _slab(self, memory: object) -> Tensor:
         if self._lent is None:
@@ -237,9 +284,10 @@ class BatchStream(Iterator[Batch]):
         """Join the threads and give up what is in flight. Idempotent."""
         self._closed = True
         self._stop()
+        self._ahead = None
         if self._lent is not None:
             self._lent.clear()
-        _live_streams.discard(self)
+        interpreter_exit.forget(self)
 
     def close_at_exit(self) -> None:
         """Close the stream, and wait up to a second for a thread that is taking a batch."""
@@ -290,32 +338,6 @@ class BatchStream(Iterator[Batch]):
         return self._reader.stats
 
 
-def _chunk_arrays(manifest: Manifest, lanes: Sequence[Share]) -> dict[str, Any]:
-    row_group = np.concatenate([lane.row_group for lane in lanes])
-    row_begin = np.concatenate([lane.row_begin for lane in lanes])
-    return {
-        "chunk_file": manifest.row_group_file[row_group],
-        "chunk_row_group": manifest.row_group_in_file[row_group],
-        "chunk_begin": row_begin,
-        "chunk_num_rows": np.concatenate([lane.num_rows for lane in lanes]),
-        "chunk_first_row_id": manifest.row_group_first_row[row_group] + row_begin,
-        "chunk_valid": np.concatenate([lane.valid for lane in lanes]),
-    }
-
-
-def _window_arrays(lanes: Sequence[Share]) -> dict[str, Any]:
-    windows = [lane.windows for lane in lanes]
-    given = [one for one in windows if one is not None]
-    no_counts = np.zeros(0, np.int64)
-    return {
-        "window_num_chunks": np.concatenate([no_counts, *(one.num_chunks for one in given)]),
-        "window_key": np.concatenate([np.zeros(0, np.uint64), *(one.key for one in given)]),
-        "window_begin": np.concatenate([no_counts, *(one.begin for one in given)]),
-        "window_end": np.concatenate([no_counts, *(one.end for one in given)]),
-        "lane_num_windows": [0 if one is None else len(one.num_chunks) for one in windows],
-    }
-
-
 def _field_spec(field: Field) -> FieldSpec:
     if field.num_offsets:
         # The slab holds the offsets of rows; values lie beside it.
@@ -358,11 +380,11 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
                 field=index,
                 element=element,
                 nulls_are_errors=field.nulls == "error",
-                fill_bits=_bit_pattern(field.fill, field.dtype),
+                fill_bits=bit_pattern(field.fill, field.dtype),
                 default_bits=None
                 if field.default is None
-                else _bit_pattern(field.default, field.dtype),
-                file_bits=_bit_patterns(values, field.dtype),
+                else bit_pattern(field.default, field.dtype),
+                file_bits=bit_patterns(values, field.dtype),
             )
             for element, (source, kinds, values) in enumerate(
                 zip(field.sources, field.kinds, values_of, strict=True)
@@ -377,38 +399,3 @@ def _vocabulary(field: Field) -> Vocabulary | None:
     # The core's codes are int64, of which a uint64's upper half has the same bits.
     unknown = field.unknown - 2**64 if field.unknown >= 2**63 else field.unknown
     return Vocabulary(list(field.words), unknown)
-
-
-def _bit_pattern(value: float, dtype: str) -> int:
-    """Return the bytes of `value` as `dtype`, as an unsigned little-endian number."""
-    return _bit_patterns([value], dtype)[0]
-
-
-def _bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
-    """Return the bytes of each value as `dtype`, as unsigned little-endian numbers."""
-    stored = torch.tensor(values, dtype=getattr(torch, dtype))
-    patterns: list[int] = stored.view(torch.uint8).numpy().view(f"<u{stored.itemsize}").tolist()
-    return patterns
-
-
-_live_streams: weakref.WeakSet[BatchStream] = weakref.WeakSet()
-_exiting = False
-
-
-@atexit.register
-def _close_live_streams() -> None:
-    """Join all decode threads while the libraries that they run in are still there."""
-    global _exiting
-    _exiting = True
-    for stream in list(_live_streams):
-        stream.close_at_exit()
-
-
-def _end_with_interpreter() -> None:
-    """Keep a daemon thread here for good once the interpreter has begun to exit.
-
-    torch ends the program when such a thread is found in its code, cutting or freeing a
-    tensor, so it gets neither a batch nor an exception, whose way out would free some.
-    """
-    if _exiting and threading.current_thread() is not threading.main_thread():
-        threading.Event().wait()

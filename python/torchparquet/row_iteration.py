@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol
 
 from torchparquet.batch_rows import check_rows, num_rows_of
 from torchparquet.dynamic import DynamicIteration
-from torchparquet.mix_sources import close_iterator
+from torchparquet.mix_sources import close_iterator, go_back, mark_of
 from torchparquet.rows import Row, Texts, split_rows
 from torchparquet.transforms import Transforms
 
@@ -48,6 +48,9 @@ class RowIteration(Iterator[Row]):
     Rows are counted from the start of their batch, and the state is that before the batch.
     """
 
+    # Whether rows count behind a batch too.
+    _always_counts = False
+
     def __init__(
         self,
         source: Source,
@@ -78,37 +81,60 @@ class RowIteration(Iterator[Row]):
         self._rows: list[Row] = []  # of the batch, from `_first` on
         self._first = self._next = 0
         self._end = 0  # in the batch
+        self._before_read: Any = None  # while a batch is read, or lost
+        self._is_reading = False  # a user's function may ask for the state within `next`
 
     def __next__(self) -> Row:
         """Return the next row.
 
         Raises:
             StopIteration: After the last row.
-            TransformError: A function of the user's failed. The iterator stays before the row.
+            TransformError: A function of the user's failed. The iterator stays before the row, as
+                it does before a batch that cannot be read.
         """
         while self._next >= self._end:
-            self._read()
+            self.settle()
+            self._is_reading = True
+            try:
+                self._read()
+            finally:
+                self._is_reading = False
         row = self._rows[self._next]
         if self._transforms is not None:
             row = self._transforms.apply(row, self._origin)
+        # No call follows, so that no signal's handler can raise behind the count.
         self._next += 1
         self._taken.num_rows += 1
-        self._returned()
+        self._taken.counts = self._always_counts or self._next < self._end
         return row
 
-    def _returned(self) -> None:
-        self._taken.counts = self._next < self._end
+    def settle(self) -> None:
+        """Have a batch again that an exception has lost between reading and holding it."""
+        if self._before_read is None or self._is_reading:
+            return
+        if not getattr(self._batches, "closed", False):  # by a newer iteration
+            self._dataset.load_state_dict(self._before_read)
+            self._batches = iter(self._dataset)
+        self._before_read = None
 
     def _read(self) -> None:
         """Take the next batch."""
         before = self._dataset.state_dict()
-        batch = next(self._batches)
+        self._before_read = before
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._before_read = None
+            raise
         check_rows(batch, num_rows_of(batch))
-        self._rows = split_rows(batch, self._texts)
-        self._end = len(self._rows)
-        self._next, self._skipped = min(self._skipped, self._end), 0
-        self._taken.before, self._taken.num_rows = before, self._next
-        self._returned()
+        rows = split_rows(batch, self._texts)
+        end = len(rows)
+        first = min(self._skipped, end)
+        # No call among these, so that no signal's handler can raise between them.
+        self._rows, self._next, self._end, self._skipped = rows, first, end, 0
+        self._taken.before, self._taken.num_rows = before, first
+        self._taken.counts = first < end
+        self._before_read = None
 
     def _origin(self) -> object:
         return f"row {self._next} of a batch of {self._dataset!r}"
@@ -134,28 +160,41 @@ class PreciseRowIteration(RowIteration):
     `even="none"` or "dynamic": what a share has beyond the shortest one is left out.
     """
 
+    # At the same row ranks may stand within a batch or behind one.
+    _always_counts = True
+
     def _begin(self, taken: RowsTaken, skipped: int) -> None:
         super()._begin(taken, skipped)
         self._epoch = -1
         self._end_rows: int | None = None
 
+    def settle(self) -> None:
+        """Have a batch again that an exception has lost between reading and holding it."""
+        if self._before_read is not None and not self._is_reading:
+            mark, self._epoch, self._end_rows, num_rows, counts = self._before_read
+            go_back(self._batches, mark)
+            self._taken.num_rows, self._taken.counts = num_rows, counts
+            self._before_read = None
+
     def _read(self) -> None:
+        taken = self._taken
         self._enter(self._batches.begun().epoch)
+        mark = mark_of(self._batches)
+        self._before_read = (mark, self._epoch, self._end_rows, taken.num_rows, taken.counts)
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._taken.counts = False
+            taken.counts, self._before_read = False, None
             raise
         self._enter(self._batches.begun().epoch)
         check_rows(batch, self._batches.num_rows_read)
-        self._rows, self._next = split_rows(batch, self._texts), 0
-        self._end = len(self._rows)
+        rows = split_rows(batch, self._texts)
+        end = len(rows)
         if self._end_rows is not None:
-            self._end = max(0, min(self._end, self._end_rows - self._taken.num_rows))
-
-    def _returned(self) -> None:
-        # At the same row ranks may stand within a batch or behind one: rows are always counted.
-        pass
+            end = max(0, min(end, self._end_rows - taken.num_rows))
+        # No call among these, so that no signal's handler can raise between them.
+        self._rows, self._next, self._end = rows, 0, end
+        self._before_read = None
 
     def _enter(self, epoch: int) -> None:
         """Count the rows of an epoch, which another one begins where iterations have several."""

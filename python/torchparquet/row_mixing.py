@@ -36,6 +36,7 @@ class RowMixture(Mixture):
         self._rows_left = [source.left for source in self._sources]
         self._checked = False
         self._over = False
+        self._is_torn = False  # while rows are taken for a batch, or rounds begun
 
     @staticmethod
     def count(
@@ -65,12 +66,25 @@ class RowMixture(Mixture):
         self._check()
         wanted = self._options.batch_size
         assert wanted is not None  # noqa: S101
-        pieces: list[Batch] = []
-        while wanted and self.progress.active:
-            taken = self._take(wanted)
-            pieces += taken
-            wanted -= sum(map(num_rows_of, taken))
-        return joined(pieces)
+        # Read first: what cannot be read leaves all sources where they are.
+        granted = self._order.granted(wanted)
+        for number, num_rows in zip(self.progress.active, granted, strict=True):
+            self._sources[number].available(num_rows)
+        self._is_torn = True
+        pieces = self._take(granted)
+        while (left := wanted - sum(map(num_rows_of, pieces))) and self.progress.active:
+            pieces += self._take(self._order.granted(left))
+        batch = joined(pieces)
+        # No call follows, so that no signal's handler can raise behind this.
+        self._is_torn = False
+        return batch
+
+    def _check_whole(self) -> None:
+        if self._is_torn and not self.closed:
+            raise RuntimeError(
+                "this iteration over a mix was interrupted within a batch by an exception, and its "
+                "rows are lost to it: iterate anew, from a state that was taken before"
+            )
 
     @property
     def over(self) -> bool:
@@ -78,6 +92,7 @@ class RowMixture(Mixture):
         progress, stopping = self.progress, self._options.stopping
         if self._over:
             return True
+        self._check_whole()
         if stopping == "first_exhausted":
             assert self._options.batch_size is not None  # noqa: S101
             granted = self._order.granted(self._options.batch_size)
@@ -87,6 +102,13 @@ class RowMixture(Mixture):
             )
             return self._over
         empty = [number for number in progress.active if not self._sources[number].available(1)]
+        self._is_torn = bool(empty)
+        self._leave_or_begin_anew(empty)
+        self._is_torn = False
+        return self._over
+
+    def _leave_or_begin_anew(self, empty: list[int]) -> None:
+        progress, stopping = self.progress, self._options.stopping
         for number in empty:
             progress.rounds[number] += 1
         if stopping == "all_exhausted":
@@ -95,7 +117,6 @@ class RowMixture(Mixture):
         if stopping == "repeat" and not self._over:
             for number in empty:
                 self._begin_round(number)
-        return self._over
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
@@ -107,12 +128,13 @@ class RowMixture(Mixture):
 
     def state_dicts(self) -> list[Any]:
         """Return where each data set stands."""
+        self._check_whole()
         return [source.state_dict() for source in self._sources]
 
-    def _take(self, num_rows: int) -> list[Batch]:
-        """Return rows of all data sets; fewer than asked for where one has no more and leaves."""
-        progress, pieces, empty = self.progress, [], []
-        granted = self._order.granted(num_rows)
+    def _take(self, granted: list[int]) -> list[Batch]:
+        """Return rows of all data sets; fewer than granted where one has no more and leaves."""
+        progress, empty = self.progress, []
+        pieces: list[Batch] = []
         for place, (number, wanted) in enumerate(zip(list(progress.active), granted, strict=True)):
             source = self._sources[number]
             while wanted:

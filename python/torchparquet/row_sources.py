@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from torchparquet.batch_rows import check_rows, num_rows_of, sliced
-from torchparquet.mix_sources import Mixable, RowMixable, rows_left
+from torchparquet.mix_sources import Mixable, RowMixable, go_back, mark_of, rows_left
 from torchparquet.state import behind_rows
 from torchparquet.tensors import Batch
 
@@ -33,8 +32,9 @@ class RowSource:
 
     def _begin(self, epoch: int) -> None:
         self.batches: Iterator[Batch] = iter(self.dataset)
-        # Batches that are not used up, each with the state before it.
-        self._held: deque[tuple[Any, Batch, int]] = deque()
+        # Batches that are not used up, each with the state before it and its number of rows.
+        self._held: tuple[tuple[Any, Batch, int], ...] = ()
+        self._before_read: Any = None  # while one is read
         self._used = 0  # rows of the first of them
         self._held_rows = 0
         self._find_end(epoch)
@@ -58,18 +58,30 @@ class RowSource:
         """Return how many of `wanted` rows there are, after reading as many batches as it takes."""
         if self.left is not None:
             wanted = min(wanted, self.left)
-        while self._held_rows < wanted:
-            state = self._state_of_batch()
-            batch = next(self.batches, None)
-            if batch is None:
-                break
-            num_rows = num_rows_of(batch)
-            check_rows(batch, getattr(self.batches, "num_rows_read", None))
-            self._held.append((state, batch, num_rows))
-            self._held_rows += num_rows - self._skipped
-            self._used += self._skipped
-            self._skipped = 0
+        while self._held_rows < wanted and self._read():
+            pass
         return max(0, min(wanted, self._held_rows))
+
+    def _read(self) -> bool:
+        """Read a batch, where there is one."""
+        # An exception may have hit between reading a batch and holding it.
+        go_back(self.batches, self._before_read)
+        self._before_read = mark_of(self.batches)
+        state = self._state_of_batch()
+        batch = next(self.batches, None)
+        if batch is None:
+            self._before_read = None
+            return False
+        num_rows = num_rows_of(batch)
+        check_rows(batch, getattr(self.batches, "num_rows_read", None))
+        held = (*self._held, (state, batch, num_rows))
+        # No call among these, so that no signal's handler can raise between them.
+        self._held = held
+        self._held_rows += num_rows - self._skipped
+        self._used += self._skipped
+        self._skipped = 0
+        self._before_read = None
+        return True
 
     def take(self, wanted: int) -> list[Batch]:
         """Return the next rows, which must be available, in pieces."""
@@ -83,7 +95,7 @@ class RowSource:
             wanted -= end - self._used
             self._used = end
             if end == num_rows:
-                self._held.popleft()
+                self._held = self._held[1:]
                 self._used = 0
         return pieces
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchparquet.hand_over import resolved_device
 from torchparquet.options import ReadOptions
 from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, SinkPool, SlabPool
 from torchparquet.sharding import in_worker
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torchparquet.fields import Field
     from torchparquet.manifest import Manifest
     from torchparquet.share import Share
+
+_OF_PROCESS = ("_pool", "_sinks", "_resolved_device")
 
 
 @dataclass
@@ -35,6 +38,7 @@ class StreamSource:
         row_ids: Whether batches have `row.id`.
         row_valid: Whether batches have `row.valid`.
         keys: Of files that are encrypted, or None.
+        device: To deliver on; None for where batches are decoded.
     """
 
     manifest: Manifest
@@ -43,6 +47,7 @@ class StreamSource:
     row_ids: bool
     row_valid: bool
     keys: FileKeys | None = None
+    device: torch.device | None = None
 
     def __post_init__(self) -> None:
         """Begin without memory."""
@@ -52,6 +57,7 @@ class StreamSource:
         """Give up the memory of streams that have ended."""
         self._pool: SlabPool | None = None
         self._sinks: SinkPool | None = None
+        self._resolved_device: torch.device | None = None
         self._owner_pid = os.getpid()
 
     @property
@@ -69,6 +75,7 @@ class StreamSource:
         if self._owner_pid != os.getpid():
             # Inherited over a fork: its lock may be held by a thread that is not here.
             self.forget()
+        device = self._present_device()
         threads = self.options.threads_per_worker(num_workers)
         stream = BatchStream(
             self.manifest,
@@ -78,15 +85,30 @@ class StreamSource:
             row_valid=self.row_valid,
             num_threads=threads,
             max_memory_bytes=self.options.memory_per_worker(num_workers),
-            pin_memory=self._pins_memory(),
+            pin_memory=self._pins_memory(device),
             pool=self._pool,
             sinks=self._sinks,
             decryption=None if self.keys is None else self.keys.native(self.manifest, threads),
+            device=device,
         )
         self._pool, self._sinks = stream.pool, stream.sinks
         return stream
 
-    def _pins_memory(self) -> bool:
+    def _present_device(self) -> torch.device | None:
+        if self.device is None:
+            return None
+        if in_worker():
+            raise ValueError(
+                f"device={str(self.device)!r} needs a DataLoader with num_workers=0: decoding runs "
+                "on threads of the process that trains, which alone may use the device"
+            )
+        if self._resolved_device is None:
+            self._resolved_device = resolved_device(self.device)
+        return self._resolved_device
+
+    def _pins_memory(self, device: torch.device | None) -> bool:
+        if device is not None:
+            return self.options.pin_memory is not False
         if in_worker():
             # A worker sends its batches through shared memory; CUDA may not survive its fork.
             return False
@@ -99,7 +121,7 @@ class StreamSource:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process alone."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_pool", "_sinks")}
+        return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a copy's place in this process."""

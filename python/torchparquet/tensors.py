@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,14 +13,9 @@ from torch import Tensor
 from torchparquet.jagged import Jagged
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from torchparquet.fields import Field
+    from torchparquet.packed_items import ItemTensors
     from torchparquet.reader import FieldPlace
-
-    # Offsets of all lists but the outermost, the bytes of the values, their mask.
-    Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.uint8], NDArray[np.uint8]]
 
 # Values are Tensor or Jagged; a union would make users say which at every use.
 Batch: TypeAlias = dict[str, Any]
@@ -121,7 +116,7 @@ class BatchViews:
                 _Block(torch.bool, place.valid_offset, step, field.mask_names, cells)
             )
 
-    def cut(self, slab: Tensor, num_rows: int, items: Sequence[Items] = ()) -> Batch:
+    def cut(self, slab: Tensor, num_rows: int, items: Sequence[ItemTensors] = ()) -> Batch:
         """Return the tensors of a batch.
 
         Args:
@@ -159,28 +154,21 @@ def _jagged_block(field: Field, place: FieldPlace) -> _JaggedBlock:
 
 
 def _add_jagged(
-    block: _JaggedBlock, slab: Tensor, num_rows: int, items: Items, batch: Batch
+    block: _JaggedBlock, slab: Tensor, num_rows: int, items: ItemTensors, batch: Batch
 ) -> None:
     inner_offsets, value_bytes, value_mask = items
-    flat = torch.from_numpy(value_bytes)
-    # Where the slab is page-locked, what lies beside it is to be so too.
-    pin: Callable[[Tensor], Tensor] = Tensor.pin_memory if slab.is_pinned() else _same
-    values: Tensor | Jagged = pin(flat.view(block.dtype))
+    values: Tensor | Jagged = value_bytes.view(block.dtype)
     if block.items is not None:
         assert isinstance(values, Tensor)  # noqa: S101
         values = values.view(-1, block.items)
     for offsets in reversed(inner_offsets):
-        values = Jagged(values, pin(torch.from_numpy(offsets)))
+        values = Jagged(values, offsets)
     rows = slab.view(torch.int64).narrow(0, block.offsets_begin, num_rows + 1)
     batch[block.names[0]] = Jagged(values, rows)
     if len(block.names) > 1:
         batch[block.names[1]] = slab.view(torch.bool).narrow(0, block.valid_begin, num_rows)
     if len(block.names) > 2:
-        batch[block.names[2]] = pin(torch.from_numpy(value_mask).view(torch.bool))
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
+        batch[block.names[2]] = value_mask.view(torch.bool)
 
 
 def _part_sizes(block: _Block, num_rows: int) -> list[int]:

@@ -118,7 +118,10 @@ class UnbatchedDataset(IterableDataset[Row]):
         Raises:
             RuntimeError: DataLoader workers have iterated the data set.
         """
+        latest = None if self._latest is None else self._latest()
         taken = self._taken
+        if latest is not None and taken is not None:
+            latest.settle()
         if isinstance(self._dataset, RowMixable):
             if taken is not None and taken.counts:
                 return self._dataset.state_at_row(taken.num_rows)

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from jobs import documented, run
+
 NUM_ROWS = 20_000  # of the click log
 STEPS = 40  # of an epoch on each of two ranks: 10,000 rows in batches of 256
 KILLED_BEHIND = 13  # the step that killed_once.py lets its rank take
@@ -18,6 +20,14 @@ Record = list[list[Line]]  # of each rank, in the order of writing
 def read_record(directory: Path) -> Record:
     files = sorted(directory.glob("rank*.jsonl"), key=lambda path: int(path.stem[4:]))
     return [list(map(json.loads, path.read_text().splitlines())) for path in files]
+
+
+def documented_record(page: str, clicks: Path, root: Path) -> Record:
+    """What a page's second command trains on, which makes no data."""
+    (root / "clicks").symlink_to(clicks)
+    _, train = documented(page)
+    run([*train, "--record", "record"], root)
+    return read_record(root / "record")
 
 
 def upto(record: Record, step: int) -> Record:
@@ -67,3 +77,12 @@ def assert_same_steps(record: Record, whole: Record) -> None:
         for line in lines:
             same = {**by_step[line["step"]], "pid": line["pid"]}
             assert line == same, (line["step"], line["loss"], same["loss"])
+
+
+def assert_each_share_in_even_steps(record: Record, shares: list[list[list[list[int]]]]) -> None:
+    """Both ranks trained on the batches that a bare loop reads, in both epochs."""
+    assert_even_steps(record, 2)
+    for epoch in range(2):
+        assert_no_row_is_missing(rows_of_epoch(record, epoch), 2)
+        for lines, share in zip(record, shares, strict=True):
+            assert batches_of_epoch(lines, epoch) == share[epoch]

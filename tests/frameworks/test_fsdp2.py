@@ -12,11 +12,12 @@ from example_records import (
     assert_even_steps,
     assert_no_row_is_missing,
     assert_same_steps,
+    documented_record,
     read_record,
     rows_of_epoch,
     upto,
 )
-from jobs import documented, run, torchrun
+from jobs import run, torchrun
 
 PROGRAM = "examples/fsdp2.py"
 
@@ -35,10 +36,7 @@ def stopped(clicks, tmp_path_factory) -> tuple[Path, Record]:
 
 
 def test_a_run_goes_on_bit_for_bit(stopped, clicks, tmp_path):
-    (tmp_path / "clicks").symlink_to(clicks)
-    _, train_whole = documented("fsdp.md")
-    run([*train_whole, "--record", "record"], tmp_path)
-    whole = read_record(tmp_path / "record")
+    whole = documented_record("fsdp.md", clicks, tmp_path)
     assert_even_steps(whole, 4)
     for epoch in range(2):
         assert_no_row_is_missing(rows_of_epoch(whole, epoch), 4)

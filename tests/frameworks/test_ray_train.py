@@ -7,15 +7,16 @@ import pytest
 from example_records import (
     Record,
     assert_begun_anew,
+    assert_each_share_in_even_steps,
     assert_even_steps,
     assert_no_row_is_missing,
     assert_same_steps,
-    batches_of_epoch,
+    documented_record,
     read_record,
     rows_of_epoch,
     upto,
 )
-from jobs import KILLED_ONCE, ROOT, documented, python, run
+from jobs import KILLED_ONCE, ROOT, python, run
 
 pytest.importorskip("ray.train", reason="Ray Train is not installed")
 
@@ -25,19 +26,11 @@ PROGRAM = "examples/ray_train.py"
 @pytest.fixture(scope="module")
 def whole(clicks, tmp_path_factory) -> Record:
     """What two workers train on that nobody stops, as documented."""
-    root = tmp_path_factory.mktemp("whole")
-    (root / "clicks").symlink_to(clicks)
-    _, train = documented("ray.md")
-    run([*train, "--record", "record"], root)
-    return read_record(root / "record")
+    return documented_record("ray.md", clicks, tmp_path_factory.mktemp("whole"))
 
 
 def test_every_row_in_even_steps(whole, shares):
-    assert_even_steps(whole, 2)
-    for epoch in range(2):
-        assert_no_row_is_missing(rows_of_epoch(whole, epoch), 2)
-        for lines, share in zip(whole, shares, strict=True):
-            assert batches_of_epoch(lines, epoch) == share[epoch]
+    assert_each_share_in_even_steps(whole, shares)
 
 
 def test_ray_begins_workers_anew(whole, clicks, tmp_path):

@@ -10,15 +10,17 @@ import pytest
 from example_records import (
     Record,
     assert_begun_anew,
+    assert_each_share_in_even_steps,
     assert_even_steps,
     assert_no_row_is_missing,
     assert_same_steps,
     batches_of_epoch,
+    documented_record,
     read_record,
     rows_of_epoch,
     upto,
 )
-from jobs import KILLED_ONCE, ROOT, documented, run, torchrun
+from jobs import KILLED_ONCE, ROOT, run, torchrun
 
 PROGRAM = "examples/torchrun_ddp.py"
 
@@ -26,11 +28,7 @@ PROGRAM = "examples/torchrun_ddp.py"
 @pytest.fixture(scope="module")
 def whole(clicks, tmp_path_factory) -> Record:
     """What two ranks train on that nobody stops, as documented."""
-    root = tmp_path_factory.mktemp("whole")
-    (root / "clicks").symlink_to(clicks)
-    _, train = documented("torchrun.md")
-    run([*train, "--record", "record"], root)
-    return read_record(root / "record")
+    return documented_record("torchrun.md", clicks, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +48,7 @@ def resumed(stopped: Path, clicks: Path, root: Path, num_ranks: int) -> Record:
 
 
 def test_every_row_in_even_steps(whole, shares):
-    assert_even_steps(whole, 2)
-    for epoch in range(2):
-        assert_no_row_is_missing(rows_of_epoch(whole, epoch), 2)
-        for lines, share in zip(whole, shares, strict=True):
-            assert batches_of_epoch(lines, epoch) == share[epoch]
+    assert_each_share_in_even_steps(whole, shares)
     assert batches_of_epoch(whole[0], 0) != batches_of_epoch(whole[0], 1)
 
 

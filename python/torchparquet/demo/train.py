@@ -170,6 +170,8 @@ def main() -> int:
     rank = int(os.environ["RANK"])
     try:
         results = train(job)
+        # Rank 0 audits longest: no rank closes its connections while another has them.
+        dist.barrier()
         # Not sooner: torch can wait for itself where a model outlives gloo's group.
         dist.destroy_process_group()
     except Exception as error:

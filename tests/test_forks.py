@@ -1,0 +1,53 @@
+"""Forked workers of a process whose ranks talk to each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+# A thread that waits for the interpreter, as gloo's does behind a collective call, has had it
+# before a child is forked. Python alone would let it wait for 100 s.
+FORK = """
+    import os, sys, threading
+    import torch.distributed as dist
+    import torchparquet
+
+    sys.setswitchinterval(100)
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    for _ in range(20):
+        call_has_ended = threading.Lock()
+        call_has_ended.acquire()
+        freed = []
+        def free():
+            with call_has_ended:
+                freed.append(True)
+        thread = threading.Thread(target=free)
+        thread.start()
+        call_has_ended.release()
+        child = os.fork()
+        if child == 0:
+            os._exit(len(freed))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        thread.join()
+    print("done")
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(
+    sys.version_info >= (3, 11, 10), reason="this Python's forks need not wait for other threads"
+)
+def test_threads_behind_a_collective_call_finish_before_a_fork():
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORK)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr
