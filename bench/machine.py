@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import torchparquet
+from torchparquet.reader import instructions
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
@@ -37,6 +38,7 @@ def environment(num_threads: int) -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "kernel": platform.release().split("-")[0],
         "threads": num_threads,
+        "instructions": instructions(),
         "arrow_memory_pool": pa.default_memory_pool().backend_name,
         "versions": {
             "torchparquet": torchparquet.__version__,
@@ -50,6 +52,7 @@ def described(machine: dict[str, Any]) -> str:
     named = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads; {named}; "
+        f"kernels for {machine['instructions']}; "
         f"Arrow's {machine['arrow_memory_pool']} pool; {machine['date']}"
     )
 

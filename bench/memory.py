@@ -1,7 +1,8 @@
 """Peak memory of epochs by torchparquet; to be run in a fresh process.
 
 Prints a JSON object with ``baseline_bytes``, ``peak_bytes``, ``num_rows`` of an epoch, and
-``epoch_peak_bytes``: the peak up to the end of each epoch.
+``epoch_peak_bytes`` and ``epoch_bytes``: the peak up to the end of each epoch, and what is resident
+then.
 """
 
 from __future__ import annotations
@@ -49,17 +50,19 @@ def main() -> None:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     baseline_bytes = _status_bytes("VmRSS")
-    epoch_peak_bytes = []
+    epoch_peak_bytes, epoch_bytes = [], []
     for _ in range(arguments.epochs):
         totals = consume(dataset)
         # VmHWM, not ru_maxrss: the latter is inherited from the parent process.
         epoch_peak_bytes.append(_status_bytes("VmHWM"))
+        epoch_bytes.append(_status_bytes("VmRSS"))
     print(
         json.dumps(
             {
                 "baseline_bytes": baseline_bytes,
                 "peak_bytes": epoch_peak_bytes[-1],
                 "epoch_peak_bytes": epoch_peak_bytes,
+                "epoch_bytes": epoch_bytes,
                 "num_rows": totals.num_rows,
             }
         )

@@ -25,6 +25,7 @@ from machine import OtherLoad, described, environment
 from results import Measured, section, summary, write
 from rows import (
     click_log_reading,
+    device,
     first_batch,
     jollyjack,
     least_work,
@@ -47,6 +48,7 @@ _MODULES = (
     first_batch,
     peak_memory,
     opening,
+    device,
 )
 ROWS: dict[str, Row] = {row.name: row for module in _MODULES for row in module.ROWS}
 

@@ -32,22 +32,24 @@ def measure(setting: Setting) -> Outcome:
         found = json.loads(done.stdout)
         case = f"{codec}, {'windows' if shuffle else 'file order'}, max_memory {limit} MiB"
         over = (found["peak_bytes"] - found["baseline_bytes"]) / _MIB
-        after = found["epoch_peak_bytes"]
-        grown = (after[-1] - after[epochs // 5 - 1]) / _MIB
         bound = Target(limit, " MiB", at_most=True)
         flat = Target(round(GROWTH * limit, 1), " MiB", at_most=True)
-        outcome.verdicts += [
-            Verdict(f"{case}: peak", f"{over:.0f} MiB", "max_memory", over, None, bound, " MiB"),
-            Verdict(
-                f"{case}: growth from epoch {epochs // 5} to {epochs}",
-                f"{grown:.1f} MiB",
-                "1 % of max_memory",
-                grown,
-                None,
-                flat,
-                " MiB",
-            ),
-        ]
+        outcome.verdicts.append(
+            Verdict(f"{case}: peak", f"{over:.0f} MiB", "max_memory", over, None, bound, " MiB")
+        )
+        for name, of_epochs in (("of the peak", "epoch_peak_bytes"), ("at the end", "epoch_bytes")):
+            grown = (found[of_epochs][-1] - found[of_epochs][epochs // 5 - 1]) / _MIB
+            outcome.verdicts.append(
+                Verdict(
+                    f"{case}: growth {name}, epoch {epochs // 5} to {epochs}",
+                    f"{grown:.1f} MiB",
+                    "1 % of max_memory",
+                    grown,
+                    None,
+                    flat,
+                    " MiB",
+                )
+            )
     return outcome
 
 
