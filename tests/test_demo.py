@@ -189,6 +189,26 @@ def test_error_in_a_rank_is_one_clear_message(own_files: Path, tmp_path: Path) -
         run_ranks(job, 2)
 
 
+def test_crash_of_a_rank_shows_what_it_wrote(own_files: Path, tmp_path: Path) -> None:
+    good = read_manifest(own_files)
+    task = own_task(good, ["huge", "y"], None)
+    _, facts = read_facts(good.files, task.columns)
+    job = Job(tmp_path, good.files, task, facts, num_epochs=1, batch_size=64, debug=False)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, torch\n"
+        "if os.environ.get('RANK') == '1':\n"
+        "    torch.manual_seed = lambda seed: os.abort()\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        with pytest.raises(RuntimeError, match=r"^rank 1 was ended by SIGABRT$") as caught:
+            run_ranks(job, 2)
+    (note,) = caught.value.__notes__
+    assert "Fatal Python error: Aborted" in note
+    assert "in train" in note
+    assert "Root Cause" not in note
+
+
 @pytest.mark.parametrize(
     ("exit_code", "has_word", "message"),
     [
@@ -209,7 +229,7 @@ def test_message_is_of_the_first_failure(
     if has_word:
         save_failure(job, 0, ValueError("it\nbroke"))
         save_failure(job, 1, RuntimeError("connection closed by peer"))
-    assert _failure(job, 1, log).startswith(message)
+    assert str(_failure(job, 1, log)).startswith(message)
 
 
 def test_unreadable_data_is_one_line(

@@ -95,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if session.debug:
             raise
         _say(f"error: {one_line(error)}")
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         return _FAILED
     return code or 0
 

@@ -20,6 +20,10 @@ _ROOT_CAUSE = re.compile(
     r"Root Cause.*?^\s*rank\s*:\s*(\d+).*?^\s*exitcode\s*:\s*(-?\d+)", re.DOTALL | re.MULTILINE
 )
 
+# Torchrun's first words about it, as "E1122 23:31:53.124000 77 torch/distributed/elastic/...".
+_NOTICE = re.compile(r"^[WE]\d{4} .* torch/distributed/elastic/", re.MULTILINE)
+_MAX_LAST_LINES = 40
+
 
 def run_ranks(job: Job, num_ranks: int) -> list[EpochResult]:
     """Run the job under torchrun, and return what the ranks did in each epoch.
@@ -46,7 +50,7 @@ def run_ranks(job: Job, num_ranks: int) -> list[EpochResult]:
         )
         code = _wait(process)
     if code != 0:
-        raise RuntimeError(_failure(job, code, log))
+        raise _failure(job, code, log)
     return load_results(job)
 
 
@@ -82,16 +86,23 @@ def save_failure(job: Job, rank: int, error: Exception) -> None:
     (job.directory / f"failure-{rank}").write_text(json.dumps(word))
 
 
-def _failure(job: Job, code: int, log: Path) -> str:
+def _failure(job: Job, code: int, log: Path) -> RuntimeError:
     """Return what went wrong first: the other ranks fail because a peer is gone."""
-    root = _ROOT_CAUSE.search(log.read_text(errors="replace"))
-    if root is not None and int(root[2]) < 0 and int(root[2]) != -signal.SIGTERM:
-        name = signal.Signals(-int(root[2])).name
-        return f"rank {root[1]} was ended by {name}; run with --debug for its output"
+    text = log.read_text(errors="replace")
+    root = _ROOT_CAUSE.search(text)
+    is_killed = root is not None and int(root[2]) < 0 and int(root[2]) != -signal.SIGTERM
     words = [json.loads(path.read_text()) for path in job.directory.glob("failure-*")]
-    if words:
+    if words and not is_killed:
         first = min(words, key=lambda word: float(word["time"]))
-        return f"rank {first['rank']} failed: {first['error']}"
-    if root is not None:
-        return f"rank {root[1]} ended with exit code {root[2]}; run with --debug for its output"
-    return f"torchrun ended with exit code {code}; run with --debug for its output"
+        return RuntimeError(f"rank {first['rank']} failed: {first['error']}")
+    if root is None:
+        error = RuntimeError(f"torchrun ended with exit code {code}")
+    elif is_killed:
+        error = RuntimeError(f"rank {root[1]} was ended by {signal.Signals(-int(root[2])).name}")
+    else:
+        error = RuntimeError(f"rank {root[1]} ended with exit code {root[2]}")
+    notice = _NOTICE.search(text)
+    lines = text[: notice.start() if notice else None].strip().splitlines()
+    if lines:
+        error.add_note("\n".join(["The ranks wrote last:", *lines[-_MAX_LAST_LINES:]]))
+    return error

@@ -5,6 +5,7 @@ Beside training, each rank keeps which rows it saw and what their columns add up
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import sys
@@ -166,6 +167,8 @@ def gather(dataset: ParquetDataset, epoch: int, own: RankEpoch) -> list[EpochRes
 
 def main() -> int:
     """Be one rank of the job whose directory is the only argument."""
+    # Where a rank is when a signal ends it; the parent shows it.
+    faulthandler.enable()
     job = load_job(sys.argv[1])
     rank = int(os.environ["RANK"])
     try:
