@@ -64,8 +64,11 @@ class FixedListReader : public RowWalk {
 
   // Entries that are values.
   void WriteFullLists(const LevelBlock& block, int64_t row) {
+    if (block.size == 0) return;
+    if (block.repetition[0] != 0 && !in_list_) ThrowGoesOn();
+    in_list_ = true;
     const int64_t first_item = num_items_;
-    block.ForEachRow(true, [&](int64_t i) {
+    block.ForEachRow([&](int64_t i) {
       num_items_ = first_item + i;
       CheckRowEnds(row++);
       ++num_rows_;
@@ -84,9 +87,10 @@ class FixedListReader : public RowWalk {
       if (block.repetition[i] == 0) {
         CheckRowEnds(row++, num_pending);
         ++num_rows_;
-      } else if (defined < element_level) {
-        throw CorruptFile("levels go on with a list, but have no element for it");
+      } else if (!in_list_ || defined < element_level) {
+        ThrowGoesOn();
       }
+      in_list_ = defined >= element_level;
       if (defined == max_level) {
         ++num_pending;
         continue;
@@ -153,6 +157,7 @@ class FixedListReader : public RowWalk {
   bool past_cache_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;
+  bool in_list_ = false;  // the entry before is an element of a list
   // Of the segment that is being written.
   Out* out_ = nullptr;
   uint8_t* valid_ = nullptr;  // one byte for each value; null where no mask is wanted

@@ -78,7 +78,7 @@ class JaggedReader : public RowWalk {
     if (block.definition != nullptr) {
       const auto max_level = static_cast<uint8_t>(leaf().max_level);
       run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
-      if (run.num_valid < run.size) run.validity = ValidityOf(block, max_level);
+      if (run.num_valid < run.size) run.validity = ValidityOf(block);
       if (fails_on_null_ && run.num_valid < run.size) {
         const uint8_t* begin = run.validity;
         throw NullError(row + (std::find(begin, begin + run.size, 0) - begin));
@@ -97,56 +97,43 @@ class JaggedReader : public RowWalk {
     row_starts_ += block.size;
   }
 
-  const uint8_t* ValidityOf(const LevelBlock& block, uint8_t max_level) {
+  // Which entries have a value.
+  uint8_t* ValidityOf(const LevelBlock& block) {
     uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
-    for (int64_t i = 0; i < block.size; ++i) {
-      validity[i] = block.definition[i] == max_level;
-    }
+    kernels::MarkEqual(block.definition, block.size,
+                       static_cast<uint8_t>(leaf().max_level), validity);
     return validity;
   }
 
   // Rows that are lists of values: as WriteLists, but from row to row and not from entry
   // to entry, of which most lists have many.
   void WriteOneList(const LevelBlock& block, int64_t row) {
-    CheckGoesOn(block);
+    if (block.size == 0) return;
+    if (block.repetition[0] != 0 && num_open_ == 0) ThrowGoesOn();
     if (fails_on_null_) CheckNoNull(block, row);
     const int64_t first_item = items_.num_items[0];
     const int element_level = leaf().element_levels.front();
     int64_t* starts = row_starts_;
-    int64_t num_missing = 0;  // entries that stand for an empty or a null list
+    int64_t num_missing = 0;  // rows that begin with no element: empty and null lists
+    bool is_wrong = false;
     if (block.definition == nullptr) {
-      block.ForEachRow(true, [&](int64_t i) { *starts++ = first_item + i; });
+      block.ForEachRow([&](int64_t i) { *starts++ = first_item + i; });
     } else {
-      block.ForEachRow(true, [&](int64_t i) {
+      block.ForEachRow([&](int64_t i) {
         *starts++ = first_item + i - num_missing;
-        num_missing += block.definition[i] < element_level;
+        const bool is_missing = block.definition[i] < element_level;
+        num_missing += is_missing;
+        is_wrong |= is_missing & (block.repetition[std::min(i + 1, block.size - 1)] != 0);
       });
     }
+    if (is_wrong) ThrowGoesOn();
+    num_open_ =
+        block.definition == nullptr || block.definition[block.size - 1] >= element_level;
     row_starts_ = starts;
     if (row_valid_ != nullptr) WriteRowValid(block);
     const ValueRun run = ValuesOf(block, num_missing);
     AppendValues(run);
     items_.num_items[0] += run.size;
-  }
-
-  // Makes sure that what goes on with a list of one level follows an element of it.
-  void CheckGoesOn(const LevelBlock& block) {
-    if (block.size == 0) return;
-    const auto element_level = static_cast<uint8_t>(leaf().element_levels.front());
-    bool is_wrong = block.repetition[0] != 0 && num_open_ == 0;
-    if (block.definition != nullptr) {
-      for (int64_t i = 1; i < block.size; ++i) {
-        is_wrong |=
-            (block.repetition[i] != 0) & (block.definition[i - 1] < element_level);
-      }
-    }
-    if (is_wrong) ThrowGoesOn();
-    num_open_ =
-        block.definition == nullptr || block.definition[block.size - 1] >= element_level;
-  }
-
-  [[noreturn]] static void ThrowGoesOn() {
-    throw CorruptFile("levels go on with a list, but have no element for it");
   }
 
   // Throws for a null row or element of one list, with the first of their rows; `row` is
@@ -172,12 +159,13 @@ class JaggedReader : public RowWalk {
   void WriteRowValid(const LevelBlock& block) {
     const int null_below = leaf().element_levels.front() - 1;
     const bool may_be_null = block.definition != nullptr && null_below > 0;
-    block.ForEachRow(true, [&](int64_t i) {
+    block.ForEachRow([&](int64_t i) {
       *row_valid_++ = !may_be_null || block.definition[i] >= null_below;
     });
   }
 
-  // What the entries of one list hold, without the `num_missing` that rows begin with.
+  // What the entries of one list hold, without the `num_missing` that rows begin with;
+  // none else may be without an element.
   ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing) {
     ValueRun run{.size = block.size - num_missing,
                  .num_valid = block.size,
@@ -189,14 +177,29 @@ class JaggedReader : public RowWalk {
       ThrowGoesOn();
     run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
     if (run.num_valid == run.size) return run;
-    uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size) + 1);
-    int64_t num_entries = 0;
-    for (int64_t i = 0; i < block.size; ++i) {
-      validity[num_entries] = block.definition[i] == max_level;
-      num_entries += block.definition[i] >= element_level;
-    }
-    run.validity = validity;
+    run.validity = ElementValidity(block, num_missing);
     return run;
+  }
+
+  // Which elements of one list have a value: what stands between rows without elements
+  // moves up.
+  const uint8_t* ElementValidity(const LevelBlock& block, int64_t num_missing) {
+    uint8_t* validity = ValidityOf(block);
+    if (num_missing == 0) return validity;
+    const int element_level = leaf().element_levels.front();
+    int64_t num_kept = 0;
+    int64_t begin = 0;
+    const auto keep_before = [&](int64_t entry) {
+      const int64_t count = entry - begin;
+      std::memmove(validity + num_kept, validity + begin, static_cast<size_t>(count));
+      num_kept += count;
+      begin = entry + 1;
+    };
+    block.ForEachRow([&](int64_t i) {
+      if (block.definition[i] < element_level) keep_before(i);
+    });
+    keep_before(block.size);
+    return validity;
   }
 
   // The general case. Source: Melnik et al., "Dremel", on repetition and definition

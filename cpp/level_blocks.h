@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/bit_unpack.h"
+#include "kernels/count_bytes.h"
 #include "kernels/level_reader.h"
 
 namespace torchparquet {
@@ -25,18 +25,15 @@ struct LevelBlock {
   // there must be that many.
   int64_t RowBegin(int64_t row) const;
 
-  // Calls on_row(entry) for each entry that begins a row, in order. Columns of one list,
-  // whose levels are 0 and 1, take eight entries at once: lists are long, so most words
-  // have no row.
+  // Calls on_row(entry) for each entry that begins a row, in order. Of 64 entries at
+  // once, since how many of them begin one is not foreseen.
   template <typename OnRow>
-  void ForEachRow(bool is_one_list, OnRow on_row) const {
+  void ForEachRow(OnRow on_row) const {
+    constexpr int64_t kEntries = 64;
     int64_t i = 0;
-    if (is_one_list) {
-      constexpr uint64_t kEightOnes = 0x0101010101010101;
-      for (; i + 8 <= size; i += 8) {
-        uint64_t rows = ~kernels::LoadWord(repetition + i) & kEightOnes;
-        for (; rows != 0; rows &= rows - 1) on_row(i + std::countr_zero(rows) / 8);
-      }
+    for (; i + kEntries <= size; i += kEntries) {
+      uint64_t rows = kernels::ZeroBytes(repetition + i);
+      for (; rows != 0; rows &= rows - 1) on_row(i + std::countr_zero(rows));
     }
     for (; i < size; ++i) {
       if (repetition[i] == 0) on_row(i);

@@ -18,6 +18,10 @@ RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& c
              {.max_page_bytes = column.max_page_bytes}, buffers()),
       row_(start.place.first_row) {}
 
+void RowWalk::ThrowGoesOn() {
+  throw CorruptFile("levels go on with a list, but have no element for it");
+}
+
 void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
                        DecodeScratch* scratch, DecodeProgress* progress) {
   scratch_ = scratch;

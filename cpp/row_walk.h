@@ -27,6 +27,9 @@ class RowWalk : public ColumnReader {
   enum class Mode { kWrite, kSkip };
   void TakeRows(int64_t num_rows, Mode mode);
 
+  // An entry repeats a list of which the one before is no element.
+  [[noreturn]] static void ThrowGoesOn();
+
   const LeafColumn& leaf() const { return leaf_; }
   DecodeScratch* scratch() const { return scratch_; }
 

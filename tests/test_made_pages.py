@@ -148,6 +148,8 @@ LYING = {
     "no element for it": [Entry(0, 3, 7), Entry(1, 1), Entry(0, 3, 8), Entry(0, 3, 9)],
     "no element for it, beside a null": [Entry(0, 2), Entry(1, 1), Entry(0, 3, 8), Entry(0, 2)],
     "no element for it, nor a list": [Entry(0, 3, 7), Entry(1, 0), Entry(0, 3, 8), Entry(0, 2)],
+    "no element for it, in an empty list": [Entry(0, 1), Entry(1, 3, 7), Entry(0, 2), Entry(0, 2)],
+    "no element for it, in a null": [Entry(0, 0), Entry(1, 3, 7), Entry(0, 3, 8), Entry(0, 3, 9)],
     "ends after 2 rows of 3": [Entry(0, 3, 7), Entry(0, 3, 8)],
     "more rows than its row group": [Entry(0, 3, number) for number in range(4)],
 }

@@ -2,10 +2,35 @@
 
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 namespace torchparquet::kernels {
 
 // How many of the bytes, levels mostly, are `value`, or at least `least`.
 int64_t CountEqual(const uint8_t* bytes, int64_t num_bytes, uint8_t value);
 int64_t CountAtLeast(const uint8_t* bytes, int64_t num_bytes, uint8_t least);
+
+// Writes for each byte 1 where it is `value`, else 0.
+inline void MarkEqual(const uint8_t* bytes, int64_t num_bytes, uint8_t value,
+                      uint8_t* __restrict marks) {
+  for (int64_t i = 0; i < num_bytes; ++i) marks[i] = bytes[i] == value;
+}
+
+// Bit i says whether byte i of 64 is 0.
+inline uint64_t ZeroBytes(const uint8_t* bytes) {
+  uint64_t zeros = 0;
+#if defined(__x86_64__)
+  for (int i = 0; i < 64; i += 16) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i));
+    const int mask = _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_setzero_si128()));
+    zeros |= uint64_t{static_cast<uint32_t>(mask)} << i;
+  }
+#else
+  for (int i = 0; i < 64; ++i) zeros |= uint64_t{bytes[i] == 0} << i;
+#endif
+  return zeros;
+}
 
 }  // namespace torchparquet::kernels

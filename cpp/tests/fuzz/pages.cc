@@ -53,10 +53,10 @@ std::optional<std::vector<uint8_t>> AllLevels(std::span<const uint8_t> runs,
   return levels;
 }
 
-void CheckRows(const LevelBlock& block, bool is_one_list) {
+void CheckRows(const LevelBlock& block) {
   if (block.repetition == nullptr) return;
   std::vector<int64_t> rows;
-  block.ForEachRow(is_one_list, [&](int64_t entry) { rows.push_back(entry); });
+  block.ForEachRow([&](int64_t entry) { rows.push_back(entry); });
   Require(std::ssize(rows) == block.NumRows(), "another number of rows");
   for (size_t i = 0; i < rows.size(); ++i) {
     Require(block.repetition[rows[i]] == 0 &&
@@ -81,7 +81,7 @@ bool FuzzLevelBlocks(Draws& draws) {
   int64_t position = 0;
   const auto blocks = std::make_unique<LevelBlocks>();
   const auto check = [&](const LevelBlock& block) {
-    CheckRows(block, max_repetition == 1);
+    CheckRows(block);
     if (!all_repetition || !all_definition) return;
     for (int64_t i = 0; i < block.size; ++i) {
       const auto entry = static_cast<size_t>(position + i);

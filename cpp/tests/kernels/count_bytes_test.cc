@@ -25,8 +25,29 @@ TEST_CASE("bytes are counted one by one") {
         CHECK(CountAtLeast(exact.data(), size, byte) ==
               std::count_if(bytes.begin(), bytes.end(),
                             [&](uint8_t one) { return one >= byte; }));
+        std::vector<uint8_t> expected(bytes.size());
+        for (size_t i = 0; i < bytes.size(); ++i) expected[i] = bytes[i] == byte;
+        testing::ExactBuffer<uint8_t> marks(std::vector<uint8_t>(bytes.size(), 7));
+        MarkEqual(exact.data(), size, byte, marks.data());
+        CHECK(std::equal(expected.begin(), expected.end(), marks.data()));
       }
     }
+  }
+}
+
+TEST_CASE("zeros among 64 bytes") {
+  testing::Draws draws(6);
+  for (int trial = 0; trial < 1000; ++trial) {
+    std::vector<uint8_t> bytes(64);
+    for (uint8_t& byte : bytes) {
+      byte = static_cast<uint8_t>(draws.OneIn(3) ? 0 : draws.Between(1, 255));
+    }
+    testing::ExactBuffer<uint8_t> exact(bytes);
+    uint64_t expected = 0;
+    for (size_t i = 0; i < 64; ++i) {
+      if (bytes[i] == 0) expected |= uint64_t{1} << i;
+    }
+    CHECK(ZeroBytes(exact.data()) == expected);
   }
 }
 
