@@ -201,12 +201,12 @@ def test_crash_of_a_rank_shows_what_it_wrote(own_files: Path, tmp_path: Path) ->
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        with pytest.raises(RuntimeError, match=r"^rank 1 was ended by SIGABRT$") as caught:
+        with pytest.raises(RuntimeError, match="rank 1 was ended by SIGABRT") as caught:
             run_ranks(job, 2)
-    (note,) = caught.value.__notes__
-    assert "Fatal Python error: Aborted" in note
-    assert "in train" in note
-    assert "Root Cause" not in note
+    notes = "\n".join(caught.value.__notes__)
+    assert "Fatal Python error: Aborted" in notes
+    assert "in train" in notes
+    assert "Root Cause" not in notes
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,10 @@ def test_message_is_of_the_first_failure(
     if has_word:
         save_failure(job, 0, ValueError("it\nbroke"))
         save_failure(job, 1, RuntimeError("connection closed by peer"))
-    assert str(_failure(job, 1, log)).startswith(message)
+    error = _failure(job, 1, log)
+    assert str(error).startswith(message)
+    # What may have come of it, or be its cause, is not lost.
+    assert has_word == ("it broke" in "\n".join([str(error), *getattr(error, "__notes__", ())]))
 
 
 def test_unreadable_data_is_one_line(

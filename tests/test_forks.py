@@ -9,13 +9,14 @@ import textwrap
 
 import pytest
 
-# A thread that waits for the interpreter, as gloo's does behind a collective call, has had it
-# before a child is forked. Python alone would let it wait for 100 s.
+# A thread named as gloo's, that waits for the interpreter as those do behind a collective call,
+# has had it before a child is forked. Python alone would let it wait for 100 s.
 FORK = """
-    import os, sys, threading
+    import ctypes, os, sys, threading
     import torch.distributed as dist
     import torchparquet
 
+    PR_SET_NAME = 15
     sys.setswitchinterval(100)
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -24,6 +25,8 @@ FORK = """
         call_has_ended.acquire()
         freed = []
         def free():
+            # PyDLL keeps the interpreter: the thread has its name before the fork.
+            ctypes.PyDLL(None).prctl(PR_SET_NAME, b"pt_gloo_runloop", 0, 0, 0)
             with call_has_ended:
                 freed.append(True)
         thread = threading.Thread(target=free)

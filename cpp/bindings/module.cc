@@ -17,6 +17,7 @@
 #include "exceptions.h"
 #include "file_keys.h"
 #include "footers.h"
+#include "gloo_threads.h"
 #include "held_contents.h"
 #include "kernels/instructions.h"
 #include "kernels/permutation.h"
@@ -184,6 +185,12 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   kernels::ChosenInstructions();  // fails here rather than in the middle of reading
   m.def("instructions",
         [] { return std::string(kernels::NameOf(kernels::ChosenInstructions())); });
+  m.def("await_gloo_threads", [] {
+    WithoutGil([] {
+      AwaitGlooThreads();
+      return true;
+    });
+  });
   BindDecryption(m);
   BindFooters(m);
   BindCursor(m);

@@ -26,6 +26,7 @@ __all__: list[str] = [
     "Vocabulary",
     "WINDOW_ROW_BYTES",
     "are_staged",
+    "await_gloo_threads",
     "begin_iteration",
     "epoch_of",
     "instructions",
@@ -297,6 +298,7 @@ class BatchReader:
     def stats(self) -> ReaderStats: ...
 
 def are_staged(cell_bytes: typing.SupportsInt | typing.SupportsIndex) -> bool: ...
+def await_gloo_threads() -> None: ...
 def begin_iteration(
     words: numpy.typing.NDArray[numpy.int64],
     key: typing.SupportsInt | typing.SupportsIndex,

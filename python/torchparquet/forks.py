@@ -9,19 +9,17 @@ last step of another.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from functools import partial
 
-_PAUSE_MICROSECONDS = 1000
+from torchparquet.reader import await_gloo_threads
 
 
 def let_threads_finish_before_forks() -> None:
-    """Leave the interpreter to threads that wait for it before each fork, where Python needs that.
+    """Leave the interpreter to gloo's threads before each fork, where Python needs that.
 
-    They need it for microseconds. The C function is called as it is: what a signal's handler
-    raises in a function of Python's, forks would ignore.
+    They need it for microseconds. The extension's function is called as it is: what a signal's
+    handler raises in a function of Python's, forks would ignore.
     """
     if sys.implementation.name == "cpython" and sys.version_info < (3, 11, 10):
-        os.register_at_fork(before=partial(ctypes.CDLL(None).usleep, _PAUSE_MICROSECONDS))
+        os.register_at_fork(before=await_gloo_threads)

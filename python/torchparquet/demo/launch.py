@@ -92,15 +92,18 @@ def _failure(job: Job, code: int, log: Path) -> RuntimeError:
     root = _ROOT_CAUSE.search(text)
     is_killed = root is not None and int(root[2]) < 0 and int(root[2]) != -signal.SIGTERM
     words = [json.loads(path.read_text()) for path in job.directory.glob("failure-*")]
-    if words and not is_killed:
-        first = min(words, key=lambda word: float(word["time"]))
-        return RuntimeError(f"rank {first['rank']} failed: {first['error']}")
+    words.sort(key=lambda word: float(word["time"]))
+    failures = [f"rank {word['rank']} failed: {word['error']}" for word in words]
+    if failures and not is_killed:
+        return RuntimeError(failures[0])
     if root is None:
         error = RuntimeError(f"torchrun ended with exit code {code}")
     elif is_killed:
         error = RuntimeError(f"rank {root[1]} was ended by {signal.Signals(-int(root[2])).name}")
     else:
         error = RuntimeError(f"rank {root[1]} ended with exit code {root[2]}")
+    for failure in failures:
+        error.add_note(failure)
     notice = _NOTICE.search(text)
     lines = text[: notice.start() if notice else None].strip().splitlines()
     if lines:

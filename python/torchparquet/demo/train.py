@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import time
+import traceback
 
 import numpy as np
 import torch
@@ -180,8 +181,11 @@ def main() -> int:
     except Exception as error:
         save_failure(job, rank, error)
         if job.debug:
-            raise
-        return 1
+            traceback.print_exc()
+        # At once: a thread of gloo's that frees a tensor while the interpreter is taken down
+        # would end the process by SIGABRT and hide the error.
+        sys.stderr.flush()
+        os._exit(1)
     if rank == 0:
         save_results(job, results)
     return 0
