@@ -80,6 +80,9 @@ def least_work_side(
         read: Whether the stored bytes are read once, as by one who takes batches.
     """
     column_chunks = path.with_suffix(".column_chunks")
-    column_chunks.write_text(_column_chunks(path))
+    listed = _column_chunks(path)
+    # Not anew while another side may be reading it.
+    if not column_chunks.exists() or column_chunks.read_text() != listed:
+        column_chunks.write_text(listed)
     command = [str(_program(path.parent)), str(path), str(column_chunks), str(num_threads)]
     return CommandSide(name, [*command, way, "read" if read else "count"])

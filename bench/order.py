@@ -52,7 +52,8 @@ def shuffle(repeats: int, codecs: list[str], max_memory: str) -> None:
             torchparquet_route(2, name, max_memory=max_memory, **order)
             for name, order in _ORDERS.items()
         ]
-        passes = take_turns([side(route, path, 8192) for route in routes], repeats)
+        sides = [side(route, path, 8192) for route in routes]
+        passes = take_turns(sides, repeats, content="same rows")
         in_file_order = statistics.median(one.seconds for one in passes["file order"])
         for name, those in passes.items():
             taken = [one.seconds for one in those]

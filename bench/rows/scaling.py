@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ceiling import least_work_side
 from consumption import consume
 from contenders import side, torchparquet_route
 from made_files import click_logs
@@ -19,7 +20,8 @@ def threads(setting: Setting) -> Outcome:
     """Two threads against one.
 
     With every byte read, one thread and its consumer have one core, two threads and theirs have
-    two. With rows counted there is next to no consumer, and both have all cores.
+    two. With rows counted there is next to no consumer, and both have all cores. How far the
+    least work scales, which decodes nothing, tells what the machine allows.
     """
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
@@ -43,6 +45,11 @@ def threads(setting: Setting) -> Outcome:
             passes = take_turns(both, setting.repeats)
             one, two = (passes[route.name] for route in routes)
             outcome.verdicts.append(ratio(case, two, ("1 thread", one), TWO_THREADS))
+        for what, read in (("bytes read", True), ("bytes stored", False)):
+            least = [least_work_side(f"{n} threads", path, n, "codec", read=read) for n in (1, 2)]
+            one, two = take_turns(least, setting.repeats).values()
+            case = f"{codec}, the least work itself, {what}"
+            outcome.verdicts.append(ratio(case, two, ("1 thread", one), None))
     return outcome
 
 
