@@ -25,6 +25,7 @@ CPP_LAYERS = {
     "layout": ["layout"],
     "slab pool": ["jagged", "slab_pool"],
     "cursor": ["chunk_cursor", "epoch_ledger"],
+    "other threads": ["gloo_threads"],
     "source": ["byte_window", "source"],
     "column decoder": [
         "byte_array_values",
@@ -82,7 +83,6 @@ CPP_LAYERS = {
         "bindings/batch_reader",
         "bindings/file_keys",
         "bindings/exceptions",
-        "bindings/gloo_threads",
         "bindings/held_contents",
         "bindings/module",
         "bindings/specs",
@@ -99,6 +99,7 @@ WITHOUT_ARROW = {
     "epoch_ledger",
     "errors",
     "footer_scan",
+    "gloo_threads",
     "jagged",
     "layout",
     "memory_plan",
