@@ -19,9 +19,9 @@ _STOP_SECONDS = 15.0
 _ROOT_CAUSE = re.compile(
     r"Root Cause.*?^\s*rank\s*:\s*(\d+).*?^\s*exitcode\s*:\s*(-?\d+)", re.DOTALL | re.MULTILINE
 )
-
-# Torchrun's first words about it, as "E1122 23:31:53.124000 77 torch/distributed/elastic/...".
-_NOTICE = re.compile(r"^[WE]\d{4} .* torch/distributed/elastic/", re.MULTILINE)
+# Torchrun's first words about it, as "E1122 23:31:53.124000 77 torch/distributed/elastic/...", with
+# the path from where it was started.
+_NOTICE = re.compile(r"^[WE]\d{4} .*torch/distributed/elastic/", re.MULTILINE)
 _MAX_LAST_LINES = 40
 
 

@@ -184,6 +184,7 @@ def main() -> int:
             traceback.print_exc()
         # At once: a thread of gloo's that frees a tensor while the interpreter is taken down
         # would end the process by SIGABRT and hide the error.
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
     if rank == 0:
