@@ -27,6 +27,15 @@ std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
   });
 }
 
+void CopyValidity(const ValueRun& run, uint8_t* valid) {
+  const auto num_bytes = static_cast<size_t>(run.size);
+  if (run.validity == nullptr) {
+    std::memset(valid, 1, num_bytes);
+  } else {
+    std::memcpy(valid, run.validity, num_bytes);
+  }
+}
+
 class JaggedReader : public RowWalk {
  public:
   JaggedReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
@@ -87,11 +96,7 @@ class JaggedReader : public RowWalk {
     appender_->Append(run, scratch(), row_starts_, &*items_.values);
     items_.num_items[0] = static_cast<int64_t>(items_.values->size());
     if (row_valid_ != nullptr) {
-      if (run.validity == nullptr) {
-        std::memset(row_valid_, 1, static_cast<size_t>(run.size));
-      } else {
-        std::memcpy(row_valid_, run.validity, static_cast<size_t>(run.size));
-      }
+      CopyValidity(run, row_valid_);
       row_valid_ += run.size;
     }
     row_starts_ += block.size;
@@ -259,12 +264,7 @@ class JaggedReader : public RowWalk {
       starts = reinterpret_cast<int64_t*>(items_.starts.back()->Extend(num_bytes));
     }
     if (has_item_valid_) {
-      uint8_t* valid = items_.valid->Extend(static_cast<size_t>(run.size));
-      if (run.validity == nullptr) {
-        std::memset(valid, 1, static_cast<size_t>(run.size));
-      } else {
-        std::memcpy(valid, run.validity, static_cast<size_t>(run.size));
-      }
+      CopyValidity(run, items_.valid->Extend(static_cast<size_t>(run.size)));
     }
     appender_->Append(run, scratch(), starts, &*items_.values);
     if (has_strings_) {
