@@ -89,11 +89,15 @@ void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   if (before != num_cells) return;
   batch.Complete();
   num_complete_.fetch_add(1, std::memory_order_relaxed);
-  // Taking the lock orders the notification after the consumer's check of the count.
+  bool is_front;
   {
+    // Taking the lock orders the notification after the consumer's check of the count.
     const std::lock_guard lock(mutex_);
+    // The batch may be taken by now, and be gone: only its address is of use.
+    is_front = !in_flight_.empty() && &batch == &in_flight_.front();
   }
-  changed_.notify_one();
+  // Another one is found complete when it becomes the front, which only a Take makes it.
+  if (is_front) changed_.notify_one();
 }
 
 void BatchRing::Fail(const FailureKey& key, Error error) {

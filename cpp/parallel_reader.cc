@@ -128,18 +128,25 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   CheckProcess();
   BatchRing::TakeResult result = Take(timeout);
   if (result.status != BatchRing::TakeStatus::kTaken) return result;
-  state_->jagged.Forget(result.items);
+  State& state = *state_;
   // Under the lock, so that no thread decides to wait between the batch's leaving
   // and the notification.
-  const std::lock_guard lock(state_->mutex);
-  const bool may_go_on = !state_->layout.jagged_fields.empty();
-  if (may_go_on || CanOpen(*state_) || !HasEnough(*state_)) state_->work.notify_all();
+  const std::lock_guard lock(state.mutex);
+  const bool was_full = state.jagged.is_full();
+  state.jagged.Forget(result.items);
+  if (was_full || LetsThreadGoOn(state)) state.work.notify_all();
   if (++num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
   num_rows_ += result.num_rows;
   for (size_t i = 0; i < result.items.size(); ++i) {
     items_bytes_[i] += result.items[i].num_bytes();
   }
   return result;
+}
+
+// Whether a thread that waits may have something to do now that a batch was taken. To
+// wake threads which have not costs two changes of context a batch.
+bool ParallelReader::LetsThreadGoOn(const State& state) {
+  return state.failed || CanOpen(state) || (state.spare_waits && !HasEnough(state));
 }
 
 // Waits on the consumer's clock, also where what ends the wait is an error.
@@ -278,7 +285,9 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
   TaskSource& tasks = *state->tasks;
   while (!state->stopping) {
     if (is_spare && !state->failed && HasEnough(*state)) {
+      state->spare_waits = true;
       WaitForWork(state, lock);
+      state->spare_waits = false;
       continue;
     }
     if (auto task = tasks.Take(TaskSource::Choice::kUnshared)) return task;

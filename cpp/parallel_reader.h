@@ -110,6 +110,7 @@ class ParallelReader {
     const std::unique_ptr<TaskSource> tasks;  // used under mutex
     std::deque<BatchMemory> lent;             // guarded by mutex, as all below
     bool failed = false;
+    bool spare_waits = false;  // for the consumer to have less before it
     ReaderCosts costs;
     ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
     RoomWaits room_waits{&consumer_wait};
@@ -134,6 +135,7 @@ class ParallelReader {
                                               bool is_spare);
   static void WaitForWork(State* state, std::unique_lock<std::mutex>& lock);
   static bool HasEnough(const State& state);
+  static bool LetsThreadGoOn(const State& state);
   static bool OpenNext(State* state);
   static BatchMemory TakeMemory(State* state);
   static void OpenBatch(State* state);
