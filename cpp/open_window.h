@@ -31,6 +31,7 @@ struct OpenWindow {
   std::vector<InFlightBatch*> in_flight = {};            // as numbered in slots
   std::vector<std::unique_ptr<WindowItems>> items = {};  // by field of variable length
   std::vector<std::unique_ptr<WindowCells>> cells = {};  // by task; null: no items
+  int64_t max_staged_bytes = 0;                          // of any of those
   std::atomic<int64_t> item_bytes{0};                    // decoded of those
   std::atomic<bool> is_too_large{false};                 // so that they are too many
   // Counted down by tasks that did their work. Batches are counted down with the last of

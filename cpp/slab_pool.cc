@@ -46,13 +46,13 @@ SlabPool::Slab::~Slab() {
   if (data_ != nullptr) pool_->Return(data_);
 }
 
-std::shared_ptr<SlabPool> SlabPool::Make(int64_t slab_bytes, int64_t max_idle_bytes) {
-  return std::shared_ptr<SlabPool>(new SlabPool(slab_bytes, max_idle_bytes));
+std::shared_ptr<SlabPool> SlabPool::Make(int64_t slab_bytes, int64_t kept_bytes) {
+  return std::shared_ptr<SlabPool>(new SlabPool(slab_bytes, kept_bytes));
 }
 
-SlabPool::SlabPool(int64_t slab_bytes, int64_t max_idle_bytes)
+SlabPool::SlabPool(int64_t slab_bytes, int64_t kept_bytes)
     : slab_bytes_(RoundUp(std::max<int64_t>(slab_bytes, 1), kSlabAlignment)),
-      max_idle_bytes_(max_idle_bytes),
+      kept_bytes_(kept_bytes),
       owner_pid_(getpid()) {}
 
 SlabPool::~SlabPool() {
@@ -61,8 +61,10 @@ SlabPool::~SlabPool() {
 
 SlabPool::Slab SlabPool::Acquire() {
   const std::lock_guard lock(mutex_);
-  if (warm_.empty() && cold_.empty()) Grow();
-  std::vector<uint8_t*>& idle = warm_.empty() ? cold_ : warm_;
+  const int64_t num_touched = num_slabs_ - std::ssize(cold_);
+  const bool takes_fresh = warm_.empty() || num_touched * slab_bytes_ < kept_bytes_;
+  if (takes_fresh && cold_.empty()) Grow();
+  std::vector<uint8_t*>& idle = takes_fresh ? cold_ : warm_;
   uint8_t* data = idle.back();
   idle.pop_back();
   return Slab(shared_from_this(), data);
@@ -100,7 +102,7 @@ void SlabPool::Grow() {
 void SlabPool::Return(uint8_t* data) noexcept {
   if (getpid() != owner_pid_) return;
   const std::lock_guard lock(mutex_);
-  if (static_cast<int64_t>(warm_.size()) * slab_bytes_ >= max_idle_bytes_) {
+  if (static_cast<int64_t>(warm_.size()) * slab_bytes_ >= kept_bytes_) {
     ReleasePages(data, slab_bytes_);
     cold_.push_back(data);
   } else {

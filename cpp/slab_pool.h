@@ -36,8 +36,10 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
     uint8_t* data_ = nullptr;
   };
 
-  // Slabs that lie idle beyond `max_idle_bytes` give their pages back to the system.
-  static std::shared_ptr<SlabPool> Make(int64_t slab_bytes, int64_t max_idle_bytes);
+  // The pool soon has `kept_bytes` and keeps them: it takes fresh slabs until it does, so
+  // that it does not grow at whatever later time most are in use at once. Slabs that lie
+  // idle beyond that give their pages back to the system.
+  static std::shared_ptr<SlabPool> Make(int64_t slab_bytes, int64_t kept_bytes);
   ~SlabPool();
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
@@ -56,12 +58,12 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
     size_t mapped_bytes;
   };
 
-  SlabPool(int64_t slab_bytes, int64_t max_idle_bytes);
+  SlabPool(int64_t slab_bytes, int64_t kept_bytes);
   void Grow();
   void Return(uint8_t* data) noexcept;
 
   const int64_t slab_bytes_;
-  const int64_t max_idle_bytes_;
+  const int64_t kept_bytes_;
   const pid_t owner_pid_;
   mutable std::mutex mutex_;
   std::vector<Arena> arenas_;  // guarded by mutex_

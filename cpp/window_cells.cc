@@ -32,13 +32,13 @@ int64_t WindowCells::StagedBytes(int64_t num_places) const {
   return num_places * (cell_bytes_ + (has_valid ? place_.valid_items : 0));
 }
 
-void WindowCells::Begin(int64_t num_places, JaggedMemory* memory) {
+void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* memory) {
   std::call_once(begun_, [&] {
     // Cells of the mask are no larger than those of values, so these come first.
     const int64_t values_bytes = num_places * cell_bytes_;
     const bool has_valid = place_.valid_offset >= 0;
     const int64_t num_bytes = StagedBytes(num_places);
-    SinkPool::Lease staging = memory->Acquire(num_bytes);
+    SinkPool::Lease staging = memory->Acquire(room_bytes);
     staging->set_max_bytes(static_cast<size_t>(num_bytes));
     values_ = staging->Extend(static_cast<size_t>(num_bytes));
     if (has_valid) valid_ = values_ + values_bytes;

@@ -31,8 +31,9 @@ class WindowCells {
 
   // What so many places take until they are gathered.
   int64_t StagedBytes(int64_t num_places) const;
-  // To be called before Add. Thread-safe.
-  void Begin(int64_t num_places, JaggedMemory* memory);
+  // To be called before Add. The memory has room for `room_bytes`, as that of all columns
+  // has, so that each may have what another leaves. Thread-safe.
+  void Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* memory);
   // Takes cells, one for each place; `valid` is null where no mask is wanted. Both are
   // aligned to their cells.
   void Add(std::span<const uint32_t> places, const uint8_t* values, const uint8_t* valid);

@@ -1,5 +1,6 @@
 #include "window_stream.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -80,12 +81,13 @@ void WindowStream::OpenNext() {
   }
   for (int64_t task = 0; task < parts_.spec->num_tasks(); ++task) {
     const FieldPlace& place = FieldOfTask(parts_, task);
-    window->cells.push_back(
-        place.num_offsets == 0 &&
-                WindowCells::AreItems(place.cell_items * place.item_bytes)
-            ? std::make_unique<WindowCells>(place, ElementOfTask(*parts_.spec, task),
-                                            std::ssize(window->chunks))
-            : nullptr);
+    std::unique_ptr<WindowCells>& cells = window->cells.emplace_back();
+    if (place.num_offsets > 0) continue;
+    if (!WindowCells::AreItems(place.cell_items * place.item_bytes)) continue;
+    cells = std::make_unique<WindowCells>(place, ElementOfTask(*parts_.spec, task),
+                                          std::ssize(window->chunks));
+    window->max_staged_bytes = std::max(window->max_staged_bytes,
+                                        cells->StagedBytes(window->places.num_places()));
   }
   windows_.Push(std::move(window));
   ++num_windows_;

@@ -44,7 +44,8 @@ class WindowTaskRunner::Strips : public DecodeProgress {
     }
     if (cells_ != nullptr) {
       task.window->places.Make(scratch);
-      cells_->Begin(task.window->places.num_places(), parts.jagged);
+      cells_->Begin(task.window->places.num_places(), task.window->max_staged_bytes,
+                    parts.jagged);
       return;
     }
     const int64_t element = ElementOfTask(*parts.spec, task.index);

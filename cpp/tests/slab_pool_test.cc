@@ -46,8 +46,8 @@ TEST_CASE("slabs are aligned, of at least the asked size, and do not overlap") {
   }
 }
 
-TEST_CASE("the slab returned last is taken first") {
-  const auto pool = SlabPool::Make(1000, kPlenty);
+TEST_CASE("of those that are kept the slab returned last is taken first") {
+  const auto pool = SlabPool::Make(1000, 2 * 1024);
   SlabPool::Slab a = pool->Acquire();
   SlabPool::Slab b = pool->Acquire();
   uint8_t* a_data = a.data();
@@ -63,7 +63,7 @@ TEST_CASE("the slab returned last is taken first") {
 }
 
 TEST_CASE("recycling maps no more memory") {
-  const auto pool = SlabPool::Make(300'000, kPlenty);
+  const auto pool = SlabPool::Make(300'000, 5 * 300'000);
   {
     const std::vector<SlabPool::Slab> warm_up = [&] {
       std::vector<SlabPool::Slab> slabs;
@@ -80,6 +80,17 @@ TEST_CASE("recycling maps no more memory") {
   }
   CHECK(pool->mapped_bytes() == mapped_bytes);
   CHECK(pool->num_idle() == num_idle);
+}
+
+TEST_CASE("fresh slabs are taken until as many are touched as are kept") {
+  constexpr int64_t kSlabBytes = 64 << 10;
+  constexpr size_t kKept = 4;
+  const auto pool = SlabPool::Make(kSlabBytes, kKept * kSlabBytes);
+  std::set<uint8_t*> touched;
+  for (size_t i = 0; i < 20; ++i) {
+    touched.insert(pool->Acquire().data());
+    CHECK(touched.size() == std::min(i + 1, kKept));
+  }
 }
 
 TEST_CASE("moving a slab moves its ownership") {
