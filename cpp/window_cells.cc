@@ -1,5 +1,6 @@
 #include "window_cells.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/partition.h"
@@ -46,9 +47,41 @@ void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* me
   });
 }
 
+// Half of what differences reach is left to items that come later. As signed numbers:
+// those around zero lie close together then.
+void WindowCells::ChooseForm(std::span<const uint64_t> items) {
+  constexpr uint64_t kReach = uint64_t{1} << 32;
+  const auto as_signed = [](uint64_t item) { return static_cast<int64_t>(item); };
+  const auto [least, most] = std::ranges::minmax(items, {}, as_signed);
+  as_differences_ = most - least < kReach / 2;
+  base_ = least + (most - least) / 2 - kReach / 2;
+}
+
+void WindowCells::AddValues(std::span<const uint32_t> places, const uint8_t* values) {
+  if (may_lie_close_ && cell_bytes_ == sizeof(uint64_t)) {
+    const auto* items = reinterpret_cast<const uint64_t*>(values);
+    std::call_once(form_chosen_, [&] { ChooseForm({items, places.size()}); });
+    if (as_differences_) {
+      auto* out = reinterpret_cast<uint32_t*>(values_);
+      if (lie_too_far_.load(std::memory_order_relaxed)) return;
+      if (!kernels::PartitionDifferences(items, places, base_, out)) {
+        lie_too_far_.store(true, std::memory_order_relaxed);
+      }
+      return;
+    }
+  }
+  PartitionCells(values, cell_bytes_, places, values_);
+}
+
+void WindowCells::BeginAgain() {
+  as_differences_ = false;
+  lie_too_far_ = false;
+  added_again_ = true;
+}
+
 void WindowCells::Add(std::span<const uint32_t> places, const uint8_t* values,
                       const uint8_t* valid) {
-  PartitionCells(values, cell_bytes_, places, values_);
+  AddValues(places, values);
   if (valid != nullptr) PartitionCells(valid, place_.valid_items, places, valid_);
 }
 
@@ -56,8 +89,14 @@ void WindowCells::Gather(const WindowPlaces& places, const WindowPlaces::Piece& 
                          uint8_t* slab) const {
   const auto gather = [&](const uint8_t* staged, int64_t cell_bytes, int64_t offset) {
     const int64_t row_bytes = place_.width * cell_bytes;
-    GatherCells(staged, cell_bytes, places, piece, row_bytes,
-                slab + offset + piece.first_row * row_bytes + element_ * cell_bytes);
+    uint8_t* out = slab + offset + piece.first_row * row_bytes + element_ * cell_bytes;
+    if (staged == values_ && as_differences_) {
+      const auto* items = reinterpret_cast<const uint32_t*>(staged);
+      kernels::GatherDifferences(items + piece.bucket_begin, places.OrderOf(piece),
+                                 items + piece.next_begin, base_, row_bytes, out);
+    } else {
+      GatherCells(staged, cell_bytes, places, piece, row_bytes, out);
+    }
   };
   gather(values_, cell_bytes_, place_.values_offset);
   if (valid_ != nullptr) gather(valid_, place_.valid_items, place_.valid_offset);

@@ -28,6 +28,9 @@ class WindowStream::Task : public DecodeTask {
   void Pause() override {}
   bool Finish() override {
     const bool had_room = stream_->windows_.has_room();
+    const auto index = static_cast<size_t>(task_.index);
+    const WindowCells* cells = task_.window->cells[index].get();
+    if (cells != nullptr && cells->were_added_again()) stream_->lie_far_[index] = true;
     ended_ = stream_->windows_.Finish(task_);
     if (ended_ != nullptr) {
       memory_ = ended_->places.TakeMemory();
@@ -46,7 +49,8 @@ class WindowStream::Task : public DecodeTask {
 WindowStream::WindowStream(const TaskParts& parts, int64_t max_columns)
     : parts_(parts),
       runner_(parts),
-      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec), max_columns) {
+      windows_(parts.spec->num_tasks(), AreJagged(*parts.spec), max_columns),
+      lie_far_(static_cast<size_t>(parts.spec->num_tasks())) {
   for (int64_t lane = 0; lane < parts.spec->num_lanes(); ++lane) {
     walks_.emplace_back(&parts.spec->lane(lane), lane);
   }
@@ -85,7 +89,8 @@ void WindowStream::OpenNext() {
     if (place.num_offsets > 0) continue;
     if (!WindowCells::AreItems(place.cell_items * place.item_bytes)) continue;
     cells = std::make_unique<WindowCells>(place, ElementOfTask(*parts_.spec, task),
-                                          std::ssize(window->chunks));
+                                          std::ssize(window->chunks),
+                                          !lie_far_[static_cast<size_t>(task)]);
     window->max_staged_bytes = std::max(window->max_staged_bytes,
                                         cells->StagedBytes(window->places.num_places()));
   }

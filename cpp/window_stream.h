@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "scratch.h"
 #include "share.h"
@@ -41,6 +42,8 @@ class WindowStream : public TaskSource {
   // By lane. References stay valid.
   std::deque<WindowWalk> walks_;
   WindowQueue windows_;
+  // By task: columns whose items did not lie as close together as they began.
+  std::vector<bool> lie_far_;
   ScratchBuffer memory_;  // of the window that ended last, for the next one
   int64_t num_windows_ = 0;
 };

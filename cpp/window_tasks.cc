@@ -203,11 +203,36 @@ void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch
   scratch->column = reader->TakeBuffers();
 }
 
+// Of a column of cells, or of a made-up one.
+void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch) const {
+  const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
+  const TaskKind kind = KindOfTask(*parts_.spec, task.index);
+  Strips strips(parts_, task, scratch);
+  if (kind == TaskKind::kColumn) return ReadColumn(task, scratch, &strips);
+  int64_t row_id = chunk.first_row_id;
+  for (const Segment& segment : strips.segments()) {
+    if (kind == TaskKind::kRowIds) {
+      // Strips are aligned to 64 bytes.
+      auto* out = reinterpret_cast<int64_t*>(segment.values);
+      for (int64_t i = 0; i < segment.num_rows; ++i) out[i] = row_id++;
+    } else {
+      std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
+    }
+    strips.SegmentDone();
+  }
+}
+
 // The thread that brings the last chunk of the column writes each batch's cells.
-void WindowTaskRunner::EndCells(const WindowTask& task) const {
-  const OpenWindow& window = *task.window;
+void WindowTaskRunner::EndCells(const WindowTask& task, DecodeScratch* scratch) const {
+  OpenWindow& window = *task.window;
   WindowCells* cells = window.cells[static_cast<size_t>(task.index)].get();
   if (cells == nullptr || !cells->EndChunk()) return;
+  if (cells->are_to_be_added_again()) {
+    cells->BeginAgain();
+    for (int64_t chunk = 0; chunk < std::ssize(window.chunks); ++chunk) {
+      ReadCells({.window = &window, .chunk = chunk, .index = task.index}, scratch);
+    }
+  }
   for (const WindowPlaces::Piece& piece : window.places.pieces()) {
     cells->Gather(window.places, piece, window.in_flight[piece.run]->memory.data);
     if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
@@ -230,28 +255,10 @@ void WindowTaskRunner::CountDown(OpenWindow* window) const {
 void WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const {
   if (FieldOfTask(parts_, task.index).num_offsets > 0) {
     ReadItems(task, scratch);
-    CountDown(task.window);
-    return;
-  }
-  const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
-  const TaskKind kind = KindOfTask(*parts_.spec, task.index);
-  Strips strips(parts_, task, scratch);
-  if (kind == TaskKind::kColumn) {
-    ReadColumn(task, scratch, &strips);
   } else {
-    int64_t row_id = chunk.first_row_id;
-    for (const Segment& segment : strips.segments()) {
-      if (kind == TaskKind::kRowIds) {
-        // Strips are aligned to 64 bytes.
-        auto* out = reinterpret_cast<int64_t*>(segment.values);
-        for (int64_t i = 0; i < segment.num_rows; ++i) out[i] = row_id++;
-      } else {
-        std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
-      }
-      strips.SegmentDone();
-    }
+    ReadCells(task, scratch);
+    EndCells(task, scratch);
   }
-  EndCells(task);
   CountDown(task.window);
 }
 

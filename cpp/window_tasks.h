@@ -28,7 +28,8 @@ class WindowTaskRunner {
                                            DecodeScratch* scratch) const;
   void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
-  void EndCells(const WindowTask& task) const;
+  void ReadCells(const WindowTask& task, DecodeScratch* scratch) const;
+  void EndCells(const WindowTask& task, DecodeScratch* scratch) const;
   void CountDown(OpenWindow* window) const;
 
   const TaskParts parts_;

@@ -25,4 +25,12 @@ template <typename T>
 void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* next,
                   int64_t stride, uint8_t* out);
 
+// The same for items that lie close together, which are brought to buckets as their
+// differences to `base`, in half of the memory. Returns whether each of them fits 32
+// bits; where not, what was written is of no use.
+bool PartitionDifferences(const uint64_t* items, std::span<const uint32_t> places,
+                          uint64_t base, uint32_t* out);
+void GatherDifferences(const uint32_t* bucket, std::span<const uint16_t> order,
+                       const uint32_t* next, uint64_t base, int64_t stride, uint8_t* out);
+
 }  // namespace torchparquet::kernels

@@ -54,5 +54,35 @@ TEST_CASE_TEMPLATE("items come to their places, and from there to their rows", T
   }
 }
 
+TEST_CASE("differences come to their places, and as items to their rows") {
+  Draws draws(207);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto count = static_cast<size_t>(draws.Between(1, 300));
+    const auto base = static_cast<uint64_t>(draws.Bits());
+    ExactBuffer<uint64_t> items(count);
+    for (uint64_t& item : items.span()) item = base + (draws.Bits() & 0xFFFFFFFF);
+    const auto places = Shuffled<uint32_t>(draws, count);
+    ExactBuffer<uint32_t> bucket(count);
+    CHECK(PartitionDifferences(items.data(), places, base, bucket.data()));
+
+    const auto order = Shuffled<uint16_t>(draws, count);
+    const size_t stride = sizeof(uint64_t) * static_cast<size_t>(draws.Between(1, 3));
+    ExactBuffer<uint8_t> rows((count - 1) * stride + sizeof(uint64_t));
+    GatherDifferences(bucket.data(), order, bucket.data(), base,
+                      static_cast<int64_t>(stride), rows.data());
+    std::vector<uint64_t> placed(count);
+    for (size_t i = 0; i < count; ++i) placed[places[i]] = items.data()[i];
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t found;
+      std::memcpy(&found, rows.data() + i * stride, sizeof(found));
+      CHECK(found == placed[order[i]]);
+    }
+
+    const auto odd = static_cast<size_t>(draws.Below(static_cast<int64_t>(count)));
+    items.data()[odd] = draws.OneIn(2) ? base - 1 : base + (uint64_t{1} << 32);
+    CHECK_FALSE(PartitionDifferences(items.data(), places, base, bucket.data()));
+  }
+}
+
 }  // namespace
 }  // namespace torchparquet::kernels
