@@ -145,7 +145,8 @@ JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
   for (size_t i = 0; i < row_bytes.size(); ++i) row_bytes_[i] = row_bytes[i];
 }
 
-JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_offsets) {
+JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_offsets,
+                                bool has_valid) {
   // Some more, so that what is a little longer than what came before needs not grow.
   constexpr double kMargin = 1.125;
   const double likely = row_bytes_[static_cast<size_t>(field)].load() *
@@ -153,7 +154,7 @@ JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_off
   JaggedItems items;
   items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
   for (int64_t i = 1; i < num_offsets; ++i) items.starts.push_back(pool_->Acquire(0));
-  items.valid = pool_->Acquire(0);
+  if (has_valid) items.valid = pool_->Acquire(0);
   items.num_items.assign(static_cast<size_t>(num_offsets), 0);
   return items;
 }

@@ -68,7 +68,7 @@ struct JaggedItems {
   // Where the items of each list begin, int64, for every list but the outermost.
   std::vector<SinkPool::Lease> starts;
   SinkPool::Lease values;
-  SinkPool::Lease valid;  // one byte for each value; empty where no mask is wanted
+  SinkPool::Lease valid;  // one byte for each value; no memory where no mask is wanted
   // How many items the offsets of each level lead to; at the last level values, or, where
   // values are strings, their bytes.
   std::vector<int64_t> num_items;
@@ -104,8 +104,9 @@ class JaggedMemory {
   JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
                std::shared_ptr<SinkPool> pool);
 
-  // Empty, with room for about `num_rows` rows of the field.
-  JaggedItems Begin(int64_t field, int64_t num_rows, int64_t num_offsets);
+  // Empty, with room for about `num_rows` rows of the field, and for a mask of its values
+  // where one is wanted.
+  JaggedItems Begin(int64_t field, int64_t num_rows, int64_t num_offsets, bool has_valid);
   // What a task has decoded of so many rows: it is in flight now, and the next begin with
   // enough room.
   void Learn(int64_t field, int64_t num_rows, const JaggedItems& items);

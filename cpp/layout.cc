@@ -57,7 +57,8 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
                      .width = field.width,
                      .cell_items = field.cell_items,
                      .valid_items = field.valid_items,
-                     .num_offsets = field.num_offsets};
+                     .num_offsets = field.num_offsets,
+                     .has_item_valid = field.has_item_valid};
     if (field.num_offsets > 0) {
       if (field.item_bytes != sizeof(int64_t) || field.width * field.cell_items != 1) {
         throw Error(ErrorKind::kInvalidArgument,

@@ -30,6 +30,7 @@ struct FieldPlace {
   int64_t cell_items = 1;
   int64_t valid_items = 1;
   int64_t num_offsets = 0;
+  bool has_item_valid = false;
   int64_t jagged_index = -1;  // among the fields of variable length; -1: it is none
 };
 

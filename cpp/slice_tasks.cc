@@ -27,7 +27,8 @@ class SliceTaskRunner::Progress : public DecodeProgress {
       : parts_(parts), slice_(slice), field_(field), num_spans_done_(num_spans_done) {}
 
   JaggedItems BeginItems() override {
-    return parts_.jagged->Begin(field_.jagged_index, span().num_rows, field_.num_offsets);
+    return parts_.jagged->Begin(field_.jagged_index, span().num_rows, field_.num_offsets,
+                                field_.has_item_valid);
   }
   void EndItems(JaggedItems items) override {
     JaggedPart part{.first_row = span().first_row,

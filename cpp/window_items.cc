@@ -48,7 +48,8 @@ Segment WindowItems::BeginRows(int64_t chunk, int64_t num_rows) {
 }
 
 JaggedItems WindowItems::BeginItems(int64_t num_rows) const {
-  return memory_->Begin(place_.jagged_index, num_rows, place_.num_offsets);
+  return memory_->Begin(place_.jagged_index, num_rows, place_.num_offsets,
+                        place_.has_item_valid);
 }
 
 int64_t WindowItems::EndItems(int64_t chunk, JaggedItems items) {

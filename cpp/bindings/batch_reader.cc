@@ -38,17 +38,35 @@ py::array_t<uint8_t> ToArray(SlabPool::Slab slab, int64_t num_bytes) {
   return py::array_t<uint8_t>(num_bytes, data, capsule);
 }
 
-// A sink's bytes as a NumPy array of T that returns the memory when the last view dies.
-template <typename T>
-py::array_t<T> ToArray(SinkPool::Lease lease) {
+// A sink's items as a NumPy array that returns the memory when the last view dies.
+py::array ToArray(SinkPool::Lease lease, const py::dtype& dtype) {
   auto owner = std::make_unique<SinkPool::Lease>(std::move(lease));
   const auto bytes = (*owner)->bytes();
   const py::capsule capsule(
       owner.get(), [](void* pointer) { delete static_cast<SinkPool::Lease*>(pointer); });
   static_cast<void>(owner.release());
-  // The sink holds nothing but items of T.
-  return py::array_t<T>(static_cast<py::ssize_t>(bytes.size() / sizeof(T)),
-                        reinterpret_cast<const T*>(bytes.data()), capsule);
+  return {dtype, static_cast<py::ssize_t>(bytes.size()) / dtype.itemsize(), bytes.data(),
+          capsule};
+}
+
+// What the items of a field of variable length are.
+struct ItemsForm {
+  py::dtype dtype;  // uint8 where NumPy has none like it
+  bool has_valid;
+};
+
+std::vector<ItemsForm> FormsOf(const ReaderSpec& spec) {
+  std::vector<ItemsForm> forms;
+  for (size_t field = 0; field < spec.fields.size(); ++field) {
+    if (spec.fields[field].num_offsets == 0) continue;
+    const auto column =
+        std::ranges::find(spec.columns, static_cast<int64_t>(field), &ColumnSpec::field);
+    const bool is_known =
+        column != spec.columns.end() && column->source.dtype != kernels::Dtype::kBFloat16;
+    const std::string name(is_known ? kernels::DtypeName(column->source.dtype) : "uint8");
+    forms.push_back({py::dtype(name), spec.fields[field].has_item_valid});
+  }
+  return forms;
 }
 
 // The share as arrays, one entry per chunk.
@@ -161,24 +179,27 @@ std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
 
 // What Python receives of a batch: its memory (a uint8 array, or the token of a lent
 // slab), its number of rows, and for each field of variable length the offsets of all
-// lists but the outermost, the bytes of the values, and their mask. None after the last
-// batch.
+// lists but the outermost, the values, and their mask, None where none is wanted. None
+// after the last batch.
 using BatchMemoryObject = py::typing::Union<py::array_t<uint8_t>, py::int_>;
-using ItemsObject = py::typing::Tuple<py::typing::List<py::array_t<int64_t>>,
-                                      py::array_t<uint8_t>, py::array_t<uint8_t>>;
+using ItemsObject = py::typing::Tuple<py::typing::List<py::array_t<int64_t>>, py::array,
+                                      py::typing::Optional<py::array>>;
 using NextObject = py::typing::Optional<
     py::typing::Tuple<BatchMemoryObject, py::int_, py::typing::List<ItemsObject>>>;
 
-py::list ToObjects(std::vector<JaggedItems> fields) {
+py::list ToObjects(std::vector<JaggedItems> fields, const std::vector<ItemsForm>& forms) {
   py::list objects;
-  for (JaggedItems& items : fields) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    JaggedItems& items = fields[i];
     py::list starts;
     for (SinkPool::Lease& level : items.starts) {
-      starts.append(ToArray<int64_t>(std::move(level)));
+      starts.append(ToArray(std::move(level), py::dtype::of<int64_t>()));
     }
+    py::object valid = py::none();
+    if (forms[i].has_valid) valid = ToArray(std::move(items.valid), py::dtype("bool"));
     objects.append(py::make_tuple(std::move(starts),
-                                  ToArray<uint8_t>(std::move(items.values)),
-                                  ToArray<uint8_t>(std::move(items.valid))));
+                                  ToArray(std::move(items.values), forms[i].dtype),
+                                  std::move(valid)));
   }
   return objects;
 }
@@ -190,6 +211,7 @@ class BatchReader {
   BatchReader(ReaderSpec spec, HeldContents contents, std::shared_ptr<SlabPool> pool,
               std::shared_ptr<SinkPool> sinks)
       : contents_(std::move(contents)),
+        forms_(FormsOf(spec)),
         reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool),
                                                  std::move(sinks))) {}
 
@@ -207,7 +229,7 @@ class BatchReader {
           return py::none();
         case BatchRing::TakeStatus::kTaken:
           return py::make_tuple(ToMemory(std::move(result.memory)), result.num_rows,
-                                ToObjects(std::move(result.items)));
+                                ToObjects(std::move(result.items), forms_));
         case BatchRing::TakeStatus::kTimedOut:
           if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       }
@@ -233,7 +255,8 @@ class BatchReader {
     return ToArray(std::move(memory.slab), reader_->layout().slab_bytes);
   }
 
-  const HeldContents contents_;  // outlives the threads, which read it
+  const HeldContents contents_;         // outlives the threads, which read it
+  const std::vector<ItemsForm> forms_;  // by field of variable length
   std::unique_ptr<ParallelReader> reader_;
 };
 

@@ -122,8 +122,8 @@ TEST_CASE("parts in any order become the whole") {
       const int64_t end =
           row + draws.Between(1, draws.OneIn(3) ? num_rows - row
                                                 : std::min<int64_t>(7, num_rows - row));
-      JaggedPart part =
-          PartOf(rows, row, end, offsets.data(), memory.Begin(0, end - row, num_levels));
+      JaggedPart part = PartOf(rows, row, end, offsets.data(),
+                               memory.Begin(0, end - row, num_levels, true));
       memory.Learn(0, part.num_rows, part.items);
       column.parts.push_back(std::move(part));
       row = end;
@@ -157,7 +157,8 @@ TEST_CASE("what the parts hold together is bounded too") {
   int64_t offsets[3];
   JaggedColumn column{.offsets = offsets};
   for (const int64_t row : {0, 1}) {
-    column.parts.push_back(PartOf(rows, row, row + 1, offsets, memory.Begin(0, 1, 1)));
+    column.parts.push_back(
+        PartOf(rows, row, row + 1, offsets, memory.Begin(0, 1, 1, true)));
   }
   CHECK(Throws(ErrorKind::kOutOfMemory, [&] { JoinParts(std::move(column)); }));
 }
@@ -165,10 +166,10 @@ TEST_CASE("what the parts hold together is bounded too") {
 TEST_CASE("room is made for what rows had before") {
   const auto pool = SinkPool::Make(0, kPlenty);
   JaggedMemory memory({10, 1000}, kPlenty, pool);
-  CHECK(memory.Begin(0, 1000, 1).values->capacity() >= 10'000);
-  CHECK(memory.Begin(0, 1000, 1).values->capacity() < 100'000);
-  CHECK(memory.Begin(1, 1000, 1).values->capacity() >= 1'000'000);
-  JaggedPart part{.num_rows = 10, .items = memory.Begin(0, 10, 3)};
+  CHECK(memory.Begin(0, 1000, 1, true).values->capacity() >= 10'000);
+  CHECK(memory.Begin(0, 1000, 1, true).values->capacity() < 100'000);
+  CHECK(memory.Begin(1, 1000, 1, true).values->capacity() >= 1'000'000);
+  JaggedPart part{.num_rows = 10, .items = memory.Begin(0, 10, 3, true)};
   CHECK(part.items.starts.size() == 2);
   CHECK(part.items.num_items == std::vector<int64_t>{0, 0, 0});
   CHECK(part.items.values->size() == 0);
@@ -179,8 +180,8 @@ TEST_CASE("room is made for what rows had before") {
   CHECK(part.items.num_bytes() == 5094);
   memory.Learn(0, part.num_rows, part.items);
   CHECK(memory.num_bytes() == 5094);
-  CHECK(memory.Begin(0, 1000, 1).values->capacity() >= 500'000);
-  CHECK(memory.Begin(0, 1000, 1).values->capacity() < 1'000'000);
+  CHECK(memory.Begin(0, 1000, 1, true).values->capacity() >= 500'000);
+  CHECK(memory.Begin(0, 1000, 1, true).values->capacity() < 1'000'000);
 }
 
 TEST_CASE("a sink's memory is used again, the smallest that is large enough") {
@@ -279,7 +280,7 @@ TEST_CASE("many threads acquire, fill, learn and return") {
       Draws draws(static_cast<uint64_t>(number));
       for (int i = 0; i < 500; ++i) {
         const int64_t field = draws.Below(2);
-        JaggedPart part{.num_rows = 10, .items = memory.Begin(field, 10, 2)};
+        JaggedPart part{.num_rows = 10, .items = memory.Begin(field, 10, 2, true)};
         const auto num_bytes = static_cast<size_t>(draws.Below(3000));
         const auto mark = static_cast<uint8_t>(number + 1);
         std::memset(part.items.values->Extend(num_bytes), mark, num_bytes);

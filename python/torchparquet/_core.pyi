@@ -270,8 +270,8 @@ class BatchReader:
             list[
                 tuple[
                     list[numpy.typing.NDArray[numpy.int64]],
-                    numpy.typing.NDArray[numpy.uint8],
-                    numpy.typing.NDArray[numpy.uint8],
+                    numpy.ndarray[typing.Any, numpy.dtype[typing.Any]],
+                    numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None,
                 ]
             ],
         ]

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    # Offsets of all lists but the outermost, the bytes of the values, their mask.
-    Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.uint8], NDArray[np.uint8]]
+    # Offsets of all lists but the outermost, the values, their mask where there is one.
+    Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[np.bool_] | None]
 
-# The same as tensors: int64 [lists + 1] each, uint8 [bytes], uint8 [values].
-ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor]
+# The same as tensors: int64 [lists + 1] each, values [values] or their bytes, and the mask, bool
+# [values] or uint8.
+ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
 
 _ALIGNMENT_BYTES = 64
 
@@ -27,10 +28,10 @@ def in_own_memory(items: Sequence[Items]) -> list[ItemTensors]:
     return [
         (
             [torch.from_numpy(offsets) for offsets in inner_offsets],
-            torch.from_numpy(value_bytes),
-            torch.from_numpy(value_mask),
+            torch.from_numpy(values),
+            None if value_mask is None else torch.from_numpy(value_mask),
         )
-        for inner_offsets, value_bytes, value_mask in items
+        for inner_offsets, values, value_mask in items
     ]
 
 
@@ -39,7 +40,7 @@ class PackedItems:
 
     def __init__(self, items: Sequence[Items], pin_memory: bool) -> None:
         """Copy the items to memory of torch's, page-locked if `pin_memory`."""
-        self._num_offsets = [len(inner_offsets) for inner_offsets, _, _ in items]
+        self._forms = [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
         arrays = [array.view("u1") for of_field in items for array in _arrays(of_field)]
         self._num_bytes = [array.nbytes for array in arrays]
         padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in self._num_bytes)
@@ -50,17 +51,25 @@ class PackedItems:
             into[begin : begin + array.nbytes] = array
 
     def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
-        """Return the items of each field in `memory`, which is this one or a copy of it."""
+        """Return the items of each field in `memory`, which is this one or a copy of it.
+
+        Values and masks are their bytes.
+        """
         parts = iter(zip(self._begins, self._num_bytes, strict=True))
         flat = (memory.narrow(0, begin, size) for begin, size in parts)
         return [
-            ([next(flat).view(torch.int64) for _ in range(num)], next(flat), next(flat))
-            for num in self._num_offsets
+            (
+                [next(flat).view(torch.int64) for _ in range(num_offsets)],
+                next(flat),
+                next(flat) if has_mask else None,
+            )
+            for num_offsets, has_mask in self._forms
         ]
 
 
 def _arrays(items: Items) -> Iterator[NDArray[np.generic]]:
-    inner_offsets, value_bytes, value_mask = items
+    inner_offsets, values, value_mask = items
     yield from inner_offsets
-    yield value_bytes
-    yield value_mask
+    yield values
+    if value_mask is not None:
+        yield value_mask

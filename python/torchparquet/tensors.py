@@ -31,6 +31,7 @@ class _Block:
         step: From one to the next, in items; room for a full batch.
         names: Of the tensors.
         width: None for `[B]` tensors, F for `[B, F]`, n for `[B, n]`.
+        num_extra: Rows that each has beyond the batch's: one of offsets.
     """
 
     dtype: torch.dtype
@@ -38,6 +39,7 @@ class _Block:
     step: int
     names: tuple[str, ...]
     width: int | None
+    num_extra: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,12 @@ class _JaggedBlock:
 
     Attributes:
         dtype: Of its values.
-        offsets_begin: In int64 items from the slab's start.
         valid_begin: Of the mask, in bytes from the slab's start; -1 for none.
         items: None for values `[N]`, n for `[N, n]`.
         names: Of the field, and of its masks of rows and of values where it has them.
     """
 
     dtype: torch.dtype
-    offsets_begin: int
     valid_begin: int
     items: int | None
     names: tuple[str, ...]
@@ -81,14 +81,17 @@ class BatchViews:
         self._capacity_rows = capacity_rows
         self._blocks: list[_Block] = []
         self._jagged: list[_JaggedBlock] = []
+        offsets: list[_Block] = []
         placed = zip(fields, places, strict=True)
         for _, group in groupby(placed, key=lambda item: _block_key(item[0])):
             members = list(group)
             if members[0][0].num_offsets:
                 self._jagged += [_jagged_block(field, place) for field, place in members]
+                offsets.append(_offsets_block(members))
             else:
                 self._add_block(members)
         self._names = [name for block in self._blocks for name in block.names]
+        self._blocks += offsets
         # How to cut a batch of `_cut_rows` rows, which all batches but the last have.
         self._cut_rows = -1
         self._part_sizes: list[list[int]] = []
@@ -103,9 +106,7 @@ class BatchViews:
         field, place = placed[0]
         dtype: torch.dtype = getattr(torch, field.dtype)
         width = field.trailing
-        step = self._capacity_rows * (width or 1)
-        if len(placed) > 1:
-            step = (placed[1][1].values_offset - place.values_offset) // dtype.itemsize
+        step = _step(placed, dtype) or self._capacity_rows * (width or 1)
         names = tuple(field.name for field, _ in placed)
         begin = place.values_offset // dtype.itemsize
         self._blocks.append(_Block(dtype, begin, step, names, width))
@@ -141,39 +142,63 @@ class BatchViews:
             if block.width is not None:
                 parts = [part.view(num_rows, block.width) for part in parts]
             tensors.extend(parts)
-        batch: Batch = dict(zip(self._names, tensors, strict=True))
-        for jagged, of_field in zip(self._jagged, items, strict=True):
-            _add_jagged(jagged, slab, num_rows, of_field, batch)
+        num_flat = len(self._names)
+        batch: Batch = dict(zip(self._names, tensors[:num_flat], strict=True))
+        if self._jagged:
+            for jagged, offsets, of_field in zip(
+                self._jagged, tensors[num_flat:], items, strict=True
+            ):
+                batch[jagged.names[0]] = _jagged(jagged, offsets, of_field)
+                if len(jagged.names) > 1:
+                    _add_masks(jagged, slab, num_rows, of_field, batch)
         return batch
 
 
 def _jagged_block(field: Field, place: FieldPlace) -> _JaggedBlock:
     dtype: torch.dtype = getattr(torch, field.dtype)
     names = (field.name, *field.mask_names)
-    return _JaggedBlock(dtype, place.values_offset // 8, place.valid_offset, field.items, names)
+    return _JaggedBlock(dtype, place.valid_offset, field.items, names)
 
 
-def _add_jagged(
+def _offsets_block(placed: list[tuple[Field, FieldPlace]]) -> _Block:
+    begin = placed[0][1].values_offset // torch.int64.itemsize
+    names = tuple(field.name for field, _ in placed)
+    return _Block(torch.int64, begin, _step(placed, torch.int64), names, None, num_extra=1)
+
+
+def _step(placed: list[tuple[Field, FieldPlace]], dtype: torch.dtype) -> int:
+    """Return how far apart the fields lie, in items; 0 where there is one."""
+    if len(placed) == 1:
+        return 0
+    return (placed[1][1].values_offset - placed[0][1].values_offset) // dtype.itemsize
+
+
+def _jagged(block: _JaggedBlock, offsets: Tensor, items: ItemTensors) -> Jagged:
+    inner_offsets, stored, _ = items
+    if stored.dtype != block.dtype:
+        stored = stored.view(block.dtype)
+    if block.items is not None:
+        stored = stored.view(-1, block.items)
+    values: Tensor | Jagged = stored
+    for inner in reversed(inner_offsets):
+        values = Jagged(values, inner)
+    return Jagged(values, offsets)
+
+
+def _add_masks(
     block: _JaggedBlock, slab: Tensor, num_rows: int, items: ItemTensors, batch: Batch
 ) -> None:
-    inner_offsets, value_bytes, value_mask = items
-    values: Tensor | Jagged = value_bytes.view(block.dtype)
-    if block.items is not None:
-        assert isinstance(values, Tensor)  # noqa: S101
-        values = values.view(-1, block.items)
-    for offsets in reversed(inner_offsets):
-        values = Jagged(values, offsets)
-    rows = slab.view(torch.int64).narrow(0, block.offsets_begin, num_rows + 1)
-    batch[block.names[0]] = Jagged(values, rows)
-    if len(block.names) > 1:
-        batch[block.names[1]] = slab.view(torch.bool).narrow(0, block.valid_begin, num_rows)
-    if len(block.names) > 2:
+    batch[block.names[1]] = slab.view(torch.bool).narrow(0, block.valid_begin, num_rows)
+    value_mask = items[2]
+    if value_mask is not None:
         batch[block.names[2]] = value_mask.view(torch.bool)
 
 
 def _part_sizes(block: _Block, num_rows: int) -> list[int]:
     """Return the lengths of a block's tensors, with the gaps between them where there are any."""
-    length = num_rows * (block.width or 1)
+    length = (num_rows + block.num_extra) * (block.width or 1)
+    if len(block.names) == 1:
+        return [length]
     gap = block.step - length
     if gap == 0:
         return [length] * len(block.names)
@@ -182,8 +207,10 @@ def _part_sizes(block: _Block, num_rows: int) -> list[int]:
 
 def _block_key(field: Field) -> tuple[str, int | None, str]:
     """Return equal keys for fields that one view can cover: those without width and mask."""
+    if field.num_offsets:
+        return ("offsets", None, field.name if field.nulls == "mask" else "")
     width = field.trailing
-    alone = width is not None or field.nulls == "mask" or field.num_offsets > 0
+    alone = width is not None or field.nulls == "mask"
     return (field.dtype, width, field.name if alone else "")
 
 

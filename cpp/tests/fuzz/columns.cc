@@ -106,7 +106,7 @@ class BoundedProgress : public DecodeProgress {
       : num_offsets_(num_offsets), segment_rows_(std::move(segment_rows)) {}
 
   JaggedItems BeginItems() override {
-    return memory_.Begin(0, segment_rows_.at(items_.size()), num_offsets_);
+    return memory_.Begin(0, segment_rows_.at(items_.size()), num_offsets_, true);
   }
   void EndItems(JaggedItems items) override { items_.push_back(std::move(items)); }
   void SegmentDone() override {}
