@@ -76,17 +76,11 @@ SinkPool::Lease SinkPool::Acquire(int64_t likely_bytes) {
   {
     const std::lock_guard lock(mutex_);
     // The smallest that is large enough, or else the largest of all.
-    const auto is_better = [&](const kernels::ByteSink& one,
-                               const kernels::ByteSink& two) {
-      const auto enough = static_cast<size_t>(std::max<int64_t>(likely_bytes, 0));
-      const bool two_is_enough = two.capacity() >= enough;
-      if ((one.capacity() >= enough) != two_is_enough) return !two_is_enough;
-      return two_is_enough ? one.capacity() < two.capacity()
-                           : one.capacity() > two.capacity();
-    };
-    const auto best = std::ranges::min_element(idle_, is_better);
+    auto best =
+        idle_.lower_bound(static_cast<size_t>(std::max<int64_t>(likely_bytes, 0)));
+    if (best == idle_.end() && !idle_.empty()) --best;
     if (best != idle_.end()) {
-      sink = std::move(*best);
+      sink = std::move(best->second);
       idle_.erase(best);
       idle_bytes_ -= static_cast<int64_t>(sink.capacity());
     }
@@ -104,10 +98,10 @@ void SinkPool::Return(kernels::ByteSink sink) noexcept {
   const std::lock_guard lock(mutex_);
   if (idle_bytes_ + num_bytes > max_idle_bytes_) return;
   try {
-    idle_.push_back(std::move(sink));
+    idle_.emplace(sink.capacity(), std::move(sink));
     idle_bytes_ += num_bytes;
   } catch (...) {
-    return;  // without room in the list the memory is freed
+    return;  // where the list cannot grow the memory is freed
   }
 }
 

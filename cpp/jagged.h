@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -56,8 +57,9 @@ class SinkPool : public std::enable_shared_from_this<SinkPool> {
   const int64_t max_sink_bytes_;
   const pid_t owner_pid_;
   mutable std::mutex mutex_;
-  std::vector<kernels::ByteSink> idle_;  // guarded by mutex_
-  int64_t idle_bytes_ = 0;               // guarded by mutex_
+  // By capacity: hundreds lie idle where batches are small and fields many.
+  std::multimap<size_t, kernels::ByteSink> idle_;  // guarded by mutex_
+  int64_t idle_bytes_ = 0;                         // guarded by mutex_
 };
 
 // What one field of variable length has in a batch, or one task has of it, beside the
