@@ -132,9 +132,11 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   // Under the lock, so that no thread decides to wait between the batch's leaving
   // and the notification.
   const std::lock_guard lock(state.mutex);
-  const bool was_full = state.jagged.is_full();
   state.jagged.Forget(result.items);
-  if (was_full || LetsThreadGoOn(state)) state.work.notify_all();
+  if (LetsThreadGoOn(state)) {
+    state.is_pressed = false;
+    state.work.notify_all();
+  }
   if (++num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
   num_rows_ += result.num_rows;
   for (size_t i = 0; i < result.items.size(); ++i) {
@@ -146,7 +148,8 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
 // Whether a thread that waits may have something to do now that a batch was taken. To
 // wake threads which have not costs two changes of context a batch.
 bool ParallelReader::LetsThreadGoOn(const State& state) {
-  return state.failed || CanOpen(state) || (state.spare_waits && !HasEnough(state));
+  return state.failed || state.is_pressed || CanOpen(state) ||
+         (state.spare_waits && !HasEnough(state));
 }
 
 // Waits on the consumer's clock, also where what ends the wait is an error.
@@ -299,7 +302,9 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
     if (auto task = tasks.Take(TaskSource::Choice::kAny)) return task;
     if (state->failed && CloseIfFinal(state)) return nullptr;
     const bool is_last = state->failed || !tasks.next();
-    if (is_last && !tasks.has_untaken()) return nullptr;
+    const bool has_untaken = tasks.has_untaken();
+    if (is_last && !has_untaken) return nullptr;
+    if (has_untaken) state->is_pressed = true;
     WaitForWork(state, lock);
   }
   return nullptr;
