@@ -62,15 +62,15 @@ SlabPool::~SlabPool() {
 SlabPool::Slab SlabPool::Acquire() {
   const std::lock_guard lock(mutex_);
   const int64_t num_touched = num_slabs_ - std::ssize(cold_);
-  const bool takes_fresh = warm_.empty() || num_touched * slab_bytes_ < kept_bytes_;
-  if (takes_fresh && cold_.empty()) Grow();
-  std::vector<uint8_t*>& idle = takes_fresh ? cold_ : warm_;
+  const bool wants_fresh = warm_.empty() || num_touched * slab_bytes_ < kept_bytes_;
+  if (wants_fresh && cold_.empty()) Grow();
+  std::vector<uint8_t*>& idle = wants_fresh && !cold_.empty() ? cold_ : warm_;
   uint8_t* data = idle.back();
   idle.pop_back();
   return Slab(shared_from_this(), data);
 }
 
-// Requires mutex_.
+// Requires mutex_. Throws where there is no memory and nothing idle.
 void SlabPool::Grow() {
   const int64_t num_slabs = std::max<int64_t>(1, kArenaBytes / slab_bytes_);
   // A small pool (small batches, few of them) should not claim a large arena at once.
@@ -81,6 +81,7 @@ void SlabPool::Grow() {
   void* mapping = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) {
+    if (!warm_.empty()) return;
     throw Error(ErrorKind::kOutOfMemory, "the system has no memory left for batches: " +
                                              std::to_string(arena_bytes) +
                                              " bytes wanted");
