@@ -245,6 +245,7 @@ void ParallelReader::Work(State* state, bool is_spare) {
     state->costs.Add(task->index(), scratch.costs, duration);
     if (is_paused) {
       task->Pause();
+      state->is_pressed = true;
     } else {
       FinishTask(state, task.get());
     }
@@ -266,8 +267,11 @@ void ParallelReader::WaitForWork(State* state, std::unique_lock<std::mutex>& loc
 // it gets, this is worth 9 % on uncompressed files and nothing on zstd.
 bool ParallelReader::HasEnough(const State& state) {
   constexpr int64_t kEnoughBatches = 16;
-  return state.ring.num_complete() >=
-         std::clamp<int64_t>(state.memory.max_slabs / 4, 1, kEnoughBatches);
+  const int64_t enough =
+      std::clamp<int64_t>(state.memory.max_slabs / 4, 1, kEnoughBatches);
+  // Those behind a front that is not complete are of no use to it, and the task that the
+  // front waits for may be nobody's but this thread's.
+  return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
 // After a failure, with nothing running and nothing to be taken: what still waits for
@@ -304,7 +308,7 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
     const bool is_last = state->failed || !tasks.next();
     const bool has_untaken = tasks.has_untaken();
     if (is_last && !has_untaken) return nullptr;
-    if (has_untaken) state->is_pressed = true;
+    if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
     WaitForWork(state, lock);
   }
   return nullptr;

@@ -111,7 +111,7 @@ class ParallelReader {
     std::deque<BatchMemory> lent;             // guarded by mutex, as all below
     bool failed = false;
     bool spare_waits = false;  // for the consumer to have less before it
-    bool is_pressed = false;   // some wait although there are tasks: for memory
+    bool is_pressed = false;   // tasks wait for memory of variable length
     ReaderCosts costs;
     ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
     RoomWaits room_waits{&consumer_wait};

@@ -17,8 +17,9 @@ namespace torchparquet {
 // be decoded on any threads, each on one.
 //
 // Items of 8 bytes whose first strip lies close together are staged as differences of 4,
-// since to bring them to memory and back is what takes the time: on a Zen 4 that is 10 to
-// 16 % of an epoch of the click log of bench/.
+// since to bring them to memory and back is what takes the time: on a Zen 4 that is 5 to
+// 16 % of an epoch of the click log of bench/. A column that goes on farther off is
+// decoded once more, in the first window of a stream.
 class WindowCells {
  public:
   // Of an item type's size.

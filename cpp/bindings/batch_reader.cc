@@ -51,9 +51,21 @@ py::array ToArray(SinkPool::Lease lease, const py::dtype& dtype) {
 
 // What the items of a field of variable length are.
 struct ItemsForm {
-  py::dtype dtype;  // uint8 where NumPy has none like it
+  py::dtype dtype;  // uint8 where not every torch takes the dtype from NumPy
   bool has_valid;
 };
+
+std::string ArrayDtype(kernels::Dtype dtype) {
+  switch (dtype) {
+    case kernels::Dtype::kBFloat16:
+    case kernels::Dtype::kUInt16:
+    case kernels::Dtype::kUInt32:
+    case kernels::Dtype::kUInt64:
+      return "uint8";
+    default:
+      return std::string(kernels::DtypeName(dtype));
+  }
+}
 
 std::vector<ItemsForm> FormsOf(const ReaderSpec& spec) {
   std::vector<ItemsForm> forms;
@@ -61,10 +73,9 @@ std::vector<ItemsForm> FormsOf(const ReaderSpec& spec) {
     if (spec.fields[field].num_offsets == 0) continue;
     const auto column =
         std::ranges::find(spec.columns, static_cast<int64_t>(field), &ColumnSpec::field);
-    const bool is_known =
-        column != spec.columns.end() && column->source.dtype != kernels::Dtype::kBFloat16;
-    const std::string name(is_known ? kernels::DtypeName(column->source.dtype) : "uint8");
-    forms.push_back({py::dtype(name), spec.fields[field].has_item_valid});
+    const bool has_column = column != spec.columns.end();
+    forms.push_back({py::dtype(has_column ? ArrayDtype(column->source.dtype) : "uint8"),
+                     spec.fields[field].has_item_valid});
   }
   return forms;
 }
