@@ -1,23 +1,10 @@
 #include "slice_tasks.h"
 
-#include <cstring>
 #include <utility>
 
 #include "errors.h"
 
 namespace torchparquet {
-namespace {
-
-void FillRowIds(int64_t first_row_id, std::span<const Segment> segments) {
-  int64_t row_id = first_row_id;
-  for (const Segment& segment : segments) {
-    // Fields are aligned to 64 bytes.
-    auto* out = reinterpret_cast<int64_t*>(segment.values);
-    for (int64_t i = 0; i < segment.num_rows; ++i) out[i] = row_id++;
-  }
-}
-
-}  // namespace
 
 // Counts a task's cells down, batch after batch.
 class SliceTaskRunner::Progress : public DecodeProgress {
@@ -127,14 +114,12 @@ bool SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch) const {
                     &task->num_spans_done);
   const TaskKind kind = KindOfTask(*parts_.spec, task->index);
   if (kind == TaskKind::kColumn) return ReadColumn(task, segments, scratch, &progress);
-  if (kind == TaskKind::kRowIds) {
-    FillRowIds(chunk.first_row_id, segments);
-  } else {
-    for (const Segment& segment : segments) {
-      std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
-    }
+  int64_t first_row = 0;
+  for (const Segment& segment : segments) {
+    WriteMadeUp(kind, chunk, first_row, segment);
+    first_row += segment.num_rows;
+    progress.SegmentDone();
   }
-  for (size_t i = 0; i < segments.size(); ++i) progress.SegmentDone();
   return true;
 }
 

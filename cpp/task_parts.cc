@@ -1,5 +1,7 @@
 #include "task_parts.h"
 
+#include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "errors.h"
@@ -34,6 +36,17 @@ const FieldPlace& FieldOfTask(const TaskParts& parts, int64_t index) {
 int64_t ElementOfTask(const ReaderSpec& spec, int64_t index) {
   if (KindOfTask(spec, index) != TaskKind::kColumn) return 0;
   return spec.columns[static_cast<size_t>(index)].element;
+}
+
+void WriteMadeUp(TaskKind kind, const Chunk& chunk, int64_t first_row,
+                 const Segment& segment) {
+  if (kind == TaskKind::kRowIds) {
+    // Fields and strips are aligned to 64 bytes.
+    auto* row_ids = reinterpret_cast<int64_t*>(segment.values);
+    std::iota(row_ids, row_ids + segment.num_rows, chunk.first_row_id + first_row);
+  } else {
+    std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
+  }
 }
 
 std::unique_ptr<ColumnReader> OpenTaskReader(const TaskParts& parts, int64_t index,

@@ -33,6 +33,10 @@ const FieldPlace& FieldOfTask(const TaskParts& parts, int64_t index);
 // Which of its cells in each row.
 int64_t ElementOfTask(const ReaderSpec& spec, int64_t index);
 
+// Writes what a made-up column has of the chunk's rows from `first_row` on.
+void WriteMadeUp(TaskKind kind, const Chunk& chunk, int64_t first_row,
+                 const Segment& segment);
+
 // A reader for a stored column of the chunk, from `place` on; `buffers` are taken where
 // one is opened. Throws Error with path, row group and column.
 std::unique_ptr<ColumnReader> OpenTaskReader(const TaskParts& parts, int64_t index,

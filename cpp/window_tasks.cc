@@ -1,7 +1,6 @@
 #include "window_tasks.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -209,15 +208,10 @@ void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch)
   const TaskKind kind = KindOfTask(*parts_.spec, task.index);
   Strips strips(parts_, task, scratch);
   if (kind == TaskKind::kColumn) return ReadColumn(task, scratch, &strips);
-  int64_t row_id = chunk.first_row_id;
+  int64_t first_row = 0;
   for (const Segment& segment : strips.segments()) {
-    if (kind == TaskKind::kRowIds) {
-      // Strips are aligned to 64 bytes.
-      auto* out = reinterpret_cast<int64_t*>(segment.values);
-      for (int64_t i = 0; i < segment.num_rows; ++i) out[i] = row_id++;
-    } else {
-      std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
-    }
+    WriteMadeUp(kind, chunk, first_row, segment);
+    first_row += segment.num_rows;
     strips.SegmentDone();
   }
 }
