@@ -34,38 +34,42 @@ std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
   return SinkPool::Make(max_bytes / 4, max_bytes);
 }
 
-std::unique_ptr<TaskSource> MakeTasks(const TaskParts& parts, const MemoryPlan& memory) {
+std::unique_ptr<TaskSource> MakeTasks(const TaskParts& parts, const MemoryPlan& memory,
+                                      KeptScratch kept) {
   if (parts.spec->has_windows())
-    return std::make_unique<WindowStream>(parts, memory.max_columns);
+    return std::make_unique<WindowStream>(parts, memory.max_columns, std::move(kept));
   return std::make_unique<SliceStream>(
-      parts, SliceStream::Bounds{
-                 .max_slice_rows = memory.max_slice_rows,
-                 .max_held_bytes = MaxHeldBytes(*parts.spec, *parts.layout, memory)});
+      parts,
+      SliceStream::Bounds{
+          .max_slice_rows = memory.max_slice_rows,
+          .max_held_bytes = MaxHeldBytes(*parts.spec, *parts.layout, memory)},
+      std::move(kept));
 }
 
 }  // namespace
 
-std::shared_ptr<SlabPool> ParallelReader::ChoosePool(std::shared_ptr<SlabPool> offered,
-                                                     const State& state) {
+std::shared_ptr<SlabPool> ParallelReader::ChooseSlabs(std::shared_ptr<SlabPool> offered,
+                                                      const State& state) {
   if (state.spec.lent_slabs) return nullptr;
   const int64_t slab_bytes = state.layout.slab_bytes;
   if (offered != nullptr && offered->slab_bytes() == slab_bytes) return offered;
   return SlabPool::Make(slab_bytes, state.memory.max_slabs * slab_bytes);
 }
 
-ParallelReader::State::State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool,
-                             std::shared_ptr<SinkPool> sink_pool)
+ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)
     : spec(Checked(std::move(reader_spec))),
       batches(MakeBatchMap(spec)),
       layout(
           MakeBatchLayout(spec.fields, std::max<int64_t>(1, batches.max_batch_rows()))),
       memory(MakeMemoryPlan(spec, layout, batches)),
-      pool(ChoosePool(std::move(slab_pool), *this)),
+      slabs(ChooseSlabs(std::move(offered.slabs), *this)),
+      scratch(offered.scratch != nullptr ? std::move(offered.scratch)
+                                         : std::make_shared<ScratchPool>()),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
-             ChooseSinks(std::move(sink_pool), spec)),
+             ChooseSinks(std::move(offered.sinks), spec)),
       files(spec.files),
       ring(batches.num_batches(), memory.max_slabs),
-      tasks(MakeTasks(parts(), memory)),
+      tasks(MakeTasks(parts(), memory, scratch->TakeKept())),
       costs(spec.num_tasks()) {}
 
 TaskParts ParallelReader::State::parts() {
@@ -78,10 +82,9 @@ TaskParts ParallelReader::State::parts() {
           .stopping = &stopping};
 }
 
-ParallelReader::ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
-                               std::shared_ptr<SinkPool> sinks)
+ParallelReader::ParallelReader(ReaderSpec spec, ReaderMemory memory)
     : owner_pid_(getpid()),
-      state_(std::make_unique<State>(std::move(spec), std::move(pool), std::move(sinks))),
+      state_(std::make_unique<State>(std::move(spec), std::move(memory))),
       items_bytes_(state_->layout.jagged_fields.size()) {}
 
 ParallelReader::~ParallelReader() {
@@ -108,6 +111,7 @@ void ParallelReader::Start() {
   for (int64_t i = 0; i < state.spec.num_threads; ++i) {
     try {
       state.threads.emplace_back(&ParallelReader::Work, &state,
+                                 state.scratch->TakeThread(),
                                  i > 0 && i + 1 == state.spec.num_threads);
     } catch (const std::exception& error) {
       // Fewer threads than wanted still deliver every batch; none cannot.
@@ -183,13 +187,16 @@ void ParallelReader::Stop() {
   }
   state.work.notify_all();
   const std::lock_guard lock(state.lifecycle);
+  if (std::exchange(state.stopped, true)) return;
   state.started = true;  // a reader that was stopped starts no thread any more
   for (std::thread& thread : state.threads) thread.join();
   state.threads.clear();
+  KeptScratch kept;
   {
     const std::lock_guard state_lock(state.mutex);
-    state.tasks->Clear();
+    kept = state.tasks->Clear();
   }
+  state.scratch->ReturnKept(std::move(kept));
   state.files.Close();
 }
 
@@ -232,17 +239,17 @@ std::vector<int64_t> ParallelReader::DeliveredBytes() const {
   return num_bytes;
 }
 
-void ParallelReader::Work(State* state, bool is_spare) {
-  DecodeScratch scratch;
+void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
+                          bool is_spare) {
   std::unique_lock lock(state->mutex);
   while (std::unique_ptr<DecodeTask> task = NextTask(state, lock, is_spare)) {
     lock.unlock();
-    scratch.costs = {};
+    scratch->costs = {};
     const auto begin = Clock::now();
-    const bool is_paused = !RunTask(state, task.get(), &scratch);
+    const bool is_paused = !RunTask(state, task.get(), scratch.get());
     const auto duration = Clock::now() - begin;
     lock.lock();
-    state->costs.Add(task->index(), scratch.costs, duration);
+    state->costs.Add(task->index(), scratch->costs, duration);
     if (is_paused) {
       task->Pause();
       state->is_pressed = true;
@@ -253,6 +260,8 @@ void ParallelReader::Work(State* state, bool is_spare) {
     task.reset();
     lock.lock();
   }
+  // What a failure has left in it is not known.
+  if (!state->failed) state->scratch->ReturnThread(std::move(scratch));
 }
 
 void ParallelReader::WaitForWork(State* state, std::unique_lock<std::mutex>& lock) {
@@ -333,7 +342,7 @@ BatchMemory ParallelReader::TakeMemory(State* state) {
     memory = std::move(state->lent.front());
     state->lent.pop_front();
   } else {
-    memory.slab = state->pool->Acquire();
+    memory.slab = state->slabs->Acquire();
     memory.data = memory.slab.data();
   }
   return memory;

@@ -19,8 +19,8 @@
 #include "memory_plan.h"
 #include "parquet_file.h"
 #include "reader_costs.h"
+#include "reader_memory.h"
 #include "reader_spec.h"
-#include "slab_pool.h"
 #include "task_parts.h"
 #include "task_source.h"
 #include "waits.h"
@@ -54,11 +54,9 @@ struct ReaderStats {
 // everything untouched.
 class ParallelReader {
  public:
-  // Slabs come from `pool` when its slabs have the layout's size, else from a new one.
-  // Throws Error(kInvalidArgument) for a specification that contradicts itself.
-  // So do the items of fields of variable length from `sinks`, when its bounds fit.
-  ParallelReader(ReaderSpec spec, std::shared_ptr<SlabPool> pool,
-                 std::shared_ptr<SinkPool> sinks = nullptr);
+  // Of `memory`, which is an earlier reader's, what has the sizes and bounds of this one
+  // is used. Throws Error(kInvalidArgument) for a specification that contradicts itself.
+  explicit ParallelReader(ReaderSpec spec, ReaderMemory memory = {});
   ~ParallelReader();
   ParallelReader(const ParallelReader&) = delete;
   ParallelReader& operator=(const ParallelReader&) = delete;
@@ -80,23 +78,24 @@ class ParallelReader {
   // All zero in a forked child.
   ReaderStats stats() const;
 
-  // The pool in use, for a later reader of the same layout; null with lent_slabs.
-  const std::shared_ptr<SlabPool>& pool() const { return state_->pool; }
-  const std::shared_ptr<SinkPool>& sinks() const { return state_->jagged.pool(); }
+  // For a later reader; no slabs with lent_slabs.
+  ReaderMemory memory() const {
+    return {state_->slabs, state_->jagged.pool(), state_->scratch};
+  }
 
  private:
   // Everything that the threads share. It is left behind, not destroyed, in a forked
   // child, where its locks and threads are in no known state.
   struct State {
-    State(ReaderSpec reader_spec, std::shared_ptr<SlabPool> slab_pool,
-          std::shared_ptr<SinkPool> sink_pool);
+    State(ReaderSpec reader_spec, ReaderMemory offered);
     TaskParts parts();
 
     const ReaderSpec spec;
     const BatchMap batches;
     const BatchLayout layout;
     const MemoryPlan memory;
-    const std::shared_ptr<SlabPool> pool;
+    const std::shared_ptr<SlabPool> slabs;
+    const std::shared_ptr<ScratchPool> scratch;
     JaggedMemory jagged;
     ParquetFiles files;
     BatchRing ring;
@@ -120,17 +119,18 @@ class ParallelReader {
     std::mutex lifecycle;              // starting and joining; taken before mutex
     std::vector<std::thread> threads;  // guarded by lifecycle
     bool started = false;              // guarded by lifecycle
+    bool stopped = false;              // guarded by lifecycle
   };
 
   void Start();
   void CheckProcess() const;
   BatchRing::TakeResult Take(std::chrono::milliseconds timeout);
   std::vector<int64_t> DeliveredBytes() const;
-  static std::shared_ptr<SlabPool> ChoosePool(std::shared_ptr<SlabPool> offered,
-                                              const State& state);
+  static std::shared_ptr<SlabPool> ChooseSlabs(std::shared_ptr<SlabPool> offered,
+                                               const State& state);
 
   // Run by the decode threads. A lock that is passed holds State::mutex.
-  static void Work(State* state, bool is_spare);
+  static void Work(State* state, std::unique_ptr<DecodeScratch> scratch, bool is_spare);
   static std::unique_ptr<DecodeTask> NextTask(State* state,
                                               std::unique_lock<std::mutex>& lock,
                                               bool is_spare);

@@ -5,8 +5,11 @@
 
 namespace torchparquet {
 
-SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes)
-    : num_tasks_(num_tasks), max_held_bytes_(max_held_bytes) {}
+SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
+                       std::vector<ColumnBuffers> spare)
+    : num_tasks_(num_tasks), max_held_bytes_(max_held_bytes) {
+  for (ColumnBuffers& buffers : spare) KeepSpare(&buffers);
+}
 
 void SliceQueue::Push(OpenSlice slice) {
   const int64_t chunk_number = slice.slice.chunk_number;
@@ -174,11 +177,11 @@ bool SliceQueue::has_untaken() const {
       entries_, [&](const Entry& entry) { return entry.first_untaken < num_tasks_; });
 }
 
-void SliceQueue::Clear() {
+std::vector<ColumnBuffers> SliceQueue::Clear() {
   entries_.clear();
   last_chunks_.clear();
-  spare_.clear();
   held_bytes_ = 0;
+  return std::exchange(spare_, {});
 }
 
 }  // namespace torchparquet

@@ -45,7 +45,9 @@ class SliceQueue {
  public:
   // Idle readers and spare buffers hold at most `max_held_bytes`; what is beyond is
   // given up, and costs a page and a dictionary read anew.
-  SliceQueue(int64_t num_tasks, int64_t max_held_bytes);
+  // `spare` are buffers of an earlier queue.
+  SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
+             std::vector<ColumnBuffers> spare = {});
 
   void Push(OpenSlice slice);
 
@@ -66,8 +68,8 @@ class SliceQueue {
   // Takes back a task with its reader, which is null after a failure. Returns what is
   // given up, to be destroyed without the lock.
   SliceTask Finish(SliceTask task);
-  // Gives up all readers.
-  void Clear();
+  // Gives up all readers. Returns the spare buffers.
+  std::vector<ColumnBuffers> Clear();
 
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;

@@ -34,11 +34,11 @@ class SliceStream::Task : public DecodeTask {
   SliceTask task_;
 };
 
-SliceStream::SliceStream(const TaskParts& parts, const Bounds& bounds)
+SliceStream::SliceStream(const TaskParts& parts, const Bounds& bounds, KeptScratch kept)
     : parts_(parts),
       runner_(parts),
       is_jagged_(AreJagged(*parts.spec)),
-      slices_(parts.spec->num_tasks(), bounds.max_held_bytes) {
+      slices_(parts.spec->num_tasks(), bounds.max_held_bytes, std::move(kept.columns)) {
   const ReaderSpec& spec = *parts.spec;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
     walks_.emplace_back(&spec.lane(lane),

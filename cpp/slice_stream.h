@@ -22,7 +22,8 @@ class SliceStream : public TaskSource {
     int64_t max_slice_rows;
     int64_t max_held_bytes;
   };
-  SliceStream(const TaskParts& parts, const Bounds& bounds);
+  // `kept` is of an earlier reader.
+  SliceStream(const TaskParts& parts, const Bounds& bounds, KeptScratch kept);
 
   std::optional<BatchRange> next() const override;
   void OpenNext() override;
@@ -32,7 +33,7 @@ class SliceStream : public TaskSource {
   bool has_untaken() const override { return slices_.has_untaken(); }
   int64_t num_running() const override { return slices_.num_running(); }
   int64_t held_bytes() const override { return slices_.held_bytes(); }
-  void Clear() override { slices_.Clear(); }
+  KeptScratch Clear() override { return {.columns = slices_.Clear(), .places = {}}; }
 
  private:
   class Task;

@@ -6,6 +6,7 @@
 
 #include "batch_ring.h"
 #include "scratch.h"
+#include "scratch_pool.h"
 
 namespace torchparquet {
 
@@ -62,8 +63,9 @@ class TaskSource {
   // Memory beside the batches: what is kept for tasks to come, and what columns of
   // shuffle windows are staged in.
   virtual int64_t held_bytes() const = 0;
-  // Gives up what waits to be used again. No task is running.
-  virtual void Clear() = 0;
+  // Gives up what waits to be used again, and returns what a later reader can use. No
+  // task is running.
+  virtual KeptScratch Clear() = 0;
 };
 
 }  // namespace torchparquet

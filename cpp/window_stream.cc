@@ -32,10 +32,7 @@ class WindowStream::Task : public DecodeTask {
     const WindowCells* cells = task_.window->cells[index].get();
     if (cells != nullptr && cells->were_added_again()) stream_->lie_far_[index] = true;
     ended_ = stream_->windows_.Finish(task_);
-    if (ended_ != nullptr) {
-      memory_ = ended_->places.TakeMemory();
-      std::swap(stream_->memory_, memory_);
-    }
+    if (ended_ != nullptr) stream_->spare_.push_back(ended_->places.TakeMemory());
     return !had_room && stream_->windows_.has_room();
   }
 
@@ -43,14 +40,14 @@ class WindowStream::Task : public DecodeTask {
   WindowStream* stream_;
   const WindowTask task_;
   std::unique_ptr<OpenWindow> ended_;
-  ScratchBuffer memory_;
 };
 
-WindowStream::WindowStream(const TaskParts& parts, int64_t max_columns)
+WindowStream::WindowStream(const TaskParts& parts, int64_t max_columns, KeptScratch kept)
     : parts_(parts),
       runner_(parts),
       windows_(parts.spec->num_tasks(), AreJagged(*parts.spec), max_columns),
-      lie_far_(static_cast<size_t>(parts.spec->num_tasks())) {
+      lie_far_(static_cast<size_t>(parts.spec->num_tasks())),
+      spare_(std::move(kept.places)) {
   for (int64_t lane = 0; lane < parts.spec->num_lanes(); ++lane) {
     walks_.emplace_back(&parts.spec->lane(lane), lane);
   }
@@ -71,7 +68,7 @@ void WindowStream::OpenNext() {
   auto window = std::make_unique<OpenWindow>(
       next, chunk_rows,
       parts_.batches->Cut(next.share_row, next.window.end - next.window.begin, next.lane),
-      RowBits(*parts_.layout), std::move(memory_));
+      RowBits(*parts_.layout), TakeSpare());
   window->number = num_windows_;
   window->batches = BatchesOf(*parts_.batches, next);
   window->num_undone = std::ssize(window->chunks) * parts_.spec->num_tasks();
@@ -97,6 +94,24 @@ void WindowStream::OpenNext() {
   windows_.Push(std::move(window));
   ++num_windows_;
   walk->Advance();
+}
+
+// The largest, so that no more of them grow than there are large windows at once.
+ScratchBuffer WindowStream::TakeSpare() {
+  if (spare_.empty()) return {};
+  std::swap(*std::ranges::max_element(spare_, {}, &ScratchBuffer::capacity),
+            spare_.back());
+  ScratchBuffer largest = std::move(spare_.back());
+  spare_.pop_back();
+  return largest;
+}
+
+int64_t WindowStream::held_bytes() const {
+  int64_t num_bytes = windows_.held_bytes();
+  for (const ScratchBuffer& buffer : spare_) {
+    num_bytes += static_cast<int64_t>(buffer.capacity());
+  }
+  return num_bytes;
 }
 
 // Tasks share nothing but the processor's cache.

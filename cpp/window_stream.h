@@ -19,8 +19,8 @@ namespace torchparquet {
 // all of its batches, as its rows may land in any of them.
 class WindowStream : public TaskSource {
  public:
-  // At most `max_columns` are in work at once.
-  WindowStream(const TaskParts& parts, int64_t max_columns);
+  // At most `max_columns` are in work at once. `kept` is of an earlier reader.
+  WindowStream(const TaskParts& parts, int64_t max_columns, KeptScratch kept);
 
   std::optional<BatchRange> next() const override;
   void OpenNext() override;
@@ -29,13 +29,13 @@ class WindowStream : public TaskSource {
   bool empty() const override { return windows_.empty(); }
   bool has_untaken() const override { return windows_.has_untaken(); }
   int64_t num_running() const override { return windows_.num_running(); }
-  int64_t held_bytes() const override {
-    return windows_.held_bytes() + static_cast<int64_t>(memory_.capacity());
-  }
-  void Clear() override { memory_ = {}; }
+  int64_t held_bytes() const override;
+  KeptScratch Clear() override { return {.columns = {}, .places = std::move(spare_)}; }
 
  private:
   class Task;
+
+  ScratchBuffer TakeSpare();
 
   const TaskParts parts_;
   const WindowTaskRunner runner_;
@@ -44,7 +44,7 @@ class WindowStream : public TaskSource {
   WindowQueue windows_;
   // By task: columns whose items did not lie as close together as they began.
   std::vector<bool> lie_far_;
-  ScratchBuffer memory_;  // of the window that ended last, for the next one
+  std::vector<ScratchBuffer> spare_;  // for the places of windows
   int64_t num_windows_ = 0;
 };
 

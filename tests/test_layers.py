@@ -23,7 +23,7 @@ CPP_LAYERS = {
     "scratch": ["page_codec", "scratch", "task_costs"],
     "kernels": sorted({f"kernels/{path.stem}" for path in (CPP / "kernels").iterdir()}),
     "layout": ["layout"],
-    "slab pool": ["jagged", "slab_pool"],
+    "memory": ["jagged", "reader_memory", "scratch_pool", "slab_pool"],
     "cursor": ["chunk_cursor", "epoch_ledger"],
     "other threads": ["gloo_threads"],
     "source": ["byte_window", "source"],

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchparquet import ParquetDataset
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream
+from torchparquet.reader import BatchStream, ReaderMemory
 
 NUM_ROWS = 50_000
 
@@ -45,7 +45,7 @@ def lent_stream(dataset: ParquetDataset, max_memory_bytes: int = 1 << 30) -> Bat
         num_threads=3,
         max_memory_bytes=max_memory_bytes,
         pin_memory=False,
-        pool=None,
+        memory=ReaderMemory(),
         lend_slabs=True,
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -305,3 +307,32 @@ def test_a_failure_while_memory_is_short(tmp_path, null_row, num_threads):
         assert next(iterator)["i"][0] == 64 * number
     with pytest.raises(NullValueError, match=f"row {null_row % 2500} of its row group.*'b'"):
         next(iterator)
+
+
+@pytest.mark.parametrize(
+    "order", [{}, {"shuffle": True, "shuffle_window": 2}], ids=["file order", "windows"]
+)
+def test_later_epochs_take_no_new_memory(tmp_path, order):
+    """Neither for batches nor for pages, dictionaries or where rows of a window go."""
+    rng = np.random.default_rng(0)
+    names = [f"x{number}" for number in range(16)]
+    values = rng.integers(0, 150_000, 400_000)
+    table = pa.table({name: np.roll(values, number) for number, name in enumerate(names)})
+    path = tmp_path / "x.parquet"
+    pq.write_table(
+        table,
+        path,
+        row_group_size=100_000,
+        compression="zstd",
+        use_dictionary=names[::2],
+        dictionary_pagesize_limit=2**20,
+    )
+    dataset = ParquetDataset(path, batch_size=4096, num_threads=2, pin_memory=False, **order)
+    faults = []
+    for _ in range(12):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for batch in dataset:
+            del batch
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    # Which thread reads which column is as it happens, so one epoch or other may add something.
+    assert statistics.median(faults[4:]) < 50, faults

@@ -17,7 +17,7 @@ from torchparquet import Column, ParquetDataset
 from torchparquet.errors import CorruptFileError
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream
+from torchparquet.reader import BatchStream, ReaderMemory
 from torchparquet.share import Share, Windows
 from window_oracle import permuted
 
@@ -62,7 +62,7 @@ def stream_of(dataset: ParquetDataset, share: Any, **options: Any) -> BatchStrea
         row_ids=True,
         row_valid=True,
         pin_memory=False,
-        pool=None,
+        memory=ReaderMemory(),
         **given,
     )
 

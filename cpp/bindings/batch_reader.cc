@@ -46,12 +46,10 @@ std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
 class BatchReader {
  public:
   // `contents` are those of the files in `spec`.
-  BatchReader(ReaderSpec spec, HeldContents contents, std::shared_ptr<SlabPool> pool,
-              std::shared_ptr<SinkPool> sinks)
+  BatchReader(ReaderSpec spec, HeldContents contents, ReaderMemory memory)
       : contents_(std::move(contents)),
         objects_(spec),
-        reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(pool),
-                                                 std::move(sinks))) {}
+        reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(memory))) {}
 
   ~BatchReader() {
     // Threads are joined here; they never ask for the GIL, so holding it is safe.
@@ -102,9 +100,7 @@ std::unique_ptr<BatchReader> MakeBatchReader(
     const Int64Array& lane_index, int64_t rank, int64_t world_size, int64_t batch_rows,
     const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
     std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
-    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
-    std::optional<std::shared_ptr<SlabPool>> pool,
-    std::optional<std::shared_ptr<SinkPool>> sinks,
+    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs, ReaderMemory memory,
     const std::vector<py::buffer>& contents,
     const std::optional<std::shared_ptr<Decryption>>& decryption) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
@@ -129,19 +125,13 @@ std::unique_ptr<BatchReader> MakeBatchReader(
   held.AddTo(&spec.files);
   AddKeys(decryption, &spec.files);
   return std::make_unique<BatchReader>(std::move(spec), std::move(held),
-                                       std::move(pool).value_or(nullptr),
-                                       std::move(sinks).value_or(nullptr));
+                                       std::move(memory));
 }
 
 }  // namespace
 
 void BindReader(py::module_& m) {
-  py::class_<SlabPool, std::shared_ptr<SlabPool>>(m, "SlabPool")
-      .def_property_readonly("slab_bytes", &SlabPool::slab_bytes)
-      .def_property_readonly("mapped_bytes", &SlabPool::mapped_bytes)
-      .def_property_readonly("num_idle", &SlabPool::num_idle);
-  py::class_<SinkPool, std::shared_ptr<SinkPool>>(m, "SinkPool")
-      .def_property_readonly("idle_bytes", &SinkPool::idle_bytes);
+  py::class_<ReaderMemory>(m, "ReaderMemory").def(py::init<>());
   BindStats(m);
   py::class_<FieldPlace>(m, "FieldPlace")
       .def_readonly("values_offset", &FieldPlace::values_offset)
@@ -157,8 +147,8 @@ void BindReader(py::module_& m) {
            py::arg("world_size"), py::arg("batch_rows"), py::arg("batch_sizes"),
            py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
            py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("pool"),
-           py::arg("sinks"), py::arg("contents"), py::arg("decryption"))
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("memory"),
+           py::arg("contents"), py::arg("decryption"))
       .def("next", &BatchReader::Next)
       .def_property_readonly(
           "next_is_ready",
@@ -177,14 +167,8 @@ void BindReader(py::module_& m) {
           "num_batches", [](const BatchReader& r) { return r.reader().num_batches(); })
       .def_property_readonly("max_slabs",
                              [](const BatchReader& r) { return r.reader().max_slabs(); })
-      .def_property_readonly("sinks",
-                             [](const BatchReader& r) { return r.reader().sinks(); })
-      .def_property_readonly(
-          "pool",
-          [](const BatchReader& r) -> std::optional<std::shared_ptr<SlabPool>> {
-            if (r.reader().pool() == nullptr) return std::nullopt;
-            return r.reader().pool();
-          })
+      .def_property_readonly("memory",
+                             [](const BatchReader& r) { return r.reader().memory(); })
       .def_property_readonly("stats",
                              [](const BatchReader& r) { return r.reader().stats(); });
 }

@@ -125,13 +125,13 @@ bool IsBatch(const NestedFile& data, const ReaderSpec& spec, const BatchLayout& 
 
 // Reads all of it, and checks every batch and the order of rows.
 void CheckAll(const NestedFile& data, const ReaderSpec& spec, Draws& draws,
-              std::shared_ptr<SinkPool>* sinks = nullptr) {
+              ReaderMemory* memory = nullptr) {
   CAPTURE(spec.batch_rows);
   CAPTURE(spec.num_threads);
   CAPTURE(spec.max_memory_bytes);
   CAPTURE(spec.lent_slabs);
-  ParallelReader reader(spec, nullptr, sinks == nullptr ? nullptr : *sinks);
-  if (sinks != nullptr) *sinks = reader.sinks();
+  ParallelReader reader(spec, memory == nullptr ? ReaderMemory() : *memory);
+  if (memory != nullptr) *memory = reader.memory();
   std::vector<ExactBuffer<uint8_t>> lent;
   for (int64_t token = 0; spec.lent_slabs && token < reader.max_slabs(); ++token) {
     lent.emplace_back(static_cast<size_t>(reader.layout().slab_bytes));
@@ -182,7 +182,7 @@ TEST_CASE("batches of all sizes, whatever the threads and the memory") {
   Draws draws(330);
   for (int trial = 0; trial < 2; ++trial) {
     const NestedFile data(Recipe(draws), draws);
-    std::shared_ptr<SinkPool> sinks;  // from reader to reader
+    ReaderMemory memory;  // from reader to reader
     for (const int64_t batch_rows : {3, 64, 130, 600, 0}) {
       for (const int64_t num_threads : {1, 4}) {
         ReaderSpec spec = SpecOf(data, batch_rows, num_threads);
@@ -191,7 +191,7 @@ TEST_CASE("batches of all sizes, whatever the threads and the memory") {
             num_slabs * SlabBytes(spec) + (draws.OneIn(2) ? 0 : 1 << 20);
         spec.max_memory_bytes = std::max(spec.max_memory_bytes, int64_t{1} << 18);
         spec.lent_slabs = draws.OneIn(3);
-        CheckAll(data, spec, draws, &sinks);
+        CheckAll(data, spec, draws, &memory);
       }
     }
   }
@@ -244,7 +244,7 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
   }
   // The least that holds any window alone.
   const auto fits = [&] {
-    ParallelReader reader(spec, nullptr);
+    ParallelReader reader(spec);
     return !testing::Caught([&] {
       while (reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken) {
       }
@@ -301,7 +301,7 @@ TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
     spec.share.windows = {{.num_chunks = 1, .key = 5, .begin = 0, .end = 16},
                           {.num_chunks = 3, .key = 6, .begin = 0, .end = 16}};
     spec.max_memory_bytes = 100'000;
-    ParallelReader reader(spec, nullptr);
+    ParallelReader reader(spec);
     for (int i = 0; i < 2; ++i) {
       CHECK(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
     }
@@ -378,7 +378,7 @@ TEST_CASE("a batch whose items are too much fails in its place") {
   ReaderSpec spec = SpecOf(data, 70, 2);
   spec.max_memory_bytes = 12'000 * 65;
   // By itself: 40 and 30 rows are more than 65.
-  ParallelReader reader(spec, nullptr);
+  ParallelReader reader(spec);
   for (int i = 0; i < 2; ++i) {
     const auto error = testing::Caught([&] { reader.Next(kTooLong); });
     REQUIRE(error);
@@ -398,7 +398,7 @@ TEST_CASE("an error is raised after the batches before it") {
     ReaderSpec spec = SpecOf(data, 20, num_threads);
     spec.columns[0].nulls = NullPolicy::kError;
     spec.fields[0].has_valid = false;
-    ParallelReader reader(spec, nullptr);
+    ParallelReader reader(spec);
     for (int i = 0; i < 10; ++i) {
       CHECK(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
     }
@@ -419,7 +419,7 @@ TEST_CASE("a reader may end at any time, and batches outlive it") {
     std::vector<BatchRing::TakeResult> kept;
     BatchLayout layout;
     {
-      ParallelReader reader(spec, nullptr);
+      ParallelReader reader(spec);
       layout = reader.layout();
       for (int64_t left = draws.Below(12); left > 0; --left) {
         kept.push_back(reader.Next(kTooLong));
@@ -445,7 +445,7 @@ TEST_CASE("lists of one length that a file lacks are their default, and valid") 
   spec.fields.push_back(
       {.item_bytes = 4, .cell_items = 3, .has_valid = true, .valid_items = 3});
   spec.lent_slabs = true;
-  ParallelReader reader(spec, nullptr);
+  ParallelReader reader(spec);
   std::vector<ExactBuffer<uint8_t>> lent;
   for (int64_t token = 0; token < 5; ++token) {
     lent.emplace_back(static_cast<size_t>(reader.layout().slab_bytes));
@@ -476,7 +476,7 @@ TEST_CASE("fields of variable length that contradict themselves are refused") {
     ReaderSpec spec = SpecOf(data, 3, 1);
     change(spec);
     return Throws(ErrorKind::kInvalidArgument,
-                  [&] { const ParallelReader reader(spec, nullptr); });
+                  [&] { const ParallelReader reader(spec); });
   };
   CHECK_FALSE(refused([](ReaderSpec&) {}));
   CHECK(refused([](ReaderSpec& spec) { spec.columns[0].source.num_offsets = 0; }));

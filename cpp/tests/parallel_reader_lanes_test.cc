@@ -94,8 +94,7 @@ TEST_CASE("windows of shares that are read at once, with as much memory as they 
       int64_t num_slabs = 1;
       do {
         spec.max_memory_bytes = testing::MemoryFor(spec, ++num_slabs);
-      } while (
-          Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader(spec, nullptr); }));
+      } while (Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; }));
     }
     CheckAll(data, spec);
   }
@@ -141,7 +140,7 @@ TEST_CASE("shares that cannot be read at once are refused") {
   const auto is_refused = [&](auto change) {
     ReaderSpec spec = good;
     change(spec);
-    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader(spec, nullptr); });
+    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; });
   };
   CHECK_FALSE(is_refused([](ReaderSpec&) {}));
   CHECK(is_refused([](ReaderSpec& s) { s.batch_rows = 31; }));

@@ -65,10 +65,10 @@ TEST_CASE("Stop after any number of batches") {
 TEST_CASE("a reader may be destroyed unused, stopped unused, and while it runs") {
   const DataSet data(Recipe(), 2);
   {
-    const ParallelReader unused(data.Spec(32, 2), nullptr);
+    const ParallelReader unused(data.Spec(32, 2));
   }
   {
-    ParallelReader reader(data.Spec(32, 2), nullptr);
+    ParallelReader reader(data.Spec(32, 2));
     reader.Stop();
     CHECK(NextThrowsStopped(reader));
   }
@@ -84,7 +84,7 @@ TEST_CASE("a batch outlives its reader") {
   BatchRing::TakeResult taken{BatchRing::TakeStatus::kEnded, {}};
   int64_t offset = -1;
   {
-    ParallelReader reader(data.Spec(32, 2), nullptr);
+    ParallelReader reader(data.Spec(32, 2));
     taken = reader.Next(kLong);
     offset = reader.layout().fields[3].values_offset;
   }
@@ -99,7 +99,7 @@ TEST_CASE("Stop from another thread ends a Next that waits") {
   for (int trial = 0; trial < 10; ++trial) {
     ReaderSpec spec = data.Spec(32, 2);
     spec.lent_slabs = true;  // and none is lent, so that Next can only wait
-    ParallelReader reader(spec, nullptr);
+    ParallelReader reader(spec);
     std::jthread stopper([&] {
       std::this_thread::sleep_for(milliseconds(trial));
       reader.Stop();
@@ -113,7 +113,7 @@ TEST_CASE("Next times out while nothing is lent, and goes on when something is")
   ReaderSpec spec = data.Spec(32, 2);
   spec.max_memory_bytes = testing::MemoryFor(spec, 3);
   spec.lent_slabs = true;
-  ParallelReader reader(spec, nullptr);
+  ParallelReader reader(spec);
   CHECK(reader.Next(milliseconds(20)).status == BatchRing::TakeStatus::kTimedOut);
   std::vector<testing::ExactBuffer<uint8_t>> slabs;
   for (int64_t token = 0; token < 3; ++token) {
@@ -180,7 +180,7 @@ TEST_CASE("schedules of starting, reading and stopping") {
 
 TEST_CASE("in a forked child an inherited reader raises and lets itself be destroyed") {
   const DataSet data(Recipe(), 1);
-  auto reader = std::make_unique<ParallelReader>(TightSpec(data, 3), nullptr);
+  auto reader = std::make_unique<ParallelReader>(TightSpec(data, 3));
   REQUIRE(reader->Next(kLong).status == BatchRing::TakeStatus::kTaken);
   const pid_t child = fork();
   REQUIRE(child >= 0);

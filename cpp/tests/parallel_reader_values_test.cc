@@ -129,7 +129,7 @@ TEST_CASE("lent slabs come back as batches and are written within their bounds")
       spec.lent_slabs = true;
       CheckAll(data, spec);
       Consumer consumer(data, spec);
-      CHECK(consumer.reader().pool() == nullptr);
+      CHECK(consumer.reader().memory().slabs == nullptr);
     }
   }
 }
@@ -199,13 +199,13 @@ TEST_CASE("only row ids need no file") {
   CheckAll(data, spec);
 }
 
-TEST_CASE("two readers at once, from one pool") {
+TEST_CASE("two readers at once, of one memory") {
   const DataSet data(FewColumns(), 2);
   const ReaderSpec spec = data.Spec(32, 2);
   Consumer first(data, spec);
-  const auto pool = first.reader().pool();
-  Consumer second(data, spec, pool);
-  CHECK(second.reader().pool() == pool);
+  const ReaderMemory memory = first.reader().memory();
+  Consumer second(data, spec, memory);
+  CHECK(second.reader().memory().slabs == memory.slabs);
   std::jthread other([&] { second.TakeAll(); });
   first.TakeAll();
   other.join();
@@ -214,8 +214,12 @@ TEST_CASE("two readers at once, from one pool") {
     CHECK(consumer->num_mismatches() == 0);
     CHECK(consumer->rows_taken() == data.num_rows());
   }
-  Consumer third(data, data.Spec(33, 1), pool);
-  CHECK(third.reader().pool() != pool);  // its slabs are of another size
+  Consumer third(data, data.Spec(33, 1), memory);
+  CHECK(third.reader().memory().slabs != memory.slabs);  // of another size
+  CHECK(third.reader().memory().scratch == memory.scratch);
+  third.TakeAll();
+  CHECK_FALSE(third.error());
+  CHECK(third.num_mismatches() == 0);
 }
 
 TEST_CASE("more files than are kept open") {
@@ -230,7 +234,7 @@ TEST_CASE("specifications that contradict themselves are refused") {
     ReaderSpec spec = data.Spec(10, 1);
     change(spec);
     return testing::Throws(ErrorKind::kInvalidArgument,
-                           [&] { ParallelReader(std::move(spec), nullptr); });
+                           [&] { ParallelReader{std::move(spec)}; });
   };
   CHECK_FALSE(refused([](ReaderSpec&) {}));
   CHECK(refused([](ReaderSpec& spec) { spec.num_threads = 0; }));

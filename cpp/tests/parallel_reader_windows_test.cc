@@ -148,17 +148,16 @@ TEST_CASE("max_memory that holds one window is enough, less is refused") {
       ReaderSpec spec = data.Spec(100, num_threads);
       SetWindows(&spec, num_chunks);
       ReaderSpec generous = spec;
-      const int64_t most = ParallelReader(generous, nullptr).max_slabs();
+      const int64_t most = ParallelReader(generous).max_slabs();
       const auto fits = [&](int64_t num_slabs) {
         spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
-        return !Throws(ErrorKind::kInvalidArgument,
-                       [&] { ParallelReader(spec, nullptr); });
+        return !Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; });
       };
       int64_t least = 1;
       while (!fits(least)) ++least;
       CHECK(least <= most);
       if (num_chunks == 6) CHECK(least < most);
-      CHECK(ParallelReader(spec, nullptr).max_slabs() == least);
+      CHECK(ParallelReader(spec).max_slabs() == least);
       CheckAll(data, spec);
       spec.lent_slabs = true;
       CheckAll(data, spec);
@@ -228,7 +227,7 @@ TEST_CASE("windows that contradict the share are refused") {
   const auto is_refused = [&](auto change) {
     ReaderSpec spec = good;
     change(spec);
-    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader(spec, nullptr); });
+    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; });
   };
   CHECK_FALSE(is_refused([](ReaderSpec&) {}));
   CHECK(is_refused([](ReaderSpec& s) { s.share.windows.pop_back(); }));

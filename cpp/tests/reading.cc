@@ -155,14 +155,13 @@ std::vector<PlannedRow> PlannedRows(const Share& share) {
   return rows;
 }
 
-Consumer::Consumer(const DataSet& data, const ReaderSpec& spec,
-                   std::shared_ptr<SlabPool> pool)
+Consumer::Consumer(const DataSet& data, const ReaderSpec& spec, ReaderMemory memory)
     : spec_(spec),
       columns_(data.columns()),
       planned_(PlannedRows(spec)),
       lane_batches_(spec.num_lanes() > 1 ? LaneBatches(spec)
                                          : std::vector<std::vector<PlannedRow>>()),
-      reader_(spec, std::move(pool)) {
+      reader_(spec, std::move(memory)) {
   if (!spec.lent_slabs) return;
   for (int64_t token = 0; token < reader_.max_slabs(); ++token) {
     lent_.emplace_back(static_cast<size_t>(reader_.layout().slab_bytes));

@@ -66,8 +66,7 @@ std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderSpec& spec);
 // and compares every batch with what the data set says of its rows.
 class Consumer {
  public:
-  Consumer(const DataSet& data, const ReaderSpec& spec,
-           std::shared_ptr<SlabPool> pool = nullptr);
+  Consumer(const DataSet& data, const ReaderSpec& spec, ReaderMemory memory = {});
 
   // Takes one batch and checks it. Returns false at the end of the stream.
   bool TakeOne();

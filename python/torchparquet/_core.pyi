@@ -20,9 +20,8 @@ __all__: list[str] = [
     "LeafColumn",
     "PYARROW_VERSION",
     "PageHeader",
+    "ReaderMemory",
     "ReaderStats",
-    "SinkPool",
-    "SlabPool",
     "Vocabulary",
     "WINDOW_ROW_BYTES",
     "are_staged",
@@ -153,17 +152,8 @@ class ColumnSpec:
         file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None: ...
 
-class SlabPool:
-    @property
-    def mapped_bytes(self) -> int: ...
-    @property
-    def num_idle(self) -> int: ...
-    @property
-    def slab_bytes(self) -> int: ...
-
-class SinkPool:
-    @property
-    def idle_bytes(self) -> int: ...
+class ReaderMemory:
+    def __init__(self) -> None: ...
 
 class CostSums:
     @property
@@ -251,8 +241,7 @@ class BatchReader:
         num_threads: typing.SupportsInt | typing.SupportsIndex,
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
-        pool: SlabPool | None,
-        sinks: SinkPool | None,
+        memory: ReaderMemory,
         contents: collections.abc.Sequence[typing_extensions.Buffer],
         decryption: Decryption | None,
     ) -> None: ...
@@ -285,13 +274,11 @@ class BatchReader:
     @property
     def max_slabs(self) -> int: ...
     @property
+    def memory(self) -> ReaderMemory: ...
+    @property
     def next_is_ready(self) -> bool: ...
     @property
     def num_batches(self) -> int: ...
-    @property
-    def pool(self) -> SlabPool | None: ...
-    @property
-    def sinks(self) -> SinkPool: ...
     @property
     def slab_bytes(self) -> int: ...
     @property

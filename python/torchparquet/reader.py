@@ -25,9 +25,8 @@ from torchparquet._core import (
     Footers,
     LeafColumn,
     PageHeader,
+    ReaderMemory,
     ReaderStats,
-    SinkPool,
-    SlabPool,
     Vocabulary,
     are_staged,
     await_gloo_threads,
@@ -71,9 +70,8 @@ __all__ = [
     "Footers",
     "LeafColumn",
     "PageHeader",
+    "ReaderMemory",
     "ReaderStats",
-    "SinkPool",
-    "SlabPool",
     "are_staged",
     "await_gloo_threads",
     "begin_iteration",
@@ -109,8 +107,7 @@ class BatchStream(Iterator[Batch]):
         num_threads: int,
         max_memory_bytes: int,
         pin_memory: bool,
-        pool: SlabPool | None,
-        sinks: SinkPool | None = None,
+        memory: ReaderMemory,
         decryption: Decryption | None = None,
         lend_slabs: bool | None = None,
         device: torch.device | None = None,
@@ -127,8 +124,7 @@ class BatchStream(Iterator[Batch]):
             num_threads: Decode threads.
             max_memory_bytes: Bound of the batches in flight.
             pin_memory: Deliver in page-locked memory of torch's host allocator.
-            pool: Of an earlier stream, whose slabs may fit.
-            sinks: Of an earlier stream, for values that the slabs do not hold.
+            memory: Of an earlier stream, to go on with what fits of it; or new.
             decryption: Keys of the files, for those that are encrypted.
             lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
             device: Deliver copies on this device, which has an index unless it is the CPU; one
@@ -172,8 +168,7 @@ class BatchStream(Iterator[Batch]):
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
-            pool=pool,
-            sinks=sinks,
+            memory=memory,
             decryption=decryption,
         )
         self._views = BatchViews(ordered, self._reader.fields, self._reader.capacity_rows)
@@ -325,14 +320,9 @@ class BatchStream(Iterator[Batch]):
         return self._reader.max_slabs
 
     @property
-    def pool(self) -> SlabPool | None:
-        """The memory of the batches, for a later stream; None where torch allocates it."""
-        return self._reader.pool
-
-    @property
-    def sinks(self) -> SinkPool:
-        """The memory of values of different lengths, for a later stream."""
-        return self._reader.sinks
+    def memory(self) -> ReaderMemory:
+        """What batches and decode threads have their data in, for a later stream."""
+        return self._reader.memory
 
     @property
     def stats(self) -> ReaderStats:

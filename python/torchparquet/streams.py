@@ -12,7 +12,7 @@ import torch
 
 from torchparquet.hand_over import resolved_device
 from torchparquet.options import ReadOptions
-from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, SinkPool, SlabPool
+from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, ReaderMemory
 from torchparquet.sharding import in_worker
 from torchparquet.tensors import batch_names
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchparquet.manifest import Manifest
     from torchparquet.share import Share
 
-_OF_PROCESS = ("_pool", "_sinks", "_resolved_device")
+_OF_PROCESS = ("_memory", "_resolved_device")
 
 
 @dataclass
@@ -55,8 +55,7 @@ class StreamSource:
 
     def forget(self) -> None:
         """Give up the memory of streams that have ended."""
-        self._pool: SlabPool | None = None
-        self._sinks: SinkPool | None = None
+        self._memory = ReaderMemory()
         self._resolved_device: torch.device | None = None
         self._owner_pid = os.getpid()
 
@@ -86,12 +85,11 @@ class StreamSource:
             num_threads=threads,
             max_memory_bytes=self.options.memory_per_worker(num_workers),
             pin_memory=self._pins_memory(device),
-            pool=self._pool,
-            sinks=self._sinks,
+            memory=self._memory,
             decryption=None if self.keys is None else self.keys.native(self.manifest, threads),
             device=device,
         )
-        self._pool, self._sinks = stream.pool, stream.sinks
+        self._memory = stream.memory
         return stream
 
     def _present_device(self) -> torch.device | None:
