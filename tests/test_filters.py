@@ -139,6 +139,69 @@ def test_bad_filters_are_refused_at_construction(partitioned, filters, error, na
         ParquetDataset(partitioned, batch_size=1, filters=filters)
 
 
+# By directory of each file, the columns of the file; and a filter with the `x` that fulfil it.
+HIVE_TREES = {
+    "keys that are partly numbers": (
+        {"k=1": {"x": [1]}, "k=1b": {"x": [2]}},
+        [("k", "=", "1")],
+        {1},
+    ),
+    "a key without a value": (
+        {"k=1": {"x": [1]}, "k=__HIVE_DEFAULT_PARTITION__": {"x": [2]}},
+        [("x", ">", 1)],
+        {2},
+    ),
+    "a key without a value is null": (
+        {"k=1": {"x": [1]}, "k=__HIVE_DEFAULT_PARTITION__": {"x": [2]}},
+        pc.field("k").is_null(),
+        {2},
+    ),
+    "a column named as a key": (
+        {"g=0": {"g": [0, 0], "x": [1, 2]}, "g=1": {"g": [1, 5], "x": [3, 4]}},
+        [("g", "in", [0, 5])],
+        {1, 2, 3, 4},
+    ),
+    "a column of another type, named as a key": (
+        {"g=0": {"g": ["a", "b"], "x": [1, 2]}, "g=1": {"g": ["c", "d"], "x": [3, 4]}},
+        [("g", "=", "d")],
+        {3, 4},
+    ),
+    "a struct named as a key": (
+        {"g=0": {"g": [{"h": 1}], "x": [1]}, "g=1": {"g": [{"h": 2}], "x": [2]}},
+        [("x", "=", 2)],
+        {2},
+    ),
+    "a key twice": (
+        {"k=1/k=2": {"x": [1]}, "k=1/k=3": {"x": [2]}},
+        [("k", "=", 2)],
+        {1},
+    ),
+    "a file without rows, of another schema": (
+        {"k=1": {"x": [1, 2]}, "k=2": {"z": pa.array([], pa.string())}},
+        [("x", ">", 0)],
+        {1, 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("tree", HIVE_TREES)
+@pytest.mark.parametrize("above", ["", "g=7/k=8"], ids=["", "below keys"])
+def test_filters_and_columns_mean_the_same_by_a_name(tmp_path, tree, above):
+    """A name is the files' column where they have it, and else the key of their paths."""
+    files, filters, fulfilled = HIVE_TREES[tree]
+    for directory, columns in files.items():
+        folder = tmp_path / above / directory
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table(columns), folder / "f.parquet")
+    dataset = ParquetDataset(tmp_path / above, batch_size=9, columns=["x"], filters=filters)
+    assert {x for batch in dataset for x in batch["x"].tolist()} == fulfilled
+
+
+def test_a_number_that_no_column_holds_is_refused_by_name(partitioned):
+    with pytest.raises(ValueError, match="filters"):
+        ParquetDataset(partitioned, batch_size=1, filters=[("x", "=", 2**70)])
+
+
 def test_partition_keys_are_columns_by_name(partitioned):
     columns = {"x": "x", "when": "year", "both": Column(["x", "year"], dtype="float32")}
     for options in ({}, {"shuffle": True}, {"max_memory": "2KiB"}):

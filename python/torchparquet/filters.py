@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from torchparquet.errors import EncryptedFileError
+from torchparquet.schemas import is_whole_number
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 FiltersArgument: TypeAlias = "pc.Expression | list[Any] | None"
 
+# How Hive writes that a key has no value.
+_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+
 
 def filter_row_groups(
     manifest: Manifest, filters: FiltersArgument, keys: FileKeys | None = None
@@ -25,8 +32,9 @@ def filter_row_groups(
     """Leave out the row groups that cannot hold a row for which ``filters`` is true.
 
     pyarrow's data set engine decides, from the statistics in the footers and from ``key=value``
-    directories on the files' paths. Row groups are kept whole: rows for which the filter
-    is false stay among the others.
+    directories on the files' paths, which count where they are columns too: a key that every path
+    has and no file. Row groups are kept whole: rows for which the filter is false stay among
+    the others. Statistics do not tell of NaN: what only a NaN fulfils may be left out.
 
     Args:
         manifest: Of the files.
@@ -40,7 +48,8 @@ def filter_row_groups(
     Raises:
         EncryptedFileError: A file has columns that are encrypted and that there is no key for:
             pyarrow ends the process when it looks for their statistics.
-        ValueError: The filter names no column of a file, is malformed, or leaves nothing.
+        ValueError: The filter names no column of a file, is malformed, does not fit a column's
+            type, or leaves nothing.
         TypeError: ``filters`` has another type.
     """
     if filters is None:
@@ -53,9 +62,11 @@ def filter_row_groups(
         )
     keep = np.zeros(manifest.num_row_groups, dtype=bool)
     first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
-    for file, path in enumerate(manifest.files):
-        content = manifest.memory[file].content if manifest.memory else None
-        kept = _matching_row_groups(path, content, _format(path, keys), expression)
+    path_keys = _path_keys(manifest)
+    for file in np.flatnonzero(manifest.file_num_rows > 0).tolist():
+        values = {name: column[file] for name, column in path_keys.items()}
+        fragment = _fragment(manifest, file, keys, values)
+        kept = _matching_row_groups(fragment, values, expression, manifest.files[file])
         keep[first_row_group[file] + np.array(kept, dtype=np.int64)] = True
     if not manifest.row_group_num_rows[keep].any():
         raise ValueError(f"filters leave no row group of {manifest.num_row_groups}: {expression}")
@@ -76,7 +87,7 @@ def _expression(filters: Any) -> pc.Expression:
         )
     try:
         return pq.filters_to_expression(filters)
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise ValueError(f"filters cannot be understood ({error}): {filters!r}") from error
 
 
@@ -89,41 +100,59 @@ def _format(path: str, keys: FileKeys | None) -> pads.ParquetFileFormat:
     return pads.ParquetFileFormat(default_fragment_scan_options=options)
 
 
-def _matching_row_groups(
-    path: str,
-    content: pa.Buffer | None,
-    file_format: pads.ParquetFileFormat,
-    expression: pc.Expression,
-) -> list[int]:
-    fragment, schema = (
-        _on_disk(path, file_format) if content is None else _in_memory(content, file_format)
+def _path_keys(manifest: Manifest) -> dict[str, pa.Array]:
+    """Return the values by file of keys that stand in all paths and in no file's schema."""
+    names = {
+        name
+        for schema in np.unique(manifest.file_schema[manifest.file_num_rows > 0]).tolist()
+        for leaf in manifest.schemas[schema]
+        for name in (leaf.path, leaf.path.split(".", 1)[0])
+    }
+    return {
+        key: _typed(values) for key, values in manifest.partition_keys.items() if key not in names
+    }
+
+
+def _typed(texts: Sequence[str]) -> pa.Array:
+    """Return the values of a key: int64 where all are whole numbers, as for columns, or strings."""
+    values = [None if text == _NULL_KEY else text for text in texts]
+    if all(value is None or is_whole_number(value) for value in values):
+        return pa.array([None if value is None else int(value) for value in values], pa.int64())
+    return pa.array(values, pa.string())
+
+
+def _fragment(
+    manifest: Manifest, file: int, keys: FileKeys | None, values: Mapping[str, pa.Scalar]
+) -> pads.ParquetFileFragment:
+    import pyarrow.compute as pc
+    import pyarrow.fs as pafs
+
+    path = manifest.files[file]
+    file_format = _format(path, keys)
+    if manifest.memory:
+        return file_format.make_fragment(manifest.memory[file].content)
+    known = [
+        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        for name, value in values.items()
+    ]
+    return file_format.make_fragment(
+        path,
+        filesystem=pafs.LocalFileSystem(),
+        partition_expression=functools.reduce(operator.and_, known) if known else None,
     )
+
+
+def _matching_row_groups(
+    fragment: pads.ParquetFileFragment,
+    values: Mapping[str, pa.Scalar],
+    expression: pc.Expression,
+    path: str,
+) -> list[int]:
+    schema = fragment.physical_schema
+    for name, value in values.items():
+        schema = schema.append(pa.field(name, value.type))
     try:
         left = fragment.subset(expression, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise ValueError(f"filters do not fit the columns of {path!r}: {error}") from error
     return [row_group.id for row_group in left.row_groups]
-
-
-def _on_disk(
-    path: str, file_format: pads.ParquetFileFormat
-) -> tuple[pads.ParquetFileFragment, pa.Schema]:
-    import pyarrow.dataset as pads
-
-    partitioning = pads.HivePartitioning.discover(infer_dictionary=False)
-    source = pads.FileSystemDatasetFactory(
-        pa.fs.LocalFileSystem(),
-        [path],
-        file_format,
-        pads.FileSystemFactoryOptions(partitioning=partitioning, partition_base_dir="/"),
-    )
-    dataset = source.finish()
-    (fragment,) = dataset.get_fragments()
-    return fragment, dataset.schema
-
-
-def _in_memory(
-    content: pa.Buffer, file_format: pads.ParquetFileFormat
-) -> tuple[pads.ParquetFileFragment, pa.Schema]:
-    fragment = file_format.make_fragment(content)
-    return fragment, fragment.physical_schema

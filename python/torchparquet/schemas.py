@@ -164,7 +164,7 @@ class Schemas:
     def _partition_leaf(self, name: str, dtype: str | None) -> Leaf:
         # As text that a vocabulary may number, until all are seen to be numbers.
         for value in self._partition_keys[name]:
-            if not re.fullmatch(r"-?\d{1,18}", value):
+            if not is_whole_number(value):
                 return Leaf(name, f"partition key {value!r}", "", nullable=False, is_bytes=True)
         leaf = Leaf(name, "partition key", "int64", nullable=False, dtypes=_NUMBER_DTYPES)
         if dtype is not None:
@@ -226,6 +226,11 @@ def _unit(kind: str, dtype: str) -> str:
         return kind.replace(", UTC", "")
     scale = re.fullmatch(r"decimal\(\d+, (-?\d+)\)", kind)
     return f"1e-{scale[1]}" if scale and scale[1] != "0" and dtype == "int64" else ""
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether the value of a partition key is a number that int64 holds."""
+    return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
 
 
 def listed(names: Sequence[str]) -> str:
