@@ -221,7 +221,7 @@ def test_set_epoch_between_the_workers_of_one_iteration(data):
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
     from torchparquet.reader import begin_iteration, epoch_of, num_iterations, set_epoch_of
 
-    words = open_dataset(data)._progress._epochs._ledger.numpy()
+    words = open_dataset(data)._progress._epochs._ledger.words
     iteration = begin_iteration(words, 17, 0)
     epoch = epoch_of(words, iteration)
     set_epoch_of(words, num_iterations(words), 5)
@@ -314,3 +314,16 @@ def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path):
         assert error_of(open_loader(dataset, 2, "fork"))[0] is NullValueError
     filled = ParquetDataset(path, batch_size=50, nulls=-1)
     assert sum(len(batch["id"]) for batch in open_loader(filled, 2, "fork")) == 1000
+
+
+def test_a_pickle_is_small_and_counts_epochs_on(data):
+    """As Ray's workers get it."""
+    dataset = open_dataset(data)
+    for _ in range(3):
+        next(iter(dataset))
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 100_000
+    copy = pickle.loads(pickled)
+    assert copy.epoch == dataset.epoch == 3
+    next(iter(copy))
+    assert (copy.epoch, dataset.epoch) == (4, 3)

@@ -250,6 +250,22 @@ def test_another_world_reads_the_rest_once(data, order, before, after):
         assert len(delivered) + len(rest) - sum(ROWS) <= after  # split repeats a row at most
 
 
+@pytest.mark.parametrize("world_size", [2, 3, 12])
+def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(data, world_size):
+    """With even="none": what a rank has delivered by that step is all or a part of its share."""
+    shares = [rows(make(data, rank, world_size, even="none")) for rank in range(world_size)]
+    longest = max(range(world_size), key=lambda rank: len(shares[rank]))
+    for stop in range(len(shares[longest])):
+        dataset = make(data, longest, world_size, even="none")
+        assert len(list(itertools.islice(dataset, stop))) == stop
+        state = dataset.state_dict()
+        for rank, share in enumerate(shares):
+            resumed = make(data, rank, world_size, even="none")
+            resumed.load_state_dict(state)
+            assert len(resumed) == len(share)
+            assert rows(resumed) == share[stop:]
+
+
 def test_a_canonical_world_has_the_same_global_batches_at_every_size(data):
     options = {"canonical_world_size": 4, "shuffle": True, "shuffle_window": 2}
     by_world = {}

@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 import weakref
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,52 @@ from torchparquet.reader import (
 from torchparquet.sharding import in_worker
 
 
+class _Ledger:
+    """The words of a ledger, int64, in memory that the workers of a process share.
+
+    Workers that are spawned get the memory itself. Whoever gets a pickle gets the words that are
+    not 0, which are few of them, as a copy that is not shared.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Take over `tensor`."""
+        self.tensor = tensor
+
+    @classmethod
+    def shared(cls) -> _Ledger:
+        """Return a ledger without entries."""
+        # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do
+        # not survive a fork.
+        storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
+        return cls(torch.empty(0, dtype=torch.int64).set_(storage))
+
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """A view of them, `[EPOCH_LEDGER_WORDS]`."""
+        words: NDArray[np.int64] = self.tensor.numpy()
+        return words
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether no other process shares the words."""
+        return not self.tensor.is_shared()  # type: ignore[no-untyped-call]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the words by value."""
+        used = np.flatnonzero(self.words)
+        return _copied_ledger, (used, self.words[used])
+
+
+def _copied_ledger(used: NDArray[np.int64], values: NDArray[np.int64]) -> _Ledger:
+    words = np.zeros(EPOCH_LEDGER_WORDS, dtype=np.int64)
+    words[used] = values
+    return _Ledger(torch.from_numpy(words))
+
+
+# The pickler that multiprocessing starts processes with hands tensors on by their memory.
+ForkingPickler.register(_Ledger, lambda ledger: (_Ledger, (ledger.tensor,)))
+
+
 class EpochCounter:
     """Numbers the iterations over a data set: each is the next epoch.
 
@@ -34,7 +81,7 @@ class EpochCounter:
 
     def __init__(self) -> None:
         """Start at epoch 0."""
-        self._ledger = _shared_ledger()
+        self._ledger = _Ledger.shared()
         self._owner_pid = os.getpid()
         # Iterations up to here were this process's, or are of no account any more.
         self._num_seen = 0
@@ -118,15 +165,14 @@ class EpochCounter:
         """Make sure that only this process and the workers it starts use the counter."""
         if in_worker() or self._owner_pid == os.getpid():
             return
-        inherited = self._ledger.numpy()
-        self._ledger = _shared_ledger()
-        self._ledger.numpy()[:] = inherited
+        inherited = self._ledger.words
+        self._ledger = _Ledger.shared()
+        self._ledger.words[:] = inherited
         self._owner_pid = os.getpid()
 
     def _words(self) -> NDArray[np.int64]:
         self.own()
-        words: NDArray[np.int64] = self._ledger.numpy()
-        return words
+        return self._ledger.words
 
     def __getstate__(self) -> dict[str, Any]:
         """Own the counter before a spawned worker gets it."""
@@ -136,18 +182,9 @@ class EpochCounter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Share the counter of the process that pickled it, if it can be shared."""
         self.__dict__.update(state)
-        if not self._ledger.is_shared():  # type: ignore[no-untyped-call]
-            # A copy, by value: nobody else's.
+        if self._ledger.is_copy:
             self._owner_pid = -1
         _counters.add(self)
-
-
-def _shared_ledger() -> Tensor:
-    """Return zeroed words in memory that worker processes share, int64."""
-    # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do not
-    # survive a fork.
-    storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
-    return torch.empty(0, dtype=torch.int64).set_(storage)
 
 
 _counters: weakref.WeakSet[EpochCounter] = weakref.WeakSet()

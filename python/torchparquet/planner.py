@@ -174,7 +174,9 @@ class EpochPlanner:
         if self._same_order(own, last):
             taken_up = own._replace(num_steps=last.num_steps, num_rows=last.num_rows)
             place.legs = (*state.legs[:-1], taken_up)
-            place = self.sought(place, topology, before + last.num_steps)
+            # With even="none" the state may be of a rank that has more batches than this one.
+            present = self._rank_steps(self.present_plan(place), topology, before)
+            place = self.sought(place, topology, before + min(last.num_steps, present))
             return self._behind_rows(place, topology, last.num_rows)
         if last.num_rows and last.batch_size is None and self.limit_steps is not None:
             raise ValueError(
@@ -227,11 +229,11 @@ class EpochPlanner:
         step = checked_int("step", step, 0, 2**62)
         before = place.steps_before
         plan = self.present_plan(place)
-        rank_steps = self._limited(plan.num_steps(topology.rank), before)
+        rank_steps = self._rank_steps(plan, topology, before)
         if not 0 <= step - before <= rank_steps:
             raise ValueError(
                 f"step must be >= {before} and <= {before + rank_steps}, the batches of epoch "
-                f"{place.epoch} that this world delivers, got {step}"
+                f"{place.epoch} that this rank delivers, got {step}"
             )
         end = self._end(plan, topology, before)
         steps = step - before
@@ -294,12 +296,12 @@ class EpochPlanner:
         """Return the batches of the epoch, worlds before included, of the rank or the worker."""
         before, plan = place.steps_before, self.present_plan(place)
         if of_rank or topology.num_workers == 1:
-            return before + self._limited(plan.num_steps(topology.rank), before)
+            return before + self._rank_steps(plan, topology, before)
         return self._end(plan, topology, before)
 
     def _end(self, plan: EpochPlan, topology: Topology, before: int) -> int:
         if topology.num_workers == 1:
-            return self._limited(plan.num_steps(topology.rank), before)
+            return self._rank_steps(plan, topology, before)
         if self.limit_steps is None:
             return int(plan.share_steps[topology.share_index])
         limited = steps_of_shares(plan, max(self.limit_steps - before, 0))
@@ -308,6 +310,9 @@ class EpochPlanner:
     def _most_steps(self, plan: EpochPlan, before: int) -> int:
         most = max(plan.num_steps(rank) for rank in range(plan.options.world_size))
         return self._limited(most, before)
+
+    def _rank_steps(self, plan: EpochPlan, topology: Topology, before: int) -> int:
+        return self._limited(plan.num_steps(topology.rank), before)
 
     def _limited(self, num_steps: int, before: int) -> int:
         if self.limit_steps is None:
