@@ -412,6 +412,91 @@ def test_states_of_another_mix_are_refused(paths, change, message):
         open_mix(paths).load_state_dict("state")
 
 
+@pytest.mark.parametrize("damage", ["seed", "weights", "next_weights", "sources", "counts"])
+def test_damaged_states_are_refused(paths, damage):
+    mixed = open_mix(paths)
+    next(iter(mixed))
+    state = mixed.state_dict()
+    if damage == "counts":
+        state["progress"]["counts"].pop()
+    elif damage == "weights":
+        state[damage].pop()
+    else:
+        del state[damage]
+    with pytest.raises(ValueError, match=r"mix|data sets"):
+        open_mix(paths).load_state_dict(state)
+
+
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
+def test_what_fails_to_begin_takes_no_epoch(paths, rows):
+    """The state is refused by a data set, when iteration begins, again and again."""
+    mixed = open_mix(paths, **rows)
+    state = mixed.state_dict()
+    next(iter(mixed))
+    begun = mixed.state_dict()
+    other = open_mix(paths, options={"seed": 5}, **rows)
+    other.load_state_dict(begun)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="seed"):
+            next(iter(other))
+    assert other.state_dict() == begun
+    other.load_state_dict(state)
+    assert other.epoch == 0
+    length = len(other)
+    assert len(ids(other)) == length
+
+
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
+def test_an_iterator_that_was_closed_says_so(paths, rows):
+    endings = {
+        "close": lambda mixed: mixed.close(),
+        "set_epoch": lambda mixed: mixed.set_epoch(3),
+        "load_state_dict": lambda mixed: mixed.load_state_dict(mixed.state_dict()),
+        "iter": iter,
+    }
+    for end in endings.values():
+        mixed = open_mix(paths, **rows)
+        batches = iter(mixed)
+        next(batches)
+        end(mixed)
+        with pytest.raises(RuntimeError, match="closed"):
+            next(batches)
+    batches = iter(open_mix(paths, **rows))
+    assert len(list(batches)) > 0
+    assert next(batches, None) is None
+
+
+# Mixes of mixes
+
+
+def open_nested(paths, stopping, **arguments):
+    first, second, third = open_datasets(paths)
+    return mix([mix([first, second], weights=[1, 2]), third], stopping=stopping, **arguments)
+
+
+@pytest.mark.parametrize("stopping", STOPPINGS)
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
+def test_a_mix_of_a_mix_goes_on_where_it_was(paths, stopping, rows):
+    """Also behind its last batch, from where its own state leads to its next epoch."""
+    whole = ids(open_nested(paths, stopping, weights=[9, 1], **rows))
+    for stop in range(0, len(whole), 3):
+        mixed = open_nested(paths, stopping, weights=[9, 1], **rows)
+        batches = iter(mixed)
+        assert ids(next(batches) for _ in range(stop)) == whole[:stop]
+        resumed = open_nested(paths, stopping, weights=[9, 1], **rows)
+        resumed.load_state_dict(json.loads(json.dumps(mixed.state_dict())))
+        assert ids(resumed) == whole[stop:]
+
+
+def test_rows_of_a_mix_are_not_mixed_on_several_ranks(paths):
+    inner = mix(open_datasets(paths, rank=0, world_size=2))
+    mixed = mix(
+        [inner, *open_datasets(paths[:1], rank=0, world_size=2)], within_batch=True, batch_size=8
+    )
+    with pytest.raises(ValueError, match="several ranks"):
+        next(iter(mixed))
+
+
 def test_frozen_order():
     """Runs that are resumed by another release go on in the same order."""
     mixed = mix([Counting(0, 9), Counting(1, 3), Counting(2, 6)], stopping="all_exhausted", seed=5)

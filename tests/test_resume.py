@@ -427,6 +427,51 @@ def test_epochs_without_end(data):
         assert taken + rows(next(again) for _ in range(len(stream) - stop)) == stream
 
 
+@pytest.mark.parametrize("even", ["none", "drop"])
+def test_epochs_without_a_batch_are_passed(tmp_path, even):
+    """By chance a rank has only the row group without rows; later epochs go on."""
+    for number, num_rows in enumerate([0, 4, 4]):
+        pq.write_table(
+            pa.table({"x": range(4 * number, 4 * number + num_rows)}), tmp_path / f"{number}"
+        )
+    options = {"shuffle": True, "seed": 1, "batch_size": 4, "even": even, "shuffle_window": 0}
+    epochs = [
+        [rows(epoch_of(make(tmp_path, rank, 2, **options), epoch)) for epoch in range(12)]
+        for rank in range(2)
+    ]
+    assert any([] in of_rank for of_rank in epochs)
+    for rank, of_rank in enumerate(epochs):
+        expected = list(itertools.chain.from_iterable(of_rank))
+        assert rows(make(tmp_path, rank, 2, num_epochs=12, **options)) == expected
+        endless = make(tmp_path, rank, 2, num_epochs=None, **options)
+        assert rows(itertools.islice(endless, len(expected))) == expected
+
+
+def test_an_iteration_without_end_of_nothing_ends(tmp_path):
+    pq.write_table(pa.table({"x": range(3)}), tmp_path / "x")
+    with pytest.warns(UserWarning, match="no step"):
+        assert rows(make(tmp_path, drop_last=True, num_epochs=None)) == []
+
+
+def test_what_fails_to_begin_takes_no_epoch(data):
+    """A state that fits no epoch of `limit_steps`: each try begins at it, until it is replaced."""
+    dataset = make(data)
+    list(itertools.islice(dataset, 9))
+    state = dataset.state_dict()
+    limited = make(data, limit_steps=5)
+    limited.load_state_dict(state)
+    batches = iter(limited)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="9 batches"):
+            next(batches)
+    with pytest.raises(ValueError, match="9 batches"):
+        next(iter(limited))
+    limited.set_epoch(0)
+    limited.set_epoch(1)
+    assert rows(limited) == rows(epoch_of(make(data), 1))[:5]
+    assert limited.epoch == 2
+
+
 def test_a_number_of_epochs(data):
     epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(4)]
     dataset = make(data, shuffle=True, num_epochs=2)

@@ -608,7 +608,9 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def begin_iteration(self) -> Place:
         """Begin the next epoch, or go on with one, on all ranks or on none."""
-        return self._rank_check.begin(self._standing, self._begin_iteration)
+        place = self._rank_check.begin(self._standing, self._begin_iteration)
+        self._progress.begun(place)
+        return place
 
     def _begin_iteration(self, is_awaited: bool) -> Place:
         topology = self._membership.topology()

@@ -86,12 +86,19 @@ class EpochCounter:
         # Iterations up to here were this process's, or are of no account any more.
         self._num_seen = 0
         self._num_own = 0  # up to the latest of this process
+        self._pending: int | None = None  # one that this process is beginning
         _counters.add(self)
 
     def begin(self) -> int:
-        """Return the number of an iteration that begins in this process."""
+        """Return the number of an iteration that begins in this process.
+
+        Outside of workers it is the next one's too until `begun` is called, so that what fails in
+        between takes no epoch.
+        """
         worker = get_worker_info()
         if worker is None:
+            if self._pending is not None and self._is_pending:
+                return self._pending
             identity, worker_id = secrets.token_bytes(8), 0
         else:
             # All workers of one iteration see the same base seed.
@@ -102,7 +109,23 @@ class EpochCounter:
         key = int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
         number = begin_iteration(self._words(), key, worker_id)
         self._num_seen = self._num_own = number + 1
+        self._pending = None if worker else number
         return number
+
+    def begun(self) -> None:
+        """Take note that the iteration of the latest `begin` of this process has begun."""
+        if self._pending is not None:
+            self._num_seen = self._num_own = self._pending + 1
+            self._pending = None
+
+    @property
+    def _is_pending(self) -> bool:
+        """Whether the latest iteration of all is one that this process is beginning."""
+        return (
+            self._pending is not None
+            and not in_worker()
+            and num_iterations(self._words()) == self._pending + 1
+        )
 
     def epoch_of(self, iteration: int) -> int:
         """Return the epoch of an iteration that has begun, or is the next to begin."""
@@ -114,7 +137,7 @@ class EpochCounter:
 
     def num_iterations(self) -> int:
         """Return how many iterations have begun, in this process or its workers."""
-        return num_iterations(self._words())
+        return num_iterations(self._words()) - self._is_pending
 
     def see(self) -> int:
         """Take note of the iterations so far, also those of workers; return how many they are."""

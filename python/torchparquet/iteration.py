@@ -54,6 +54,11 @@ class Source(Protocol):
         """Take note that the iteration at `passed` stands at `place` again, of an epoch before."""
 
 
+# An iteration without end ends behind so many epochs that have no batch for it: by chance one may
+# have none, with all rows on other ranks.
+_MAX_EMPTY_EPOCHS = 100
+
+
 class Iteration(Iterator[Batch]):
     """The batches of one iteration over a `ParquetDataset`.
 
@@ -139,18 +144,19 @@ class Iteration(Iterator[Batch]):
         self._check_usable()
         self._close_stream()
         place = self.begun()
-        if place.steps >= place.end:
+        num_empty = 0
+        while place.steps >= place.end:
             self._source.end_epoch(place)
             num_epochs = self._source.num_epochs
+            num_empty = num_empty + 1 if place.end == 0 else 0
             is_last = num_epochs is not None and (place.epoch + 1) % num_epochs == 0
-            if is_last or place.end == 0:
+            if is_last or (num_epochs is None and num_empty > _MAX_EMPTY_EPOCHS):
                 self._ended = True
                 raise StopIteration
             self._place = place = self._source.begin_epoch_behind(place)
-        if place.steps < place.end:
-            self._first_step = place.steps
-            self._stream = self._source.open_stream(place)
-            self.totals.add(self._stream)
+        self._first_step = place.steps
+        self._stream = self._source.open_stream(place)
+        self.totals.add(self._stream)
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()

@@ -65,9 +65,21 @@ class MixProgress:
 
     @staticmethod
     def read(value: dict[str, Any]) -> MixProgress:
-        """Return what `dataclasses.asdict` made; an older one has the sizes of the data sets."""
+        """Return what `dataclasses.asdict` made; an older one has the sizes of the data sets.
+
+        Raises:
+            ValueError: It is something else.
+        """
         known = {name: item for name, item in value.items() if name != "sizes"}
-        return MixProgress(**known).copied()
+        try:
+            progress = MixProgress(**known).copied()
+        except TypeError as error:
+            raise ValueError(f"progress of a mix is not what it was: {error}") from None
+        num = len(progress.rounds)
+        lengths = [len(progress.counts), len(progress.delivered)]
+        if lengths != [len(progress.active), num] or not set(progress.active) <= set(range(num)):
+            raise ValueError(f"progress of a mix contradicts itself: {value}")
+        return progress
 
     def copied(self) -> MixProgress:
         """Return a copy that can go on by itself."""

@@ -79,7 +79,7 @@ def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int 
         num_workers: Of the DataLoader; 0 in a worker, for its own.
     """
     if not isinstance(dataset, RowMixable):
-        return [len(dataset) - delivered]
+        return [len(dataset) - delivered if _stands_in(dataset, epoch) else 0]
     reaches = dataset.reaches(num_workers)
     return [of.end_steps - of.num_steps if of.epoch == epoch else 0 for of in reaches]
 
@@ -88,12 +88,28 @@ def rows_left(dataset: Mixable, epoch: int, taken: int, num_workers: int = 0) ->
     """Return the rows that all ranks can still take of a data set's `epoch`, for each worker.
 
     None where the data set does not say. The arguments are those of `batches_left`, in rows.
+
+    Raises:
+        ValueError: It is a mix, of which ranks may have different numbers of rows.
     """
+    inner = getattr(dataset, "datasets", None)
+    if inner is not None and any(topology.world_size > 1 for topology in worlds(inner)):
+        raise ValueError(
+            "rows of a mix cannot be mixed with others on several ranks, which may differ in their "
+            "number: mix the rows of its data sets, each by the product of its weights"
+        )
     if isinstance(dataset, RowMixable):
         reaches = dataset.reaches(num_workers)
         return [of.end_rows - of.num_rows if of.epoch == epoch else 0 for of in reaches]
+    if not _stands_in(dataset, epoch):
+        return [0]
     rows = _rows_per_epoch(dataset)
     return [None if rows is None else rows - taken]
+
+
+def _stands_in(dataset: Mixable, epoch: int) -> bool:
+    """Return whether the epoch is that of a data set, as far as it says; a mix does."""
+    return bool(getattr(dataset, "epoch", epoch) == epoch)
 
 
 def _rows_per_epoch(dataset: Any) -> int | None:

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 from torchparquet.batch_mixing import BatchMixture
 from torchparquet.epochs import EpochCounter
 from torchparquet.metrics import Metrics, side_by_side
-from torchparquet.mix_order import ROUND_EPOCHS, MixOptions, MixProgress, Stopping
+from torchparquet.mix_order import MixOptions, MixProgress, Stopping
 from torchparquet.mix_sources import Metered, Mixable, own_copies, worlds
 from torchparquet.mixture import Mixture
 from torchparquet.plan_options import checked_int
@@ -148,9 +148,9 @@ class MixedDataset(IterableDataset[Batch]):
 
         Raises:
             TypeError: `epoch` is not an int.
-            ValueError: `epoch` is negative or 2**32 and above.
+            ValueError: `epoch` is negative.
         """
-        epoch = checked_int("epoch", epoch, 0, ROUND_EPOCHS)
+        epoch = checked_int("epoch", epoch, 0, 2**62)
         if self._state is not None and self._state["progress"]["epoch"] != epoch:
             self._state = None
         self._end_latest()
@@ -162,7 +162,6 @@ class MixedDataset(IterableDataset[Batch]):
             self._datasets, self._are_own = own_copies(self._datasets), True
         number = self._epochs.begin()
         state = self._state if self._state_is_for in (None, number) else None
-        self._state = None
         if self._latest is not None:
             self._latest.close()
         if state is None:
@@ -174,14 +173,16 @@ class MixedDataset(IterableDataset[Batch]):
             self._epochs.set_epoch_of(number, progress.epoch)
         self._latest, self._ended = None, progress if progress.over else None
         self._metrics_before = self._metrics_of_all()
-        if progress.over:
-            return iter(())
-        if states is None:
-            self._set_epochs(progress.epoch)
-        self._latest = self._kind(
-            self._latest_options, self._datasets, progress, states, self._source_key
-        )
-        return self._latest
+        begun: Iterator[Batch] = iter(())
+        if not progress.over:
+            if states is None:
+                self._set_epochs(progress.epoch)
+            begun = self._latest = self._kind(
+                self._latest_options, self._datasets, progress, states, self._source_key
+            )
+        self._epochs.begun()
+        self._state = None
+        return begun
 
     @property
     def _kind(self) -> type[BatchMixture] | type[RowMixture]:
@@ -269,11 +270,7 @@ class MixedDataset(IterableDataset[Batch]):
             raise TypeError(f"state must be a dict, got {type(state).__name__}")
         if state.get("format") != _FORMAT or "progress" not in state:
             raise ValueError(f"state must be that of a mix, got keys {sorted(state)}")
-        for name, own in _identity(self._options, self._num).items():
-            if state[name] != own:
-                raise ValueError(
-                    f"state must be of the same mix, got {name}={state[name]!r}, here {own!r}"
-                )
+        self._check_state(state)
         self._state = _copied(state)
         self._options = self._with(_fractions(state["next_weights"]))
         self._end_latest()
@@ -286,6 +283,23 @@ class MixedDataset(IterableDataset[Batch]):
             self._state, epoch = None, epoch + 1
         self._epochs.set(epoch)
         self._state_is_for = self._epochs.num_iterations()
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        own_identity = _identity(self._options, self._num)
+        keys = [*own_identity, "weights", "next_weights", "sources"]
+        missing = [name for name in keys if name not in state]
+        if missing:
+            raise ValueError(f"state must be that of a mix, but lacks {missing}")
+        for name, own in own_identity.items():
+            if state[name] != own:
+                raise ValueError(
+                    f"state must be of the same mix, got {name}={state[name]!r}, here {own!r}"
+                )
+        sizes = [len(state["weights"]), len(state["next_weights"])]
+        sizes.append(len(MixProgress.read(state["progress"]).rounds))
+        sizes += [] if state["sources"] is None else [len(state["sources"])]
+        if set(sizes) != {self._num}:
+            raise ValueError(f"state must be of {self._num} data sets throughout, got {sizes}")
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads, of all data sets, and of each in `sources`.

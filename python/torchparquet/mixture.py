@@ -39,6 +39,7 @@ class Mixture(Iterator[Batch], ABC):
         self._length: int | None = None
         self.progress = progress
         self.closed = False
+        self._has_ended = False
 
     @staticmethod
     @abstractmethod
@@ -70,12 +71,21 @@ class Mixture(Iterator[Batch], ABC):
         """Return the next batch.
 
         Raises:
-            RuntimeError: A data set has fewer batches than it said.
+            RuntimeError: A data set has fewer batches than it said; or the iterator was closed,
+                which another iteration of the mix, `set_epoch` and `load_state_dict` do too.
             SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
             StopIteration: After the last batch.
         """
-        if self.closed or self.over:
+        if self._has_ended:
+            raise StopIteration
+        if self.closed:
+            raise RuntimeError(
+                "this iterator of a mix was closed: there is one at a time, which set_epoch, "
+                "load_state_dict and close end too; begin a new iteration"
+            )
+        if self.over:
             self.close()
+            self._has_ended = True
             raise StopIteration
         return self._make_next()
 

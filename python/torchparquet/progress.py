@@ -100,13 +100,21 @@ class Progress:
         return place or self._planner.begin(start.state.epoch + 1, topology)
 
     def begin(self, topology: Topology) -> Place:
-        """Begin an iteration and return where it stands."""
+        """Return where an iteration that begins stands; it has when that is told by `begun`.
+
+        Raises:
+            ValueError: A state, or a step, does not fit the epoch, which is the next one's then.
+        """
         number = self._epochs.begin()
         place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), topology)
         if place.epoch != self._epochs.epoch_of(number):
             self._epochs.set_epoch_of(number, place.epoch)
-        self._start, self._place = None, place
         return place
+
+    def begun(self, place: Place) -> None:
+        """Take note that the iteration of the latest `begin` has begun, at `place`."""
+        self._epochs.begun()
+        self._start, self._place = None, place
 
     def begin_behind(self, place: Place, topology: Topology) -> Place:
         """Begin the epoch behind that of `place` within the same iteration."""
