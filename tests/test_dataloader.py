@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from torchparquet import CorruptFileError, NullValueError, ParquetDataset
+from torchparquet import CorruptFileError, NullValueError, ParquetDataset, mix
 from window_oracle import rows_of_share
 
 ROW_GROUPS = [300, 1, 250, 0, 90, 700, 333, 20, 410, 64, 128, 500, 77, 200, 5]
@@ -327,3 +327,15 @@ def test_a_pickle_is_small_and_counts_epochs_on(data):
     assert copy.epoch == dataset.epoch == 3
     next(iter(copy))
     assert (copy.epoch, dataset.epoch) == (4, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_a_loader_that_stacks_batches_is_warned_of(data, options, recwarn):
+    for dataset in (open_dataset(data), mix([open_dataset(data)])):
+        with pytest.warns(UserWarning, match=r"stacks.*batch_size=None.*unbatched"):
+            next(iter(DataLoader(dataset, **options)))
+        recwarn.clear()
+        next(iter(open_loader(dataset, 0)))
+        next(iter(DataLoader(dataset, batch_size=2, collate_fn=list)))
+        next(iter(DataLoader(dataset.unbatched(), batch_size=2)))
+        assert not [one for one in recwarn if "stacks" in str(one.message)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from torchparquet.errors import CorruptFileError
 
 
 def put(path: Path, content: bytes = b"PAR1") -> Path:
-    """Discovery never opens a file, so that any bytes do."""
+    """Discovery looks at no more than the first bytes, so that any others do."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
@@ -110,9 +111,20 @@ def test_directory_is_sorted_by_path_at_any_depth(tmp_path):
 
 def test_directory_takes_parquet_suffixes_in_any_case_and_nothing_else(tmp_path):
     wanted = ["a.parquet", "b.PARQ", "c.Pq", "d.snappy.parquet"]
-    for name in [*wanted, "readme.md", "x.parquet.crc", "parquet", "y.pqs"]:
+    for name in wanted:
         put(tmp_path / name)
-    assert names(tmp_path, discover_files(tmp_path)) == wanted
+    for name in ("readme.md", "x.parquet.crc", "parquet", "y.pqs"):
+        put(tmp_path / name, b"no data")
+    with warnings.catch_warnings(action="error"):
+        assert names(tmp_path, discover_files(tmp_path)) == wanted
+
+
+def test_directory_tells_of_files_that_are_parquet_by_content_only(tmp_path):
+    """As Hive names them; never are they left out in silence."""
+    for name in ("a.parquet", "000000_0", "deep/b.parquet.gz"):
+        put(tmp_path / name)
+    with pytest.warns(UserWarning, match=r"2 files .* left out: .*000000_0.*deep/b\.parquet\.gz"):
+        assert names(tmp_path, discover_files(tmp_path)) == ["a.parquet"]
 
 
 def test_directory_skips_hidden_names(tmp_path):
@@ -144,6 +156,7 @@ def test_directory_without_parquet_is_an_error(tmp_path, content):
     root.mkdir()
     for name in content:
         put(root / name)
+    put(root / "readme.md", b"# Data")
     with pytest.raises(FileNotFoundError, match="No Parquet file in the directory") as caught:
         discover_files(root)
     assert caught.value.filename == str(root)

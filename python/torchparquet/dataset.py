@@ -46,7 +46,13 @@ from torchparquet.read_totals import ReadTotals
 from torchparquet.reader import BatchStream
 from torchparquet.row_places import Reach
 from torchparquet.second_sharding import refuse_second_sharding
-from torchparquet.sharding import Topology, in_worker, is_distributed, num_workers_of_caller
+from torchparquet.sharding import (
+    Topology,
+    in_worker,
+    is_distributed,
+    num_workers_of_caller,
+    warn_of_second_batching,
+)
 from torchparquet.share import Share
 from torchparquet.state import Identity, dump, parse, shortened_names
 from torchparquet.streams import StreamSource
@@ -309,6 +315,7 @@ class ParquetDataset(IterableDataset[Batch]):
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
         self._refuse_second_sharding()
+        warn_of_second_batching(self)
         iteration = DynamicIteration(self) if self._dynamic else Iteration(self)
         self._iterations.add(iteration)
         self._latest = weakref.ref(iteration)

@@ -7,6 +7,7 @@ import glob
 import os
 import re
 import stat
+import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,8 @@ PathArgument = str | os.PathLike[str]
 
 _PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _HIDDEN_PREFIXES = ("_", ".")
+_MAGICS = (b"PAR1", b"PARE")
+_MAX_NAMED = 5
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # What stat() answers when the text is a pattern rather than the name of a thing that exists.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -46,12 +49,14 @@ def discover_files(
 def find_files(
     paths: PathArgument | Sequence[PathArgument], *, empty_files: bool = False
 ) -> list[FoundFile]:
-    """List the files that ``paths`` names, without opening any of them.
+    """List the files that ``paths`` names.
 
     * A file is itself, whatever its name.
     * A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at
-      any depth, symbolic links followed; where there is none, for every file that is not empty.
-      Names beginning with ``_`` or ``.`` are skipped, directories among them.
+      any depth, symbolic links followed; of others that begin as Parquet files do a warning
+      tells. Where there is none by that name, it stands for every file that is not empty, if
+      one of them begins so. Names beginning with ``_`` or ``.`` are skipped, directories among
+      them.
     * A pattern (``*``, ``?``, ``[...]``, ``**``) stands for what it matches; directories that it
       matches are listed as above. As ``.`` does in a shell, a leading ``_`` has to be written in
       the pattern to be matched. An existing path is never taken for a pattern.
@@ -181,14 +186,33 @@ def _list_directory(root: str) -> list[FoundFile]:
     """Lists the Parquet files below ``root``, sorted; empty when there is none."""
     entries = sorted(_walk(root), key=lambda entry: entry.path)
     parquet = [entry for entry in entries if entry.name.lower().endswith(_PARQUET_SUFFIXES)]
-    if parquet:
-        return [_checked(entry.path, entry.stat()) for entry in parquet]
-    others = [FoundFile(entry.path, entry.stat()) for entry in entries]
-    return [
-        _checked(path, status)
-        for path, status in others
-        if stat.S_ISREG(status.st_mode) and status.st_size > 0
+    others = [
+        FoundFile(entry.path, entry.stat())
+        for entry in entries
+        if not entry.name.lower().endswith(_PARQUET_SUFFIXES)
     ]
+    others = [one for one in others if stat.S_ISREG(one.status.st_mode) and one.status.st_size > 0]
+    left_out = [path for path, _ in others if _begins_as_parquet(path)]
+    if not parquet:
+        return [_checked(path, status) for path, status in others] if left_out else []
+    if left_out:
+        more = ", ..." if len(left_out) > _MAX_NAMED else ""
+        warnings.warn(
+            f"{len(left_out)} files below {root!r} begin as Parquet files do, but are not named "
+            f"so ({', '.join(_PARQUET_SUFFIXES)}), and are left out: "
+            f"{', '.join(map(repr, left_out[:_MAX_NAMED]))}{more}; to read them, name them, or a "
+            "pattern that matches them, in paths",
+            stacklevel=2,
+        )
+    return [_checked(entry.path, entry.stat()) for entry in parquet]
+
+
+def _begins_as_parquet(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_MAGICS[0])) in _MAGICS
+    except OSError:
+        return False  # not ours to read
 
 
 def _walk(root: str) -> list[os.DirEntry[str]]:

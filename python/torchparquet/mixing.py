@@ -19,7 +19,7 @@ from torchparquet.mix_sources import Metered, Mixable, own_copies, worlds
 from torchparquet.mixture import Mixture
 from torchparquet.plan_options import checked_int
 from torchparquet.row_mixing import RowMixture
-from torchparquet.sharding import in_worker, num_workers_of_caller
+from torchparquet.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 from torchparquet.tensors import Batch
 from torchparquet.transforms import Processor, Transform
 from torchparquet.unbatched import UnbatchedDataset
@@ -158,6 +158,7 @@ class MixedDataset(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on where a state was taken."""
+        warn_of_second_batching(self)
         if in_worker() and not self._are_own:
             self._datasets, self._are_own = own_copies(self._datasets), True
         number = self._epochs.begin()

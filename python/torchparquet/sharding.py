@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch.distributed as dist
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from torchparquet.plan_options import checked_int
 
@@ -252,6 +253,24 @@ def is_distributed() -> bool:
 def in_worker() -> bool:
     """Return whether this process is a DataLoader worker."""
     return get_worker_info() is not None
+
+
+def warn_of_second_batching(dataset: object) -> None:
+    """Warn where a DataLoader that asks for an iterator is to stack the batches of `dataset`.
+
+    Its fetcher, the caller of the caller, knows; the data set is told nothing.
+    """
+    fetcher = sys._getframe(2).f_locals.get("self")
+    if getattr(fetcher, "dataset", None) is not dataset:
+        return
+    collates = getattr(fetcher, "auto_collation", False) is True
+    if collates and getattr(fetcher, "collate_fn", None) is default_collate:
+        warnings.warn(
+            "this DataLoader stacks several batches, as its batch_size says (1 if it is not "
+            "given), of a data set that makes batches by itself: give it batch_size=None, or "
+            "dataset.unbatched(), whose items are rows",
+            stacklevel=4,
+        )
 
 
 def num_workers_of_caller(dataset: object) -> int:
