@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from parquet_files import column_at, read_all, same_bits, stored_values, write
@@ -285,3 +286,14 @@ def test_names_that_are_not_ascii(tmp_path):
     table = pa.table({name: np.arange(10) + i for i, name in enumerate(names)})
     path = write(tmp_path / "täble ✓.parquet", table)
     assert_holds(read_all(path), table, names)
+
+
+def test_a_column_without_a_name_is_left_out_by_the_user(tmp_path):
+    """As the index of a table that was written as CSV and read again."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"": [0, 1], "a": [5, 6]}), path)
+    with pytest.raises(UnsupportedColumnError, match=r"without a name.*columns=\['a'\]") as caught:
+        ParquetDataset(path, batch_size=2)
+    assert str(path) in str(caught.value)
+    (batch,) = ParquetDataset(path, batch_size=2, columns=["a"])
+    assert batch["a"].tolist() == [5, 6]

@@ -104,7 +104,14 @@ def _cast(column: Column) -> str | None:
 
 def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
     if columns is None:
-        return {name: Column(name) for name in schemas.names()}
+        names = schemas.names()
+        if "" in names:
+            named = [name for name in names if name]
+            raise UnsupportedColumnError(
+                "a column without a name cannot be selected; leave it out: "
+                f"{_selection(named)} (in {schemas.first_with('')!r})"
+            )
+        return {name: Column(name) for name in names}
     if isinstance(columns, Mapping):
         return _checked_mapping(columns)
     return {name: Column(name) for name in checked_names(columns, "columns")}
@@ -126,15 +133,20 @@ def _checked_mapping(columns: Mapping[str, str | Sequence[str] | Column]) -> dic
     return requests
 
 
+def _selection(names: Sequence[str]) -> str:
+    selection = f"columns={names!r}"
+    return selection if len(selection) < _MAX_SUGGESTION_CHARACTERS else "columns=[...]"
+
+
 def _check_covered(leaves: Collection[Leaf], suggest: bool) -> None:
     """Raises for the columns that cannot be read; says which columns of the selection can."""
     uncovered = [f"{leaf.path!r} ({leaf.kind})" for leaf in leaves if not leaf.dtype]
     if not uncovered:
         return
     covered = [leaf.path for leaf in leaves if leaf.dtype]
-    suggestion = f"; leave them out: columns={covered!r}" if suggest and covered else ""
-    if len(suggestion) > _MAX_SUGGESTION_CHARACTERS:
-        suggestion = "; leave them out with columns=[...]"
+    suggestion = f"; leave them out: {_selection(covered)}" if suggest and covered else ""
+    if any(not leaf.dtype and leaf.kind.startswith("partition key") for leaf in leaves):
+        suggestion += "; keys that are text become numbers by Column(..., vocab=[...])"
     raise UnsupportedColumnError(
         f"columns of these kinds cannot be read as tensors: {shortened(uncovered)}{suggestion}"
     )

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch.utils.data import IterableDataset
 
@@ -121,12 +121,13 @@ class ParquetDataset(IterableDataset[Batch]):
         """Find the files, read their footers and check the options; starts no lasting thread.
 
         Args:
-            paths: A file, directory (searched recursively), glob pattern or `file://` URL, or a
-                sequence of these. Or data in memory: a Parquet file in a buffer (`bytes`,
-                `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a `pyarrow.Table` or
-                `RecordBatch`, a pandas or Polars DataFrame, or a sequence of these. Tables are
-                encoded once, as 64 row groups; what can be written to is copied. It travels
-                with the data set when that is pickled.
+            paths: A file, directory, glob pattern or `file://` URL, or a sequence of these. Of a
+                directory what ends in `.parquet`, `.parq` or `.pq` is read, at any depth, or all
+                that is there if nothing does. Or data in memory: a Parquet file in a buffer
+                (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a
+                `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
+                these. Tables are encoded once, as 64 row groups; what can be written to is copied.
+                It travels with the data set when that is pickled.
             batch_size: Rows per batch and rank; None for one batch per row group.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.
@@ -211,6 +212,8 @@ class ParquetDataset(IterableDataset[Batch]):
         limit_steps = _optional_int("limit_steps", limit_steps, 1)
         shuffle_window = _optional_int("shuffle_window", shuffle_window, 0)
         canonical_world_size = _optional_int("canonical_world_size", canonical_world_size, 1)
+        if even not in (*get_args(Even), "dynamic"):
+            raise ValueError(f"even must be one of {(*get_args(Even), 'dynamic')}, got {even!r}")
         self._dynamic = even == "dynamic"
         if even == "dynamic":
             check_dynamic(

@@ -204,7 +204,8 @@ def _resolve_nulls(
             return "fill", zero
         raise ValueError(
             'nulls="empty" is for strings, which take no fill value; numbers take one, and then '
-            f"null lists are empty: {name!r} is {dtype}, nulls={policy!r}"
+            f"null lists are empty: {name!r} is {'strings' if has_strings else dtype}, "
+            f"nulls={policy!r}; Column(..., nulls=...) says it of one column"
         )
     if policy is None:
         policy = "nan" if is_float else "error"

@@ -124,7 +124,7 @@ class Schemas:
             hint = "in what its values mean" if dtype else "(Column(..., dtype=...) may read both)"
             raise SchemaMismatchError(
                 f"files disagree about the kind of column {name!r} {hint}: {first} in "
-                f"{self._first_with(name)!r}, {leaf.kind} in {file!r}"
+                f"{self.first_with(name)!r}, {leaf.kind} in {file!r}"
             )
         return list(found.values())
 
@@ -171,7 +171,8 @@ class Schemas:
             _check_castable(leaf, dtype, self._files[0])
         return leaf
 
-    def _first_with(self, name: str) -> str:
+    def first_with(self, name: str) -> str:
+        """The first file that has the column ``name``."""
         return next(
             f for f, leaves in zip(self._files, self._leaves, strict=True) if name in leaves
         )
