@@ -231,6 +231,14 @@ def test_codec_level_checksums_and_bytes_of_row_groups(capsys, data, tmp_path):
     assert 100 * 1024 < table.nbytes < 400 * 1024
 
 
+def test_small_data_has_row_groups_to_deal_and_to_shuffle(capsys, tmp_path):
+    source = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": range(200_000)}), source)
+    assert rewritten(capsys, source, "--output", tmp_path / "new")["row_groups"] >= 60
+    told = rewritten(capsys, source, "--output", tmp_path / "one", "--row-group-bytes", "64MiB")
+    assert told["row_groups"] == 1
+
+
 def test_decimals_and_moments_are_stored_as_they_were(capsys, tmp_path):
     source = tmp_path / "a.parquet"
     moments = pa.array([0, 1_500_000_000_123_456_789, None], pa.timestamp("ns"))

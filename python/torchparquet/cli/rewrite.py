@@ -42,10 +42,9 @@ def _encoding(text: str) -> tuple[str, str]:
 @click.option(
     "--row-group-bytes",
     type=byte_size,
-    default="64MiB",
-    show_default=True,
     metavar="SIZE",
-    help="In memory, where --row-group-rows does not say.",
+    help="In memory, where --row-group-rows does not say. Default: 64MiB, or what gives 64 row "
+    "groups if that is less.",
 )
 @click.option("--row-groups-per-file", type=_POSITIVE, default=16, show_default=True, metavar="N")
 @click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True)

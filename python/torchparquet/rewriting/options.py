@@ -25,7 +25,8 @@ class RewriteOptions:
 
     Attributes:
         row_group_rows: Rows of each row group; None for what `row_group_bytes` says.
-        row_group_bytes: Of each row group, in memory.
+        row_group_bytes: Of each row group, in memory; None for 64 MiB, or less where all rows would
+            be fewer than 64 row groups.
         row_groups_per_file: Of each file but the last.
         codec: One of `CODECS`.
         codec_level: None for the codec's usual one.
@@ -37,7 +38,7 @@ class RewriteOptions:
     """
 
     row_group_rows: int | None = None
-    row_group_bytes: int = 64 << 20
+    row_group_bytes: int | None = None
     row_groups_per_file: int = 16
     codec: str = "zstd"
     codec_level: int | None = None
@@ -51,7 +52,8 @@ class RewriteOptions:
         """Check every field."""
         if self.row_group_rows is not None:
             checked_int("row_group_rows", self.row_group_rows, 1, 2**31)
-        checked_int("row_group_bytes", self.row_group_bytes, 1, 2**62)
+        if self.row_group_bytes is not None:
+            checked_int("row_group_bytes", self.row_group_bytes, 1, 2**62)
         checked_int("row_groups_per_file", self.row_groups_per_file, 1, 2**15)
         checked_int("seed", self.seed, 0, 2**64)
         checked_int("max_memory", self.max_memory, 1 << 20, 2**62)
@@ -92,6 +94,8 @@ _MAX_PIECE_ROWS = 1 << 16
 _BUCKETS_IN_MEMORY = 6
 _MAX_BUCKET_BYTES = 1 << 30
 _ROUND_ROWS = 1024
+_ROW_GROUP_BYTES = 64 << 20
+_ROW_GROUPS = 64
 
 
 def make_layout(
@@ -110,7 +114,11 @@ def make_layout(
     """
     rows = options.row_group_rows
     if rows is None:
-        rows = max(1, min(int(options.row_group_bytes / bytes_per_row), 2**31 - 1))
+        wanted_bytes = options.row_group_bytes or _ROW_GROUP_BYTES
+        rows = max(1, min(int(wanted_bytes / bytes_per_row), 2**31 - 1))
+        if options.row_group_bytes is None:
+            # Ranks are dealt row groups, and shuffling begins with them: small data needs some too.
+            rows = min(rows, max(_ROUND_ROWS, -(-num_rows // _ROW_GROUPS)))
         rows = rows // _ROUND_ROWS * _ROUND_ROWS or rows
     if min(rows, num_rows) * bytes_per_row > options.max_memory / 2:
         fitting = max(1, int(options.max_memory / 2 / bytes_per_row))
