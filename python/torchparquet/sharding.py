@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch.distributed as dist
@@ -255,12 +256,20 @@ def in_worker() -> bool:
     return get_worker_info() is not None
 
 
+def _self_of(frame: FrameType, method: str) -> object:
+    """Return whose method of that name the frame is of; None where it is another's.
+
+    A frame whose locals are looked at keeps them until it ends, so only those of methods are.
+    """
+    return frame.f_locals.get("self") if frame.f_code.co_name == method else None
+
+
 def warn_of_second_batching(dataset: object) -> None:
     """Warn where a DataLoader that asks for an iterator is to stack the batches of `dataset`.
 
     Its fetcher, the caller of the caller, knows; the data set is told nothing.
     """
-    fetcher = sys._getframe(2).f_locals.get("self")
+    fetcher = _self_of(sys._getframe(2), "__init__")
     if getattr(fetcher, "dataset", None) is not dataset:
         return
     collates = getattr(fetcher, "auto_collation", False) is True
@@ -279,8 +288,7 @@ def num_workers_of_caller(dataset: object) -> int:
     `len(loader)` is `len(loader.dataset)`, which says nothing of who asks; the workers decide how
     many batches there are, so the caller of the caller is looked at. 0 where it is no loader.
     """
-    frame = sys._getframe(2)
-    loader = frame.f_locals.get("self")
+    loader = _self_of(sys._getframe(2), "__len__")
     if not isinstance(loader, DataLoader) or loader.dataset is not dataset:
         return 0
     return loader.num_workers
