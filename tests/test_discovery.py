@@ -123,8 +123,15 @@ def test_directory_tells_of_files_that_are_parquet_by_content_only(tmp_path):
     """As Hive names them; never are they left out in silence."""
     for name in ("a.parquet", "000000_0", "deep/b.parquet.gz"):
         put(tmp_path / name)
-    with pytest.warns(UserWarning, match=r"2 files .* left out: .*000000_0.*deep/b\.parquet\.gz"):
+    with pytest.warns(UserWarning, match=r"left out, .*000000_0' among them"):
         assert names(tmp_path, discover_files(tmp_path)) == ["a.parquet"]
+
+
+def test_what_lies_beside_parquet_files_need_not_be_readable(tmp_path):
+    put(tmp_path / "a.parquet")
+    (tmp_path / "latest").symlink_to(tmp_path / "gone")
+    os.mkfifo(tmp_path / "pipe")
+    assert names(tmp_path, discover_files(tmp_path)) == ["a.parquet"]
 
 
 def test_directory_skips_hidden_names(tmp_path):

@@ -461,9 +461,13 @@ def test_an_iterator_that_was_closed_says_so(paths, rows):
         end(mixed)
         with pytest.raises(RuntimeError, match="closed"):
             next(batches)
-    batches = iter(open_mix(paths, **rows))
-    assert len(list(batches)) > 0
-    assert next(batches, None) is None
+    for end in (lambda _: None, *endings.values()):
+        mixed = open_mix(paths, **rows)
+        batches = iter(mixed)
+        for _ in range(len(mixed)):
+            next(batches)
+        end(mixed)
+        assert next(batches, None) is None
 
 
 # Mixes of mixes

@@ -472,6 +472,21 @@ def test_what_fails_to_begin_takes_no_epoch(data):
     assert limited.epoch == 2
 
 
+def test_workers_begin_behind_what_has_failed_to(data):
+    """What is said after the failure is for them."""
+    dataset = make(data)
+    list(itertools.islice(dataset, 9))
+    state = dataset.state_dict()
+    failing = make(data, limit_steps=12)
+    for count in (1, 2):
+        failing.load_state_dict(state | {"legs": [[*state["legs"][0][:-1], 99]]})
+        with pytest.raises(ValueError, match="99 batches"):
+            next(iter(failing))
+        failing.set_epoch(3 * count)
+        loader = DataLoader(failing, batch_size=None, num_workers=1)
+        assert rows(loader) == rows(epoch_of(make(data), 3 * count))[:12]
+
+
 def test_a_number_of_epochs(data):
     epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(4)]
     dataset = make(data, shuffle=True, num_epochs=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import os
@@ -21,7 +22,8 @@ PathArgument = str | os.PathLike[str]
 _PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _HIDDEN_PREFIXES = ("_", ".")
 _MAGICS = (b"PAR1", b"PARE")
-_MAX_NAMED = 5
+_MAX_SUFFIXES = 32
+_MAX_OF_SUFFIX = 4
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # What stat() answers when the text is a pattern rather than the name of a thing that exists.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -54,9 +56,9 @@ def find_files(
     * A file is itself, whatever its name.
     * A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at
       any depth, symbolic links followed; of others that begin as Parquet files do a warning
-      tells. Where there is none by that name, it stands for every file that is not empty, if
-      one of them begins so. Names beginning with ``_`` or ``.`` are skipped, directories among
-      them.
+      tells, as far as a few of each suffix show it. Where there is none by that name, it stands
+      for every file that is not empty, if one of them begins so. Names beginning with ``_`` or
+      ``.`` are skipped, directories among them.
     * A pattern (``*``, ``?``, ``[...]``, ``**``) stands for what it matches; directories that it
       matches are listed as above. As ``.`` does in a shell, a leading ``_`` has to be written in
       the pattern to be matched. An existing path is never taken for a pattern.
@@ -186,33 +188,44 @@ def _list_directory(root: str) -> list[FoundFile]:
     """Lists the Parquet files below ``root``, sorted; empty when there is none."""
     entries = sorted(_walk(root), key=lambda entry: entry.path)
     parquet = [entry for entry in entries if entry.name.lower().endswith(_PARQUET_SUFFIXES)]
-    others = [
-        FoundFile(entry.path, entry.stat())
-        for entry in entries
-        if not entry.name.lower().endswith(_PARQUET_SUFFIXES)
+    if parquet:
+        _warn_of_others(root, entries)
+        return [_checked(entry.path, entry.stat()) for entry in parquet]
+    found = [FoundFile(entry.path, entry.stat()) for entry in entries]
+    found = [
+        _checked(path, status)
+        for path, status in found
+        if stat.S_ISREG(status.st_mode) and status.st_size > 0
     ]
-    others = [one for one in others if stat.S_ISREG(one.status.st_mode) and one.status.st_size > 0]
-    left_out = [path for path, _ in others if _begins_as_parquet(path)]
-    if not parquet:
-        return [_checked(path, status) for path, status in others] if left_out else []
+    return found if any(_begins_as_parquet(path) for path, _ in found) else []
+
+
+def _warn_of_others(root: str, entries: Sequence[os.DirEntry[str]]) -> None:
+    """Warns of files that are Parquet by content only: looks at a few of each suffix."""
+    by_suffix: dict[str, list[os.DirEntry[str]]] = {}
+    for entry in entries:
+        suffix = Path(entry.name).suffix.lower()
+        if suffix not in _PARQUET_SUFFIXES:
+            by_suffix.setdefault(suffix, []).append(entry)
+    left_out = []
+    for same in list(by_suffix.values())[:_MAX_SUFFIXES]:
+        for entry in same[:_MAX_OF_SUFFIX]:
+            # What cannot be looked at, or has gone meanwhile, is not ours to read.
+            with contextlib.suppress(OSError):
+                if entry.is_file() and _begins_as_parquet(entry.path):
+                    left_out.append(entry.path)
     if left_out:
-        more = ", ..." if len(left_out) > _MAX_NAMED else ""
         warnings.warn(
-            f"{len(left_out)} files below {root!r} begin as Parquet files do, but are not named "
-            f"so ({', '.join(_PARQUET_SUFFIXES)}), and are left out: "
-            f"{', '.join(map(repr, left_out[:_MAX_NAMED]))}{more}; to read them, name them, or a "
-            "pattern that matches them, in paths",
+            f"files below {root!r} begin as Parquet files do, but are not named so "
+            f"({', '.join(_PARQUET_SUFFIXES)}), and are left out, {left_out[0]!r} among them; to "
+            "read them, name them, or a pattern that matches them, in paths",
             stacklevel=2,
         )
-    return [_checked(entry.path, entry.stat()) for entry in parquet]
 
 
 def _begins_as_parquet(path: str) -> bool:
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(len(_MAGICS[0])) in _MAGICS
-    except OSError:
-        return False  # not ours to read
+    with Path(path).open("rb") as file:
+        return file.read(len(_MAGICS[0])) in _MAGICS
 
 
 def _walk(root: str) -> list[os.DirEntry[str]]:

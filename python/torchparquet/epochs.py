@@ -140,7 +140,12 @@ class EpochCounter:
         return num_iterations(self._words()) - self._is_pending
 
     def see(self) -> int:
-        """Take note of the iterations so far, also those of workers; return how many they are."""
+        """Take note of the iterations so far, also those of workers; return how many they are.
+
+        One that this process is beginning counts: what is told next is for one behind it, which
+        workers may begin.
+        """
+        self._pending = None
         self._num_seen = self.num_iterations()
         return self._num_seen
 

@@ -62,7 +62,7 @@ def filter_row_groups(
         )
     keep = np.zeros(manifest.num_row_groups, dtype=bool)
     first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
-    path_keys = _path_keys(manifest)
+    path_keys = _path_keys(manifest, keys)
     for file in np.flatnonzero(manifest.file_num_rows > 0).tolist():
         values = {name: column[file] for name, column in path_keys.items()}
         fragment = _fragment(manifest, file, keys, values)
@@ -100,17 +100,17 @@ def _format(path: str, keys: FileKeys | None) -> pads.ParquetFileFormat:
     return pads.ParquetFileFormat(default_fragment_scan_options=options)
 
 
-def _path_keys(manifest: Manifest) -> dict[str, pa.Array]:
+def _path_keys(manifest: Manifest, keys: FileKeys | None) -> dict[str, pa.Array]:
     """Return the values by file of keys that stand in all paths and in no file's schema."""
-    names = {
-        name
-        for schema in np.unique(manifest.file_schema[manifest.file_num_rows > 0]).tolist()
-        for leaf in manifest.schemas[schema]
-        for name in (leaf.path, leaf.path.split(".", 1)[0])
-    }
-    return {
-        key: _typed(values) for key, values in manifest.partition_keys.items() if key not in names
-    }
+    values = manifest.partition_keys
+    if not values:
+        return {}
+    with_rows = np.flatnonzero(manifest.file_num_rows > 0)
+    _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
+    names: set[str] = set()
+    for file in with_rows[first].tolist():
+        names.update(_fragment(manifest, file, keys, {}).physical_schema.names)
+    return {key: _typed(texts) for key, texts in values.items() if key not in names}
 
 
 def _typed(texts: Sequence[str]) -> pa.Array:

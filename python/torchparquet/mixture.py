@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ class Mixture(Iterator[Batch], ABC):
         self.progress = progress
         self.closed = False
         self._has_ended = False
+        self._num_given = 0
 
     @staticmethod
     @abstractmethod
@@ -79,6 +81,8 @@ class Mixture(Iterator[Batch], ABC):
         if self._has_ended:
             raise StopIteration
         if self.closed:
+            if self._num_given >= self._num_to_give():
+                raise StopIteration
             raise RuntimeError(
                 "this iterator of a mix was closed: there is one at a time, which set_epoch, "
                 "load_state_dict and close end too; begin a new iteration"
@@ -87,7 +91,18 @@ class Mixture(Iterator[Batch], ABC):
             self.close()
             self._has_ended = True
             raise StopIteration
-        return self._make_next()
+        batch = self._make_next()
+        # No call follows, so that no signal's handler can raise behind the count.
+        self._num_given += 1
+        return batch
+
+    def _num_to_give(self) -> float:
+        """Return how many batches this iterator has in all; infinity where nobody knows."""
+        drawn, batch_size = self._begun_at.num_drawn, self._options.batch_size or 1
+        try:
+            return self.length - math.ceil(drawn / batch_size)
+        except TypeError:
+            return math.inf
 
     @property
     @abstractmethod

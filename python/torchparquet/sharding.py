@@ -256,12 +256,14 @@ def in_worker() -> bool:
     return get_worker_info() is not None
 
 
-def _self_of(frame: FrameType, method: str) -> object:
-    """Return whose method of that name the frame is of; None where it is another's.
+def _self_of(frame: FrameType | None, method: str) -> object:
+    """Return whose method of that name, or qualified name, the frame is of; None where of another.
 
     A frame whose locals are looked at keeps them until it ends, so only those of methods are.
     """
-    return frame.f_locals.get("self") if frame.f_code.co_name == method else None
+    if frame is None or not f".{frame.f_code.co_qualname}".endswith(f".{method}"):
+        return None
+    return frame.f_locals.get("self")
 
 
 def warn_of_second_batching(dataset: object) -> None:
@@ -269,7 +271,7 @@ def warn_of_second_batching(dataset: object) -> None:
 
     Its fetcher, the caller of the caller, knows; the data set is told nothing.
     """
-    fetcher = _self_of(sys._getframe(2), "__init__")
+    fetcher = _self_of(sys._getframe(1).f_back, "_IterableDatasetFetcher.__init__")
     if getattr(fetcher, "dataset", None) is not dataset:
         return
     collates = getattr(fetcher, "auto_collation", False) is True
@@ -288,7 +290,7 @@ def num_workers_of_caller(dataset: object) -> int:
     `len(loader)` is `len(loader.dataset)`, which says nothing of who asks; the workers decide how
     many batches there are, so the caller of the caller is looked at. 0 where it is no loader.
     """
-    loader = _self_of(sys._getframe(2), "__len__")
+    loader = _self_of(sys._getframe(1).f_back, "__len__")
     if not isinstance(loader, DataLoader) or loader.dataset is not dataset:
         return 0
     return loader.num_workers
