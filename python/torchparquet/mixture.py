@@ -41,7 +41,6 @@ class Mixture(Iterator[Batch], ABC):
         self.progress = progress
         self.closed = False
         self._has_ended = False
-        self._num_given = 0
 
     @staticmethod
     @abstractmethod
@@ -81,7 +80,7 @@ class Mixture(Iterator[Batch], ABC):
         if self._has_ended:
             raise StopIteration
         if self.closed:
-            if self._num_given >= self._num_to_give():
+            if self._has_given_all():
                 raise StopIteration
             raise RuntimeError(
                 "this iterator of a mix was closed: there is one at a time, which set_epoch, "
@@ -91,18 +90,16 @@ class Mixture(Iterator[Batch], ABC):
             self.close()
             self._has_ended = True
             raise StopIteration
-        batch = self._make_next()
-        # No call follows, so that no signal's handler can raise behind the count.
-        self._num_given += 1
-        return batch
+        # No line follows, on which a signal's handler could raise and lose the batch.
+        return self._make_next()
 
-    def _num_to_give(self) -> float:
-        """Return how many batches this iterator has in all; infinity where nobody knows."""
-        drawn, batch_size = self._begun_at.num_drawn, self._options.batch_size or 1
+    def _has_given_all(self) -> bool:
+        """Return whether the last batch was delivered, as far as one knows without looking."""
         try:
-            return self.length - math.ceil(drawn / batch_size)
+            num_batches = self.length
         except TypeError:
-            return math.inf
+            return False
+        return math.ceil(self.progress.num_drawn / (self._options.batch_size or 1)) >= num_batches
 
     @property
     @abstractmethod
