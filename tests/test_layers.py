@@ -136,7 +136,7 @@ PYTHON_LAYERS = [
     ["column", "columns", "discovery", "fields", "memory_files", "options", "schemas", "sharding"],
     ["packed_items", "tensors", "row_places", "mix_order"],
     ["hand_over", "reader_arguments"],
-    ["batch_rows", "mix_sources"],
+    ["batch_rows", "mix_sources", "mix_state"],
     ["reader"],
     ["decryption", "forks"],
     ["epochs", "manifest"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, get_args
 
@@ -16,6 +16,7 @@ from torchparquet.epochs import EpochCounter
 from torchparquet.metrics import Metrics, side_by_side
 from torchparquet.mix_order import MixOptions, MixProgress, Stopping
 from torchparquet.mix_sources import Metered, Mixable, own_copies, worlds
+from torchparquet.mix_state import check, copied, dump, fractions
 from torchparquet.mixture import Mixture
 from torchparquet.plan_options import checked_int
 from torchparquet.row_mixing import RowMixture
@@ -25,8 +26,6 @@ from torchparquet.transforms import Processor, Transform
 from torchparquet.unbatched import UnbatchedDataset
 
 Weight = int | float | Fraction
-
-_FORMAT = 1
 
 
 def mix(
@@ -170,7 +169,7 @@ class MixedDataset(IterableDataset[Batch]):
             self._latest_options = self._options
         else:
             progress, states = MixProgress.read(state["progress"]), state["sources"]
-            self._latest_options = self._with(_fractions(state["weights"]))
+            self._latest_options = self._with(fractions(state["weights"]))
             self._epochs.set_epoch_of(number, progress.epoch)
         self._latest, self._ended = None, progress if progress.over else None
         self._metrics_before = self._metrics_of_all()
@@ -212,7 +211,7 @@ class MixedDataset(IterableDataset[Batch]):
         if state is None:
             options, progress = self._options, MixProgress.begin(self._epochs.next(), self._num)
         else:
-            options = self._with(_fractions(state["weights"]))
+            options = self._with(fractions(state["weights"]))
             progress = MixProgress.read(state["progress"])
         states = None if state is None else state["sources"]
         key = (options, progress, num_workers, worlds(self._datasets), states is None)
@@ -234,7 +233,7 @@ class MixedDataset(IterableDataset[Batch]):
         """
         loaded = self._next_state()
         if loaded is not None:
-            return dict(_copied(loaded))
+            return dict(copied(loaded))
         self._epochs.check_seen("mix")
         options, latest, sources = self._options, self._latest, None
         progress = self._ended or MixProgress.begin(self._epochs.next(), self._num)
@@ -247,15 +246,7 @@ class MixedDataset(IterableDataset[Batch]):
             elif in_worker():
                 # The loader itself goes on to the next epoch, when all workers have ended.
                 progress = replace(latest.progress, over=True)
-        state = {
-            "format": _FORMAT,
-            **_identity(options, self._num),
-            "weights": [str(weight) for weight in options.weights],
-            "next_weights": [str(weight) for weight in self._options.weights],
-            "progress": asdict(progress),
-            "sources": sources,
-        }
-        return dict(_copied(state))
+        return dump(options, self._options, progress, sources)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken, with the weights of then.
@@ -267,13 +258,9 @@ class MixedDataset(IterableDataset[Batch]):
             TypeError: `state` is no dict.
             ValueError: It is not the state of a mix, or of another one.
         """
-        if not isinstance(state, dict):
-            raise TypeError(f"state must be a dict, got {type(state).__name__}")
-        if state.get("format") != _FORMAT or "progress" not in state:
-            raise ValueError(f"state must be that of a mix, got keys {sorted(state)}")
-        self._check_state(state)
-        self._state = _copied(state)
-        self._options = self._with(_fractions(state["next_weights"]))
+        check(state, self._options)
+        self._state = copied(state)
+        self._options = self._with(fractions(state["next_weights"]))
         self._end_latest()
         epoch = state["progress"]["epoch"]
         if in_worker():
@@ -284,23 +271,6 @@ class MixedDataset(IterableDataset[Batch]):
             self._state, epoch = None, epoch + 1
         self._epochs.set(epoch)
         self._state_is_for = self._epochs.num_iterations()
-
-    def _check_state(self, state: dict[str, Any]) -> None:
-        own_identity = _identity(self._options, self._num)
-        keys = [*own_identity, "weights", "next_weights", "sources"]
-        missing = [name for name in keys if name not in state]
-        if missing:
-            raise ValueError(f"state must be that of a mix, but lacks {missing}")
-        for name, own in own_identity.items():
-            if state[name] != own:
-                raise ValueError(
-                    f"state must be of the same mix, got {name}={state[name]!r}, here {own!r}"
-                )
-        sizes = [len(state["weights"]), len(state["next_weights"])]
-        sizes.append(len(MixProgress.read(state["progress"]).rounds))
-        sizes += [] if state["sources"] is None else [len(state["sources"])]
-        if set(sizes) != {self._num}:
-            raise ValueError(f"state must be of {self._num} data sets throughout, got {sizes}")
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads, of all data sets, and of each in `sources`.
@@ -388,24 +358,3 @@ def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
         if not (math.isfinite(weight) and weight > 0):
             raise ValueError(f"weights must be above 0 and finite, got {weight!r}")
     return tuple(Fraction(weight) for weight in weights)
-
-
-def _fractions(texts: Sequence[str]) -> tuple[Fraction, ...]:
-    return tuple(Fraction(text) for text in texts)
-
-
-def _identity(options: MixOptions, num_datasets: int) -> dict[str, Any]:
-    """Return what a state must share with the mix that loads it, by name."""
-    return {
-        "num_datasets": num_datasets,
-        "seed": options.seed,
-        "stopping": options.stopping,
-        "batch_size": options.batch_size,
-    }
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy of dicts and lists, so that a state does not change any more."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
