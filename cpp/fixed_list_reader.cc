@@ -129,7 +129,9 @@ class FixedListReader : public RowWalk {
 
   // Room for the next values of rows before `next_row`.
   Out* Take(int64_t num_values, int64_t next_row) {
-    if (num_values > num_rows_ * length_ - num_items_) ThrowLength(next_row - 1);
+    if (num_values > num_rows_ * length_ - num_items_) {
+      ThrowLength(next_row - 1, num_values, /*is_whole=*/false);
+    }
     Out* out = out_ + num_items_ * cell_items_;
     num_items_ += num_values;
     return out;
@@ -138,13 +140,19 @@ class FixedListReader : public RowWalk {
   // Throws unless the rows before `next_row` have all their values, some of them still to
   // be read.
   void CheckRowEnds(int64_t next_row, int64_t num_pending = 0) const {
-    if (num_items_ + num_pending != num_rows_ * length_) ThrowLength(next_row - 1);
+    if (num_items_ + num_pending != num_rows_ * length_) {
+      ThrowLength(next_row - 1, num_pending, /*is_whole=*/true);
+    }
   }
 
-  [[noreturn]] void ThrowLength(int64_t row) const {
+  // `num_more` values of the row are not written; it may have further ones unless it is
+  // whole.
+  [[noreturn]] void ThrowLength(int64_t row, int64_t num_more, bool is_whole) const {
+    const int64_t found = num_items_ + num_more - (num_rows_ - 1) * length_;
     throw Error(
         ErrorKind::kListLength,
-        "list is not of the length that Column(..., length=" + std::to_string(length_) +
+        "list of " + std::to_string(found) + (is_whole ? "" : " or more") +
+            " is not of the length that Column(..., length=" + std::to_string(length_) +
             ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
             "length; row " +
             std::to_string(row) + " of its row group");

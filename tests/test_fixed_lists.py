@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -178,6 +179,9 @@ def test_a_list_of_another_length_names_its_row(tmp_path, row, bad, batch_size, 
         before.extend(iterator)
     assert path in str(caught.value)
     assert isinstance(caught.value, ValueError)
+    found = re.match(r"list of (\d+)( or more)? is not", str(caught.value))
+    assert found is not None
+    assert int(found[1]) == len(bad) or (found[2] and 3 < int(found[1]) < len(bad))
     for batch in before:
         assert (batch["o"] == torch.tensor([1, 2, 3])).all()
     assert sum(len(batch["o"]) for batch in before) == row // batch_size * batch_size
