@@ -158,6 +158,30 @@ def test_shares_side_by_side_need_no_more_than_two_batches(data):
         make(data, **options, max_memory=2 * slab_bytes - 1)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"world_size": 3, "rank": 0}, "world_size must divide canonical_world_size, got 3 and 4"),
+        ({"batch_size": 30}, "must divide batch_size . world_size, got 4, 30 and 1"),
+        ({"batch_size": None}, "must divide batch_size . world_size, got 4, None and 1"),
+        # Shares that end one by one would leave batches of the others' rows alone.
+        ({"drop_last": True, "even": "none"}, 'drop_last=True .*needs even="split", "drop" or'),
+    ],
+)
+def test_what_a_canonical_world_cannot_have_is_refused(data, options, message):
+    dataset = make(data, **{"rank": 0, "world_size": 1, "canonical_world_size": 4} | options)
+    with pytest.raises(ValueError, match=message):
+        next(iter(dataset))
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad"])
+def test_a_canonical_world_drops_what_is_not_a_full_batch(data, even):
+    world = {"rank": 0, "world_size": 1, "canonical_world_size": 4}
+    dataset = make(data, **world, even=even, drop_last=True)
+    lengths = {len(batch["x"]) for batch in dataset}
+    assert lengths == {32}
+
+
 def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
     dataset = make(data, shuffle_within_rank=True, even="none", shuffle_window=0)
     read = []

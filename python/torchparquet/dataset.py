@@ -154,6 +154,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 is nearer to what reading costs; with `even=` other than "split".
             canonical_world_size: The number of ranks whose global batches every number of ranks
                 that divides it is to have, as long as `batch_size` times their number is equal.
+                Not with `drop_last` and `even="none"` together.
             num_epochs: How many epochs one iteration reads; None for epoch after epoch without
                 end. An iteration ends behind epochs that are a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
