@@ -209,6 +209,21 @@ def test_crash_of_a_rank_shows_what_it_wrote(own_files: Path, tmp_path: Path) ->
     assert "Root Cause" not in notes
 
 
+def test_threads_cannot_abort_a_rank_that_is_done(own_files: Path, tmp_path: Path) -> None:
+    """torch ends a process whose thread asks for an interpreter that is being taken down."""
+    good = read_manifest(own_files)
+    task = own_task(good, ["huge", "y"], None)
+    _, facts = read_facts(good.files, task.columns)
+    job = Job(tmp_path, good.files, task, facts, num_epochs=1, batch_size=64, debug=False)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, os\nif 'RANK' in os.environ: atexit.register(os.abort)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        (epoch,) = run_ranks(job, 2)
+    assert epoch.audit.holds
+
+
 @pytest.mark.parametrize(
     ("exit_code", "has_word", "message"),
     [

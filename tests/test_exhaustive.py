@@ -220,7 +220,7 @@ def test_torchrun(folders, tmp_path, world_size, number):
     with_workers = sample(1, world_size, WORKERS[2:3])
     own = without + with_workers
     jobs = [asdict(case) | {"folder": folders[case.num_files, case.num_groups]} for case in own]
-    torchrun("torchrun_exhaustive.py", world_size, json.dumps(jobs), str(tmp_path))
+    torchrun(world_size, ["torchrun_exhaustive.py", json.dumps(jobs), str(tmp_path)])
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world_size)]
     for case, *ranks in zip(own, *found, strict=True):
         as_read = [[[tuple(row) for row in batch] for batch in batches] for batches in ranks]

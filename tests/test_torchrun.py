@@ -40,10 +40,10 @@ def other_data(tmp_path_factory) -> str:
     return write(tmp_path_factory.mktemp("torchrun"), [*ROW_GROUPS[:-1], 129])
 
 
-def torchrun(program: str, num_ranks: int, *arguments: str) -> None:
-    """Run a program on that many ranks and expect every one of them to succeed."""
+def torchrun(num_ranks: int, *commands: list[str]) -> None:
+    """Run programs with their arguments in one job; every rank is expected to succeed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    command += [str(num_ranks), str(HERE / program), *arguments]
+    command += [str(num_ranks), str(HERE / "torchrun_programs.py"), json.dumps(commands)]
     job = subprocess.Popen(
         command,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -67,7 +67,7 @@ def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
     for program in programs:
         with_other_data = program in ("faults", "agreement")
         commands.append([f"torchrun_{program}.py", *data[: 2 if with_other_data else 1]])
-    torchrun("torchrun_programs.py", num_ranks, json.dumps(commands))
+    torchrun(num_ranks, *commands)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_shares_and_mesh(data):
 
 
 def test_mesh_of_three_dimensions(data):
-    torchrun("torchrun_mesh3.py", 8, data)
+    torchrun(8, ["torchrun_mesh3.py", data])

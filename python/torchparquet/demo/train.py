@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import traceback
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -166,31 +167,32 @@ def gather(dataset: ParquetDataset, epoch: int, own: RankEpoch) -> list[EpochRes
     return [EpochResult(audit, int(plan.share_steps[0]), present)]
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Be one rank of the job whose directory is the only argument."""
     # Where a rank is when a signal ends it; the parent shows it.
     faulthandler.enable()
     job = load_job(sys.argv[1])
     rank = int(os.environ["RANK"])
+    code = 0
     try:
         results = train(job)
         # Rank 0 audits longest: no rank closes its connections while another has them.
         dist.barrier()
         # Not sooner: torch can wait for itself where a model outlives gloo's group.
         dist.destroy_process_group()
+        if rank == 0:
+            save_results(job, results)
     except Exception as error:
         save_failure(job, rank, error)
         if job.debug:
             traceback.print_exc()
-        # At once: a thread of gloo's that frees a tensor while the interpreter is taken down
-        # would end the process by SIGABRT and hide the error.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
-    if rank == 0:
-        save_results(job, results)
-    return 0
+        code = 1
+    # At once: the model keeps gloo's threads alive, and one that frees its last tensor while
+    # the interpreter is taken down would end the process by SIGABRT.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
