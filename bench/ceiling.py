@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -46,41 +47,54 @@ def _program(directory: Path) -> Path:
     return program
 
 
-def _column_chunks(path: Path) -> str:
+def _fixed_width_bytes(footer: pq.FileMetaData) -> Iterator[int]:
+    """Yields the bytes of each column chunk as a tensor holds it, which may be fewer there."""
+    arrow_types = footer.schema.to_arrow_schema().types
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for arrow_type in arrow_types:
+            yield group.num_rows * (arrow_type.bit_width // 8)
+
+
+def _column_chunks(path: Path, output_bytes: Iterable[int] | None) -> str:
     """Returns the list of column chunks that the program takes."""
     footer = pq.read_metadata(path)
-    # Bytes of a value as a tensor holds it, which may be fewer than the file's.
-    arrow_types = footer.schema.to_arrow_schema().types
+    sizes = iter(_fixed_width_bytes(footer) if output_bytes is None else output_bytes)
     lines = []
     for group in map(footer.row_group, range(footer.num_row_groups)):
-        for index, arrow_type in enumerate(arrow_types):
+        for index in range(group.num_columns):
             chunk = group.column(index)
             starts = [chunk.data_page_offset]
             if chunk.dictionary_page_offset is not None:
                 starts.append(chunk.dictionary_page_offset)
             codec = _CODECS[chunk.compression]
-            value_bytes = arrow_type.bit_width // 8
             num_rows = 0 if index else group.num_rows
             size = chunk.total_compressed_size
-            lines.append(f"{min(starts)} {size} {codec} {value_bytes} {num_rows}\n")
+            lines.append(f"{min(starts)} {size} {codec} {next(sizes)} {num_rows}\n")
     return "".join(lines)
 
 
 def least_work_side(
-    name: str, path: Path, num_threads: int, way: Way, *, read: bool = True
+    name: str,
+    path: Path,
+    num_threads: int,
+    way: Way,
+    *,
+    read: bool = True,
+    output_bytes: Iterable[int] | None = None,
 ) -> CommandSide:
     """Returns a side that does the least that reading ``path`` needs.
 
     Args:
         name: Of the side.
-        path: A Parquet file of flat columns of fixed width.
+        path: A Parquet file; of flat columns of fixed width unless `output_bytes` is given.
         num_threads: Of the program.
         way: "codec": pread, decompress, store as many bytes as the tensors have. "pread": only
             read all bytes to memory that is used again.
         read: Whether the stored bytes are read once, as by one who takes batches.
+        output_bytes: Of each column chunk as tensors, in the order of the file.
     """
     column_chunks = path.with_suffix(".column_chunks")
-    listed = _column_chunks(path)
+    listed = _column_chunks(path, output_bytes)
     # Not anew while another side may be reading it.
     if not column_chunks.exists() or column_chunks.read_text() != listed:
         column_chunks.write_text(listed)

@@ -2,9 +2,10 @@
 
 A file of one column each, in eight row groups, page cache warm, two threads. Contenders take turns,
 each in a process of its own, with an untimed pass before each timed one; every byte of every tensor
-is read. All deliver whole row groups. pyarrow
-reads each by a thread of its own, the fastest of its routes, and hands its buffers to torch without
-a copy where it can.
+is read. All deliver whole row groups. pyarrow reads each by a thread of its own, the fastest of its
+routes, and hands its buffers to torch without a copy where it can. "least work" is the ratio of the
+least that a reader does: pread and the codec over the same pages, as many bytes as the tensors have
+stored once, and read once.
 
     python bench/formats.py                         # everything
     python bench/formats.py --only list string      # cases whose name contains one of these
@@ -31,6 +32,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
+from ceiling import least_work_side
 from consumption import PassTotals, consume
 from machine import described, environment
 from sides import CommandSide, ContentError, ForkedSide, Side, Work, take_turns
@@ -61,8 +63,14 @@ class Case:
     is_plain_float: bool = False
 
 
+def _fixed_binary(values: NDArray[np.uint8]) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.shape[1]), len(values), buffers)
+
+
 def _flat_types(rng: np.random.Generator, num_rows: int) -> dict[str, pa.Array]:
     integers = rng.integers(-(1 << 40), 1 << 40, num_rows)
+    uuids = np.frombuffer(rng.bytes(16 * num_rows), np.uint8).reshape(num_rows, 16)
     return {
         "bool": pa.array(rng.random(num_rows) < 0.3),
         "int32": pa.array(rng.integers(0, 1000, num_rows).astype(np.int32)),
@@ -71,10 +79,12 @@ def _flat_types(rng: np.random.Generator, num_rows: int) -> dict[str, pa.Array]:
         "float32": pa.array(rng.random(num_rows, np.float32)),
         "float64": pa.array(rng.random(num_rows)),
         "float64, 10 % null": pa.array(rng.random(num_rows), mask=rng.random(num_rows) < 0.1),
-        "timestamp": pa.array(integers, pa.timestamp("us")),
-        "fixed binary 16": pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(16), num_rows, [None, pa.py_buffer(rng.bytes(16 * num_rows))]
+        "float64 of 5000, 10 % null": pa.array(
+            rng.random(5000)[rng.integers(0, 5000, num_rows)], mask=rng.random(num_rows) < 0.1
         ),
+        "timestamp": pa.array(integers, pa.timestamp("us")),
+        "fixed binary 16": _fixed_binary(uuids),
+        "fixed binary 16 of 5000": _fixed_binary(uuids[rng.integers(0, 5000, num_rows)]),
     }
 
 
@@ -85,9 +95,11 @@ _ENCODINGS = {
     "int64 of 5000": ("dictionary",),
     "float32": ("PLAIN", "BYTE_STREAM_SPLIT"),
     "float64": ("PLAIN", "BYTE_STREAM_SPLIT"),
-    "float64, 10 % null": ("PLAIN", "dictionary"),
+    "float64, 10 % null": ("PLAIN",),
+    "float64 of 5000, 10 % null": ("dictionary",),
     "timestamp": ("PLAIN", "DELTA_BINARY_PACKED"),
-    "fixed binary 16": ("PLAIN", "dictionary"),
+    "fixed binary 16": ("PLAIN",),
+    "fixed binary 16 of 5000": ("dictionary",),
     "string": ("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"),
     "string of 5000": ("dictionary",),
     "list of float32": ("PLAIN",),
@@ -185,16 +197,29 @@ def _tensors(value: torch.Tensor | Jagged) -> Iterator[torch.Tensor]:
         yield from _tensors(value.values)
 
 
-def ours(case: Case, path: Path) -> Work:
-    """Return a pass of torchparquet over `path`."""
+class Ours:
+    """Passes of torchparquet over `path`."""
 
-    @functools.cache
-    def dataset() -> ParquetDataset:
+    def __init__(self, case: Case, path: Path) -> None:
+        """Opens nothing yet, so that this can be handed to a fork."""
+        self._case, self._path = case, path
+
+    @functools.cached_property
+    def _dataset(self) -> ParquetDataset:
         return ParquetDataset(
-            path, batch_size=None, columns={"x": case.column}, num_threads=NUM_THREADS
+            self._path, batch_size=None, columns={"x": self._case.column}, num_threads=NUM_THREADS
         )
 
-    return lambda: take(list(_tensors(batch["x"])) for batch in dataset())
+    def _batches(self) -> Iterator[list[torch.Tensor]]:
+        return (list(_tensors(batch["x"])) for batch in self._dataset)
+
+    def run(self) -> PassTotals:
+        """Reads every byte of all row groups."""
+        return take(self._batches())
+
+    def row_group_bytes(self) -> list[int]:
+        """Returns what the tensors of each row group take."""
+        return [sum(part.nbytes for part in parts) for parts in self._batches()]
 
 
 def _arrow_arrays(array: pa.Array) -> Iterator[NDArray[Any]]:
@@ -236,28 +261,40 @@ def pyarrows(path: Path) -> Work:
 
 
 def measure(case: Case, path: Path, repeats: int, jollyjack: str | None) -> list[str]:
-    """Return the row of the table: name, ours and pyarrow's GB/s, ratio, JollyJack's GB/s."""
+    """Return the row of the table, as `main` heads it."""
     table = pa.table({"x": case.values})
     size = -(-len(table) // NUM_ROW_GROUPS)
     pq.write_table(table, path, row_group_size=size, **case.options)
     take([])  # compiles
+    ours = Ours(case, path)
+    reading = ForkedSide("ours", ours.run, {"row group bytes": ours.row_group_bytes})
     sides: list[Side] = [
-        ForkedSide("ours", ours(case, path)),
+        reading,
         ForkedSide("pyarrow", pyarrows(path)),
+        least_work_side(
+            "least work",
+            path,
+            NUM_THREADS,
+            "codec",
+            output_bytes=reading.ask("row group bytes"),
+        ),
     ]
     if jollyjack and case.is_plain_float:
         command = [jollyjack, str(_JOLLYJACK), str(path), str(NUM_THREADS), "one array"]
         sides.append(CommandSide("jollyjack", command))
     passes = take_turns(sides, repeats, content="same in each")
-    num_bytes = {name: those[0].totals.num_bytes for name, those in passes.items()}
+    # The least work also counts the bytes of offsets.
+    num_bytes = {
+        name: those[0].totals.num_bytes for name, those in passes.items() if name != "least work"
+    }
     if len(set(num_bytes.values())) > 1:
         raise ContentError(f"sides delivered different bytes: {case.name}: {num_bytes}")
     speed = {
-        name: statistics.median(one.gb_per_second for one in those)
+        name: num_bytes["ours"] / 1e9 / statistics.median(one.seconds for one in those)
         for name, those in passes.items()
     }
     row = [case.name, f"{speed['ours']:.2f}", f"{speed['pyarrow']:.2f}"]
-    row.append(f"{speed['ours'] / speed['pyarrow']:.2f}x")
+    row += [f"{speed[name] / speed['pyarrow']:.2f}x" for name in ("ours", "least work")]
     row.append(f"{speed['jollyjack']:.2f}" if "jollyjack" in speed else "")
     return row
 
@@ -275,8 +312,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
     machine = described(environment(NUM_THREADS))
     print(f"{machine}; median of {arguments.repeats}, GB/s of values")
-    print("| column, encoding, codec | torchparquet | pyarrow | ratio | JollyJack |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print("| column, encoding, codec | torchparquet | pyarrow | ratio | least work | JollyJack |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(arguments.rows):
             if not any(part in case.name for part in arguments.only):

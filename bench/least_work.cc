@@ -5,14 +5,14 @@
 //
 // COLUMN_CHUNKS has a line for each column chunk, in the order of the file:
 //
-//   offset bytes codec value_bytes num_rows
+//   offset bytes codec output_bytes num_rows
 //
 // with codec a number of arrow::Compression and num_rows zero but for one column. By
 // "codec" each page is read by pread, decompressed to memory that stays in the cache,
-// and as many bytes as its values take are stored once, of any value. By "pread" the
-// bytes of the column chunk are read to where its values would go, and that is all. By
-// "read" each stored byte is read once too, some column chunks later, as by one who
-// takes batches. For each line of standard input it prints a pass as JSON.
+// and its share of the output bytes is stored once, of any value. By "pread" the bytes of
+// the column chunk are read to where its values would go, and that is all. By "read" each
+// stored byte is read once too, some column chunks later, as by one who takes batches.
+// For each line of standard input it prints a pass as JSON.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -55,10 +55,10 @@ struct ColumnChunk {
   int64_t offset;
   int64_t num_bytes;
   int codec;
-  int64_t value_bytes;
+  int64_t output_bytes;
   int64_t num_rows;
   std::vector<Page> pages;
-  int64_t output_bytes = 0;
+  int64_t num_values = 0;
 };
 
 struct Totals {
@@ -80,19 +80,19 @@ std::vector<ColumnChunk> FindPages(int descriptor, const std::string& list) {
   std::vector<ColumnChunk> chunks;
   std::ifstream lines(list);
   ColumnChunk chunk;
-  while (lines >> chunk.offset >> chunk.num_bytes >> chunk.codec >> chunk.value_bytes >>
+  while (lines >> chunk.offset >> chunk.num_bytes >> chunk.codec >> chunk.output_bytes >>
          chunk.num_rows) {
     std::vector<uint8_t> bytes(static_cast<size_t>(chunk.num_bytes));
     ReadExactly(descriptor, chunk.offset, bytes);
     chunk.pages.clear();
-    chunk.output_bytes = 0;
+    chunk.num_values = 0;
     for (int64_t at = 0; at < chunk.num_bytes;) {
       const auto rest = std::span(bytes).subspan(static_cast<size_t>(at));
       const auto header = torchparquet::ParsePageHeader(rest);
       if (!header)
         throw std::runtime_error("page header goes on behind its column chunk");
       chunk.pages.push_back({chunk.offset + at + header->header_bytes, *header});
-      if (header->is_data()) chunk.output_bytes += header->num_values * chunk.value_bytes;
+      if (header->is_data()) chunk.num_values += header->num_values;
       at += header->header_bytes + header->compressed_bytes;
     }
     chunks.push_back(chunk);
@@ -204,7 +204,8 @@ class Worker {
   }
 
   void DecompressAndStore(const ColumnChunk& chunk, std::span<uint8_t> place) {
-    size_t stored = 0;
+    int64_t num_values = 0;
+    int64_t stored = 0;
     for (const Page& page : chunk.pages) {
       const auto num_bytes = static_cast<size_t>(page.header.compressed_bytes);
       const auto bytes = std::span(compressed_).first(num_bytes);
@@ -218,9 +219,10 @@ class Worker {
                           std::span(page_).first(size - levels));
       }
       if (!page.header.is_data()) continue;
-      const auto count = static_cast<size_t>(page.header.num_values * chunk.value_bytes);
-      std::memset(place.data() + stored, page_[0], count);
-      stored += count;
+      num_values += page.header.num_values;
+      const int64_t end = num_values * chunk.output_bytes / chunk.num_values;
+      std::memset(place.data() + stored, page_[0], static_cast<size_t>(end - stored));
+      stored = end;
     }
   }
 

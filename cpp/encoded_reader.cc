@@ -62,6 +62,11 @@ class ByteStreamSplitReader : public StoredReader {
                                    num_values, out);
   }
   void Skip(int64_t num_values) override { Take(num_values); }
+  void ReadPastCache(uint8_t* out, int64_t num_values) override {
+    kernels::ReadPastCacheByBlocks(
+        value_bytes_, num_values, out,
+        [&](uint8_t* block, int64_t count) { Read(block, count); });
+  }
 
  private:
   int64_t Take(int64_t num_values) {

@@ -10,6 +10,7 @@
 #include "encoded_reader.h"
 #include "errors.h"
 #include "fallback_reader.h"
+#include "fixed_bytes_dictionary.h"
 
 namespace torchparquet {
 namespace {

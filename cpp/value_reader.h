@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -14,7 +12,6 @@
 #include "kernels/dictionary.h"
 #include "kernels/past_cache.h"
 #include "kernels/validity.h"
-#include "scratch.h"
 
 namespace torchparquet {
 
@@ -39,6 +36,7 @@ class StoredReader {
   // As those of ValueReader.
   virtual void Read(uint8_t* out, int64_t num_values) = 0;
   virtual void Skip(int64_t num_values) = 0;
+  virtual void ReadPastCache(uint8_t* out, int64_t num_values) { Read(out, num_values); }
 };
 
 // PLAIN values of a fixed width.
@@ -123,67 +121,16 @@ class ConvertingReader : public ValueReader<T> {
     }
   }
   void Skip(int64_t num_values) override { stored_->Skip(num_values); }
+  void ReadPastCache(T* out, int64_t num_values) override {
+    if (!conversion_.is_copy()) return Read(out, num_values);
+    stored_->ReadPastCache(reinterpret_cast<uint8_t*>(out), num_values);
+  }
 
  private:
   static constexpr size_t kBlockAlignment = 16;
 
   std::unique_ptr<StoredReader> stored_;
   const kernels::Conversion conversion_;
-};
-
-// A dictionary of values of `value_bytes` bytes each, looked up by way of one whose
-// values are the indices: which checks them.
-class FixedBytesDictionary {
- public:
-  // What the dictionary holds is kept in the two buffers.
-  FixedBytesDictionary(ScratchBuffer* bytes, ScratchBuffer* indices)
-      : bytes_(bytes), indices_(indices) {}
-
-  void Assign(const uint8_t* values, int64_t num_values, int64_t value_bytes) {
-    value_bytes_ = value_bytes;
-    const auto num_bytes = static_cast<size_t>(num_values * value_bytes);
-    if (num_bytes > 0) std::memcpy(bytes_->Reserve(num_bytes), values, num_bytes);
-    indices_.Resize(num_values);
-    std::iota(indices_.values().begin(), indices_.values().end(), uint32_t{0});
-  }
-
-  const kernels::Dictionary<uint32_t>* indices() const { return &indices_; }
-  int64_t value_bytes() const { return value_bytes_; }
-  const uint8_t* value(uint32_t index) const {
-    return bytes_->data() + static_cast<int64_t>(index) * value_bytes_;
-  }
-
- private:
-  ScratchBuffer* bytes_;
-  kernels::Dictionary<uint32_t> indices_;
-  int64_t value_bytes_ = 0;
-};
-
-// Indices into such a dictionary.
-class FixedBytesDictionaryReader : public ValueReader<uint8_t> {
- public:
-  FixedBytesDictionaryReader(std::span<const uint8_t> bytes,
-                             const FixedBytesDictionary* dictionary)
-      : reader_(bytes.subspan(1), bytes.front(), dictionary->indices()),
-        dictionary_(dictionary) {}
-
-  void Read(uint8_t* out, int64_t num_values) override {
-    std::array<uint32_t, 1024> block;
-    const auto value_bytes = static_cast<size_t>(dictionary_->value_bytes());
-    while (num_values > 0) {
-      const int64_t count = std::min<int64_t>(num_values, block.size());
-      reader_.Read(block.data(), count);
-      for (int64_t i = 0; i < count; ++i, out += value_bytes) {
-        std::memcpy(out, dictionary_->value(block[static_cast<size_t>(i)]), value_bytes);
-      }
-      num_values -= count;
-    }
-  }
-  void Skip(int64_t num_values) override { reader_.Skip(num_values); }
-
- private:
-  kernels::DictionaryReader<uint32_t> reader_;
-  const FixedBytesDictionary* dictionary_;
 };
 
 // Indices into the column chunk's dictionary.

@@ -38,6 +38,7 @@ CPP_LAYERS = {
         "decryption",
         "encoded_reader",
         "fallback_reader",
+        "fixed_bytes_dictionary",
         "fixed_list_reader",
         "flat_reader",
         "flat_table",

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -37,5 +39,24 @@ inline void EndStoresPastCache() {
 
 // As memcpy. Neither need be aligned.
 void CopyPastCache(const uint8_t* in, int64_t num_bytes, uint8_t* out);
+
+// Calls `read` with a block, which stays in the L1 cache, and the number of values that
+// it is to hold, until all `num_values` went from there past the cache to `out`: for what
+// stores values of `value_bytes` bytes in a way of its own. Values that no block holds
+// are read straight to `out`.
+template <typename ReadValues>
+void ReadPastCacheByBlocks(int64_t value_bytes, int64_t num_values, uint8_t* out,
+                           ReadValues read) {
+  alignas(kLineBytes) std::array<uint8_t, 8192> block;
+  const int64_t block_values = static_cast<int64_t>(block.size()) / value_bytes;
+  if (block_values == 0) return read(out, num_values);
+  while (num_values > 0) {
+    const int64_t count = std::min(num_values, block_values);
+    read(block.data(), count);
+    CopyPastCache(block.data(), count * value_bytes, out);
+    out += count * value_bytes;
+    num_values -= count;
+  }
+}
 
 }  // namespace torchparquet::kernels

@@ -1,0 +1,46 @@
+#include "encoded_reader.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "draws.h"
+#include "exact_buffer.h"
+#include "kernels/past_cache.h"
+
+namespace torchparquet {
+namespace {
+
+using testing::Draws;
+using testing::ExactBuffer;
+
+TEST_CASE("split streams are read past the cache as they are otherwise") {
+  Draws draws(52);
+  for (const int64_t value_bytes : {1, 2, 3, 4, 8, 16, 33, 8192, 8193}) {
+    CAPTURE(value_bytes);
+    const int64_t num_values = value_bytes < 1000 ? 5000 : 20;
+    const auto page = testing::RandomBytes(draws, num_values * value_bytes);
+    const auto plain =
+        OpenEncodedReader(KernelEncoding::kByteStreamSplit, page, value_bytes);
+    ExactBuffer<uint8_t> expected(page.size());
+    plain->Read(expected.data(), num_values);
+
+    const auto reader =
+        OpenEncodedReader(KernelEncoding::kByteStreamSplit, page, value_bytes);
+    for (int64_t position = 0; position < num_values;) {
+      const int64_t count = std::min(draws.Below(3000), num_values - position);
+      // Of every alignment.
+      ExactBuffer<uint8_t> out(static_cast<size_t>(count * value_bytes + position % 64));
+      uint8_t* begin = out.data() + position % 64;
+      reader->ReadPastCache(begin, count);
+      kernels::EndStoresPastCache();
+      CHECK(std::equal(begin, begin + count * value_bytes,
+                       expected.data() + position * value_bytes));
+      position += count;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchparquet
