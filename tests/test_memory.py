@@ -336,3 +336,23 @@ def test_later_epochs_take_no_new_memory(tmp_path, order):
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     # Which thread reads which column is as it happens, so one epoch or other may add something.
     assert statistics.median(faults[4:]) < 50, faults
+
+
+def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_path):
+    """All that can be in flight is, and the loop holds a batch while it takes the next one."""
+    table = pa.table({"x": np.arange(40 * 200_000)})
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path, row_group_size=200_000, compression="zstd")
+    dataset = ParquetDataset(path, batch_size=None, num_threads=2, pin_memory=False)
+    faults = []
+    for _ in range(8):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for number, _batch in enumerate(dataset, 1):
+            while True:
+                ring = dataset.metrics().ring
+                if ring.batches_ready == min(ring.max_batches_in_flight, 40 - number):
+                    break
+        del _batch
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert ring.max_batches_in_flight < 30
+    assert max(faults[2:]) < 200, faults
