@@ -218,7 +218,7 @@ class Worker {
         codec_.Decompress(chunk.codec, bytes.subspan(levels),
                           std::span(page_).first(size - levels));
       }
-      if (!page.header.is_data()) continue;
+      if (!page.header.is_data() || page.header.num_values == 0) continue;
       num_values += page.header.num_values;
       const int64_t end = num_values * chunk.output_bytes / chunk.num_values;
       std::memset(place.data() + stored, page_[0], static_cast<size_t>(end - stored));

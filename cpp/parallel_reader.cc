@@ -51,12 +51,14 @@ std::unique_ptr<TaskSource> MakeTasks(const TaskParts& parts, const MemoryPlan& 
 std::shared_ptr<SlabPool> ParallelReader::ChooseSlabs(std::shared_ptr<SlabPool> offered,
                                                       const State& state) {
   if (state.spec.lent_slabs) return nullptr;
+  const int64_t slab_bytes = state.layout.slab_bytes;
+  if (offered != nullptr && offered->slab_bytes() == slab_bytes) return offered;
   // A loop holds its batch until it has the next one: given back at the end of each
   // epoch, their memory would be faulted in again in the next.
   constexpr int64_t kHeldByLoop = 2;
-  const int64_t slab_bytes = state.layout.slab_bytes;
-  if (offered != nullptr && offered->slab_bytes() == slab_bytes) return offered;
-  return SlabPool::Make(slab_bytes, (state.memory.max_slabs + kHeldByLoop) * slab_bytes);
+  const MemoryPlan& memory = state.memory;
+  return SlabPool::Make(slab_bytes, memory.max_slabs * slab_bytes,
+                        std::min(kHeldByLoop * slab_bytes, memory.max_held_bytes));
 }
 
 ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)

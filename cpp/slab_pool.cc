@@ -46,13 +46,15 @@ SlabPool::Slab::~Slab() {
   if (data_ != nullptr) pool_->Return(data_);
 }
 
-std::shared_ptr<SlabPool> SlabPool::Make(int64_t slab_bytes, int64_t kept_bytes) {
-  return std::shared_ptr<SlabPool>(new SlabPool(slab_bytes, kept_bytes));
+std::shared_ptr<SlabPool> SlabPool::Make(int64_t slab_bytes, int64_t kept_bytes,
+                                         int64_t extra_bytes) {
+  return std::shared_ptr<SlabPool>(new SlabPool(slab_bytes, kept_bytes, extra_bytes));
 }
 
-SlabPool::SlabPool(int64_t slab_bytes, int64_t kept_bytes)
+SlabPool::SlabPool(int64_t slab_bytes, int64_t kept_bytes, int64_t extra_bytes)
     : slab_bytes_(RoundUp(std::max<int64_t>(slab_bytes, 1), kSlabAlignment)),
       kept_bytes_(kept_bytes),
+      extra_bytes_(extra_bytes),
       owner_pid_(getpid()) {}
 
 SlabPool::~SlabPool() {
@@ -103,7 +105,7 @@ void SlabPool::Grow() {
 void SlabPool::Return(uint8_t* data) noexcept {
   if (getpid() != owner_pid_) return;
   const std::lock_guard lock(mutex_);
-  if (static_cast<int64_t>(warm_.size()) * slab_bytes_ >= kept_bytes_) {
+  if (std::ssize(warm_) * slab_bytes_ >= kept_bytes_ + extra_bytes_) {
     ReleasePages(data, slab_bytes_);
     cold_.push_back(data);
   } else {

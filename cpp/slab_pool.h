@@ -37,9 +37,11 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   };
 
   // The pool soon has `kept_bytes` and keeps them: it takes fresh slabs until it does, so
-  // that it does not grow at whatever later time most are in use at once. Slabs that lie
-  // idle beyond that give their pages back to the system.
-  static std::shared_ptr<SlabPool> Make(int64_t slab_bytes, int64_t kept_bytes);
+  // that it does not grow at whatever later time most are in use at once. It takes more
+  // only where more are in use, and of those keeps `extra_bytes`. Slabs that lie idle
+  // beyond that give their pages back to the system.
+  static std::shared_ptr<SlabPool> Make(int64_t slab_bytes, int64_t kept_bytes,
+                                        int64_t extra_bytes = 0);
   ~SlabPool();
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
@@ -58,12 +60,13 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
     size_t mapped_bytes;
   };
 
-  SlabPool(int64_t slab_bytes, int64_t kept_bytes);
+  SlabPool(int64_t slab_bytes, int64_t kept_bytes, int64_t extra_bytes);
   void Grow();
   void Return(uint8_t* data) noexcept;
 
   const int64_t slab_bytes_;
   const int64_t kept_bytes_;
+  const int64_t extra_bytes_;
   const pid_t owner_pid_;
   mutable std::mutex mutex_;
   std::vector<Arena> arenas_;  // guarded by mutex_

@@ -7,6 +7,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -348,10 +349,12 @@ def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_pa
     for _ in range(8):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for number, _batch in enumerate(dataset, 1):
+            deadline = time.monotonic() + 30
             while True:
                 ring = dataset.metrics().ring
                 if ring.batches_ready == min(ring.max_batches_in_flight, 40 - number):
                     break
+                assert time.monotonic() < deadline, ring
         del _batch
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert ring.max_batches_in_flight < 30

@@ -94,6 +94,28 @@ TEST_CASE("fresh slabs are taken until as many are touched as are kept") {
   }
 }
 
+TEST_CASE("of what more was in use at once some is kept, and none is taken for that") {
+  constexpr int64_t kSlabBytes = 64 << 10;
+  const auto pool = SlabPool::Make(kSlabBytes, 2 * kSlabBytes, kSlabBytes);
+  std::set<uint8_t*> touched;
+  for (int i = 0; i < 20; ++i) touched.insert(pool->Acquire().data());
+  CHECK(touched.size() == 2);
+  {
+    std::vector<SlabPool::Slab> slabs;
+    for (int i = 0; i < 5; ++i) {
+      slabs.push_back(pool->Acquire());
+      *slabs.back().data() = 1;
+    }
+  }
+  std::vector<SlabPool::Slab> again;
+  int64_t num_kept = 0;
+  for (int i = 0; i < 5; ++i) {
+    again.push_back(pool->Acquire());
+    num_kept += *again.back().data();  // zero where pages were given back
+  }
+  CHECK(num_kept == 3);
+}
+
 TEST_CASE("without memory for a fresh slab an idle one is taken") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
