@@ -60,7 +60,8 @@ def work_seconds(stats: ReaderStats) -> float:
 
 def stats_of_pass(dataset: ParquetDataset) -> ReaderStats:
     """Returns what the reader has counted in one epoch, every byte of every batch read."""
-    stream = dataset.open_stream(dataset.begin_iteration())
+    source = dataset._source
+    stream = source.open_stream(source.begin_iteration())
     consume(stream)
     return stream.stats
 

@@ -151,7 +151,7 @@ PYTHON_LAYERS = [
     ["membership"],
     ["rank_check"],
     ["dynamic"],
-    ["row_iteration"],
+    ["iteration_source", "row_iteration"],
     ["unbatched"],
     ["dataset", "mixing"],
     ["audit", "plan_report", "row_audit", "screen"],

@@ -565,11 +565,11 @@ EXIT_PROGRAMS = {
         "def run():\n"
         "  stopped = False\n"
         "  while not stopped:\n"
-        "    stream = d.open_stream(iter(d).begun()); reader = stream._reader\n"
+        "    stream = d._source.open_stream(iter(d).begun()); reader = stream._reader\n"
         "    try:\n"
         "      while reader.next(): began.set()\n"
         "    except RuntimeError: stopped = True\n"
-        "  stream = d.open_stream(iter(d).begun()); stream._reader.next()\n"
+        "  stream = d._source.open_stream(iter(d).begun()); stream._reader.next()\n"
         "  threading.Event().wait()\n"
         "threading.Thread(target=run, daemon=True).start(); began.wait()",
     ),

@@ -327,9 +327,11 @@ class AddMetrics:
     """A transform that puts its worker's own rows so far into the batch."""
 
     def __call__(self, batch):
-        metrics = get_worker_info().dataset.metrics()
-        number = get_worker_info().id
-        return batch | {"rows": torch.tensor([number, metrics.rows, metrics.batches])}
+        worker = get_worker_info()
+        if worker is None:
+            return batch
+        metrics = worker.dataset.metrics()
+        return batch | {"rows": torch.tensor([worker.id, metrics.rows, metrics.batches])}
 
 
 def test_workers_have_their_own(folder):
@@ -337,9 +339,7 @@ def test_workers_have_their_own(folder):
         folder, batch_size=100, columns=["id"], transform=AddMetrics(), num_threads=1
     )
     plain = ParquetDataset(folder, batch_size=100, columns=["id"])
-    dataset.transforms, transforms = None, dataset.transforms
     read(dataset)  # in this process, before there are workers
-    dataset.transforms = transforms
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
     of_worker = {0: [0, 0], 1: [0, 0]}
     for batch in loader:

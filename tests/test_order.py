@@ -174,9 +174,11 @@ def test_what_a_canonical_world_cannot_have_is_refused(data, options, message):
         next(iter(dataset))
 
 
-@pytest.mark.parametrize("even", ["split", "drop", "pad"])
-def test_a_canonical_world_drops_what_is_not_a_full_batch(data, even):
-    world = {"rank": 0, "world_size": 1, "canonical_world_size": 4}
+@pytest.mark.parametrize(
+    ("even", "canonical"), [("split", 4), ("drop", 4), ("pad", 4), ("none", 1)]
+)
+def test_a_canonical_world_drops_what_is_not_a_full_batch(data, even, canonical):
+    world = {"rank": 0, "world_size": 1, "canonical_world_size": canonical}
     dataset = make(data, **world, even=even, drop_last=True)
     lengths = {len(batch["x"]) for batch in dataset}
     assert lengths == {32}

@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import warnings
-import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch.utils.data import IterableDataset
 
-from torchparquet.agreement import Standing, warn_of_early_end
 from torchparquet.column import Nulls
 from torchparquet.columns import ColumnsArgument, resolve_columns
 from torchparquet.costs import column_bytes
 from torchparquet.decryption import DecryptionArgument, file_keys
 from torchparquet.distribution import ShardDistribution, shard_distribution
-from torchparquet.dynamic import (
-    Cursor,
-    DynamicIteration,
-    check_dynamic,
-    row_group_share,
-    shared_cursor,
-)
+from torchparquet.dynamic import check_dynamic
 from torchparquet.fields import Field
 from torchparquet.filters import FiltersArgument, filter_row_groups
 from torchparquet.hand_over import parsed_device
 from torchparquet.iteration import Iteration
+from torchparquet.iteration_source import IterationSource
 from torchparquet.manifest import Manifest, SourceArgument
 from torchparquet.manifest_cache import CacheArgument, open_manifest
 from torchparquet.membership import Membership
 from torchparquet.metrics import Metrics
 from torchparquet.options import ReadOptions
-from torchparquet.order import epoch_order
-from torchparquet.origins import BatchOrigin, batch_origin, row_group_origin
 from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import Balance, Even, Int64Array, PlanOptions, checked_int
-from torchparquet.planner import EpochPlanner, Place
-from torchparquet.progress import Progress
+from torchparquet.plan_options import Balance, Even, PlanOptions, checked_int
+from torchparquet.planner import EpochPlanner
 from torchparquet.rank_check import Compared, RankCheck
-from torchparquet.read_totals import ReadTotals
-from torchparquet.reader import BatchStream
 from torchparquet.row_places import Reach
 from torchparquet.second_sharding import refuse_second_sharding
 from torchparquet.sharding import (
     Topology,
     in_worker,
-    is_distributed,
     num_workers_of_caller,
     warn_of_second_batching,
 )
-from torchparquet.share import Share
-from torchparquet.state import Identity, dump, parse, shortened_names
 from torchparquet.streams import StreamSource
 from torchparquet.tensors import Batch
 from torchparquet.transforms import Processor, Transform, Transforms
@@ -66,9 +48,6 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
-
-
-_RUNTIME = ("_iterations", "_latest", "totals", "_latest_totals")
 
 
 class ParquetDataset(IterableDataset[Batch]):
@@ -154,7 +133,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 is nearer to what reading costs; with `even=` other than "split".
             canonical_world_size: The number of ranks whose global batches every number of ranks
                 that divides it is to have, as long as `batch_size` times their number is equal.
-                Not with `drop_last` and `even="none"` together.
+                Not with `drop_last` and `even="none"`, unless it is the number of ranks.
             num_epochs: How many epochs one iteration reads; None for epoch after epoch without
                 end. An iteration ends behind epochs that are a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
@@ -203,9 +182,7 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        self._membership = Membership(
-            rank, world_size, device_mesh, mesh_dims, process_group, store
-        )
+        membership = Membership(rank, world_size, device_mesh, mesh_dims, process_group, store)
         for name, flag in (("row_ids", row_ids), ("check_ranks", check_ranks)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be a bool, got {flag!r}")
@@ -215,7 +192,7 @@ class ParquetDataset(IterableDataset[Batch]):
         canonical_world_size = _optional_int("canonical_world_size", canonical_world_size, 1)
         if even not in (*get_args(Even), "dynamic"):
             raise ValueError(f"even must be one of {(*get_args(Even), 'dynamic')}, got {even!r}")
-        self._dynamic = even == "dynamic"
+        is_dynamic = even == "dynamic"
         if even == "dynamic":
             check_dynamic(
                 {
@@ -241,63 +218,50 @@ class ParquetDataset(IterableDataset[Batch]):
             shuffle_within_rank=shuffle_within_rank,
             shuffle_window=shuffle_window or 0,
         )
-        self.num_epochs = num_epochs
-        self._read_options = ReadOptions(num_threads, max_memory, pin_memory)
-        self._told_of_early_end = False
+        read_options = ReadOptions(num_threads, max_memory, pin_memory)
         keys = file_keys(decryption_properties)
-        threads = self._read_options.num_threads
-        manifest = open_manifest(paths, threads, keys, manifest_cache)
-        self._manifest = filter_row_groups(manifest, filters, keys)
-        self._fields = resolve_columns(columns, self._manifest, nulls)
+        manifest = open_manifest(paths, read_options.num_threads, keys, manifest_cache)
+        manifest = filter_row_groups(manifest, filters, keys)
+        fields = resolve_columns(columns, manifest, nulls)
         self._planner = EpochPlanner(
-            self._manifest.row_group_num_rows,
+            manifest.row_group_num_rows,
             options,
             canonical_world_size=canonical_world_size,
             requested_window=shuffle_window,
             window_memory=window_memory(
-                self._fields,
-                batch_size or int(self._manifest.row_group_num_rows.max()),
-                self._read_options.memory_per_worker(1),
+                fields,
+                batch_size or int(manifest.row_group_num_rows.max()),
+                read_options.memory_per_worker(1),
                 row_ids=row_ids,
                 row_valid=even == "pad",
             ),
             limit_steps=limit_steps,
-            row_group_bytes=(
-                column_bytes(self._manifest, self._fields) if balance == "bytes" else None
-            ),
+            row_group_bytes=column_bytes(manifest, fields) if balance == "bytes" else None,
         )
         self._planner.window()  # raises where it does not fit
-        self._progress = Progress(self._planner)
-        self._identity = self._make_identity()
         others: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}
-        if self._dynamic:
+        if is_dynamic:
             others["even"] = "dynamic"
-        compared = Compared(self._manifest, self._fields, others)
-        self._rank_check = RankCheck(self._membership, compared, enabled=check_ranks)
-        self._stream_source = StreamSource(
-            self._manifest,
-            self._fields,
-            self._read_options,
-            row_ids,
-            even == "pad",
-            keys,
-            parsed_device(device),
+        compared = Compared(manifest, fields, others)
+        streams = StreamSource(
+            manifest, fields, read_options, row_ids, even == "pad", keys, parsed_device(device)
         )
-        self.transforms: Transforms | None = None
+        transforms: Transforms | None = None
         if processors is not None or transform is not None:
-            self.transforms = Transforms(processors, transform)
-            self.transforms.check_names(self._stream_source.names)
-        self._reset_runtime()
-
-    def _reset_runtime(self) -> None:
-        """Set what belongs to this process alone: its iterators and what they have read."""
-        self._forget_iterations()
-        self.totals = ReadTotals()
-        self._latest_totals = ReadTotals()
-
-    def _forget_iterations(self) -> None:
-        self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
-        self._latest: weakref.ref[Iteration] | None = None
+            transforms = Transforms(processors, transform)
+            transforms.check_names(streams.names)
+        self._source = IterationSource(
+            membership,
+            self._planner,
+            RankCheck(membership, compared, enabled=check_ranks),
+            streams,
+            num_epochs=num_epochs,
+            transforms=transforms,
+            is_dynamic=is_dynamic,
+        )
+        self._membership = membership
+        self._manifest = manifest
+        self._fields = fields
 
     @property
     def manifest(self) -> Manifest:
@@ -308,6 +272,11 @@ class ParquetDataset(IterableDataset[Batch]):
     def fields(self) -> tuple[Field, ...]:
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
         return self._fields
+
+    @property
+    def num_epochs(self) -> int | None:
+        """How many epochs one iteration reads; None for epoch after epoch without end."""
+        return self._source.num_epochs
 
     def __iter__(self) -> Iteration:
         """Return an iterator, whose first `next` begins the next epoch, or goes on with a state.
@@ -320,14 +289,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         self._refuse_second_sharding()
         warn_of_second_batching(self)
-        iteration = DynamicIteration(self) if self._dynamic else Iteration(self)
-        self._iterations.add(iteration)
-        self._latest = weakref.ref(iteration)
-        self._latest_totals = iteration.totals
-        if in_worker():
-            # All workers of a DataLoader begin, also one that is never asked for a batch.
-            iteration.begun()
-        return iteration
+        return self._source.iterate()
 
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.
@@ -336,31 +298,29 @@ class ParquetDataset(IterableDataset[Batch]):
         state was loaded; the same on all ranks unless `even="none"`. Within a DataLoader worker
         it is the worker's, and `len(loader)` is that of all its workers.
         """
-        self._refuse_dynamic("a length")
+        self._source.refuse_dynamic("a length")
         topology = self._membership.topology()
         if not in_worker():
             num_workers = num_workers_of_caller(self)
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-            return self._planner.num_steps(self._present_place(topology), topology, of_rank=True)
-        return self._planner.num_steps(self._present_place(topology), topology, of_rank=False)
+            return self._num_steps(topology, of_rank=True)
+        return self._num_steps(topology, of_rank=False)
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
-        self._refuse_dynamic("a number of steps")
+        self._source.refuse_dynamic("a number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
         topology = self._membership.topology()
         topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self._planner.num_steps(self._present_place(topology), topology, of_rank=True)
+        return self._num_steps(topology, of_rank=True)
 
     @property
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
-        place = self._live_place()
-        return (
-            self._progress.next_place(self._membership.topology()).epoch
-            if place is None
-            else place.epoch
-        )
+        place = self._source.live_place()
+        if place is None:
+            place = self._source.progress.next_place(self._membership.topology())
+        return place.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration; later ones count on from there.
@@ -373,7 +333,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 divide the batches among ranks a second time.
         """
         self._refuse_second_sharding()
-        self._progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
+        self._source.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the latest iteration stands, counting batches that it has returned.
@@ -386,8 +346,7 @@ class ParquetDataset(IterableDataset[Batch]):
             RuntimeError: DataLoader workers have iterated the data set, which only they, by way
                 of torchdata's `StatefulDataLoader`, know the state of.
         """
-        self._refuse_dynamic("a state")
-        return dump(self._progress.latest_state(self._membership.topology()), self._identity)
+        return self._source.latest_state()
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
         """Return a state behind `num_rows` rows that each rank was given in the present world.
@@ -399,22 +358,18 @@ class ParquetDataset(IterableDataset[Batch]):
         Raises:
             ValueError: Batches of `canonical_world_size` are made of shares that are not even.
         """
-        self._refuse_dynamic("a state")
-        num_rows = checked_int("num_rows", num_rows, 0, 2**62)
-        topology = self._membership.topology()
-        state = self._progress.state_of_row(self._live_place(), num_rows, topology)
-        return dump(state, self._identity)
+        return self._source.state_at_row(num_rows)
 
     def reaches(self, num_workers: int = 0) -> list[Reach]:
         """Return how far this rank is in the epoch under way or to come, for each worker."""
-        self._refuse_dynamic("a length")
+        self._source.refuse_dynamic("a length")
         topology = self._membership.topology()
         topologies = [topology]
         if not in_worker() and num_workers > 0:
             workers = range(num_workers)
             rank, world_size = topology.rank, topology.world_size
             topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
-        return [self._planner.reach(self._present_place(of), of) for of in topologies]
+        return [self._planner.reach(self._source.present_place(of), of) for of in topologies]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; nothing before it is read.
@@ -428,17 +383,7 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: It is not a state, or one of other data, columns or options, which the
                 message names.
         """
-        self._refuse_dynamic("a state")
-        parsed = parse(state, self._identity, self._planner.requested_window)
-        if parsed.worker and not in_worker():
-            raise ValueError(
-                f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
-                "StatefulDataLoader"
-            )
-        self._progress.load(parsed)
-        latest = self._latest_iteration()
-        if latest is not None and not latest.closed:
-            latest.rewind(None)
+        self._source.load_state_dict(state)
 
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch, counted from 0, the next one; others are not read.
@@ -449,39 +394,39 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
-        self._refuse_dynamic("a step to go to")
+        self._source.refuse_dynamic("a step to go to")
         step = checked_int("step", step, 0, 2**62)
-        latest = self._latest_iteration()
-        if latest is not None and not latest.closed:
+        latest = self._source.live_iteration()
+        if latest is not None:
             latest.seek(step)
         else:
-            self._progress.move(step)
+            self._source.progress.move(step)
 
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
-        self._refuse_dynamic("a step to go to")
+        self._source.refuse_dynamic("a step to go to")
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
-        place = self._live_place()
+        place = self._source.live_place()
         if place is not None:
             self.seek(place.steps_before + place.steps + num_steps)
         else:
-            self._progress.move(num_steps, by=True)
+            self._source.progress.move(num_steps, by=True)
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
-        self._refuse_dynamic("a distribution")
+        self._source.refuse_dynamic("a distribution")
         topology = self._membership.topology()
-        place = self._present_place(topology)
+        place = self._source.present_place(topology)
         plan = self._planner.present_plan(place)
         return shard_distribution(self._manifest, plan, topology)
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
-        self._refuse_dynamic("a plan")
+        self._source.refuse_dynamic("a plan")
         topology = self._membership.topology()
         if not in_worker():
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        place = self._present_place(topology)
+        place = self._source.present_place(topology)
         if epoch is not None and epoch != place.epoch:
             place = self._planner.begin(epoch, topology)
         return self._planner.present_plan(place)
@@ -527,7 +472,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 all ranks.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
-        self._rank_check.compare(partial(self._standing, num_workers))
+        self._source.rank_check.compare(partial(self._source.standing, num_workers))
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads, and which side is slower: a snapshot.
@@ -544,179 +489,42 @@ class ParquetDataset(IterableDataset[Batch]):
                 which `torch.utils.data.get_worker_info().dataset.metrics()` returns there.
         """
         if all_iterations:
-            return self.totals.metrics()
-        self._progress.check_own("data set", "metrics")
-        return self._latest_totals.metrics()
+            return self._source.totals.metrics()
+        self._source.progress.check_own("data set", "metrics")
+        return self._source.latest_totals.metrics()
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""
-        for iteration in list(self._iterations):
-            iteration.close()
-        self._forget_iterations()
-        self._stream_source.forget()
+        self._source.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process alone."""
-        state = self.__dict__.copy()
-        for name in _RUNTIME:
-            del state[name]
-        return state
+        """Return the attributes, for a subclass to leave out what has no copy."""
+        return self.__dict__.copy()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a copy's place in this process."""
         self.__dict__.update(state)
-        self._reset_runtime()
 
     def __copy__(self) -> ParquetDataset:
         """Return a copy for this process, which counts epochs by itself."""
         made = type(self).__new__(type(self))
-        state = self.__getstate__()
-        state["_progress"] = self._progress.own_copy()
-        state["_stream_source"] = copy.copy(self._stream_source)
-        state["_rank_check"] = copy.copy(self._rank_check)
-        made.__setstate__(state)
+        made.__setstate__(self.__getstate__())
+        made._source = copy.copy(self._source)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
         """As `copy.copy`: what copies share is never changed."""
         return copy.copy(self)
 
-    def _latest_iteration(self) -> Iteration | None:
-        return None if self._latest is None else self._latest()
-
-    def _live_place(self) -> Place | None:
-        """Return where the iterator under way stands; None where there is none."""
-        latest = self._latest_iteration()
-        return None if latest is None or latest.closed else latest.place
-
-    def _present_place(self, topology: Topology) -> Place:
-        """Return a place of the epoch under way or to come, in a world of this topology."""
-        place = self._live_place()
-        if place is not None and place.legs[-1].world == self._planner.own_leg(topology):
-            return place
-        if place is None:
-            return self._progress.next_place(topology)
-        return self._planner.begin(place.epoch, topology)
+    def _num_steps(self, topology: Topology, *, of_rank: bool) -> int:
+        place = self._source.present_place(topology)
+        return self._planner.num_steps(place, topology, of_rank=of_rank)
 
     def _refuse_second_sharding(self) -> None:
         # Who says that one process reads everything may have a loader divide it.
         reads_all = self._membership.is_alone and self._membership.topology().world_size == 1
         if not reads_all:
             refuse_second_sharding()
-
-    def _refuse_dynamic(self, what: str) -> None:
-        if self._dynamic:
-            raise TypeError(
-                f'even="dynamic" has not {what} that is known beforehand: which rank reads what '
-                "is decided while they read"
-            )
-
-    def _standing(self, num_workers: int = 0) -> Standing:
-        """Return what all ranks must agree about in the next iteration."""
-        topology = self._membership.topology()
-        own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self._rank_check.standing(self._planner, self._present_place(own), own)
-
-    def begin_iteration(self) -> Place:
-        """Begin the next epoch, or go on with one, on all ranks or on none."""
-        place = self._rank_check.begin(self._standing, self._begin_iteration)
-        self._progress.begun(place)
-        return place
-
-    def _begin_iteration(self, is_awaited: bool) -> Place:
-        topology = self._membership.topology()
-        place = self._progress.begin(topology)
-        if place.end == 0:
-            self._warn_of_no_steps(place, topology)
-        if is_awaited and place.steps < place.end:
-            # Batches that do not fit the memory are to be known while other ranks listen.
-            self.open_stream(place).close()
-        return place
-
-    def end_epoch(self, place: Place) -> None:
-        """Log, once, that other ranks go on when this one has delivered its last batch."""
-        if self._planner.options.even != "none" or self._dynamic or self._told_of_early_end:
-            return
-        if not in_worker() and is_distributed():
-            self._told_of_early_end = True
-            plan, topology = self._planner.present_plan(place), self._membership.topology()
-            warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
-
-    def begin_epoch_behind(self, place: Place) -> Place:
-        """Begin the epoch behind that of `place`, in the same iteration."""
-        return self._progress.begin_behind(place, self._membership.topology())
-
-    def sought(self, place: Place, step: int) -> Place:
-        """Return the place of batch `step` of the epoch that stands at `place`."""
-        return self._progress.seek(place, self._membership.topology(), step)
-
-    def return_to(self, place: Place, passed: Place) -> None:
-        """Take note that the iteration at `passed` stands at `place` again, of an epoch before."""
-        self._progress.return_to(place, passed)
-
-    def state_at(self, place: Place | None) -> dict[str, Any]:
-        """Return the state of a place; None for that at which the next iteration begins."""
-        self._refuse_dynamic("a state")
-        return dump(self._progress.state_of(place, self._membership.topology()), self._identity)
-
-    def _make_identity(self) -> Identity:
-        options = self._planner.options
-        return Identity(
-            self._manifest.content_fingerprint,
-            hashlib.blake2b(repr(self._fields).encode(), digest_size=8).hexdigest(),
-            shortened_names([field.name for field in self._fields]),
-            {
-                "shuffle": options.shuffle,
-                "seed": options.seed,
-                "even": options.even,
-                "drop_last": options.drop_last,
-                "balance": options.balance,
-                "shuffle_within_rank": options.shuffle_within_rank,
-                "canonical_world_size": self._planner.canonical_world_size,
-            },
-        )
-
-    def open_stream(self, place: Place) -> BatchStream:
-        """Open what is left of the epoch that stands at `place`."""
-        topology = self._membership.topology()
-        shares = self._planner.shares(place, topology)
-        return self._stream_source.open(shares, topology.num_workers)
-
-    def dynamic_order(self, place: Place) -> tuple[Int64Array, Cursor]:
-        """Return the row groups of the epoch that have rows, in order, and the cursor over them.
-
-        Raises:
-            ValueError: The other processes cannot be told, or are not to share the rows.
-        """
-        options = replace(self._planner.options, epoch=place.epoch)
-        rows = self._manifest.row_group_num_rows
-        order = epoch_order(len(rows), options)
-        identity = [
-            self._manifest.content_fingerprint,
-            repr(self._fields),
-            [options.batch_size, options.shuffle, options.seed, options.epoch],
-        ]
-        return order[rows[order] > 0], shared_cursor(identity, self._membership)
-
-    def open_row_group(self, row_group: int) -> BatchStream:
-        """Open one row group, with half of the threads and of the memory."""
-        return self._stream_source.open([self._share_of(row_group)], 2)
-
-    def _share_of(self, row_group: int) -> Share:
-        num_rows = int(self._manifest.row_group_num_rows[row_group])
-        return row_group_share(row_group, num_rows, self._planner.options.batch_size)
-
-    def origin(self, place: Place, row: int | None = None) -> BatchOrigin:
-        """Return where the next batch at `place` is from, or row `row` of it."""
-        topology = self._membership.topology()
-        return batch_origin(self._manifest, self._planner, place, topology, row)
-
-    def origin_in_row_group(
-        self, place: Place, row_group: int, step: int, row: int | None = None
-    ) -> BatchOrigin:
-        """Return where batch `step` of a row group is from, or row `row` of it."""
-        origin = BatchOrigin(place.epoch, step, self._membership.topology(), (), row)
-        return row_group_origin(self._manifest, self._share_of(row_group), origin)
 
     def unbatched(
         self,
@@ -740,18 +548,6 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: One of them cannot be called.
         """
         return UnbatchedDataset(self, processors, transform)
-
-    def _warn_of_no_steps(self, place: Place, topology: Topology) -> None:
-        options = self._planner.options
-        if options.even == "none" or place.steps_before:
-            return
-        warnings.warn(
-            "this epoch has no step: the rows do not make one batch for each of "
-            f"{topology.world_size * topology.num_workers} shares (even={options.even!r}, "
-            f"batch_size={options.batch_size}, drop_last={options.drop_last}, "
-            f"{self._manifest.num_rows} rows in {self._manifest.num_row_groups} row groups)",
-            stacklevel=4,
-        )
 
 
 def _optional_int(name: str, value: int | None, low: int) -> int | None:
