@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -178,49 +179,50 @@ def damaged_copy(files: Path, directory: Path) -> Path:
     return directory
 
 
+def small_job(files: Path, directory: Path) -> Job:
+    manifest = read_manifest(files)
+    task = own_task(manifest, ["huge", "y"], None)
+    _, facts = read_facts(manifest.files, task.columns)
+    return Job(directory, manifest.files, task, facts, num_epochs=1, batch_size=64, debug=False)
+
+
 def test_error_in_a_rank_is_one_clear_message(own_files: Path, tmp_path: Path) -> None:
-    good = read_manifest(own_files)
-    task = own_task(good, ["huge", "y"], None)
-    _, facts = read_facts(good.files, task.columns)
     damaged = read_manifest(damaged_copy(own_files, tmp_path / "damaged")).files
     (tmp_path / "job").mkdir()
-    job = Job(tmp_path / "job", damaged, task, facts, num_epochs=1, batch_size=64, debug=False)
+    job = replace(small_job(own_files, tmp_path / "job"), files=damaged)
     with pytest.raises(RuntimeError, match=r"^rank [01] failed: .*part-\d\.parquet"):
         run_ranks(job, 2)
 
 
-def test_crash_of_a_rank_shows_what_it_wrote(own_files: Path, tmp_path: Path) -> None:
-    good = read_manifest(own_files)
-    task = own_task(good, ["huge", "y"], None)
-    _, facts = read_facts(good.files, task.columns)
-    job = Job(tmp_path, good.files, task, facts, num_epochs=1, batch_size=64, debug=False)
-    (tmp_path / "sitecustomize.py").write_text(
+def at_the_start_of_processes(code: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
+
+
+def test_crash_of_a_rank_shows_what_it_wrote(
+    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
         "import os, torch\n"
         "if os.environ.get('RANK') == '1':\n"
         "    torch.manual_seed = lambda seed: os.abort()\n"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        with pytest.raises(RuntimeError, match="rank 1 was ended by SIGABRT") as caught:
-            run_ranks(job, 2)
+    at_the_start_of_processes(code, tmp_path, monkeypatch)
+    with pytest.raises(RuntimeError, match="rank 1 was ended by SIGABRT") as caught:
+        run_ranks(small_job(own_files, tmp_path), 2)
     notes = "\n".join(caught.value.__notes__)
     assert "Fatal Python error: Aborted" in notes
     assert "in train" in notes
     assert "Root Cause" not in notes
 
 
-def test_threads_cannot_abort_a_rank_that_is_done(own_files: Path, tmp_path: Path) -> None:
+def test_threads_cannot_abort_a_rank_that_is_done(
+    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """torch ends a process whose thread asks for an interpreter that is being taken down."""
-    good = read_manifest(own_files)
-    task = own_task(good, ["huge", "y"], None)
-    _, facts = read_facts(good.files, task.columns)
-    job = Job(tmp_path, good.files, task, facts, num_epochs=1, batch_size=64, debug=False)
-    (tmp_path / "sitecustomize.py").write_text(
-        "import atexit, os\nif 'RANK' in os.environ: atexit.register(os.abort)\n"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        (epoch,) = run_ranks(job, 2)
+    code = "import atexit, os\nif 'RANK' in os.environ: atexit.register(os.abort)\n"
+    at_the_start_of_processes(code, tmp_path, monkeypatch)
+    (epoch,) = run_ranks(small_job(own_files, tmp_path), 2)
     assert epoch.audit.holds
 
 

@@ -60,17 +60,7 @@ class IterationSource:
         transforms: Transforms | None,
         is_dynamic: bool,
     ) -> None:
-        """Begin before the first iteration.
-
-        Args:
-            membership: See the attributes, as for what follows.
-            planner: See there.
-            rank_check: See there.
-            streams: See there.
-            num_epochs: See there.
-            transforms: See there.
-            is_dynamic: Whether ranks claim row groups while they read.
-        """
+        """Begin before the first iteration; `is_dynamic` ranks claim row groups as they read."""
         self.membership = membership
         self.planner = planner
         self.rank_check = rank_check
