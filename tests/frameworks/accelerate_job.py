@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
-from recorded import dataset_of
+from recorded import dataset_of, end_rank
 from torchparquet.frameworks.accelerate import ParquetLoader
 
 
@@ -86,3 +86,4 @@ def sum_of(batches):
 
 if __name__ == "__main__":
     main()
+    end_rank()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from recorded import dataset_of
+from recorded import dataset_of, end_rank
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
 
 
@@ -81,3 +81,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_rank()
