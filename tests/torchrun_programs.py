@@ -12,6 +12,8 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
+from torchparquet.interpreter_exit import end_rank
+
 HERE = Path(__file__).parent
 
 
@@ -33,11 +35,8 @@ def main() -> NoReturn:
     agent.set(f"done {rank}", "")
     if rank == 0:
         agent.wait([f"done {other}" for other in range(world_size)], timedelta(seconds=60))
-    # A thread of gloo's that frees its last tensor while the interpreter is taken down would
-    # end the process by SIGABRT; what becomes of datasets then has tests of its own.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    # What becomes of datasets as the interpreter exits has tests of its own.
+    end_rank()
 
 
 if __name__ == "__main__":

@@ -223,7 +223,7 @@ class ParquetDataset(IterableDataset[Batch]):
         manifest = open_manifest(paths, read_options.num_threads, keys, manifest_cache)
         manifest = filter_row_groups(manifest, filters, keys)
         fields = resolve_columns(columns, manifest, nulls)
-        self._planner = EpochPlanner(
+        planner = EpochPlanner(
             manifest.row_group_num_rows,
             options,
             canonical_world_size=canonical_world_size,
@@ -238,7 +238,7 @@ class ParquetDataset(IterableDataset[Batch]):
             limit_steps=limit_steps,
             row_group_bytes=column_bytes(manifest, fields) if balance == "bytes" else None,
         )
-        self._planner.window()  # raises where it does not fit
+        planner.window()  # raises where it does not fit
         others: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}
         if is_dynamic:
             others["even"] = "dynamic"
@@ -252,26 +252,23 @@ class ParquetDataset(IterableDataset[Batch]):
             transforms.check_names(streams.names)
         self._source = IterationSource(
             membership,
-            self._planner,
+            planner,
             RankCheck(membership, compared, enabled=check_ranks),
             streams,
             num_epochs=num_epochs,
             transforms=transforms,
             is_dynamic=is_dynamic,
         )
-        self._membership = membership
-        self._manifest = manifest
-        self._fields = fields
 
     @property
     def manifest(self) -> Manifest:
         """What the footers say: files, row groups, rows, bytes, schema and fingerprint."""
-        return self._manifest
+        return self._source.streams.manifest
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
-        return self._fields
+        return self._source.streams.fields
 
     @property
     def num_epochs(self) -> int | None:
@@ -299,7 +296,7 @@ class ParquetDataset(IterableDataset[Batch]):
         it is the worker's, and `len(loader)` is that of all its workers.
         """
         self._source.refuse_dynamic("a length")
-        topology = self._membership.topology()
+        topology = self._source.membership.topology()
         if not in_worker():
             num_workers = num_workers_of_caller(self)
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
@@ -310,7 +307,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
         self._source.refuse_dynamic("a number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
-        topology = self._membership.topology()
+        topology = self._source.membership.topology()
         topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         return self._num_steps(topology, of_rank=True)
 
@@ -319,7 +316,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """The epoch of the iteration under way, or else that the next one will have."""
         place = self._source.live_place()
         if place is None:
-            place = self._source.progress.next_place(self._membership.topology())
+            place = self._source.progress.next_place(self._source.membership.topology())
         return place.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -363,13 +360,13 @@ class ParquetDataset(IterableDataset[Batch]):
     def reaches(self, num_workers: int = 0) -> list[Reach]:
         """Return how far this rank is in the epoch under way or to come, for each worker."""
         self._source.refuse_dynamic("a length")
-        topology = self._membership.topology()
+        topology = self._source.membership.topology()
         topologies = [topology]
         if not in_worker() and num_workers > 0:
             workers = range(num_workers)
             rank, world_size = topology.rank, topology.world_size
             topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
-        return [self._planner.reach(self._source.present_place(of), of) for of in topologies]
+        return [self._source.planner.reach(self._source.present_place(of), of) for of in topologies]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; nothing before it is read.
@@ -415,21 +412,21 @@ class ParquetDataset(IterableDataset[Batch]):
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
         self._source.refuse_dynamic("a distribution")
-        topology = self._membership.topology()
+        topology = self._source.membership.topology()
         place = self._source.present_place(topology)
-        plan = self._planner.present_plan(place)
-        return shard_distribution(self._manifest, plan, topology)
+        plan = self._source.planner.present_plan(place)
+        return shard_distribution(self.manifest, plan, topology)
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
         self._source.refuse_dynamic("a plan")
-        topology = self._membership.topology()
+        topology = self._source.membership.topology()
         if not in_worker():
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         place = self._source.present_place(topology)
         if epoch is not None and epoch != place.epoch:
-            place = self._planner.begin(epoch, topology)
-        return self._planner.present_plan(place)
+            place = self._source.planner.begin(epoch, topology)
+        return self._source.planner.present_plan(place)
 
     def topology(self) -> Topology:
         """Return this process's data-parallel rank and DataLoader worker.
@@ -437,7 +434,7 @@ class ParquetDataset(IterableDataset[Batch]):
         Raises:
             ValueError: Two sources disagree about it.
         """
-        return self._membership.topology()
+        return self._source.membership.topology()
 
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, the slowest first.
@@ -445,7 +442,7 @@ class ParquetDataset(IterableDataset[Batch]):
         One for each data-parallel dimension of the mesh; else the group given, or None for the
         default group.
         """
-        return self._membership.data_parallel_groups()
+        return self._source.membership.data_parallel_groups()
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Make sure that all ranks are about to read the same data in the same order.
@@ -518,11 +515,12 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def _num_steps(self, topology: Topology, *, of_rank: bool) -> int:
         place = self._source.present_place(topology)
-        return self._planner.num_steps(place, topology, of_rank=of_rank)
+        return self._source.planner.num_steps(place, topology, of_rank=of_rank)
 
     def _refuse_second_sharding(self) -> None:
         # Who says that one process reads everything may have a loader divide it.
-        reads_all = self._membership.is_alone and self._membership.topology().world_size == 1
+        membership = self._source.membership
+        reads_all = membership.is_alone and membership.topology().world_size == 1
         if not reads_all:
             refuse_second_sharding()
 

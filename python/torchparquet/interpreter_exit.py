@@ -1,11 +1,13 @@
-"""What becomes of streams, and of threads that read them, when the interpreter exits."""
+"""What becomes of streams, of threads that read them, and of ranks when the interpreter exits."""
 
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import weakref
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 has_begun = False
 
@@ -38,6 +40,17 @@ def hold_daemon_thread() -> None:
     """
     if has_begun and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
+
+
+def end_rank(code: int = 0) -> NoReturn:
+    """End a process of a gloo group that is done, without taking the interpreter down.
+
+    torch ends a process by SIGABRT when a thread of gloo's frees its last tensor meanwhile, which
+    hides how the process ended.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @atexit.register

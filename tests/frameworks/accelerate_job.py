@@ -14,8 +14,9 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
-from recorded import dataset_of, end_rank
+from recorded import dataset_of
 from torchparquet.frameworks.accelerate import ParquetLoader
+from torchparquet.interpreter_exit import end_rank
 
 
 def main() -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -87,14 +85,3 @@ def assert_each_row_once(ranks: list[list[list[int]]]) -> None:
     assert len({len(batches) for batches in ranks}) == 1
     ids = itertools.chain.from_iterable(itertools.chain.from_iterable(ranks))
     assert sorted(ids) == list(range(NUM_ROWS))
-
-
-def end_rank() -> NoReturn:
-    """End a rank that is done, at once.
-
-    A thread of gloo's that frees its last tensor while the interpreter is taken down would end it
-    by SIGABRT.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -13,8 +13,9 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from recorded import dataset_of, end_rank
+from recorded import dataset_of
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
+from torchparquet.interpreter_exit import end_rank
 
 
 class Model(torch.nn.Module):

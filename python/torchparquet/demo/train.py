@@ -24,6 +24,7 @@ from torchparquet.demo.display import StepDisplay
 from torchparquet.demo.job import EpochResult, Job, RankEpoch, load_job, save_results
 from torchparquet.demo.launch import save_failure
 from torchparquet.demo.totals import Totals, totals_of
+from torchparquet.interpreter_exit import end_rank
 from torchparquet.row_audit import SeenRows, audit_rows
 
 _HIDDEN = 64
@@ -187,11 +188,7 @@ def main() -> NoReturn:
         if job.debug:
             traceback.print_exc()
         code = 1
-    # At once: the model keeps gloo's threads alive, and one that frees its last tensor while
-    # the interpreter is taken down would end the process by SIGABRT.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    end_rank(code)
 
 
 if __name__ == "__main__":
