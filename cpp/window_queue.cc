@@ -1,6 +1,7 @@
 #include "window_queue.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace torchparquet {
@@ -18,26 +19,46 @@ void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
 
 std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
   for (Entry& entry : entries_) {
-    const int64_t num_chunks = std::ssize(entry.window->chunks);
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
-    for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
-      Column& column = entry.columns[static_cast<size_t>(index)];
-      if (column.next_chunk == num_chunks) {
-        if (index == entry.first_column) ++entry.first_column;
-        continue;
-      }
-      if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
-      if (column.next_chunk == 0) {
-        if (!has_room()) continue;
-        ++num_columns_;
-      }
+    if (const auto index = ChooseColumn(&entry, has_front)) {
+      Column& column = entry.columns[static_cast<size_t>(*index)];
+      if (column.next_chunk == 0) ++num_columns_;
+      ++column.num_running;
       ++num_running_;
       --entry.num_untaken;
-      return WindowTask{entry.window.get(), column.next_chunk++, index};
+      return WindowTask{entry.window.get(), column.next_chunk++, *index};
     }
   }
   return std::nullopt;
+}
+
+// A column that was begun and that no thread is at, else one that was not begun, else the
+// one with the fewest threads.
+std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) const {
+  const int64_t num_chunks = std::ssize(entry->window->chunks);
+  std::optional<int64_t> fresh;
+  std::optional<int64_t> shared;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (int64_t index = entry->first_column; index < num_tasks_; ++index) {
+    const Column& column = entry->columns[static_cast<size_t>(index)];
+    if (column.next_chunk == num_chunks) {
+      if (index == entry->first_column) ++entry->first_column;
+      continue;
+    }
+    if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
+    if (column.next_chunk == 0) {
+      if (!has_room()) continue;
+      // Columns are begun in order, so that none behind it was.
+      fresh = index;
+      break;
+    }
+    if (column.num_running < fewest) {
+      fewest = column.num_running;
+      shared = index;
+    }
+  }
+  return fewest == 0 || !fresh ? shared : fresh;
 }
 
 std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
@@ -46,6 +67,7 @@ std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
     return candidate.window.get() == task.window;
   });
   Column& column = entry->columns[static_cast<size_t>(task.index)];
+  --column.num_running;
   if (--column.num_unfinished == 0) --num_columns_;
   if (--entry->num_unfinished > 0) return nullptr;
   std::unique_ptr<OpenWindow> window = std::move(entry->window);

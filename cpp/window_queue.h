@@ -24,10 +24,10 @@ class WindowQueue {
 
   void Push(std::unique_ptr<OpenWindow> window);
 
-  // The next task of the first window's first column that has one: threads share a
-  // column, whose memory stays in the cache more than that of several would. With
-  // `front`, the number of a batch, tasks that decode items of different lengths have to
-  // wait but for those of windows with it.
+  // The next task of the first window that has one. Each thread has a column of its own
+  // as long as there are enough: what another core has written or read before costs more
+  // to write to. With `front`, the number of a batch, tasks that decode items of
+  // different lengths have to wait but for those of windows with it.
   std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt);
   // Takes back a task. Returns the window when that was the last one of it.
   std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
@@ -44,6 +44,7 @@ class WindowQueue {
   struct Column {
     int64_t next_chunk = 0;
     int64_t num_unfinished = 0;  // of its chunks
+    int64_t num_running = 0;
   };
   struct Entry {
     std::unique_ptr<OpenWindow> window;
@@ -52,6 +53,8 @@ class WindowQueue {
     int64_t num_unfinished = 0;
     int64_t first_column = 0;  // with a chunk that is not taken
   };
+
+  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front) const;
 
   const int64_t num_tasks_;  // of each chunk
   const std::vector<bool> is_jagged_;
