@@ -3,8 +3,10 @@
     python bench/order.py               # all three
     python bench/order.py --only shuffle
 
-Shuffling: the click log of bench/throughput.py, every byte of every batch read, page cache warm,
-orders in turn, each in a process of its own, medians. Resuming: from `load_state_dict` to the first
+Shuffling: the click log of bench/throughput.py as several files, every byte of every batch read,
+page cache warm, orders in turn, each in a process of its own, medians. With a single file an epoch
+has two windows of 8, and the time in which its last one is consumed, with nothing left to decode,
+counts for as much as it never does in training. Resuming: from `load_state_dict` to the first
 batch behind a state at the end of an epoch of 10,000 row groups, footers read before. Planning:
 1,000,000 row groups, the plan and one share, and what another world has left of it.
 """
@@ -15,6 +17,7 @@ import argparse
 import datetime
 import os
 import platform
+import shutil
 import statistics
 import tempfile
 import time
@@ -41,18 +44,32 @@ _ORDERS = {
 }
 
 
-def shuffle(repeats: int, codecs: list[str], max_memory: str) -> None:
+def _copies(path: Path, number: int) -> Path:
+    """Returns a directory with so many links to the file, made anew."""
+    directory = path.with_name(f"{path.stem}_copies")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for copy in range(number):
+        os.link(path, directory / f"{copy}.parquet")
+    return directory
+
+
+def shuffle(repeats: int, codecs: list[str], max_memory: str, num_files: int) -> None:
     """Prints the rate of each order beside that of the file order."""
-    print(f"\nShuffling, batches of 8192, 2 threads, max_memory {max_memory}\n")
+    print(
+        f"\nShuffling {num_files * click_log.ClickLogOptions().num_rows:,} rows, batches of 8192, "
+        f"2 threads, max_memory {max_memory}\n"
+    )
     print("| codec | order | GB/s | of file order | spread |")
     print("| --- | --- | ---: | ---: | ---: |")
     files = click_log.ensure_files(_DIRECTORY / "data", codecs, click_log.ClickLogOptions())
     for codec, path in files.items():
+        epoch = _copies(path, num_files)
         routes = [
             torchparquet_route(2, name, max_memory=max_memory, **order)
             for name, order in _ORDERS.items()
         ]
-        sides = [side(route, path, 8192) for route in routes]
+        sides = [side(route, epoch, 8192) for route in routes]
         passes = take_turns(sides, repeats, content="same rows")
         in_file_order = statistics.median(one.seconds for one in passes["file order"])
         for name, those in passes.items():
@@ -127,13 +144,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--codecs", nargs="+", default=["none", "lz4", "snappy", "zstd"])
     parser.add_argument("--max-memory", default="2GiB")
+    parser.add_argument("--files", type=int, default=4, help="of the epoch that is shuffled")
     options = parser.parse_args()
     print(
         f"{datetime.datetime.now(tz=datetime.UTC).date()}, {platform.machine()}, "
         f"{os.cpu_count()} cores, numpy {np.__version__}"
     )
     if options.only in (None, "shuffle"):
-        shuffle(options.repeats, options.codecs, options.max_memory)
+        shuffle(options.repeats, options.codecs, options.max_memory, options.files)
     if options.only in (None, "resume"):
         resume(options.repeats)
     if options.only in (None, "plan"):

@@ -17,8 +17,8 @@ struct Chunk {
   bool valid = true;         // false: repeats rows that were delivered before
 };
 
-// Consecutive chunks whose rows are permuted together: row i of them, counted over all,
-// stands at position kernels::Permutation(key, n).Positions(i), n being all their rows.
+// Consecutive chunks whose rows, counted over all of them, are permuted together: by
+// kernels::Permutation of that key.
 struct Window {
   int64_t num_chunks = 0;
   uint64_t key = 0;

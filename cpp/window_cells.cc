@@ -9,20 +9,44 @@
 namespace torchparquet {
 namespace {
 
-void PartitionCells(const uint8_t* cells, int64_t cell_bytes,
-                    std::span<const uint32_t> places, uint8_t* out) {
+using Places = std::span<const uint32_t>;
+
+int64_t NumItems(const Places& places) { return std::ssize(places); }
+int64_t NumItems(const kernels::StripOrder& strip) { return strip.num_items(); }
+
+template <typename T>
+void PartitionItems(const T* items, const Places& places, T* out) {
+  kernels::Partition(items, places, out);
+}
+template <typename T>
+void PartitionItems(const T* items, const kernels::StripOrder& strip, T* out) {
+  kernels::PartitionStrip(items, strip, out);
+}
+
+bool PartitionAsDifferences(const uint64_t* items, const Places& places, uint64_t base,
+                            uint32_t* out) {
+  return kernels::PartitionDifferences(items, places, base, out);
+}
+bool PartitionAsDifferences(const uint64_t* items, const kernels::StripOrder& strip,
+                            uint64_t base, uint32_t* out) {
+  return kernels::PartitionStripDifferences(items, strip, base, out);
+}
+
+template <typename To>
+void PartitionCells(const uint8_t* cells, int64_t cell_bytes, const To& to,
+                    uint8_t* out) {
   ForItemBytes(cell_bytes, [&]<typename T>(T) {
-    kernels::Partition(reinterpret_cast<const T*>(cells), places,
-                       reinterpret_cast<T*>(out));
+    PartitionItems(reinterpret_cast<const T*>(cells), to, reinterpret_cast<T*>(out));
   });
 }
 
-void GatherCells(const uint8_t* staged, int64_t cell_bytes, const WindowPlaces& places,
-                 const WindowPlaces::Piece& piece, int64_t row_bytes, uint8_t* out) {
+void GatherCells(const uint8_t* staged, int64_t cell_bytes,
+                 const WindowPlaces::Piece& piece, std::span<const uint16_t> order,
+                 int64_t row_bytes, uint8_t* out) {
   ForItemBytes(cell_bytes, [&]<typename T>(T) {
     const T* items = reinterpret_cast<const T*>(staged);
-    kernels::GatherBucket(items + piece.bucket_begin, places.OrderOf(piece),
-                          items + piece.next_begin, row_bytes, out);
+    kernels::GatherBucket(items + piece.bucket_begin, order, items + piece.next_begin,
+                          row_bytes, out);
   });
 }
 
@@ -57,20 +81,22 @@ void WindowCells::ChooseForm(std::span<const uint64_t> items) {
   base_ = least + (most - least) / 2 - kReach / 2;
 }
 
-void WindowCells::AddValues(std::span<const uint32_t> places, const uint8_t* values) {
+template <typename To>
+void WindowCells::AddValues(const To& to, const uint8_t* values) {
   if (may_lie_close_ && cell_bytes_ == sizeof(uint64_t)) {
     const auto* items = reinterpret_cast<const uint64_t*>(values);
-    std::call_once(form_chosen_, [&] { ChooseForm({items, places.size()}); });
+    const auto num_items = static_cast<size_t>(NumItems(to));
+    std::call_once(form_chosen_, [&] { ChooseForm({items, num_items}); });
     if (as_differences_) {
       auto* out = reinterpret_cast<uint32_t*>(values_);
       if (lie_too_far_.load(std::memory_order_relaxed)) return;
-      if (!kernels::PartitionDifferences(items, places, base_, out)) {
+      if (!PartitionAsDifferences(items, to, base_, out)) {
         lie_too_far_.store(true, std::memory_order_relaxed);
       }
       return;
     }
   }
-  PartitionCells(values, cell_bytes_, places, values_);
+  PartitionCells(values, cell_bytes_, to, values_);
 }
 
 void WindowCells::BeginAgain() {
@@ -79,23 +105,33 @@ void WindowCells::BeginAgain() {
   added_again_ = true;
 }
 
-void WindowCells::Add(std::span<const uint32_t> places, const uint8_t* values,
-                      const uint8_t* valid) {
-  AddValues(places, values);
-  if (valid != nullptr) PartitionCells(valid, place_.valid_items, places, valid_);
+template <typename To>
+void WindowCells::AddTo(const To& to, const uint8_t* values, const uint8_t* valid) {
+  AddValues(to, values);
+  if (valid != nullptr) PartitionCells(valid, place_.valid_items, to, valid_);
 }
 
-void WindowCells::Gather(const WindowPlaces& places, const WindowPlaces::Piece& piece,
-                         uint8_t* slab) const {
+void WindowCells::Add(std::span<const uint32_t> places, const uint8_t* values,
+                      const uint8_t* valid) {
+  AddTo(places, values, valid);
+}
+
+void WindowCells::AddStrip(const kernels::StripOrder& strip, const uint8_t* values,
+                           const uint8_t* valid) {
+  AddTo(strip, values, valid);
+}
+
+void WindowCells::Gather(const WindowPlaces::Piece& piece,
+                         std::span<const uint16_t> order, uint8_t* slab) const {
   const auto gather = [&](const uint8_t* staged, int64_t cell_bytes, int64_t offset) {
     const int64_t row_bytes = place_.width * cell_bytes;
     uint8_t* out = slab + offset + piece.first_row * row_bytes + element_ * cell_bytes;
     if (staged == values_ && as_differences_) {
       const auto* items = reinterpret_cast<const uint32_t*>(staged);
-      kernels::GatherDifferences(items + piece.bucket_begin, places.OrderOf(piece),
+      kernels::GatherDifferences(items + piece.bucket_begin, order,
                                  items + piece.next_begin, base_, row_bytes, out);
     } else {
-      GatherCells(staged, cell_bytes, places, piece, row_bytes, out);
+      GatherCells(staged, cell_bytes, piece, order, row_bytes, out);
     }
   };
   gather(values_, cell_bytes_, place_.values_offset);

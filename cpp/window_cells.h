@@ -7,6 +7,7 @@
 
 #include "batch_ring.h"
 #include "jagged.h"
+#include "kernels/partition.h"
 #include "layout.h"
 #include "window_places.h"
 
@@ -42,9 +43,11 @@ class WindowCells {
   // To be called before Add. The memory has room for `room_bytes`, as that of all columns
   // has, so that each may have what another leaves. Thread-safe.
   void Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* memory);
-  // Takes cells, one for each place; `valid` is null where no mask is wanted. Both are
-  // aligned to their cells.
+  // Takes cells, one for each place, or those of a strip; `valid` is null where no mask
+  // is wanted. Both are aligned to their cells.
   void Add(std::span<const uint32_t> places, const uint8_t* values, const uint8_t* valid);
+  void AddStrip(const kernels::StripOrder& strip, const uint8_t* values,
+                const uint8_t* valid);
   // Says that a chunk is done; true where it was the last of all.
   bool EndChunk() { return num_missing_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
@@ -54,15 +57,19 @@ class WindowCells {
   void BeginAgain();
   bool were_added_again() const { return added_again_; }
 
-  // Writes a piece of a bucket to its batch. All chunks are done.
-  void Gather(const WindowPlaces& places, const WindowPlaces::Piece& piece,
+  // Writes a piece of a bucket, whose places are in that order, to its batch. All chunks
+  // are done.
+  void Gather(const WindowPlaces::Piece& piece, std::span<const uint16_t> order,
               uint8_t* slab) const;
   // Gives the memory back.
   void Clear() { staging_ = {}; }
 
  private:
   void ChooseForm(std::span<const uint64_t> items);
-  void AddValues(std::span<const uint32_t> places, const uint8_t* values);
+  template <typename To>
+  void AddTo(const To& to, const uint8_t* values, const uint8_t* valid);
+  template <typename To>
+  void AddValues(const To& to, const uint8_t* values);
 
   const FieldPlace& place_;
   const int64_t element_;

@@ -1,7 +1,8 @@
 #include "window_places.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <numeric>
 #include <utility>
 
 #include "ceil_divide.h"
@@ -9,60 +10,23 @@
 namespace torchparquet {
 namespace {
 
-int64_t Sum(std::span<const int64_t> values) {
-  int64_t sum = 0;
-  for (const int64_t value : values) sum += value;
-  return sum;
-}
-
-// So many rows of a bucket that all buckets are written to side by side, and so few that
-// one stays in the cache, and its places in 16 bits.
-int BucketBits(int64_t num_delivered) {
-  constexpr int kMinBits = 12;
-  constexpr int kMaxBits = 16;
-  constexpr int kBucketsBits = 8;
-  const int bits =
-      static_cast<int>(std::bit_width(static_cast<uint64_t>(num_delivered - 1)));
-  return std::clamp(bits - kBucketsBits, kMinBits, kMaxBits);
-}
-
-int64_t RangeRows(int64_t num_rows) {
-  constexpr int64_t kMinRows = int64_t{1} << 16;
-  constexpr int64_t kMaxRanges = 64;
-  return std::max(kMinRows, CeilDivide(num_rows, kMaxRanges));
+// An odd number of lines of 4 bytes a row: buckets, which are written to side by side,
+// would share few sets of the cache if powers of two lay between them.
+int64_t Stride(int64_t bucket_rows) {
+  constexpr int64_t kLineRows = 16;
+  return (CeilDivide(bucket_rows, kLineRows) | 1) * kLineRows;
 }
 
 }  // namespace
-
-template <typename DoRange>
-void WindowPlaces::Stage::Run(int64_t num_ranges, DoRange do_range) {
-  while (true) {
-    const int64_t range = next_.fetch_add(1, std::memory_order_relaxed);
-    if (range >= num_ranges) break;
-    do_range(range);
-    // Release: whoever sees the last range counted sees what was done of all.
-    if (num_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_ranges) {
-      num_done_.notify_all();
-    }
-  }
-  int64_t num_done = num_done_.load(std::memory_order_acquire);
-  while (num_done != num_ranges) {
-    num_done_.wait(num_done, std::memory_order_acquire);
-    num_done = num_done_.load(std::memory_order_acquire);
-  }
-}
 
 WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_rows,
                            std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory)
     : begin_(window.begin),
       num_delivered_(window.end - window.begin),
-      num_rows_(Sum(chunk_rows)),
-      permutation_(window.key, num_rows_),
+      key_(window.key),
+      shape_(std::accumulate(chunk_rows.begin(), chunk_rows.end(), int64_t{0})),
       row_bits_(row_bits),
-      bucket_bits_(BucketBits(num_delivered_)),
-      num_buckets_(CeilDivide(num_delivered_, int64_t{1} << bucket_bits_)),
-      range_rows_(RangeRows(num_rows_)),
-      num_ranges_(CeilDivide(num_rows_, range_rows_)),
+      stride_(Stride(shape_.BucketRows(0))),
       runs_(std::move(runs)),
       memory_(std::move(memory)) {
   int64_t delivered = 0;
@@ -76,8 +40,6 @@ WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_
     row += num_rows;
   }
   CutPieces();
-  memory_.ReserveItems<uint8_t>(num_rows_ * kRowBytes);
-  counts_.resize(static_cast<size_t>(num_ranges_ * num_buckets_));
 }
 
 void WindowPlaces::CutPieces() {
@@ -85,12 +47,17 @@ void WindowPlaces::CutPieces() {
     int64_t begin = run_begins_[run];
     int64_t first_row = runs_[run].first_row;
     for (int64_t left = runs_[run].num_rows; left > 0;) {
-      const int64_t bucket = begin >> bucket_bits_;
-      const int64_t num_rows = std::min(left, ((bucket + 1) << bucket_bits_) - begin);
-      const int64_t next_bucket = std::min(bucket + 1, num_buckets_ - 1);
-      const int64_t next_begin = std::min(
-          BeginOf(next_bucket) + begin - (bucket << bucket_bits_), BeginOf(num_buckets_));
-      pieces_.push_back({run, first_row, num_rows, BeginOf(bucket), next_begin, begin});
+      const int64_t bucket = shape_.BucketAt(begin_ + begin);
+      const int64_t in_bucket = begin_ + begin - shape_.BucketBegin(bucket);
+      const int64_t num_rows = std::min(left, shape_.BucketRows(bucket) - in_bucket);
+      const int64_t next_bucket = std::min(bucket + 1, shape_.num_buckets() - 1);
+      pieces_.push_back({.run = run,
+                         .first_row = first_row,
+                         .num_rows = num_rows,
+                         .bucket = bucket,
+                         .first_in_bucket = in_bucket,
+                         .bucket_begin = bucket * stride_,
+                         .next_begin = next_bucket * stride_ + in_bucket});
       begin += num_rows;
       first_row += num_rows;
       left -= num_rows;
@@ -98,67 +65,52 @@ void WindowPlaces::CutPieces() {
   }
 }
 
-void WindowPlaces::Make(DecodeScratch* scratch) {
-  // All that may fail comes before a range is claimed, for which others would wait.
-  uint32_t* next = scratch->rows.ReserveItems<uint32_t>(num_buckets_);
-  counting_.Run(num_ranges_, [&](int64_t range) { CountRange(range); });
-  placing_.Run(num_ranges_, [&](int64_t range) { PlaceRange(range, next); });
+void WindowPlaces::MakeOnce() {
+  const int64_t num_entries = shape_.num_table_entries();
+  uint16_t* tables = memory_.ReserveItems<uint16_t>(num_entries);
+  permutation_.emplace(key_, shape_, std::span(tables, static_cast<size_t>(num_entries)));
 }
 
-std::span<uint32_t> WindowPlaces::PlacesOfRange(int64_t range) const {
-  const int64_t first = range * range_rows_;
-  return {places() + first,
-          static_cast<size_t>(std::min(range_rows_, num_rows_ - first))};
+int64_t WindowPlaces::StripEnd(int64_t chunk, int64_t row) const {
+  const int64_t strip = RowOf(chunk, row) / shape_.strip_rows();
+  return (strip + 1) * shape_.strip_rows() - RowOf(chunk, 0);
 }
 
-// Leaves which of the delivered rows each is in the place of its place.
-void WindowPlaces::CountRange(int64_t range) {
-  const std::span<uint32_t> rows = PlacesOfRange(range);
-  permutation_.Positions(range * range_rows_, std::ssize(rows), rows.data());
-  const auto begin = static_cast<uint32_t>(begin_);
-  const auto num_delivered = static_cast<uint32_t>(num_delivered_);
-  uint32_t* counts = counts_.data() + range * num_buckets_;
-  for (uint32_t& row : rows) {
-    // Below the first wraps around, and is none either.
-    row -= begin;
-    if (row < num_delivered) ++counts[row >> bucket_bits_];
+std::optional<kernels::StripOrder> WindowPlaces::StripAt(int64_t chunk, int64_t first_row,
+                                                         int64_t num_rows) const {
+  const int64_t row = RowOf(chunk, first_row);
+  const int64_t strip = row / shape_.strip_rows();
+  const bool is_whole = row % shape_.strip_rows() == 0 && num_rows == shape_.strip_rows();
+  if (!is_whole || strip >= shape_.num_strips()) return std::nullopt;
+  const kernels::Permutation::StripRuns runs = permutation_->RunsOf(strip);
+  return kernels::StripOrder{.order = runs.rows,
+                             .turn = runs.turn,
+                             .num_runs = shape_.num_buckets(),
+                             .run_items = shape_.run_rows(),
+                             .first = strip * shape_.run_rows(),
+                             .stride = stride_};
+}
+
+void WindowPlaces::Places(int64_t chunk, int64_t first_row, int64_t num_rows,
+                          uint32_t* out) const {
+  const int64_t first = RowOf(chunk, first_row);
+  if (shape_.num_buckets() == 1) {
+    std::iota(out, out + num_rows, static_cast<uint32_t>(first));
+    return;
   }
-}
-
-// With all ranges a bucket is full, so where each begins is known before.
-void WindowPlaces::PlaceRange(int64_t range, uint32_t* next) {
-  for (int64_t bucket = 0; bucket < num_buckets_; ++bucket) {
-    next[bucket] = static_cast<uint32_t>(BeginOf(bucket));
-    for (int64_t before = 0; before < range; ++before) {
-      next[bucket] += counts_[static_cast<size_t>(before * num_buckets_ + bucket)];
+  std::array<kernels::Permutation::Slot, 256> slots;
+  for (int64_t done = 0; done < num_rows; done += std::ssize(slots)) {
+    const int64_t count = std::min(num_rows - done, std::ssize(slots));
+    permutation_->SlotsOf(first + done, count, slots.data());
+    for (int64_t i = 0; i < count; ++i) {
+      const auto& slot = slots[static_cast<size_t>(i)];
+      *out++ = static_cast<uint32_t>(slot.bucket * stride_ + slot.index);
     }
   }
-  const auto num_delivered = static_cast<uint32_t>(num_delivered_);
-  // One for each chunk, so that no two threads write to it.
-  const auto nowhere = static_cast<uint32_t>(BeginOf(num_buckets_));
-  auto number = static_cast<uint32_t>(range * range_rows_);
-  uint16_t* out = order();
-  for (uint32_t& row : PlacesOfRange(range)) {
-    const uint32_t delivered = row;
-    const uint32_t number_of_row = number++;
-    if (delivered >= num_delivered) {
-      row = nowhere + static_cast<uint32_t>(ChunkOf(number_of_row).chunk);
-      continue;
-    }
-    const uint32_t bucket = delivered >> bucket_bits_;
-    row = next[bucket]++;
-    out[delivered] = static_cast<uint16_t>(row - BeginOf(bucket));
-  }
 }
 
-std::span<const uint32_t> WindowPlaces::Places(int64_t chunk, int64_t first_row,
-                                               int64_t num_rows) const {
-  const int64_t first = chunk_begins_[static_cast<size_t>(chunk)] + first_row;
-  return {places() + first, static_cast<size_t>(num_rows)};
-}
-
-std::span<const uint16_t> WindowPlaces::OrderOf(const Piece& piece) const {
-  return {order() + piece.begin, static_cast<size_t>(piece.num_rows)};
+void WindowPlaces::OrderOf(const Piece& piece, uint16_t* out) const {
+  permutation_->SlotsAt(piece.bucket, piece.first_in_bucket, piece.num_rows, out);
 }
 
 size_t WindowPlaces::RunAt(int64_t delivered_row) const {
@@ -175,8 +127,7 @@ WindowPlaces::ChunkRow WindowPlaces::ChunkOf(uint32_t row) const {
 
 void WindowPlaces::Slots(int64_t chunk, int64_t first_row, int64_t num_rows,
                          uint32_t* out) const {
-  const int64_t first = chunk_begins_[static_cast<size_t>(chunk)] + first_row;
-  permutation_.Positions(first, num_rows, out);
+  permutation_->Positions(RowOf(chunk, first_row), num_rows, out);
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t position = out[i];
     out[i] = kernels::kNoSlot;

@@ -1,11 +1,13 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "kernels/partition.h"
 #include "kernels/permutation.h"
 #include "kernels/scatter.h"
 #include "layout.h"
@@ -15,11 +17,11 @@
 namespace torchparquet {
 
 // Where each row of a shuffle window goes to. Rows are counted over the window's chunks.
-// Rows that are delivered go first to a place in a bucket, of 2^k of them by position,
-// and from there to their batch; those that are not, to a place behind all buckets.
+// Each goes first to a place in its bucket of the permutation, and from there, if it is
+// delivered, to its batch.
 //
-// Threads make it together: each calls Make before it asks for places or the order of a
-// piece. Everything else is constant.
+// Each thread calls Make before it asks for more than numbers. Everything else is
+// constant.
 class WindowPlaces {
  public:
   // `chunk_rows` has at least one row in all, and every entry one. `runs` are those
@@ -28,33 +30,44 @@ class WindowPlaces {
   WindowPlaces(const Window& window, std::span<const int64_t> chunk_rows,
                std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory);
 
-  // Returns when all places are there. Thread-safe.
-  void Make(DecodeScratch* scratch);
-  // Of a chunk's rows, in order.
-  std::span<const uint32_t> Places(int64_t chunk, int64_t first_row,
-                                   int64_t num_rows) const;
-  int64_t num_places() const { return BeginOf(num_buckets_) + std::ssize(chunk_begins_); }
+  // Returns when all that rows are permuted by is there. Thread-safe.
+  void Make() {
+    std::call_once(made_, [this] { MakeOnce(); });
+  }
+
+  int64_t num_places() const { return shape_.num_buckets() * stride_; }
+  // Where the strip ends that holds a chunk's row, counted in the chunk's rows; that may
+  // be behind the chunk.
+  int64_t StripEnd(int64_t chunk, int64_t row) const;
+  int64_t strip_rows() const { return shape_.strip_rows(); }
+  // How a chunk's rows go to their places where they are a whole strip, else nothing.
+  std::optional<kernels::StripOrder> StripAt(int64_t chunk, int64_t first_row,
+                                             int64_t num_rows) const;
+  // Writes the places of a chunk's rows.
+  void Places(int64_t chunk, int64_t first_row, int64_t num_rows, uint32_t* out) const;
 
   // What a bucket has of a run.
   struct Piece {
     size_t run;
     int64_t first_row;  // within the batch
     int64_t num_rows;
+    int64_t bucket;
+    int64_t first_in_bucket;
     int64_t bucket_begin;  // the first place of the bucket
     int64_t next_begin;    // a place of the next bucket, in turn with the piece
-    int64_t begin;         // in delivered rows
   };
   // Of all buckets, in order.
   const std::vector<Piece>& pieces() const { return pieces_; }
-  // Which places of the bucket the piece's rows have, in the order of positions.
-  std::span<const uint16_t> OrderOf(const Piece& piece) const;
+  // Writes which places of the bucket the piece's rows have, in the order of positions.
+  // Each time anew: the tables stay in the cache, which what they say of all rows leaves.
+  void OrderOf(const Piece& piece, uint16_t* out) const;
 
   // Writes the slots of a chunk's rows, kNoSlot for those that are not delivered.
   void Slots(int64_t chunk, int64_t first_row, int64_t num_rows, uint32_t* out) const;
 
   // Writes the rows that stand in a run, in the order of their positions.
   void Rows(size_t run, uint32_t* out) const {
-    permutation_.Rows(begin_ + run_begins_[run], runs_[run].num_rows, out);
+    permutation_->Rows(begin_ + run_begins_[run], runs_[run].num_rows, out);
   }
   // Where a row of the window is.
   struct ChunkRow {
@@ -66,59 +79,34 @@ class WindowPlaces {
   // Ends the use.
   ScratchBuffer TakeMemory() { return std::move(memory_); }
 
-  // What Make keeps of a row.
-  static constexpr int64_t kRowBytes = sizeof(uint32_t) + sizeof(uint16_t);
+  // The most that is kept of a row: two entries of tables.
+  static constexpr int64_t kRowBytes = 2 * sizeof(uint16_t);
 
   int row_bits() const { return row_bits_; }
   // The batch with that number in slots is that of `runs()[number]`.
   const std::vector<BatchRun>& runs() const { return runs_; }
 
  private:
-  // Work on all ranges of rows that threads share.
-  class Stage {
-   public:
-    // Returns when all are done.
-    template <typename DoRange>
-    void Run(int64_t num_ranges, DoRange do_range);
-
-   private:
-    std::atomic<int64_t> next_{0};
-    std::atomic<int64_t> num_done_{0};
-  };
-
-  // Between buckets some places are left out: those which are written to side by side
-  // would share few sets of the cache if powers of two lay between them.
-  static constexpr int64_t kPadding = 80;
-
-  int64_t BeginOf(int64_t bucket) const {
-    return (bucket << bucket_bits_) + bucket * kPadding;
+  void MakeOnce();
+  int64_t RowOf(int64_t chunk, int64_t row) const {
+    return chunk_begins_[static_cast<size_t>(chunk)] + row;
   }
   void CutPieces();
-  void CountRange(int64_t range);
-  void PlaceRange(int64_t range, uint32_t* next);
-  std::span<uint32_t> PlacesOfRange(int64_t range) const;
   size_t RunAt(int64_t delivered_row) const;
-  // As the constructor has reserved them.
-  uint32_t* places() const { return reinterpret_cast<uint32_t*>(memory_.data()); }
-  uint16_t* order() const { return reinterpret_cast<uint16_t*>(places() + num_rows_); }
 
   const int64_t begin_;  // the first position that is delivered
   const int64_t num_delivered_;
-  const int64_t num_rows_;
-  const kernels::Permutation permutation_;
+  const uint64_t key_;
+  const kernels::PermutationShape shape_;
   const int row_bits_;
-  const int bucket_bits_;
-  const int64_t num_buckets_;
-  const int64_t range_rows_;
-  const int64_t num_ranges_;
+  const int64_t stride_;  // from bucket to bucket
   const std::vector<BatchRun> runs_;
   std::vector<int64_t> run_begins_;    // in delivered rows
   std::vector<int64_t> chunk_begins_;  // in rows
   std::vector<Piece> pieces_;
-  ScratchBuffer memory_;          // the place of each row, and the order of buckets
-  std::vector<uint32_t> counts_;  // by range, of the rows that each bucket has of it
-  Stage counting_;
-  Stage placing_;
+  ScratchBuffer memory_;  // the permutation's tables
+  std::once_flag made_;
+  std::optional<kernels::Permutation> permutation_;
 };
 
 }  // namespace torchparquet

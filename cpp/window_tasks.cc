@@ -1,10 +1,12 @@
 #include "window_tasks.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "errors.h"
+#include "kernels/past_cache.h"
 
 namespace torchparquet {
 namespace {
@@ -31,66 +33,82 @@ class WindowTaskRunner::Strips : public DecodeProgress {
         scratch_(scratch),
         place_(FieldOfTask(parts, task.index)),
         cell_bytes_(place_.cell_items * place_.item_bytes),
-        num_rows_(task.window->chunks[static_cast<size_t>(task.chunk)].rows.num_rows),
-        cells_(task.window->cells[static_cast<size_t>(task.index)].get()),
-        strip_rows_(cells_ != nullptr ? kItemRows
-                                      : std::max<int64_t>(1, kStripBytes / cell_bytes_)) {
-    const int64_t room = std::min(strip_rows_, num_rows_);
-    strip_ = scratch->strip.ReserveItems<uint8_t>(room * cell_bytes_);
-    if (place_.valid_offset >= 0) {
-      strip_valid_ =
-          scratch->strip_valid.ReserveItems<uint8_t>(room * place_.valid_items);
-    }
+        cells_(task.window->cells[static_cast<size_t>(task.index)].get()) {
+    task.window->places.Make();
+    Cut();
     if (cells_ != nullptr) {
-      task.window->places.Make(scratch);
       cells_->Begin(task.window->places.num_places(), task.window->max_staged_bytes,
                     parts.jagged);
       return;
     }
-    const int64_t element = ElementOfTask(*parts.spec, task.index);
+    const int64_t element = ElementOfTask(*parts_.spec, task.index);
     values_ = RowZeros(*task.window, place_.values_offset + element * cell_bytes_);
     if (place_.valid_offset < 0) return;
     valid_ = RowZeros(*task.window, place_.valid_offset + element * place_.valid_items);
   }
 
-  std::vector<Segment> segments() const {
-    std::vector<Segment> segments;
-    for (int64_t row = 0; row < num_rows_; row += strip_rows_) {
-      segments.push_back({.values = strip_,
-                          .valid = strip_valid_,
-                          .num_rows = std::min(strip_rows_, num_rows_ - row)});
-    }
-    return segments;
-  }
+  std::span<const Segment> segments() const { return segments_; }
 
   JaggedItems BeginItems() override { return {}; }
   void EndItems(JaggedItems) override {}
 
   void SegmentDone() override {
-    const int64_t first_row = num_done_ * strip_rows_;
-    const int64_t num_rows = std::min(strip_rows_, num_rows_ - first_row);
-    const WindowPlaces& places = task_.window->places;
+    const int64_t num_rows = segments_[num_done_].num_rows;
     if (cells_ != nullptr) {
-      cells_->Add(places.Places(task_.chunk, first_row, num_rows), strip_, strip_valid_);
+      Partition(num_rows);
     } else {
-      Scatter(first_row, num_rows);
+      Scatter(num_rows);
     }
+    first_row_ += num_rows;
     ++num_done_;
     if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
 
  private:
-  // So short that a strip stays in the first cache.
-  static constexpr int64_t kItemRows = 2048;
+  // Of cells that are no items: so short that a strip stays in the first cache.
   static constexpr int64_t kStripBytes = int64_t{32} << 10;
 
-  void Scatter(int64_t first_row, int64_t num_rows) const {
+  // Items are cut as the permutation cuts the window's rows.
+  void Cut() {
+    const WindowPlaces& places = task_.window->places;
+    const int64_t num_rows =
+        task_.window->chunks[static_cast<size_t>(task_.chunk)].rows.num_rows;
+    const int64_t strip_rows = cells_ != nullptr
+                                   ? places.strip_rows()
+                                   : std::max<int64_t>(1, kStripBytes / cell_bytes_);
+    const int64_t room = std::min(strip_rows, num_rows);
+    strip_ = scratch_->strip.ReserveItems<uint8_t>(room * cell_bytes_);
+    if (place_.valid_offset >= 0) {
+      strip_valid_ =
+          scratch_->strip_valid.ReserveItems<uint8_t>(room * place_.valid_items);
+    }
+    for (int64_t row = 0; row < num_rows;) {
+      const int64_t end =
+          std::min(num_rows, cells_ != nullptr ? places.StripEnd(task_.chunk, row)
+                                               : row + strip_rows);
+      segments_.push_back(
+          {.values = strip_, .valid = strip_valid_, .num_rows = end - row});
+      row = end;
+    }
+  }
+
+  void Partition(int64_t num_rows) const {
+    const WindowPlaces& places = task_.window->places;
+    if (const auto strip = places.StripAt(task_.chunk, first_row_, num_rows)) {
+      return cells_->AddStrip(*strip, strip_, strip_valid_);
+    }
+    uint32_t* out = scratch_->rows.ReserveItems<uint32_t>(num_rows);
+    places.Places(task_.chunk, first_row_, num_rows, out);
+    cells_->Add({out, static_cast<size_t>(num_rows)}, strip_, strip_valid_);
+  }
+
+  void Scatter(int64_t num_rows) const {
     const WindowPlaces& places = task_.window->places;
     const kernels::SlotMap values{values_, places.row_bits(), place_.width * cell_bytes_};
     const kernels::SlotMap valid{valid_, places.row_bits(),
                                  place_.width * place_.valid_items};
     uint32_t* slots = scratch_->rows.ReserveItems<uint32_t>(num_rows);
-    places.Slots(task_.chunk, first_row, num_rows, slots);
+    places.Slots(task_.chunk, first_row_, num_rows, slots);
     const std::span<const uint32_t> all(slots, static_cast<size_t>(num_rows));
     kernels::ScatterCells(strip_, cell_bytes_, all, values);
     if (strip_valid_ == nullptr) return;
@@ -102,14 +120,14 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   DecodeScratch* scratch_;
   const FieldPlace& place_;
   const int64_t cell_bytes_;
-  const int64_t num_rows_;
   WindowCells* cells_;  // null where cells are no items
-  const int64_t strip_rows_;
   std::vector<uint8_t*> values_;
   std::vector<uint8_t*> valid_;
   uint8_t* strip_ = nullptr;
   uint8_t* strip_valid_ = nullptr;
-  int64_t num_done_ = 0;
+  std::vector<Segment> segments_;
+  size_t num_done_ = 0;
+  int64_t first_row_ = 0;  // of the segment that is decoded next
 };
 
 // The one segment of a chunk whose rows are of different lengths.
@@ -178,6 +196,7 @@ void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   scratch->column = reader->TakeBuffers();
   CheckItems(&window);
   if (!items->EndChunk()) return;
+  window.places.Make();
   try {
     for (size_t run = 0; run < window.in_flight.size(); ++run) {
       items->Gather(window.places, run, window.in_flight[run]);
@@ -194,10 +213,9 @@ void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch
                                   Strips* strips) const {
   const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
   const std::unique_ptr<ColumnReader> reader = OpenReader(task, scratch);
-  const std::vector<Segment> segments = strips->segments();
   ColumnTarget target = TargetOfTask(*parts_.spec, task.index);
   target.stride = 1;
-  target.segments = segments;
+  target.segments = strips->segments();
   reader->Read(chunk.rows, target, scratch, strips);
   scratch->column = reader->TakeBuffers();
 }
@@ -228,9 +246,13 @@ void WindowTaskRunner::EndCells(const WindowTask& task, DecodeScratch* scratch) 
     }
   }
   for (const WindowPlaces::Piece& piece : window.places.pieces()) {
-    cells->Gather(window.places, piece, window.in_flight[piece.run]->memory.data);
+    uint16_t* order = scratch->rows.ReserveItems<uint16_t>(piece.num_rows);
+    window.places.OrderOf(piece, order);
+    cells->Gather(piece, {order, static_cast<size_t>(piece.num_rows)},
+                  window.in_flight[piece.run]->memory.data);
     if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
+  kernels::EndStoresPastCache();
   cells->Clear();
 }
 

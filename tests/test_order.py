@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,28 +19,32 @@ from window_oracle import rows_of_share
 
 ROWS = [97, 3, 250, 41, 0, 180, 66, 128, 5, 211, 74, 90]
 
-# Digests of the order of all rows of share 1 of 3 at windows of 4, by (seed, epoch).
+# Windows of one bucket and of many, with strips and tails.
+LARGE_ROWS = [30_011, 2048, 9000, 70_007, 1, 8192, 123, 41_000, 16_384]
+
+# Digests of the order of all rows of share 1 of 3 at windows of 4, by (seed, epoch): first of ROWS,
+# then of share 0 of 2 of LARGE_ROWS.
 GOLDEN = {
-    (0, 0): "1152de7ec9c58357",
-    (0, 1): "b9464a45edf726f9",
-    (0, 2): "c028c90d2e7d5613",
-    (0, 7): "8673024ed517073e",
-    (0, 1000000): "528bfaf2997ce616",
-    (1, 0): "f1643a8af2cc89b8",
-    (1, 1): "65d054c51f75d151",
-    (1, 2): "7b7b737a4ff6a266",
-    (1, 7): "f12a31f6ec82895f",
-    (1, 1000000): "1cf9eb8386a8a3c6",
-    (4294967297, 0): "939491582cafd3b6",
-    (4294967297, 1): "2afc579cbcb08ea1",
-    (4294967297, 2): "e4e983bc3ff691a7",
-    (4294967297, 7): "cd62d26e552df325",
-    (4294967297, 1000000): "9470f28c2e59ed39",
-    (18446744073709551615, 0): "2be5f8ede633ca35",
-    (18446744073709551615, 1): "a85953f12a09edd0",
-    (18446744073709551615, 2): "122fa038d179b2ef",
-    (18446744073709551615, 7): "48c878869b1f37ce",
-    (18446744073709551615, 1000000): "8a288514da3b873e",
+    (0, 0): ("9ac3a235ca8fd82d", "e8ff6b9d0bdbf7d8"),
+    (0, 1): ("93fed055022fc31f", "2305f8d63e3fcf13"),
+    (0, 2): ("5710bdddaf603e92", "082791f68d59e4dd"),
+    (0, 7): ("0483a981579538f7", "b043f0160d6b914c"),
+    (0, 1000000): ("b1e2286e5dd32402", "c3d21b285b14a86d"),
+    (1, 0): ("d03417d166d76a28", "829dda92e9263c63"),
+    (1, 1): ("95db33a89eaddc05", "6a43a7222702c301"),
+    (1, 2): ("6eec0b475fee1b98", "f23dbbc57f2e4ddf"),
+    (1, 7): ("19a73c922ed35b58", "201a5afcb328ac45"),
+    (1, 1000000): ("d971abb8fc859ae7", "c9948558e8276d0c"),
+    (4294967297, 0): ("90bde3f70db81693", "eb8f6b96a4ba6700"),
+    (4294967297, 1): ("15fc1a95eff087d2", "e9cd865ec5e25994"),
+    (4294967297, 2): ("3c7b87c47217a4f1", "defc078b97c81eb9"),
+    (4294967297, 7): ("5e261710c12df6e8", "507b2d21e19ec37d"),
+    (4294967297, 1000000): ("83e641c4685ee6cf", "b1588eb005cb837f"),
+    (18446744073709551615, 0): ("16b35eb265e92385", "7fddec88fabc60b8"),
+    (18446744073709551615, 1): ("e08c7066955980cf", "9513c77fca3c136a"),
+    (18446744073709551615, 2): ("51db132e0f65a580", "732773170ced159a"),
+    (18446744073709551615, 7): ("46f5a7ca1be143aa", "0801e155c3825089"),
+    (18446744073709551615, 1000000): ("3a6d71593ab4dac8", "6bf73e116e633a34"),
 }
 
 
@@ -52,7 +57,10 @@ def test_the_order_of_an_epoch_never_changes(seed, epoch):
     options = PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4, world_size=3)
     share = EpochPlan(np.array(ROWS), options).share(1)
     order = [(group, row) for group, row, _ in rows_of_share(share)]
-    assert digest_of(order) == GOLDEN[seed, epoch]
+    large = replace(options, world_size=2)
+    share = EpochPlan(np.array(LARGE_ROWS), large).share(0)
+    order_of_large = [(group, row) for group, row, _ in rows_of_share(share)]
+    assert (digest_of(order), digest_of(order_of_large)) == GOLDEN[seed, epoch]
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +105,40 @@ def test_files_are_read_in_the_order_of_the_plan(data, window, even, batch_size)
     expected = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
     assert rows_of(dataset) == expected
     assert len(expected) == share.total_rows
+
+
+def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path):
+    """Windows of many strips and buckets, cut by row groups, and resumed within."""
+    rng = np.random.default_rng(3)
+    columns = {
+        "x": np.arange(sum(LARGE_ROWS)),
+        "far": rng.integers(-(2**62), 2**62, sum(LARGE_ROWS)),
+        "float": rng.random(sum(LARGE_ROWS), dtype=np.float32),
+        "short": rng.integers(0, 2**16, sum(LARGE_ROWS)).astype(np.uint16),
+        "flag": rng.random(sum(LARGE_ROWS)) < 0.5,
+        "wide": pa.FixedSizeListArray.from_arrays(np.arange(3 * sum(LARGE_ROWS)), 3),
+        "name": [str(i) for i in range(sum(LARGE_ROWS))],
+    }
+    table = pa.table(columns)
+    with pq.ParquetWriter(tmp_path / "large.parquet", table.schema) as writer:
+        for end, rows in zip(np.cumsum(LARGE_ROWS), LARGE_ROWS, strict=True):
+            writer.write_table(table.slice(end - rows, rows))
+    dataset = make(tmp_path, columns=None, batch_size=5000, shuffle_window=4, rank=0, world_size=2)
+    first_row = np.cumsum(LARGE_ROWS) - LARGE_ROWS
+    order = [
+        int(first_row[group]) + row for group, row, _ in rows_of_share(dataset.plan().share(0))
+    ]
+    batches = list(dataset)
+    assert rows_of(batches) == order
+    for name in ("far", "float", "short", "flag"):
+        found = np.concatenate([batch[name].numpy() for batch in batches])
+        assert np.array_equal(found, columns[name][order])
+    wide = np.concatenate([batch["wide"].numpy() for batch in batches])
+    assert np.array_equal(wide, np.arange(3 * sum(LARGE_ROWS)).reshape(-1, 3)[order])
+    assert [name for batch in batches for name in batch["name"].to_str()] == list(map(str, order))
+    dataset.set_epoch(0)
+    dataset.seek(7)
+    assert rows_of(dataset) == order[7 * 5000 :]
 
 
 def test_strings_travel_with_their_rows(data):

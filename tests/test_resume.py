@@ -339,7 +339,8 @@ def test_a_state_fits_a_copy_of_the_files(data, tmp_path):
 
 
 def damaged_states(state):
-    yield "version", {**state, "version": 2}, "version 2"
+    yield "newer version", {**state, "version": 3}, "version 3"
+    yield "older version", {**state, "version": 1}, "version 1"
     yield "format", {**state, "format": "else"}, "must be that of a ParquetDataset"
     yield "empty", {}, "must be that of a ParquetDataset"
     yield "no legs", {**state, "legs": []}, "damaged"

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 
 import numpy as np
 
 MASK64 = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
 
 
-def round_keys(key: int) -> list[int]:
-    keys = []
-    for i in range(1, 7):
-        z = (key + i * 0x9E3779B97F4A7C15) & MASK64
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
-        keys.append((z ^ (z >> 31)) >> 32)
-    return keys
+def mix(z: int) -> int:
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
+    return z ^ (z >> 31)
 
 
-def mixed(values: np.ndarray, key: int, bound: int) -> np.ndarray:
-    h = (values.astype(np.uint64) + np.uint64(key)) & np.uint64(0xFFFFFFFF)
-    h ^= h >> np.uint64(16)
-    h = h * np.uint64(0x7FEB352D) & np.uint64(0xFFFFFFFF)
-    h ^= h >> np.uint64(15)
-    h = h * np.uint64(0x846CA68B) & np.uint64(0xFFFFFFFF)
-    h ^= h >> np.uint64(16)
-    return ((h >> np.uint64(16)) * np.uint64(bound)) >> np.uint64(16)
+def word(key: int, stream: int, number: int) -> int:
+    """Return a word of 32 bits of one of the key's streams."""
+    start = mix((key + stream * GOLDEN) & MASK64)
+    return mix((start + (number + 1) * GOLDEN) & MASK64) >> 32
 
 
+def table(key: int, stream: int, size: int) -> list[int]:
+    """Return a permutation of `size` numbers, as Fisher and Yates make it."""
+    numbers = list(range(size))
+    for i in range(size):
+        j = word(key, stream, i) * (i + 1) >> 32
+        numbers[i], numbers[j] = numbers[j], numbers[i]
+    return numbers
+
+
+def tables(key: int, stream: int, size: int, use: int, most: int) -> list[list[int]]:
+    """Return the tables that so many strips or buckets read from: an eighth of them, or `most`."""
+    count = 1 << max((min(use // 8, most)).bit_length() - 1, 0)
+    return [table(key, stream + i, size) for i in range(count)]
+
+
+@lru_cache(maxsize=64)
 def permuted(key: int, n: int) -> np.ndarray:
-    """Return the position of each of `n` rows, int64 `[n]`."""
-    if n == 1:
-        return np.zeros(1, dtype=np.int64)
-    a = math.isqrt(n - 1) + 1
-    b = -(-n // a)
-    keys = round_keys(key)
-    places = np.arange(n, dtype=np.int64)
-    pending = np.arange(n)
-    while pending.size:
-        left, right = places[pending] % a, places[pending] // a
-        for i in range(0, 6, 2):
-            left = (left + mixed(right, keys[i], a).astype(np.int64)) % a
-            right = (right + mixed(left, keys[i + 1], b).astype(np.int64)) % b
-        places[pending] = right * a + left
-        pending = pending[places[pending] >= n]
+    """Return the position of each of `n` rows, int64 `[n]`, n being 2**22 at most."""
+    num_buckets = 1 << max((n - 1).bit_length() - 13, 0)
+    strip_rows = max(2048, 8 * num_buckets)
+    run_rows = strip_rows // num_buckets
+    num_strips = n // strip_rows if num_buckets > 1 else 0
+    # What each bucket has, strip by strip.
+    buckets: list[list[int]] = [[] for _ in range(num_buckets)]
+    strip_tables = tables(key, 64, strip_rows, num_strips, 32) if num_strips else []
+    for strip in range(num_strips):
+        rows = strip_tables[word(key, 1, 2 * strip) % len(strip_tables)]
+        turn = word(key, 1, 2 * strip + 1) % num_buckets
+        for number, bucket in enumerate(buckets):
+            run = (number ^ turn) * run_rows
+            bucket += [strip * strip_rows + row for row in rows[run : run + run_rows]]
+    tail = list(range(num_strips * strip_rows, n))
+    if num_buckets > 1:
+        tail = [tail[i] for i in table(key, 3, len(tail))]
+    for number, row in enumerate(tail):
+        buckets[number % num_buckets].append(row)
+    # And in which order.
+    order: list[int] = []
+    bucket_tables = tables(key, 16, n // num_buckets, num_buckets, 8)
+    for number, bucket in enumerate(buckets):
+        size = len(bucket)
+        entries = bucket_tables[word(key, 2, 3 * number) % len(bucket_tables)]
+        entries = entries + list(range(len(entries), size))
+        first = word(key, 2, 3 * number + 1) * size >> 32
+        turn = word(key, 2, 3 * number + 2) * size >> 32
+        order += [bucket[(entries[(i + first) % size] + turn) % size] for i in range(size)]
+    places = np.empty(n, dtype=np.int64)
+    places[order] = np.arange(n)
+    places.setflags(write=False)
     return places
 
 

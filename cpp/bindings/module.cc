@@ -167,7 +167,9 @@ void BindPermutation(py::module_& m) {
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {
-        const kernels::Permutation permutation(key, num_rows);
+        const kernels::PermutationShape shape(num_rows);
+        std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
+        const kernels::Permutation permutation(key, shape, tables);
         py::array_t<uint32_t> rows(num_rows);
         permutation.Rows(0, num_rows, rows.mutable_data());
         return rows;

@@ -16,11 +16,28 @@ namespace torchparquet::kernels {
 template <typename T>
 void Partition(const T* items, std::span<const uint32_t> places, T* out);
 
+// Where the items of a strip go, all at once: bucket b has a run of them, those of the
+// numbers `order[(b ^ turn) * run_items]` and on, from place `first + b * stride` on.
+struct StripOrder {
+  const uint16_t* order = nullptr;
+  uint32_t turn = 0;
+  int64_t num_runs = 0;  // a power of two
+  int64_t run_items = 0;
+  int64_t first = 0;
+  int64_t stride = 0;
+
+  int64_t num_items() const { return num_runs * run_items; }
+};
+
+// Writes a strip's items, at half the cost of Partition.
+template <typename T>
+void PartitionStrip(const T* items, const StripOrder& strip, T* out);
+
 // Writes the items of a bucket in that order, `stride` bytes from each to the next; `out`
 // need not be aligned. Meanwhile the cache fetches as many items from `next` on, where
 // there are any: that takes a tenth off the whole. Rows of one item are stored past the
 // cache, without fetching what they overwrite: a quarter off for large windows, nothing
-// lost for small ones.
+// lost for small ones. EndStoresPastCache is to be called when all buckets are done.
 template <typename T>
 void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* next,
                   int64_t stride, uint8_t* out);
@@ -30,6 +47,8 @@ void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* nex
 // bits; where not, what was written is of no use.
 bool PartitionDifferences(const uint64_t* items, std::span<const uint32_t> places,
                           uint64_t base, uint32_t* out);
+bool PartitionStripDifferences(const uint64_t* items, const StripOrder& strip,
+                               uint64_t base, uint32_t* out);
 void GatherDifferences(const uint32_t* bucket, std::span<const uint16_t> order,
                        const uint32_t* next, uint64_t base, int64_t stride, uint8_t* out);
 

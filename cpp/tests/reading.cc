@@ -145,8 +145,10 @@ std::vector<PlannedRow> PlannedRows(const Share& share) {
     for (int64_t i = 0; i < window.num_chunks; ++i) add_chunk(*chunk++, &stored);
     if (stored.empty()) continue;
     std::vector<uint32_t> positions(stored.size());
-    const kernels::Permutation permutation(window.key, std::ssize(stored));
-    permutation.PlainPositions(0, permutation.size(), positions.data());
+    const kernels::PermutationShape shape(std::ssize(stored));
+    std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
+    const kernels::Permutation permutation(window.key, shape, tables);
+    permutation.Positions(0, shape.num_rows(), positions.data());
     std::vector<PlannedRow> permuted(stored.size());
     for (size_t i = 0; i < stored.size(); ++i) permuted[positions[i]] = stored[i];
     rows.insert(rows.end(), permuted.begin() + window.begin,

@@ -17,6 +17,7 @@ using testing::Draws;
 
 TEST_CASE("slots and orders are where the permutation puts the rows") {
   Draws draws(211);
+  int64_t num_strips = 0;
   for (int trial = 0; trial < 60; ++trial) {
     std::vector<int64_t> chunk_rows;
     for (int64_t i = draws.Between(1, 6); i > 0; --i) {
@@ -38,7 +39,9 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
     }
     std::vector<uint32_t> expected(static_cast<size_t>(n), kNoSlot);
     std::vector<uint32_t> positions(static_cast<size_t>(n));
-    kernels::Permutation(window.key, n).PlainPositions(0, n, positions.data());
+    const kernels::PermutationShape shape(n);
+    std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
+    kernels::Permutation(window.key, shape, tables).Positions(0, n, positions.data());
     std::vector<uint32_t> slot_at;
     for (size_t run = 0; run < runs.size(); ++run) {
       for (int64_t i = 0; i < runs[run].num_rows; ++i) {
@@ -54,10 +57,7 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
     WindowPlaces places(window, chunk_rows, runs, row_bits, {});
     std::vector<std::thread> threads;
     for (int i = 0; i < 3; ++i) {
-      threads.emplace_back([&] {
-        DecodeScratch scratch;
-        places.Make(&scratch);
-      });
+      threads.emplace_back([&] { places.Make(); });
     }
     for (std::thread& thread : threads) thread.join();
     std::vector<uint32_t> found(expected.size(), kNoSlot);
@@ -69,16 +69,33 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
       const int64_t cut = draws.Between(0, rows);
       places.Slots(chunk, 0, cut, slots.data() + first);
       places.Slots(chunk, cut, rows - cut, slots.data() + first + cut);
-      uint32_t row = static_cast<uint32_t>(first);
-      for (const uint32_t place : places.Places(chunk, 0, rows)) row_at.at(place) = row++;
-      const auto some = places.Places(chunk, cut, rows - cut);
-      CHECK(some.data() == places.Places(chunk, 0, rows).data() + cut);
+      // Strip by strip, as they are decoded.
+      for (int64_t row = 0; row < rows;) {
+        const int64_t count = std::min(rows, places.StripEnd(chunk, row)) - row;
+        REQUIRE(count > 0);
+        REQUIRE(count <= places.strip_rows());
+        const auto some = static_cast<size_t>(count);
+        std::vector<uint32_t> numbers(some);
+        std::iota(numbers.begin(), numbers.end(), static_cast<uint32_t>(first + row));
+        std::vector<uint32_t> own(some);
+        places.Places(chunk, row, count, own.data());
+        if (const auto strip = places.StripAt(chunk, row, count)) {
+          ++num_strips;
+          REQUIRE(strip->num_items() == count);
+          kernels::PartitionStrip(numbers.data(), *strip, row_at.data());
+          for (size_t i = 0; i < some; ++i) CHECK(row_at.at(own[i]) == numbers[i]);
+        }
+        for (size_t i = 0; i < some; ++i) row_at.at(own[i]) = numbers[i];
+        row += count;
+      }
       first += rows;
     }
     for (const WindowPlaces::Piece& piece : places.pieces()) {
       auto slot = static_cast<uint32_t>((piece.run << row_bits) +
                                         static_cast<size_t>(piece.first_row));
-      for (const uint16_t place : places.OrderOf(piece)) {
+      std::vector<uint16_t> order(static_cast<size_t>(piece.num_rows));
+      places.OrderOf(piece, order.data());
+      for (const uint16_t place : order) {
         const auto at = static_cast<size_t>(piece.bucket_begin) + place;
         found.at(row_at.at(at)) = slot++;
       }
@@ -94,6 +111,7 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
       CHECK(before + static_cast<int64_t>(at.row) == row);
     }
   }
+  CHECK(num_strips > 100);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ from typing import Any
 from torchparquet.elastic import Leg
 
 FORMAT = "torchparquet.ParquetDataset"
-VERSION = 1
+VERSION = 2
 _MAX_NAMES_LENGTH = 200
 _COUNT = 2**62
 

@@ -54,6 +54,75 @@ TEST_CASE_TEMPLATE("items come to their places, and from there to their rows", T
   }
 }
 
+// A strip of random shape, and the places that its order says.
+struct RandomStrip {
+  explicit RandomStrip(Draws& draws) {
+    strip.run_items = draws.OneIn(2) ? 8 : int64_t{1} << draws.Between(0, 5);
+    strip.num_runs = int64_t{1} << draws.Between(0, 5);
+    strip.turn = static_cast<uint32_t>(draws.Below(strip.num_runs));
+    strip.first = draws.Between(0, 9);
+    strip.stride = strip.run_items + draws.Between(0, 9);
+    order = Shuffled<uint16_t>(draws, static_cast<size_t>(strip.num_items()));
+    strip.order = order.data();
+    places.resize(order.size());
+    for (int64_t bucket = 0; bucket < strip.num_runs; ++bucket) {
+      for (int64_t i = 0; i < strip.run_items; ++i) {
+        const int64_t run = bucket ^ strip.turn;
+        places[order[static_cast<size_t>(run * strip.run_items + i)]] =
+            static_cast<uint32_t>(strip.first + bucket * strip.stride + i);
+      }
+    }
+  }
+
+  size_t num_places() const {
+    return static_cast<size_t>(strip.first + strip.num_runs * strip.stride);
+  }
+
+  StripOrder strip;
+  std::vector<uint16_t> order;
+  std::vector<uint32_t> places;
+};
+
+TEST_CASE_TEMPLATE("a strip's items come to their places in runs", T, uint8_t, uint16_t,
+                   uint32_t, uint64_t) {
+  Draws draws(209);
+  for (int trial = 0; trial < 200; ++trial) {
+    const RandomStrip random(draws);
+    ExactBuffer<T> items(random.places.size());
+    for (T& item : items.span()) item = static_cast<T>(draws.Bits());
+    ExactBuffer<T> found(random.num_places());
+    std::memset(found.data(), 0xEE, random.num_places() * sizeof(T));
+    std::vector<T> expected(found.data(), found.data() + random.num_places());
+    for (size_t i = 0; i < random.places.size(); ++i) {
+      expected[random.places[i]] = items.data()[i];
+    }
+    PartitionStrip<T>(items.data(), random.strip, found.data());
+    CHECK(std::vector<T>(found.data(), found.data() + random.num_places()) == expected);
+  }
+}
+
+TEST_CASE("a strip's differences come to their places in runs") {
+  Draws draws(210);
+  for (int trial = 0; trial < 200; ++trial) {
+    const RandomStrip random(draws);
+    const auto base = static_cast<uint64_t>(draws.Bits());
+    ExactBuffer<uint64_t> items(random.places.size());
+    for (uint64_t& item : items.span()) item = base + (draws.Bits() & 0xFFFFFFFF);
+    ExactBuffer<uint32_t> found(random.num_places());
+    CHECK(PartitionStripDifferences(items.data(), random.strip, base, found.data()));
+    bool is_right = true;
+    for (size_t i = 0; i < random.places.size(); ++i) {
+      is_right &= base + found.data()[random.places[i]] == items.data()[i];
+    }
+    CHECK(is_right);
+    const auto odd =
+        static_cast<size_t>(draws.Below(static_cast<int64_t>(random.places.size())));
+    items.data()[odd] = draws.OneIn(2) ? base - 1 : base + (uint64_t{1} << 32);
+    CHECK_FALSE(
+        PartitionStripDifferences(items.data(), random.strip, base, found.data()));
+  }
+}
+
 TEST_CASE("differences come to their places, and as items to their rows") {
   Draws draws(207);
   for (int trial = 0; trial < 200; ++trial) {

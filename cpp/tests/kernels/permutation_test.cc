@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "caught.h"
@@ -14,120 +17,286 @@ namespace {
 using testing::Draws;
 using testing::Throws;
 
-// The definition, in 64 bits and with remainders, for one row.
-uint64_t PositionOf(uint64_t key, uint64_t n, uint64_t row) {
-  uint64_t a = 1;
-  while (a * a < n) ++a;
-  const uint64_t b = (n + a - 1) / a;
-  uint64_t keys[6];
-  for (uint64_t& round_key : keys) {
-    key += 0x9E3779B97F4A7C15;
-    uint64_t z = key;
+using Numbers = std::vector<uint64_t>;
+
+// The definition, step by step, for all rows.
+class Definition {
+ public:
+  Definition(uint64_t key, uint64_t n) : key_(key), positions_(n) {
+    uint64_t bits = 0;
+    while (uint64_t{1} << bits < n) ++bits;
+    uint64_t buckets = 1;
+    if (bits > 13)
+      buckets = uint64_t{1} << std::min(bits - 13,
+                                        std::max<uint64_t>(9, bits > 16 ? bits - 16 : 0));
+    const uint64_t strip =
+        std::min<uint64_t>(std::max<uint64_t>(8 * buckets, 2048), 65536);
+    const uint64_t run = strip / buckets;
+    const uint64_t strips = buckets == 1 ? 0 : n / strip;
+    const uint64_t tail = n - strips * strip;
+
+    std::vector<Numbers> strip_tables;
+    for (uint64_t i = 0; strips > 0 && i < Some(strips, 32); ++i) {
+      strip_tables.push_back(Table(64 + i, strip));
+    }
+    std::vector<Numbers> bucket_tables;
+    for (uint64_t i = 0; i < Some(buckets, 8); ++i) {
+      bucket_tables.push_back(Table(16 + i, n / buckets));
+    }
+    // Each bucket's rows, strip by strip.
+    std::vector<Numbers> filled(buckets);
+    for (uint64_t s = 0; s < strips; ++s) {
+      const Numbers& table = strip_tables[Word(1, 2 * s) % strip_tables.size()];
+      const uint64_t turn = Word(1, 2 * s + 1) % buckets;
+      for (uint64_t b = 0; b < buckets; ++b) {
+        for (uint64_t i = 0; i < run; ++i) {
+          filled[b].push_back(s * strip + table[(b ^ turn) * run + i]);
+        }
+      }
+    }
+    const Numbers tail_table = Table(3, tail);
+    for (uint64_t i = 0; i < tail; ++i) {
+      const uint64_t row = buckets == 1 ? i : tail_table[i];
+      filled[i % buckets].push_back(strips * strip + row);
+    }
+    uint64_t position = 0;
+    for (uint64_t b = 0; b < buckets; ++b) {
+      const uint64_t size = filled[b].size();
+      Numbers table = bucket_tables[Word(2, 3 * b) % bucket_tables.size()];
+      if (size > table.size()) table.push_back(table.size());
+      const uint64_t first = Word(2, 3 * b + 1) * size >> 32;
+      const uint64_t turn = Word(2, 3 * b + 2) * size >> 32;
+      for (uint64_t p = 0; p < size; ++p) {
+        positions_[filled[b][(table[(p + first) % size] + turn) % size]] =
+            static_cast<uint32_t>(position++);
+      }
+    }
+  }
+
+  const std::vector<uint32_t>& positions() const { return positions_; }
+
+ private:
+  static uint64_t Mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    round_key = (z ^ (z >> 31)) >> 32;
+    return z ^ (z >> 31);
   }
-  const auto round = [&](uint64_t value, int i, uint64_t bound) {
-    constexpr uint64_t kLow = 0xFFFFFFFF;
-    uint64_t h = (value + keys[i]) & kLow;
-    h ^= h >> 16;
-    h = h * 0x7feb352d & kLow;
-    h ^= h >> 15;
-    h = h * 0x846ca68b & kLow;
-    h ^= h >> 16;
-    return ((h >> 16) * bound) >> 16;
-  };
-  uint64_t x = row;
-  do {
-    uint64_t low = x % a;
-    uint64_t high = x / a;
-    for (int i = 0; i < 6; i += 2) {
-      low = (low + round(high, i, a)) % a;
-      high = (high + round(low, i + 1, b)) % b;
+  static uint64_t Some(uint64_t number, uint64_t most) {
+    uint64_t tables = 1;
+    while (2 * tables <= number / 8 && 2 * tables <= most) tables *= 2;
+    return tables;
+  }
+  uint64_t Word(uint64_t stream, uint64_t number) const {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
+    return Mix(Mix(key_ + stream * kGolden) + (number + 1) * kGolden) >> 32;
+  }
+  Numbers Table(uint64_t stream, uint64_t size) const {
+    Numbers table(size);
+    std::iota(table.begin(), table.end(), uint64_t{0});
+    for (uint64_t i = 0; i < size; ++i) {
+      std::swap(table[i], table[Word(stream, i) * (i + 1) >> 32]);
     }
-    x = high * a + low;
-  } while (x >= n);
-  return x;
-}
+    return table;
+  }
 
-std::vector<uint32_t> Positions(const Permutation& permutation, int64_t first,
-                                int64_t count) {
-  std::vector<uint32_t> positions(static_cast<size_t>(count));
-  permutation.Positions(first, count, positions.data());
-  return positions;
+  const uint64_t key_;
+  std::vector<uint32_t> positions_;
+};
+
+struct Made {
+  Made(uint64_t key, int64_t n)
+      : shape(n),
+        tables(static_cast<size_t>(shape.num_table_entries())),
+        permutation(key, shape, tables) {}
+
+  std::vector<uint32_t> Positions(int64_t first, int64_t count) const {
+    std::vector<uint32_t> positions(static_cast<size_t>(count));
+    permutation.Positions(first, count, positions.data());
+    return positions;
+  }
+  std::vector<uint32_t> Rows(int64_t first, int64_t count) const {
+    std::vector<uint32_t> rows(static_cast<size_t>(count));
+    permutation.Rows(first, count, rows.data());
+    return rows;
+  }
+
+  PermutationShape shape;
+  std::vector<uint16_t> tables;
+  Permutation permutation;
+};
+
+std::vector<uint32_t> Inverse(const std::vector<uint32_t>& numbers) {
+  std::vector<uint32_t> inverse(numbers.size(), 0xFFFFFFFF);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    inverse.at(numbers[i]) = static_cast<uint32_t>(i);
+  }
+  return inverse;
 }
 
 TEST_CASE("positions that must never change") {
   using Values = std::vector<uint32_t>;
-  CHECK(Positions(Permutation(0, 10), 0, 10) == Values{5, 1, 2, 0, 9, 6, 3, 7, 4, 8});
-  CHECK(Positions(Permutation(0x0123456789ABCDEF, 1000), 0, 8) ==
-        Values{285, 618, 782, 426, 802, 82, 264, 792});
-  CHECK(Positions(Permutation(42, 2'000'000), 0, 8) ==
-        Values{1412957, 321214, 167303, 829208, 1715187, 1221946, 959796, 574216});
+  CHECK(Made(0, 10).Positions(0, 10) == Values{6, 2, 9, 5, 8, 4, 3, 7, 1, 0});
+  CHECK(Made(0x0123456789ABCDEF, 1000).Positions(0, 8) ==
+        Values{849, 437, 247, 637, 187, 407, 62, 433});
+  CHECK(Made(7, 20'000).Positions(0, 8) ==
+        Values{17931, 6046, 8093, 15989, 5895, 5158, 10179, 2158});
+  CHECK(Made(7, 20'000).Positions(19'995, 5) == Values{4531, 13071, 13924, 3181, 9617});
+  CHECK(Made(42, 2'000'000).Positions(0, 8) ==
+        Values{557974, 1888264, 623958, 44370, 137644, 1910592, 1954537, 1535146});
+  CHECK(Made(42, 2'000'000).Positions(1'999'996, 4) ==
+        Values{1868197, 1286165, 644568, 417781});
   const int64_t most = int64_t{1} << 32;
-  const Permutation all(0xFFFFFFFFFFFFFFFF, most);
-  CHECK(Positions(all, 0, 8) == Values{4121920334, 1314627035, 3663600011, 1295583020,
-                                       4254304449, 2163218159, 3185247453, 1444132115});
-  CHECK(Positions(all, most - 1, 1) == Values{2183834027});
+  const Made all(0xFFFFFFFFFFFFFFFF, most);
+  CHECK(all.Positions(0, 8) == Values{3849122729, 3706709595, 1185368090, 2978963524,
+                                      1447608517, 848931277, 2995464554, 1810564971});
+  CHECK(all.Positions(most - 1, 1) == Values{1699686321});
 }
 
 TEST_CASE("every row has a position of its own, by the definition, and back") {
   Draws draws(201);
-  std::vector<int64_t> sizes{1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 81, 1000, 4096, 10'007};
-  for (int i = 0; i < 40; ++i) sizes.push_back(draws.Between(1, 3000));
+  std::vector<int64_t> sizes{1,         2,         3,        7,      64,      1000,
+                             8191,      8192,      8193,     10'240, 16'383,  16'384,
+                             16'385,    65'536,    65'537,   70'001, 131'072, 1'000'003,
+                             2'097'152, 2'097'153, 4'194'305};
+  for (int i = 0; i < 40; ++i) sizes.push_back(draws.Between(1, 60'000));
   for (const int64_t n : sizes) {
     CAPTURE(n);
-    const uint64_t key = draws.Bits();
-    const Permutation permutation(key, n);
-    REQUIRE(permutation.size() == n);
-    const std::vector<uint32_t> positions = Positions(permutation, 0, n);
-    std::vector<uint32_t> rows(static_cast<size_t>(n), 0xFFFFFFFF);
-    bool is_right = true;
-    for (int64_t row = 0; row < n; ++row) {
-      const uint32_t position = positions[static_cast<size_t>(row)];
-      is_right &= position ==
-                  PositionOf(key, static_cast<uint64_t>(n), static_cast<uint64_t>(row));
-      rows.at(position) = static_cast<uint32_t>(row);
-    }
-    CHECK(is_right);
-    std::vector<uint32_t> found(static_cast<size_t>(n));
-    permutation.Rows(0, n, found.data());
-    CHECK(found == rows);
+    const auto key = static_cast<uint64_t>(draws.Bits());
+    const Made made(key, n);
+    REQUIRE(made.shape.num_rows() == n);
+    CHECK(made.shape.num_table_entries() <= 2 * n);
+    const std::vector<uint32_t> positions = made.Positions(0, n);
+    CHECK(positions == Definition(key, static_cast<uint64_t>(n)).positions());
+    CHECK(made.Rows(0, n) == Inverse(positions));
   }
 }
 
-TEST_CASE("any block is what the whole has there, by every variant") {
+TEST_CASE("any block is what the whole has there, also of windows beyond memory") {
   Draws draws(202);
-  for (int trial = 0; trial < 300; ++trial) {
-    const int64_t n = draws.OneIn(2)   ? draws.Between(1, 500)
-                      : draws.OneIn(2) ? draws.Between(1, int64_t{1} << 32)
+  for (int trial = 0; trial < 120; ++trial) {
+    const int64_t n = draws.OneIn(2)   ? draws.Between(1, 20'000)
+                      : draws.OneIn(3) ? draws.Between(1, int64_t{1} << 32)
                                        : draws.Between(60'000, 3'000'000);
-    const Permutation permutation(draws.Bits(), n);
+    const Made made(static_cast<uint64_t>(draws.Bits()), n);
     CAPTURE(n);
-    const int64_t count = std::min(n, draws.Between(0, 300));
+    CHECK(made.shape.num_table_entries() <= 2 * n);
+    const int64_t count = std::min(n, draws.Between(1, 5000));
     const int64_t first = draws.Between(0, n - count);
-    const std::vector<uint32_t> positions = Positions(permutation, first, count);
-    std::vector<uint32_t> plain(static_cast<size_t>(count));
-    permutation.PlainPositions(first, count, plain.data());
-    CHECK(positions == plain);
-    std::vector<uint32_t> rows(static_cast<size_t>(count));
-    permutation.Rows(first, count, rows.data());
-    permutation.PlainRows(first, count, plain.data());
-    CHECK(rows == plain);
+    const std::vector<uint32_t> positions = made.Positions(first, count);
+    const std::vector<uint32_t> rows = made.Rows(first, count);
     bool is_inverse = true;
     for (int64_t i = 0; i < count; ++i) {
-      uint32_t back = 0;
-      permutation.Rows(positions[static_cast<size_t>(i)], 1, &back);
-      is_inverse &= back == static_cast<uint32_t>(first + i);
+      const auto at = static_cast<size_t>(i);
+      is_inverse &= made.Rows(positions[at], 1)[0] == static_cast<uint32_t>(first + i);
+      is_inverse &= made.Positions(rows[at], 1)[0] == static_cast<uint32_t>(first + i);
     }
     CHECK(is_inverse);
   }
 }
 
+TEST_CASE("buckets, strips and runs are where the positions are") {
+  Draws draws(208);
+  for (const int64_t n : {9000, 50'000, 300'001, 2'100'000}) {
+    CAPTURE(n);
+    const Made made(static_cast<uint64_t>(draws.Bits()), n);
+    const PermutationShape& shape = made.shape;
+    const std::vector<uint32_t> positions = made.Positions(0, n);
+    std::vector<Permutation::Slot> slots(static_cast<size_t>(n));
+    made.permutation.SlotsOf(0, n, slots.data());
+    std::vector<std::vector<uint16_t>> slots_at;
+    for (int64_t bucket = 0; bucket < shape.num_buckets(); ++bucket) {
+      CHECK(shape.BucketBegin(bucket + 1) ==
+            shape.BucketBegin(bucket) + shape.BucketRows(bucket));
+      std::vector<uint16_t>& slots_of_bucket =
+          slots_at.emplace_back(static_cast<size_t>(shape.BucketRows(bucket)));
+      made.permutation.SlotsAt(bucket, 0, shape.BucketRows(bucket),
+                               slots_of_bucket.data());
+    }
+    CHECK(shape.BucketBegin(shape.num_buckets()) == n);
+    bool is_right = true;
+    for (size_t row = 0; row < slots.size(); ++row) {
+      const int64_t bucket = shape.BucketAt(positions[row]);
+      const int64_t in_bucket = positions[row] - shape.BucketBegin(bucket);
+      is_right &= slots[row].bucket == bucket;
+      is_right &= slots_at[static_cast<size_t>(bucket)][static_cast<size_t>(in_bucket)] ==
+                  slots[row].index;
+    }
+    CHECK(is_right);
+    is_right = true;
+    for (int64_t strip = 0; strip < shape.num_strips(); ++strip) {
+      const Permutation::StripRuns runs = made.permutation.RunsOf(strip);
+      for (int64_t place = 0; place < shape.strip_rows(); ++place) {
+        const int64_t row = strip * shape.strip_rows() + runs.rows[place];
+        const Permutation::Slot& slot = slots[static_cast<size_t>(row)];
+        is_right &= slot.bucket == ((place / shape.run_rows()) ^ runs.turn);
+        is_right &= slot.index == strip * shape.run_rows() + place % shape.run_rows();
+      }
+    }
+    CHECK(is_right);
+  }
+}
+
+// Over many keys: how far the counts of a row's positions, cut to parts, are from equal.
+// As a normal deviate, so that 4.5 is one in 300,000.
+double DeviateOfPositions(int64_t n, int64_t row, int64_t num_parts, int num_keys) {
+  std::vector<int64_t> counts(static_cast<size_t>(num_parts));
+  for (int key = 0; key < num_keys; ++key) {
+    const int64_t position =
+        Made(static_cast<uint64_t>(key) * 77, n).Positions(row, 1)[0];
+    ++counts[static_cast<size_t>(position * num_parts / n)];
+  }
+  const double expected = static_cast<double>(num_keys) / static_cast<double>(num_parts);
+  double chi_square = 0;
+  for (const int64_t count : counts) {
+    chi_square += (static_cast<double>(count) - expected) *
+                  (static_cast<double>(count) - expected) / expected;
+  }
+  const auto freedom = static_cast<double>(num_parts - 1);
+  return (chi_square - freedom) / std::sqrt(2 * freedom);
+}
+
+TEST_CASE("each position is as likely as another, for first, middle and last rows") {
+  for (const int64_t row : {0, 1, 17, 49}) {
+    CHECK(std::abs(DeviateOfPositions(50, row, 50, 20'000)) < 4.5);
+  }
+  for (const int64_t row : {0, 2048, 9000, 19'999}) {
+    CHECK(std::abs(DeviateOfPositions(20'000, row, 40, 4000)) < 4.5);
+  }
+}
+
+TEST_CASE("every part of the order draws on all rows alike") {
+  const int64_t n = 500'000;
+  const Made made(99, n);
+  const std::vector<uint32_t> rows = made.Rows(0, n);
+  // Of a batch of 256 rows, how many come from each eighth of the window.
+  double chi_square = 0;
+  int64_t num_batches = 0;
+  for (int64_t begin = 0; begin + 256 <= n; begin += 256) {
+    std::vector<int> counts(8);
+    for (int64_t i = begin; i < begin + 256; ++i) {
+      ++counts[static_cast<size_t>(rows[static_cast<size_t>(i)] * int64_t{8} / n)];
+    }
+    for (const int count : counts) chi_square += (count - 32) * (count - 32) / 32.0;
+    ++num_batches;
+  }
+  // Expected: 7 for each batch where rows are drawn at random, less where more evenly.
+  const double mean = chi_square / static_cast<double>(num_batches);
+  CHECK(mean > 5);
+  CHECK(mean < 7.5);
+  // Neighbours in the order are none in the window: of the distances between them the
+  // mean is a third of it.
+  double distance = 0;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    distance += std::abs(static_cast<double>(rows[i]) - static_cast<double>(rows[i - 1]));
+  }
+  distance /= static_cast<double>(n) * static_cast<double>(n);
+  CHECK(std::abs(distance - 1.0 / 3) < 0.005);
+}
+
 TEST_CASE("what cannot be permuted is refused") {
-  CHECK(Throws(ErrorKind::kInvalidArgument, [] { Permutation(1, 0); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [] { PermutationShape(0); }));
   CHECK(Throws(ErrorKind::kInvalidArgument,
-               [] { Permutation(1, (int64_t{1} << 32) + 1); }));
+               [] { PermutationShape((int64_t{1} << 32) + 1); }));
 }
 
 }  // namespace
