@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/partition.h"
+#include "kernels/past_cache.h"
 #include "value_source.h"
 
 namespace torchparquet {
@@ -41,12 +42,11 @@ void PartitionCells(const uint8_t* cells, int64_t cell_bytes, const To& to,
 }
 
 void GatherCells(const uint8_t* staged, int64_t cell_bytes,
-                 const WindowPlaces::Piece& piece, std::span<const uint16_t> order,
-                 int64_t row_bytes, uint8_t* out) {
+                 const WindowPlaces::Piece& piece, int64_t row_bytes, uint8_t* out) {
   ForItemBytes(cell_bytes, [&]<typename T>(T) {
     const T* items = reinterpret_cast<const T*>(staged);
-    kernels::GatherBucket(items + piece.bucket_begin, order, items + piece.next_begin,
-                          row_bytes, out);
+    kernels::GatherBucket(items + piece.bucket_begin, piece.order,
+                          items + piece.next_begin, row_bytes, out);
   });
 }
 
@@ -62,10 +62,12 @@ void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* me
     // Cells of the mask are no larger than those of values, so these come first.
     const int64_t values_bytes = num_places * cell_bytes_;
     const bool has_valid = place_.valid_offset >= 0;
-    const int64_t num_bytes = StagedBytes(num_places);
-    SinkPool::Lease staging = memory->Acquire(room_bytes);
+    // Aligned, so that a run's items share as few lines with others as can be.
+    const int64_t num_bytes = StagedBytes(num_places) + kernels::kLineBytes;
+    SinkPool::Lease staging = memory->Acquire(room_bytes + kernels::kLineBytes);
     staging->set_max_bytes(static_cast<size_t>(num_bytes));
     values_ = staging->Extend(static_cast<size_t>(num_bytes));
+    values_ += -reinterpret_cast<uintptr_t>(values_) % kernels::kLineBytes;
     if (has_valid) valid_ = values_ + values_bytes;
     staging_ = std::move(staging);
   });
@@ -121,17 +123,16 @@ void WindowCells::AddStrip(const kernels::StripOrder& strip, const uint8_t* valu
   AddTo(strip, values, valid);
 }
 
-void WindowCells::Gather(const WindowPlaces::Piece& piece,
-                         std::span<const uint16_t> order, uint8_t* slab) const {
+void WindowCells::Gather(const WindowPlaces::Piece& piece, uint8_t* slab) const {
   const auto gather = [&](const uint8_t* staged, int64_t cell_bytes, int64_t offset) {
     const int64_t row_bytes = place_.width * cell_bytes;
     uint8_t* out = slab + offset + piece.first_row * row_bytes + element_ * cell_bytes;
     if (staged == values_ && as_differences_) {
       const auto* items = reinterpret_cast<const uint32_t*>(staged);
-      kernels::GatherDifferences(items + piece.bucket_begin, order,
+      kernels::GatherDifferences(items + piece.bucket_begin, piece.order,
                                  items + piece.next_begin, base_, row_bytes, out);
     } else {
-      GatherCells(staged, cell_bytes, piece, order, row_bytes, out);
+      GatherCells(staged, cell_bytes, piece, row_bytes, out);
     }
   };
   gather(values_, cell_bytes_, place_.values_offset);

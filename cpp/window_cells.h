@@ -57,10 +57,8 @@ class WindowCells {
   void BeginAgain();
   bool were_added_again() const { return added_again_; }
 
-  // Writes a piece of a bucket, whose places are in that order, to its batch. All chunks
-  // are done.
-  void Gather(const WindowPlaces::Piece& piece, std::span<const uint16_t> order,
-              uint8_t* slab) const;
+  // Writes a piece of a bucket to its batch. All chunks are done.
+  void Gather(const WindowPlaces::Piece& piece, uint8_t* slab) const;
   // Gives the memory back.
   void Clear() { staging_ = {}; }
 

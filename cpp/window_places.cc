@@ -39,28 +39,26 @@ WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_
     chunk_begins_.push_back(row);
     row += num_rows;
   }
-  CutPieces();
 }
 
 void WindowPlaces::CutPieces() {
   for (size_t run = 0; run < runs_.size(); ++run) {
-    int64_t begin = run_begins_[run];
+    int64_t position = begin_ + run_begins_[run];
     int64_t first_row = runs_[run].first_row;
     for (int64_t left = runs_[run].num_rows; left > 0;) {
-      const int64_t bucket = shape_.BucketAt(begin_ + begin);
-      const int64_t in_bucket = begin_ + begin - shape_.BucketBegin(bucket);
-      const int64_t num_rows = std::min(left, shape_.BucketRows(bucket) - in_bucket);
+      const int64_t bucket = shape_.BucketAt(position);
+      const int64_t in_bucket = position - shape_.BucketBegin(bucket);
       const int64_t next_bucket = std::min(bucket + 1, shape_.num_buckets() - 1);
+      std::span<const uint16_t> order = permutation_->SlotsFrom(bucket, in_bucket);
+      if (left < std::ssize(order)) order = order.first(static_cast<size_t>(left));
       pieces_.push_back({.run = run,
                          .first_row = first_row,
-                         .num_rows = num_rows,
-                         .bucket = bucket,
-                         .first_in_bucket = in_bucket,
+                         .order = order,
                          .bucket_begin = bucket * stride_,
                          .next_begin = next_bucket * stride_ + in_bucket});
-      begin += num_rows;
-      first_row += num_rows;
-      left -= num_rows;
+      position += std::ssize(order);
+      first_row += std::ssize(order);
+      left -= std::ssize(order);
     }
   }
 }
@@ -69,6 +67,7 @@ void WindowPlaces::MakeOnce() {
   const int64_t num_entries = shape_.num_table_entries();
   uint16_t* tables = memory_.ReserveItems<uint16_t>(num_entries);
   permutation_.emplace(key_, shape_, std::span(tables, static_cast<size_t>(num_entries)));
+  CutPieces();
 }
 
 int64_t WindowPlaces::StripEnd(int64_t chunk, int64_t row) const {
@@ -107,10 +106,6 @@ void WindowPlaces::Places(int64_t chunk, int64_t first_row, int64_t num_rows,
       *out++ = static_cast<uint32_t>(slot.bucket * stride_ + slot.index);
     }
   }
-}
-
-void WindowPlaces::OrderOf(const Piece& piece, uint16_t* out) const {
-  permutation_->SlotsAt(piece.bucket, piece.first_in_bucket, piece.num_rows, out);
 }
 
 size_t WindowPlaces::RunAt(int64_t delivered_row) const {

@@ -46,21 +46,16 @@ class WindowPlaces {
   // Writes the places of a chunk's rows.
   void Places(int64_t chunk, int64_t first_row, int64_t num_rows, uint32_t* out) const;
 
-  // What a bucket has of a run.
+  // What a bucket has of a run, or a part of it.
   struct Piece {
     size_t run;
-    int64_t first_row;  // within the batch
-    int64_t num_rows;
-    int64_t bucket;
-    int64_t first_in_bucket;
-    int64_t bucket_begin;  // the first place of the bucket
-    int64_t next_begin;    // a place of the next bucket, in turn with the piece
+    int64_t first_row;                // within the batch
+    std::span<const uint16_t> order;  // places in the bucket, by position
+    int64_t bucket_begin;             // the first place of the bucket
+    int64_t next_begin;  // a place of the next bucket, in turn with the piece
   };
   // Of all buckets, in order.
   const std::vector<Piece>& pieces() const { return pieces_; }
-  // Writes which places of the bucket the piece's rows have, in the order of positions.
-  // Each time anew: the tables stay in the cache, which what they say of all rows leaves.
-  void OrderOf(const Piece& piece, uint16_t* out) const;
 
   // Writes the slots of a chunk's rows, kNoSlot for those that are not delivered.
   void Slots(int64_t chunk, int64_t first_row, int64_t num_rows, uint32_t* out) const;

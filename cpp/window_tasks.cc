@@ -246,10 +246,7 @@ void WindowTaskRunner::EndCells(const WindowTask& task, DecodeScratch* scratch) 
     }
   }
   for (const WindowPlaces::Piece& piece : window.places.pieces()) {
-    uint16_t* order = scratch->rows.ReserveItems<uint16_t>(piece.num_rows);
-    window.places.OrderOf(piece, order);
-    cells->Gather(piece, {order, static_cast<size_t>(piece.num_rows)},
-                  window.in_flight[piece.run]->memory.data);
+    cells->Gather(piece, window.in_flight[piece.run]->memory.data);
     if (*parts_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
   kernels::EndStoresPastCache();

@@ -60,14 +60,13 @@ def permuted(key: int, n: int) -> np.ndarray:
         buckets[number % num_buckets].append(row)
     # And in which order.
     order: list[int] = []
-    bucket_tables = tables(key, 16, n // num_buckets, num_buckets, 8)
+    bucket_tables = tables(key, 16, n // num_buckets, num_buckets, 16)
     for number, bucket in enumerate(buckets):
         size = len(bucket)
-        entries = bucket_tables[word(key, 2, 3 * number) % len(bucket_tables)]
+        entries = bucket_tables[word(key, 2, 2 * number) % len(bucket_tables)]
         entries = entries + list(range(len(entries), size))
-        first = word(key, 2, 3 * number + 1) * size >> 32
-        turn = word(key, 2, 3 * number + 2) * size >> 32
-        order += [bucket[(entries[(i + first) % size] + turn) % size] for i in range(size)]
+        first = word(key, 2, 2 * number + 1) * size >> 32
+        order += [bucket[entries[(i + first) % size]] for i in range(size)]
     places = np.empty(n, dtype=np.int64)
     places[order] = np.arange(n)
     places.setflags(write=False)

@@ -59,8 +59,9 @@ class PermutationShape {
 
 // A permutation of rows, by key. Which of a strip's rows each of its runs has, and in
 // which order a bucket has its rows, is read from a few tables, each a permutation of its
-// own (Fisher and Yates, by words of SplitMix64). Strips read them from different runs
-// on; buckets from different entries on, and turned by different amounts.
+// own (Fisher and Yates, by words of SplitMix64): by strips from different runs on, by
+// buckets from different entries on. They stay in the cache, which a place for each row
+// would not.
 //
 // The order of epochs rests on it, so it never changes. Immutable, so safe to share among
 // threads.
@@ -82,8 +83,9 @@ class Permutation {
   };
   // Of the rows [first, first + count).
   void SlotsOf(int64_t first, int64_t count, Slot* out) const;
-  // Writes which slots of a bucket its positions [first, first + count) have.
-  void SlotsAt(int64_t bucket, int64_t first, int64_t count, uint16_t* out) const;
+  // Which slots of a bucket its positions have, from `first` on and up to the end of the
+  // bucket or of the table, with whose begin they go on.
+  std::span<const uint16_t> SlotsFrom(int64_t bucket, int64_t first) const;
 
   // What buckets have of a strip's rows, counted within it: bucket b the run of number
   // b ^ turn in `rows`.
@@ -105,12 +107,11 @@ class Permutation {
     const uint16_t* entries = nullptr;
     const uint16_t* inverse = nullptr;
   };
-  // Of one bucket: position p has slot (table[(p + first) % size] + turn) % size.
+  // Of one bucket: position p has slot table[(p + first) % size].
   struct BucketOrder {
     Table table;
-    uint32_t size;
-    uint32_t first;
-    uint32_t turn;
+    int64_t size;
+    int64_t first;
   };
 
   Table MakeTable(uint64_t stream, int64_t num_permuted, int64_t size, uint16_t** out);

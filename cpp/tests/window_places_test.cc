@@ -93,9 +93,7 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
     for (const WindowPlaces::Piece& piece : places.pieces()) {
       auto slot = static_cast<uint32_t>((piece.run << row_bits) +
                                         static_cast<size_t>(piece.first_row));
-      std::vector<uint16_t> order(static_cast<size_t>(piece.num_rows));
-      places.OrderOf(piece, order.data());
-      for (const uint16_t place : order) {
+      for (const uint16_t place : piece.order) {
         const auto at = static_cast<size_t>(piece.bucket_begin) + place;
         found.at(row_at.at(at)) = slot++;
       }
