@@ -99,6 +99,7 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
                          std::span<uint16_t> tables)
     : key_(key), shape_(shape) {
   uint16_t* out = tables.data();
+  strip_tables_.reserve(static_cast<size_t>(shape.num_strip_tables()));
   for (int64_t i = 0; i < shape.num_strip_tables(); ++i) {
     strip_tables_.push_back(MakeTable(kStripTables + static_cast<uint64_t>(i),
                                       shape.strip_rows(), shape.strip_rows(), &out));
@@ -107,6 +108,7 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
   tail_table_ = MakeTable(kTailTable, tail_rows, tail_rows, &out);
   // What large buckets have more than small ones is an entry that stays where it is.
   std::vector<Table> bucket_tables;
+  bucket_tables.reserve(static_cast<size_t>(shape.num_bucket_tables()));
   for (int64_t i = 0; i < shape.num_bucket_tables(); ++i) {
     bucket_tables.push_back(MakeTable(kBucketTables + static_cast<uint64_t>(i),
                                       shape.bucket_rows_, shape.bucket_table_rows(),

@@ -56,6 +56,7 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
 
     WindowPlaces places(window, chunk_rows, runs, row_bits, {});
     std::vector<std::thread> threads;
+    threads.reserve(3);
     for (int i = 0; i < 3; ++i) {
       threads.emplace_back([&] { places.Make(); });
     }

@@ -105,7 +105,7 @@ TEST_CASE("a strip's differences come to their places in runs") {
   Draws draws(210);
   for (int trial = 0; trial < 200; ++trial) {
     const RandomStrip random(draws);
-    const auto base = static_cast<uint64_t>(draws.Bits());
+    const uint64_t base = draws.Bits();
     ExactBuffer<uint64_t> items(random.places.size());
     for (uint64_t& item : items.span()) item = base + (draws.Bits() & 0xFFFFFFFF);
     ExactBuffer<uint32_t> found(random.num_places());
@@ -127,7 +127,7 @@ TEST_CASE("differences come to their places, and as items to their rows") {
   Draws draws(207);
   for (int trial = 0; trial < 200; ++trial) {
     const auto count = static_cast<size_t>(draws.Between(1, 300));
-    const auto base = static_cast<uint64_t>(draws.Bits());
+    const uint64_t base = draws.Bits();
     ExactBuffer<uint64_t> items(count);
     for (uint64_t& item : items.span()) item = base + (draws.Bits() & 0xFFFFFFFF);
     const auto places = Shuffled<uint32_t>(draws, count);

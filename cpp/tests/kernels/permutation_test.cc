@@ -160,7 +160,7 @@ TEST_CASE("every row has a position of its own, by the definition, and back") {
   for (int i = 0; i < 40; ++i) sizes.push_back(draws.Between(1, 60'000));
   for (const int64_t n : sizes) {
     CAPTURE(n);
-    const auto key = static_cast<uint64_t>(draws.Bits());
+    const uint64_t key = draws.Bits();
     const Made made(key, n);
     REQUIRE(made.shape.num_rows() == n);
     CHECK(made.shape.num_table_entries() <= 2 * n);
@@ -176,7 +176,7 @@ TEST_CASE("any block is what the whole has there, also of windows beyond memory"
     const int64_t n = draws.OneIn(2)   ? draws.Between(1, 20'000)
                       : draws.OneIn(3) ? draws.Between(1, int64_t{1} << 32)
                                        : draws.Between(60'000, 3'000'000);
-    const Made made(static_cast<uint64_t>(draws.Bits()), n);
+    const Made made(draws.Bits(), n);
     CAPTURE(n);
     CHECK(made.shape.num_table_entries() <= 2 * n);
     const int64_t count = std::min(n, draws.Between(1, 5000));
@@ -197,7 +197,7 @@ TEST_CASE("buckets, strips and runs are where the positions are") {
   Draws draws(208);
   for (const int64_t n : {9000, 50'000, 300'001, 2'100'000}) {
     CAPTURE(n);
-    const Made made(static_cast<uint64_t>(draws.Bits()), n);
+    const Made made(draws.Bits(), n);
     const PermutationShape& shape = made.shape;
     const std::vector<uint32_t> positions = made.Positions(0, n);
     std::vector<Permutation::Slot> slots(static_cast<size_t>(n));
