@@ -42,6 +42,7 @@ WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_
 }
 
 void WindowPlaces::CutPieces() {
+  pieces_.clear();  // of one that failed
   for (size_t run = 0; run < runs_.size(); ++run) {
     int64_t position = begin_ + run_begins_[run];
     int64_t first_row = runs_[run].first_row;

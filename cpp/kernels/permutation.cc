@@ -58,10 +58,12 @@ uint32_t Below(uint32_t word, uint32_t bound) {
 }  // namespace
 
 PermutationShape::PermutationShape(int64_t n) : num_rows_(n) {
-  if (n < 1 || n > int64_t{1} << 32) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "at least one row and at most 2^32 can be permuted together: " +
-                    std::to_string(n));
+  if (n < 1 || n > kMostRows) {
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "at least one row and at most 2^31 can be permuted together, by a smaller "
+        "shuffle_window fewer: " +
+            std::to_string(n));
   }
   const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
   const int buckets_bits = std::clamp(bits - kBucketBits, 0,

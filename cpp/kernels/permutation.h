@@ -14,7 +14,10 @@ namespace torchparquet::kernels {
 // in stores of whole runs.
 class PermutationShape {
  public:
-  // Throws Error(kInvalidArgument) unless 1 <= n <= 2^32.
+  // So that places have 32 bits, with some left out between buckets.
+  static constexpr int64_t kMostRows = int64_t{1} << 31;
+
+  // Throws Error(kInvalidArgument) unless 1 <= n <= kMostRows.
   explicit PermutationShape(int64_t n);
 
   int64_t num_rows() const { return num_rows_; }

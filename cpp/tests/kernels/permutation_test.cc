@@ -144,11 +144,11 @@ TEST_CASE("positions that must never change") {
         Values{560367, 1886959, 623690, 39968, 133544, 1907943, 1954278, 1535761});
   CHECK(Made(42, 2'000'000).Positions(1'999'996, 4) ==
         Values{1871930, 1285406, 642299, 417528});
-  const int64_t most = int64_t{1} << 32;
+  const int64_t most = PermutationShape::kMostRows;
   const Made all(0xFFFFFFFFFFFFFFFF, most);
-  CHECK(all.Positions(0, 8) == Values{3849096144, 3706703257, 1185380314, 2978953380,
-                                      1447573555, 848909829, 2995473197, 1810609349});
-  CHECK(all.Positions(most - 1, 1) == Values{1699709871});
+  CHECK(all.Positions(0, 8) == Values{662241841, 1001916493, 1989987234, 218673506,
+                                      2129336124, 1283690837, 210411988, 1614469153});
+  CHECK(all.Positions(most - 1, 1) == Values{1061470290});
 }
 
 TEST_CASE("every row has a position of its own, by the definition, and back") {
@@ -174,7 +174,7 @@ TEST_CASE("any block is what the whole has there, also of windows beyond memory"
   Draws draws(202);
   for (int trial = 0; trial < 120; ++trial) {
     const int64_t n = draws.OneIn(2)   ? draws.Between(1, 20'000)
-                      : draws.OneIn(3) ? draws.Between(1, int64_t{1} << 32)
+                      : draws.OneIn(3) ? draws.Between(1, PermutationShape::kMostRows)
                                        : draws.Between(60'000, 3'000'000);
     const Made made(draws.Bits(), n);
     CAPTURE(n);
@@ -298,7 +298,7 @@ TEST_CASE("every part of the order draws on all rows alike") {
 TEST_CASE("what cannot be permuted is refused") {
   CHECK(Throws(ErrorKind::kInvalidArgument, [] { PermutationShape(0); }));
   CHECK(Throws(ErrorKind::kInvalidArgument,
-               [] { PermutationShape((int64_t{1} << 32) + 1); }));
+               [] { PermutationShape(PermutationShape::kMostRows + 1); }));
 }
 
 }  // namespace
