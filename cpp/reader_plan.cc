@@ -53,7 +53,10 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
     int64_t begin_before = -1;
     for (WindowWalk walk(&spec.lane(lane), lane); walk.next(); walk.Advance()) {
       const ChunkWindow& next = *walk.next();
-      max_rows = std::max(max_rows, next.window.end - next.window.begin);
+      // All rows are put in order, also where some are delivered.
+      int64_t num_rows = 0;
+      for (const Chunk& chunk : next.chunks) num_rows += chunk.rows.num_rows;
+      max_rows = std::max(max_rows, num_rows);
       least_chunks = std::min<int64_t>(least_chunks, std::ssize(next.chunks));
       const BatchRange range = BatchesOf(batches, next);
       demand.window_batches = std::max(demand.window_batches, range.end - range.begin);

@@ -76,6 +76,9 @@ void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* me
 // Half of what differences reach is left to items that come later. As signed numbers:
 // those around zero lie close together then.
 void WindowCells::ChooseForm(std::span<const uint64_t> items) {
+  // A few always lie close together.
+  constexpr size_t kLeastItems = 512;
+  if (items.size() < kLeastItems) return;
   constexpr uint64_t kReach = uint64_t{1} << 32;
   const auto as_signed = [](uint64_t item) { return static_cast<int64_t>(item); };
   const auto [least, most] = std::ranges::minmax(items, {}, as_signed);

@@ -82,12 +82,15 @@ std::optional<kernels::StripOrder> WindowPlaces::StripAt(int64_t chunk, int64_t 
   const int64_t strip = row / shape_.strip_rows();
   const bool is_whole = row % shape_.strip_rows() == 0 && num_rows == shape_.strip_rows();
   if (!is_whole || strip >= shape_.num_strips()) return std::nullopt;
+  constexpr int64_t kBlockStrips = kernels::PermutationShape::kBlockStrips;
   const kernels::Permutation::StripRuns runs = permutation_->RunsOf(strip);
   return kernels::StripOrder{.order = runs.rows,
+                             .block_places = runs.block_places,
                              .turn = runs.turn,
                              .num_runs = shape_.num_buckets(),
                              .run_items = shape_.run_rows(),
-                             .first = strip * shape_.run_rows(),
+                             .block_items = kBlockStrips * shape_.run_rows(),
+                             .first = strip % kBlockStrips * shape_.run_rows(),
                              .stride = stride_};
 }
 

@@ -74,8 +74,13 @@ class WindowPlaces {
   // Ends the use.
   ScratchBuffer TakeMemory() { return std::move(memory_); }
 
-  // The most that is kept of a row: two entries of tables.
-  static constexpr int64_t kRowBytes = 2 * sizeof(uint16_t);
+  // The most that is kept of a row, in windows of some strips: its part of the tables of
+  // strips and of buckets and of places of runs, each beside its inverse. Large windows
+  // keep less than a byte.
+  static constexpr int64_t kRowBytes = 6;
+  int64_t num_bytes() const {
+    return shape_.num_table_entries() * static_cast<int64_t>(sizeof(uint16_t));
+  }
 
   int row_bits() const { return row_bits_; }
   // The batch with that number in slots is that of `runs()[number]`.

@@ -48,10 +48,8 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) c
     }
     if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
     if (column.next_chunk == 0) {
-      if (!has_room()) continue;
-      // Columns are begun in order, so that none behind it was.
-      fresh = index;
-      break;
+      if (has_room() && !fresh) fresh = index;
+      continue;
     }
     if (column.num_running < fewest) {
       fewest = column.num_running;
@@ -79,7 +77,7 @@ int64_t WindowQueue::held_bytes() const {
   int64_t num_bytes = 0;
   for (const Entry& entry : entries_) {
     const int64_t num_places = entry.window->places.num_places();
-    num_bytes += num_places * WindowPlaces::kRowBytes;
+    num_bytes += entry.window->places.num_bytes();
     for (size_t i = 0; i < entry.columns.size(); ++i) {
       const Column& column = entry.columns[i];
       const bool is_in_work = column.next_chunk > 0 && column.num_unfinished > 0;

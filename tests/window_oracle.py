@@ -32,9 +32,16 @@ def table(key: int, stream: int, size: int) -> list[int]:
 
 
 def tables(key: int, stream: int, size: int, use: int, most: int) -> list[list[int]]:
-    """Return the tables that so many strips or buckets read from: an eighth of them, or `most`."""
-    count = 1 << max((min(use // 8, most)).bit_length() - 1, 0)
+    """Return the tables that so many strips or buckets read from."""
+    count = 1 << (min(use, most).bit_length() - 1)
     return [table(key, stream + i, size) for i in range(count)]
+
+
+def places_of_strips(key: int, bucket: int, num_strips: int) -> dict[int, int]:
+    """Return where each strip's run stands in a bucket: blocks of eight in an order of its own."""
+    blocks = [*table(key, 128 + bucket, num_strips // 8), num_strips // 8]
+    strips = [s for block in blocks for s in range(8 * block, min(8 * block + 8, num_strips))]
+    return {strip: place for place, strip in enumerate(strips)}
 
 
 @lru_cache(maxsize=64)
@@ -44,15 +51,18 @@ def permuted(key: int, n: int) -> np.ndarray:
     strip_rows = max(2048, 8 * num_buckets)
     run_rows = strip_rows // num_buckets
     num_strips = n // strip_rows if num_buckets > 1 else 0
-    # What each bucket has, strip by strip.
-    buckets: list[list[int]] = [[] for _ in range(num_buckets)]
-    strip_tables = tables(key, 64, strip_rows, num_strips, 32) if num_strips else []
+    # What each bucket has: a run of each strip, somewhere, and rows of the tail.
+    buckets = [[-1] * (num_strips * run_rows) for _ in range(num_buckets)]
+    places_of = [places_of_strips(key, bucket, num_strips) for bucket in range(num_buckets)]
+    strip_tables = tables(key, 64, strip_rows, -(-num_strips // 4), 32) if num_strips else []
     for strip in range(num_strips):
         rows = strip_tables[word(key, 1, 2 * strip) % len(strip_tables)]
         turn = word(key, 1, 2 * strip + 1) % num_buckets
         for number, bucket in enumerate(buckets):
             run = (number ^ turn) * run_rows
-            bucket += [strip * strip_rows + row for row in rows[run : run + run_rows]]
+            begin = places_of[number][strip] * run_rows
+            own = [strip * strip_rows + row for row in rows[run : run + run_rows]]
+            bucket[begin : begin + run_rows] = own
     tail = list(range(num_strips * strip_rows, n))
     if num_buckets > 1:
         tail = [tail[i] for i in table(key, 3, len(tail))]

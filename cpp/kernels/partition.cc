@@ -122,18 +122,19 @@ void Gather(const Staged* bucket, std::span<const uint16_t> order, const Staged*
 
 // Calls `store` with the items of each run and their place in `out`, some at once: most
 // strips have the shortest runs there are, for which the compiler then needs no loop.
-// What a later strip writes to is fetched meanwhile, which takes 3 % off a pass.
+// What runs further on are stored to is fetched meanwhile.
 template <int64_t kAtOnce, typename T, typename Store>
 void ForRuns(const StripOrder& strip, T* out, Store store) {
   // By value: nothing that is stored can change them.
   const StripOrder runs = strip;
   const auto go = [&](int64_t run_items) {
-    T* to = out + runs.first;
-    for (uint32_t bucket = 0; bucket < runs.num_runs; ++bucket) {
+    T* begin = out + runs.first;
+    for (int64_t bucket = 0; bucket < runs.num_runs; ++bucket) {
       const uint16_t* order = runs.order + (bucket ^ runs.turn) * run_items;
+      T* to = begin + runs.block_places[bucket] * runs.block_items;
       __builtin_prefetch(to + 2 * run_items, 1);
       for (int64_t i = 0; i < run_items; i += kAtOnce) store(order + i, to + i);
-      to += runs.stride;
+      begin += runs.stride;
     }
   };
   constexpr int64_t kShortest = 8;

@@ -17,12 +17,15 @@ template <typename T>
 void Partition(const T* items, std::span<const uint32_t> places, T* out);
 
 // Where the items of a strip go, all at once: bucket b has a run of them, those of the
-// numbers `order[(b ^ turn) * run_items]` and on, from place `first + b * stride` on.
+// numbers `order[(b ^ turn) * run_items]` and on, from place
+// `b * stride + block_places[b] * block_items + first` on.
 struct StripOrder {
   const uint16_t* order = nullptr;
+  const uint16_t* block_places = nullptr;
   uint32_t turn = 0;
   int64_t num_runs = 0;  // a power of two
   int64_t run_items = 0;
+  int64_t block_items = 0;
   int64_t first = 0;
   int64_t stride = 0;
 

@@ -7,23 +7,26 @@
 #include <string>
 #include <utility>
 
+#include "ceil_divide.h"
 #include "errors.h"
 
 namespace torchparquet::kernels {
 namespace {
 
-// A bucket of 4 bytes a row fits the first cache, and all buckets are written to side by
-// side; beyond 2^22 rows the latter goes first, beyond 2^25 that slots have 16 bits.
+// Up to 2^22 rows: a bucket of 4 bytes a row fits the first cache, and no more than 2^9
+// buckets are written to side by side. Up to 2^25, buckets are larger; beyond, there are
+// more of them, since slots have 16 bits.
 constexpr int kBucketBits = 13;
-constexpr int kMostBucketBits = 16;
 constexpr int kSideBySideBits = 9;
+constexpr int kMostBucketBits = 16;
 
-// A strip of 8 bytes a row fits the first cache. Runs of 8 rows of 4 bytes are stored at
-// a third of the cost of single rows.
+// A strip of 8 bytes a row fits the first cache up to 2^21 rows. Up to 2^29, runs have 8
+// rows or more: of 4 bytes, those are stored at a third of the cost of single rows.
 constexpr int kLeastStripBits = 11;
 constexpr int kMostStripBits = 16;
 constexpr int kLeastRunBits = 3;
 
+constexpr int64_t kBlockStrips = PermutationShape::kBlockStrips;
 constexpr int64_t kMostStripTables = 32;
 constexpr int64_t kMostBucketTables = 16;
 
@@ -33,6 +36,7 @@ constexpr uint64_t kBucketWords = 2;
 constexpr uint64_t kTailTable = 3;
 constexpr uint64_t kBucketTables = 16;
 constexpr uint64_t kStripTables = 64;
+constexpr uint64_t kBlockPlaces = 128;  // and on, by bucket
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
 
@@ -55,6 +59,14 @@ uint32_t Below(uint32_t word, uint32_t bound) {
   return static_cast<uint32_t>(uint64_t{word} * bound >> 32);
 }
 
+// Writes the numbers below `size` in random order.
+void Shuffle(uint64_t words, int64_t size, uint16_t* out) {
+  for (int64_t i = 0; i < size; ++i) {
+    out[i] = static_cast<uint16_t>(i);
+    std::swap(out[i], out[Below(WordAt(words, i), static_cast<uint32_t>(i + 1))]);
+  }
+}
+
 }  // namespace
 
 PermutationShape::PermutationShape(int64_t n) : num_rows_(n) {
@@ -73,13 +85,12 @@ PermutationShape::PermutationShape(int64_t n) : num_rows_(n) {
   strip_bits_ = std::clamp(buckets_bits + kLeastRunBits, kLeastStripBits, kMostStripBits);
   run_bits_ = strip_bits_ - buckets_bits;
   if (buckets_bits > 0) num_strips_ = n >> strip_bits_;
-  // So few that making them takes less time than their use.
-  const auto some = [](int64_t number, int64_t most) {
-    const auto floor = std::bit_floor(static_cast<uint64_t>(number / 8));
-    return std::clamp(static_cast<int64_t>(floor), int64_t{1}, most);
+  const auto at_most = [](int64_t number, int64_t most) {
+    return static_cast<int64_t>(
+        std::bit_floor(static_cast<uint64_t>(std::min(number, most))));
   };
-  if (num_strips_ > 0) num_strip_tables_ = some(num_strips_, kMostStripTables);
-  num_bucket_tables_ = some(num_buckets(), kMostBucketTables);
+  num_strip_tables_ = at_most(CeilDivide(num_strips_, 4), kMostStripTables);
+  num_bucket_tables_ = at_most(num_buckets(), kMostBucketTables);
 }
 
 int64_t PermutationShape::BucketBegin(int64_t bucket) const {
@@ -94,7 +105,7 @@ int64_t PermutationShape::BucketAt(int64_t position) const {
 
 int64_t PermutationShape::num_table_entries() const {
   return 2 * (num_strip_tables_ * strip_rows() + tail_table_rows() +
-              num_bucket_tables_ * bucket_table_rows());
+              num_bucket_tables_ * bucket_table_rows() + num_blocks() * num_buckets());
 }
 
 Permutation::Permutation(uint64_t key, const PermutationShape& shape,
@@ -103,18 +114,19 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
   uint16_t* out = tables.data();
   strip_tables_.reserve(static_cast<size_t>(shape.num_strip_tables()));
   for (int64_t i = 0; i < shape.num_strip_tables(); ++i) {
-    strip_tables_.push_back(MakeTable(kStripTables + static_cast<uint64_t>(i),
-                                      shape.strip_rows(), shape.strip_rows(), &out));
+    strip_tables_.push_back(
+        MakeTable(StreamOf(key, kStripTables + static_cast<uint64_t>(i)),
+                  shape.strip_rows(), shape.strip_rows(), &out));
   }
   const int64_t tail_rows = shape.tail_table_rows();
-  tail_table_ = MakeTable(kTailTable, tail_rows, tail_rows, &out);
+  tail_table_ = MakeTable(StreamOf(key, kTailTable), tail_rows, tail_rows, &out);
   // What large buckets have more than small ones is an entry that stays where it is.
   std::vector<Table> bucket_tables;
   bucket_tables.reserve(static_cast<size_t>(shape.num_bucket_tables()));
   for (int64_t i = 0; i < shape.num_bucket_tables(); ++i) {
-    bucket_tables.push_back(MakeTable(kBucketTables + static_cast<uint64_t>(i),
-                                      shape.bucket_rows_, shape.bucket_table_rows(),
-                                      &out));
+    bucket_tables.push_back(
+        MakeTable(StreamOf(key, kBucketTables + static_cast<uint64_t>(i)),
+                  shape.bucket_rows_, shape.bucket_table_rows(), &out));
   }
   const uint64_t words = StreamOf(key, kBucketWords);
   bucket_orders_.reserve(static_cast<size_t>(shape.num_buckets()));
@@ -126,18 +138,35 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
          .size = size,
          .first = Below(WordAt(words, 2 * bucket + 1), static_cast<uint32_t>(size))});
   }
+  MakeBlockPlaces(out);
+}
+
+// What is read together stands together: a block's places, and a bucket's blocks.
+void Permutation::MakeBlockPlaces(uint16_t* out) {
+  const int64_t num_blocks = shape_.num_blocks();
+  const int64_t num_whole = shape_.num_strips() / kBlockStrips;
+  const int64_t num_buckets = shape_.num_buckets();
+  uint16_t* block_places = out;
+  uint16_t* blocks_at = out + num_blocks * num_buckets;
+  for (int64_t bucket = 0; bucket < num_buckets; ++bucket) {
+    const uint64_t words = StreamOf(key_, kBlockPlaces + static_cast<uint64_t>(bucket));
+    uint16_t* blocks = blocks_at + bucket * num_blocks;
+    Shuffle(words, num_whole, blocks);
+    if (num_blocks > num_whole) blocks[num_whole] = static_cast<uint16_t>(num_whole);
+    for (int64_t place = 0; place < num_blocks; ++place) {
+      block_places[blocks[place] * num_buckets + bucket] = static_cast<uint16_t>(place);
+    }
+  }
+  block_places_ = block_places;
+  blocks_at_ = blocks_at;
 }
 
 // Of `size` entries, of which the first are permuted and the rest stays where it is.
-Permutation::Table Permutation::MakeTable(uint64_t stream, int64_t num_permuted,
+Permutation::Table Permutation::MakeTable(uint64_t words, int64_t num_permuted,
                                           int64_t size, uint16_t** out) {
-  const uint64_t words = StreamOf(key_, stream);
   uint16_t* entries = *out;
-  for (int64_t i = 0; i < size; ++i) {
-    entries[i] = static_cast<uint16_t>(i);
-    if (i >= num_permuted) continue;
-    std::swap(entries[i], entries[Below(WordAt(words, i), static_cast<uint32_t>(i + 1))]);
-  }
+  Shuffle(words, num_permuted, entries);
+  for (int64_t i = num_permuted; i < size; ++i) entries[i] = static_cast<uint16_t>(i);
   uint16_t* inverse = entries + size;
   for (int64_t i = 0; i < size; ++i) inverse[entries[i]] = static_cast<uint16_t>(i);
   *out = inverse + size;
@@ -150,7 +179,10 @@ Permutation::StripRuns Permutation::RunsOf(int64_t strip) const {
   const uint32_t turn =
       WordAt(words, 2 * strip + 1) & static_cast<uint32_t>(shape_.num_buckets() - 1);
   const Table& table = strip_tables_[number];
-  return {.rows = table.entries, .places = table.inverse, .turn = turn};
+  return {.rows = table.entries,
+          .places = table.inverse,
+          .turn = turn,
+          .block_places = block_places_ + strip / kBlockStrips * shape_.num_buckets()};
 }
 
 // The tail's rows are dealt to the buckets in turn, so that these are equal but for one.
@@ -171,15 +203,19 @@ void Permutation::SlotsOf(int64_t first, int64_t count, Slot* out) const {
     const int64_t end = std::min(first + count, strip_begin + shape_.strip_rows());
     for (; row < end; ++row) {
       const int64_t place = runs.places[row - strip_begin];
-      *out++ = {.bucket = (place >> shape_.run_bits_) ^ runs.turn,
-                .index = (strip << shape_.run_bits_) + (place & in_run)};
+      const int64_t bucket = (place >> shape_.run_bits_) ^ runs.turn;
+      const int64_t run = runs.block_places[bucket] * kBlockStrips + strip % kBlockStrips;
+      *out++ = {.bucket = bucket, .index = (run << shape_.run_bits_) + (place & in_run)};
     }
   }
 }
 
 int64_t Permutation::RowOf(const Slot& slot) const {
-  const int64_t strip = slot.index >> shape_.run_bits_;
-  if (strip < shape_.num_strips_) {
+  const int64_t run_place = slot.index >> shape_.run_bits_;
+  if (run_place < shape_.num_strips_) {
+    const int64_t block =
+        blocks_at_[slot.bucket * shape_.num_blocks() + run_place / kBlockStrips];
+    const int64_t strip = block * kBlockStrips + run_place % kBlockStrips;
     const StripRuns runs = RunsOf(strip);
     const int64_t run = slot.bucket ^ runs.turn;
     const int64_t in_run = slot.index & (shape_.run_rows() - 1);

@@ -36,9 +36,12 @@ class PermutationShape {
   int64_t run_rows() const { return int64_t{1} << run_bits_; }
   int64_t num_strips() const { return num_strips_; }
   int64_t tail_begin() const { return num_strips_ << strip_bits_; }
+  // Of strips whose runs stand side by side in each bucket; the last one may have fewer,
+  // and then stands last.
+  static constexpr int64_t kBlockStrips = 8;
+  int64_t num_blocks() const { return (num_strips_ + kBlockStrips - 1) / kBlockStrips; }
 
-  // What tables a permutation reads from, each a power of two in number or none. Together
-  // they have at most 2 n entries.
+  // What tables a permutation reads from, each a power of two in number or none.
   int64_t num_strip_tables() const { return num_strip_tables_; }
   int64_t num_bucket_tables() const { return num_bucket_tables_; }
   int64_t tail_table_rows() const {
@@ -61,10 +64,12 @@ class PermutationShape {
 };
 
 // A permutation of rows, by key. Which of a strip's rows each of its runs has, and in
-// which order a bucket has its rows, is read from a few tables, each a permutation of its
-// own (Fisher and Yates, by words of SplitMix64): by strips from different runs on, by
-// buckets from different entries on. They stay in the cache, which a place for each row
-// would not.
+// which order a bucket has its rows, is read from a few tables: by strips from different
+// runs on, by buckets from different entries on. They stay in the cache, which a place
+// for each row would not. Where in a bucket the runs stand before it is permuted is a
+// permutation of strips of its own for each bucket, so that no two buckets have strips in
+// the same sequence. All of these are made as Fisher and Yates do, by words of
+// SplitMix64.
 //
 // The order of epochs rests on it, so it never changes. Immutable, so safe to share among
 // threads.
@@ -91,11 +96,12 @@ class Permutation {
   std::span<const uint16_t> SlotsFrom(int64_t bucket, int64_t first) const;
 
   // What buckets have of a strip's rows, counted within it: bucket b the run of number
-  // b ^ turn in `rows`.
+  // b ^ turn in `rows`, in the block of runs that has number `block_places[b]` there.
   struct StripRuns {
     const uint16_t* rows;
     const uint16_t* places;  // of each row, in `rows`
     uint32_t turn;
+    const uint16_t* block_places;
   };
   StripRuns RunsOf(int64_t strip) const;
 
@@ -117,7 +123,8 @@ class Permutation {
     int64_t first;
   };
 
-  Table MakeTable(uint64_t stream, int64_t num_permuted, int64_t size, uint16_t** out);
+  Table MakeTable(uint64_t words, int64_t num_permuted, int64_t size, uint16_t** out);
+  void MakeBlockPlaces(uint16_t* out);
   int64_t RowOf(const Slot& slot) const;
 
   const uint64_t key_;
@@ -125,6 +132,8 @@ class Permutation {
   std::vector<Table> strip_tables_;
   Table tail_table_;
   std::vector<BucketOrder> bucket_orders_;
+  const uint16_t* block_places_ = nullptr;  // by block, in each bucket
+  const uint16_t* blocks_at_ = nullptr;     // by bucket, at each place
 };
 
 }  // namespace torchparquet::kernels

@@ -83,7 +83,7 @@ def parse(value: object, identity: Identity, requested_window: int | None) -> St
 
     Raises:
         TypeError: It is no dict.
-        ValueError: It is no state of a ParquetDataset, is of a newer version, is damaged, or was
+        ValueError: It is no state of a ParquetDataset, is of another version, is damaged, or was
             taken of other data, columns or options, which the message names.
     """
     if not isinstance(value, Mapping):

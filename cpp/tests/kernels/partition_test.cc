@@ -60,8 +60,13 @@ struct RandomStrip {
     strip.run_items = draws.OneIn(2) ? 8 : int64_t{1} << draws.Between(0, 5);
     strip.num_runs = int64_t{1} << draws.Between(0, 5);
     strip.turn = static_cast<uint32_t>(draws.Below(strip.num_runs));
-    strip.first = draws.Between(0, 9);
-    strip.stride = strip.run_items + draws.Between(0, 9);
+    strip.block_items = 3 * strip.run_items;
+    strip.first = draws.Between(0, 2) * strip.run_items;
+    strip.stride = 5 * strip.block_items + draws.Between(0, 9);
+    for (int64_t bucket = 0; bucket < strip.num_runs; ++bucket) {
+      block_places.push_back(static_cast<uint16_t>(draws.Below(5)));
+    }
+    strip.block_places = block_places.data();
     order = Shuffled<uint16_t>(draws, static_cast<size_t>(strip.num_items()));
     strip.order = order.data();
     places.resize(order.size());
@@ -69,17 +74,18 @@ struct RandomStrip {
       for (int64_t i = 0; i < strip.run_items; ++i) {
         const int64_t run = bucket ^ strip.turn;
         places[order[static_cast<size_t>(run * strip.run_items + i)]] =
-            static_cast<uint32_t>(strip.first + bucket * strip.stride + i);
+            static_cast<uint32_t>(
+                bucket * strip.stride + strip.first +
+                block_places[static_cast<size_t>(bucket)] * strip.block_items + i);
       }
     }
   }
 
-  size_t num_places() const {
-    return static_cast<size_t>(strip.first + strip.num_runs * strip.stride);
-  }
+  size_t num_places() const { return static_cast<size_t>(strip.num_runs * strip.stride); }
 
   StripOrder strip;
   std::vector<uint16_t> order;
+  std::vector<uint16_t> block_places;
   std::vector<uint32_t> places;
 };
 

@@ -36,7 +36,7 @@ class Definition {
     const uint64_t tail = n - strips * strip;
 
     std::vector<Numbers> strip_tables;
-    for (uint64_t i = 0; strips > 0 && i < Some(strips, 32); ++i) {
+    for (uint64_t i = 0; strips > 0 && i < Some((strips + 3) / 4, 32); ++i) {
       strip_tables.push_back(Table(64 + i, strip));
     }
     std::vector<Numbers> bucket_tables;
@@ -44,13 +44,26 @@ class Definition {
       bucket_tables.push_back(Table(16 + i, n / buckets));
     }
     // Each bucket's rows, strip by strip.
-    std::vector<Numbers> filled(buckets);
+    std::vector<Numbers> filled(buckets, Numbers(strips * run));
+    std::vector<Numbers> run_places;
+    for (uint64_t b = 0; b < buckets; ++b) {
+      Numbers blocks = Table(128 + b, strips / 8);
+      if (strips % 8 > 0) blocks.push_back(strips / 8);
+      Numbers& places = run_places.emplace_back(strips);
+      uint64_t place = 0;
+      for (const uint64_t block : blocks) {
+        for (uint64_t s = 8 * block; s < std::min(strips, 8 * block + 8); ++s) {
+          places[s] = place++;
+        }
+      }
+    }
     for (uint64_t s = 0; s < strips; ++s) {
       const Numbers& table = strip_tables[Word(1, 2 * s) % strip_tables.size()];
       const uint64_t turn = Word(1, 2 * s + 1) % buckets;
       for (uint64_t b = 0; b < buckets; ++b) {
+        const uint64_t place = run_places[b][s];
         for (uint64_t i = 0; i < run; ++i) {
-          filled[b].push_back(s * strip + table[(b ^ turn) * run + i]);
+          filled[b][place * run + i] = s * strip + table[(b ^ turn) * run + i];
         }
       }
     }
@@ -82,7 +95,7 @@ class Definition {
   }
   static uint64_t Some(uint64_t number, uint64_t most) {
     uint64_t tables = 1;
-    while (2 * tables <= number / 8 && 2 * tables <= most) tables *= 2;
+    while (2 * tables <= number && 2 * tables <= most) tables *= 2;
     return tables;
   }
   uint64_t Word(uint64_t stream, uint64_t number) const {
@@ -138,32 +151,31 @@ TEST_CASE("positions that must never change") {
   CHECK(Made(0x0123456789ABCDEF, 1000).Positions(0, 8) ==
         Values{160, 305, 799, 819, 204, 814, 119, 89});
   CHECK(Made(7, 20'000).Positions(0, 8) ==
-        Values{19426, 5177, 7869, 19217, 7747, 8245, 13220, 875});
-  CHECK(Made(7, 20'000).Positions(19'995, 5) == Values{4894, 13121, 13308, 2584, 9193});
+        Values{11445, 15072, 10564, 7768, 15144, 14408, 13126, 18781});
+  CHECK(Made(7, 20'000).Positions(19'995, 5) == Values{926, 11242, 10487, 4435, 9098});
   CHECK(Made(42, 2'000'000).Positions(0, 8) ==
-        Values{560367, 1886959, 623690, 39968, 133544, 1907943, 1954278, 1535761});
+        Values{560453, 1882993, 620530, 42970, 135534, 1906904, 1954403, 1535405});
   CHECK(Made(42, 2'000'000).Positions(1'999'996, 4) ==
         Values{1871930, 1285406, 642299, 417528});
   const int64_t most = PermutationShape::kMostRows;
   const Made all(0xFFFFFFFFFFFFFFFF, most);
-  CHECK(all.Positions(0, 8) == Values{662241841, 1001916493, 1989987234, 218673506,
-                                      2129336124, 1283690837, 210411988, 1614469153});
-  CHECK(all.Positions(most - 1, 1) == Values{1061470290});
+  CHECK(all.Positions(0, 8) == Values{662286370, 1001924028, 1989972264, 218687392,
+                                      2129350094, 1283669922, 210435662, 1614442657});
+  CHECK(all.Positions(most - 1, 1) == Values{1061430305});
 }
 
 TEST_CASE("every row has a position of its own, by the definition, and back") {
   Draws draws(201);
-  std::vector<int64_t> sizes{1,         2,         3,        7,      64,      1000,
-                             8191,      8192,      8193,     10'240, 16'383,  16'384,
-                             16'385,    65'536,    65'537,   70'001, 131'072, 1'000'003,
-                             2'097'152, 2'097'153, 4'194'305};
+  std::vector<int64_t> sizes{1,      2,      3,       7,         64,       1000,   8191,
+                             8192,   8193,   10'240,  16'383,    16'384,   16'385, 65'536,
+                             65'537, 70'001, 131'072, 1'000'003, 2'097'153};
   for (int i = 0; i < 40; ++i) sizes.push_back(draws.Between(1, 60'000));
   for (const int64_t n : sizes) {
     CAPTURE(n);
     const uint64_t key = draws.Bits();
     const Made made(key, n);
     REQUIRE(made.shape.num_rows() == n);
-    CHECK(made.shape.num_table_entries() <= 2 * n);
+    CHECK(2 * made.shape.num_table_entries() <= 6 * n + 2);
     const std::vector<uint32_t> positions = made.Positions(0, n);
     CHECK(positions == Definition(key, static_cast<uint64_t>(n)).positions());
     CHECK(made.Rows(0, n) == Inverse(positions));
@@ -178,7 +190,7 @@ TEST_CASE("any block is what the whole has there, also of windows beyond memory"
                                        : draws.Between(60'000, 3'000'000);
     const Made made(draws.Bits(), n);
     CAPTURE(n);
-    CHECK(made.shape.num_table_entries() <= 2 * n);
+    CHECK(2 * made.shape.num_table_entries() <= 6 * n + 2);
     const int64_t count = std::min(n, draws.Between(1, 5000));
     const int64_t first = draws.Between(0, n - count);
     const std::vector<uint32_t> positions = made.Positions(first, count);
@@ -231,7 +243,8 @@ TEST_CASE("buckets, strips and runs are where the positions are") {
         const int64_t row = strip * shape.strip_rows() + runs.rows[place];
         const Permutation::Slot& slot = slots[static_cast<size_t>(row)];
         is_right &= slot.bucket == ((place / shape.run_rows()) ^ runs.turn);
-        is_right &= slot.index == strip * shape.run_rows() + place % shape.run_rows();
+        const int64_t run = runs.block_places[slot.bucket] * 8 + strip % 8;
+        is_right &= slot.index == run * shape.run_rows() + place % shape.run_rows();
       }
     }
     CHECK(is_right);
@@ -293,6 +306,31 @@ TEST_CASE("every part of the order draws on all rows alike") {
   }
   distance /= static_cast<double>(n) * static_cast<double>(n);
   CHECK(std::abs(distance - 1.0 / 3) < 0.005);
+}
+
+TEST_CASE("which strip a row is from says nothing of the next one") {
+  for (const int64_t n : {20'000, 65'536, 131'072, 1'000'000}) {
+    CAPTURE(n);
+    const Made made(5, n);
+    const std::vector<uint32_t> rows = made.Rows(0, n);
+    const auto num_strips = static_cast<size_t>(n / 2048);
+    std::vector<double> counts(num_strips * num_strips);
+    double total = 0;
+    for (size_t i = 1; i < rows.size(); ++i) {
+      const size_t one = rows[i - 1] / 2048;
+      const size_t next = rows[i] / 2048;
+      if (one >= num_strips || next >= num_strips) continue;
+      ++counts[one * num_strips + next];
+      ++total;
+    }
+    const double expected = total / static_cast<double>(counts.size());
+    double chi_square = 0;
+    for (const double count : counts) {
+      chi_square += (count - expected) * (count - expected) / expected;
+    }
+    const auto freedom = static_cast<double>(counts.size() - 1);
+    CHECK((chi_square - freedom) / std::sqrt(2 * freedom) < 6);
+  }
 }
 
 TEST_CASE("what cannot be permuted is refused") {
