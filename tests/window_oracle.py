@@ -73,9 +73,9 @@ def permuted(key: int, n: int) -> np.ndarray:
     bucket_tables = tables(key, 16, n // num_buckets, num_buckets, 16)
     for number, bucket in enumerate(buckets):
         size = len(bucket)
-        entries = bucket_tables[word(key, 2, 2 * number) % len(bucket_tables)]
+        entries = bucket_tables[number % len(bucket_tables)]
         entries = entries + list(range(len(entries), size))
-        first = word(key, 2, 2 * number + 1) * size >> 32
+        first = word(key, 2, number) * size >> 32
         order += [bucket[entries[(i + first) % size]] for i in range(size)]
     places = np.empty(n, dtype=np.int64)
     places[order] = np.arange(n)

@@ -46,8 +46,7 @@ uint64_t Mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The start of one of the key's streams, of which word i is Mix(start + (i + 1) *
-// kGolden).
+// The start of one of the key's streams.
 uint64_t StreamOf(uint64_t key, uint64_t stream) { return Mix(key + stream * kGolden); }
 
 uint32_t WordAt(uint64_t stream, int64_t number) {
@@ -132,11 +131,10 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
   bucket_orders_.reserve(static_cast<size_t>(shape.num_buckets()));
   for (int64_t bucket = 0; bucket < shape.num_buckets(); ++bucket) {
     const int64_t size = shape.BucketRows(bucket);
-    const size_t number = WordAt(words, 2 * bucket) & (bucket_tables.size() - 1);
     bucket_orders_.push_back(
-        {.table = bucket_tables[number],
+        {.table = bucket_tables[static_cast<size_t>(bucket) % bucket_tables.size()],
          .size = size,
-         .first = Below(WordAt(words, 2 * bucket + 1), static_cast<uint32_t>(size))});
+         .first = Below(WordAt(words, bucket), static_cast<uint32_t>(size))});
   }
   MakeBlockPlaces(out);
 }
