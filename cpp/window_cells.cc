@@ -10,34 +10,12 @@
 namespace torchparquet {
 namespace {
 
-using Places = std::span<const uint32_t>;
-
-int64_t NumItems(const Places& places) { return std::ssize(places); }
-int64_t NumItems(const kernels::StripOrder& strip) { return strip.num_items(); }
-
-template <typename T>
-void PartitionItems(const T* items, const Places& places, T* out) {
-  kernels::Partition(items, places, out);
-}
-template <typename T>
-void PartitionItems(const T* items, const kernels::StripOrder& strip, T* out) {
-  kernels::PartitionStrip(items, strip, out);
-}
-
-bool PartitionAsDifferences(const uint64_t* items, const Places& places, uint64_t base,
-                            uint32_t* out) {
-  return kernels::PartitionDifferences(items, places, base, out);
-}
-bool PartitionAsDifferences(const uint64_t* items, const kernels::StripOrder& strip,
-                            uint64_t base, uint32_t* out) {
-  return kernels::PartitionStripDifferences(items, strip, base, out);
-}
-
+// `to` is a place for each cell, or what a strip's have.
 template <typename To>
 void PartitionCells(const uint8_t* cells, int64_t cell_bytes, const To& to,
                     uint8_t* out) {
   ForItemBytes(cell_bytes, [&]<typename T>(T) {
-    PartitionItems(reinterpret_cast<const T*>(cells), to, reinterpret_cast<T*>(out));
+    kernels::Partition(reinterpret_cast<const T*>(cells), to, reinterpret_cast<T*>(out));
   });
 }
 
@@ -90,12 +68,11 @@ template <typename To>
 void WindowCells::AddValues(const To& to, const uint8_t* values) {
   if (may_lie_close_ && cell_bytes_ == sizeof(uint64_t)) {
     const auto* items = reinterpret_cast<const uint64_t*>(values);
-    const auto num_items = static_cast<size_t>(NumItems(to));
-    std::call_once(form_chosen_, [&] { ChooseForm({items, num_items}); });
+    std::call_once(form_chosen_, [&] { ChooseForm({items, to.size()}); });
     if (as_differences_) {
       auto* out = reinterpret_cast<uint32_t*>(values_);
       if (lie_too_far_.load(std::memory_order_relaxed)) return;
-      if (!PartitionAsDifferences(items, to, base_, out)) {
+      if (!kernels::PartitionDifferences(items, to, base_, out)) {
         lie_too_far_.store(true, std::memory_order_relaxed);
       }
       return;
@@ -121,8 +98,8 @@ void WindowCells::Add(std::span<const uint32_t> places, const uint8_t* values,
   AddTo(places, values, valid);
 }
 
-void WindowCells::AddStrip(const kernels::StripOrder& strip, const uint8_t* values,
-                           const uint8_t* valid) {
+void WindowCells::Add(const kernels::StripOrder& strip, const uint8_t* values,
+                      const uint8_t* valid) {
   AddTo(strip, values, valid);
 }
 

@@ -46,8 +46,7 @@ class WindowCells {
   // Takes cells, one for each place, or those of a strip; `valid` is null where no mask
   // is wanted. Both are aligned to their cells.
   void Add(std::span<const uint32_t> places, const uint8_t* values, const uint8_t* valid);
-  void AddStrip(const kernels::StripOrder& strip, const uint8_t* values,
-                const uint8_t* valid);
+  void Add(const kernels::StripOrder& strip, const uint8_t* values, const uint8_t* valid);
   // Says that a chunk is done; true where it was the last of all.
   bool EndChunk() { return num_missing_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 

@@ -35,7 +35,7 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
 
 // A column that was begun and that no thread is at, else one that was not begun, else the
 // one with the fewest threads.
-std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) const {
+std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) {
   const int64_t num_chunks = std::ssize(entry->window->chunks);
   std::optional<int64_t> fresh;
   std::optional<int64_t> shared;
@@ -51,12 +51,13 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) c
       if (has_room() && !fresh) fresh = index;
       continue;
     }
+    if (column.num_running == 0) return index;
     if (column.num_running < fewest) {
       fewest = column.num_running;
       shared = index;
     }
   }
-  return fewest == 0 || !fresh ? shared : fresh;
+  return fresh ? fresh : shared;
 }
 
 std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {

@@ -54,7 +54,7 @@ class WindowQueue {
     int64_t first_column = 0;  // with a chunk that is not taken
   };
 
-  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front) const;
+  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front);
 
   const int64_t num_tasks_;  // of each chunk
   const std::vector<bool> is_jagged_;

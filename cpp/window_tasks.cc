@@ -95,7 +95,7 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   void Partition(int64_t num_rows) const {
     const WindowPlaces& places = task_.window->places;
     if (const auto strip = places.StripAt(task_.chunk, first_row_, num_rows)) {
-      return cells_->AddStrip(*strip, strip_, strip_valid_);
+      return cells_->Add(*strip, strip_, strip_valid_);
     }
     uint32_t* out = scratch_->rows.ReserveItems<uint32_t>(num_rows);
     places.Places(task_.chunk, first_row_, num_rows, out);

@@ -29,12 +29,12 @@ struct StripOrder {
   int64_t first = 0;
   int64_t stride = 0;
 
-  int64_t num_items() const { return num_runs * run_items; }
+  size_t size() const { return static_cast<size_t>(num_runs * run_items); }
 };
 
-// Writes a strip's items, at half the cost of Partition.
+// Writes a strip's items, at half the cost of single places.
 template <typename T>
-void PartitionStrip(const T* items, const StripOrder& strip, T* out);
+void Partition(const T* items, const StripOrder& strip, T* out);
 
 // Writes the items of a bucket in that order, `stride` bytes from each to the next; `out`
 // need not be aligned. Meanwhile the cache fetches as many items from `next` on, where
@@ -50,8 +50,8 @@ void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* nex
 // bits; where not, what was written is of no use.
 bool PartitionDifferences(const uint64_t* items, std::span<const uint32_t> places,
                           uint64_t base, uint32_t* out);
-bool PartitionStripDifferences(const uint64_t* items, const StripOrder& strip,
-                               uint64_t base, uint32_t* out);
+bool PartitionDifferences(const uint64_t* items, const StripOrder& strip, uint64_t base,
+                          uint32_t* out);
 void GatherDifferences(const uint32_t* bucket, std::span<const uint16_t> order,
                        const uint32_t* next, uint64_t base, int64_t stride, uint8_t* out);
 

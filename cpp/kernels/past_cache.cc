@@ -1,6 +1,7 @@
 #include "kernels/past_cache.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace torchparquet::kernels {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -16,18 +15,6 @@ namespace torchparquet::kernels {
 enum class Stores { kCached, kPastCache };
 
 constexpr int64_t kLineBytes = 64;
-
-// Both are aligned to lines.
-inline void StoreLinePastCache(const uint8_t* line, uint8_t* out) {
-#if defined(__x86_64__)
-  for (int64_t i = 0; i < kLineBytes; i += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(line + i)));
-  }
-#else
-  std::memcpy(out, line, kLineBytes);
-#endif
-}
 
 // To be called before what was stored past the cache is handed to another thread; not
 // oftener, since it waits for memory.

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "ceil_divide.h"
+
 namespace torchparquet::kernels {
 
 // How the rows [0, n) are permuted, as far as it follows from n. Positions are cut to
@@ -39,7 +41,7 @@ class PermutationShape {
   // Of strips whose runs stand side by side in each bucket; the last one may have fewer,
   // and then stands last.
   static constexpr int64_t kBlockStrips = 8;
-  int64_t num_blocks() const { return (num_strips_ + kBlockStrips - 1) / kBlockStrips; }
+  int64_t num_blocks() const { return CeilDivide(num_strips_, kBlockStrips); }
 
   // What tables a permutation reads from, each a power of two in number or none.
   int64_t num_strip_tables() const { return num_strip_tables_; }

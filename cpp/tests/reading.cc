@@ -8,7 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "kernels/permutation.h"
+#include "made_permutation.h"
 
 namespace torchparquet::testing {
 namespace {
@@ -144,11 +144,9 @@ std::vector<PlannedRow> PlannedRows(const Share& share) {
     std::vector<PlannedRow> stored;
     for (int64_t i = 0; i < window.num_chunks; ++i) add_chunk(*chunk++, &stored);
     if (stored.empty()) continue;
-    std::vector<uint32_t> positions(stored.size());
-    const kernels::PermutationShape shape(std::ssize(stored));
-    std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
-    const kernels::Permutation permutation(window.key, shape, tables);
-    permutation.Positions(0, shape.num_rows(), positions.data());
+    const int64_t num_rows = std::ssize(stored);
+    const std::vector<uint32_t> positions =
+        MadePermutation(window.key, num_rows).Positions(0, num_rows);
     std::vector<PlannedRow> permuted(stored.size());
     for (size_t i = 0; i < stored.size(); ++i) permuted[positions[i]] = stored[i];
     rows.insert(rows.end(), permuted.begin() + window.begin,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "draws.h"
+#include "made_permutation.h"
 
 namespace torchparquet {
 namespace {
@@ -38,10 +39,8 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
       left -= count;
     }
     std::vector<uint32_t> expected(static_cast<size_t>(n), kNoSlot);
-    std::vector<uint32_t> positions(static_cast<size_t>(n));
-    const kernels::PermutationShape shape(n);
-    std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
-    kernels::Permutation(window.key, shape, tables).Positions(0, n, positions.data());
+    const std::vector<uint32_t> positions =
+        testing::MadePermutation(window.key, n).Positions(0, n);
     std::vector<uint32_t> slot_at;
     for (size_t run = 0; run < runs.size(); ++run) {
       for (int64_t i = 0; i < runs[run].num_rows; ++i) {
@@ -82,8 +81,8 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
         places.Places(chunk, row, count, own.data());
         if (const auto strip = places.StripAt(chunk, row, count)) {
           ++num_strips;
-          REQUIRE(strip->num_items() == count);
-          kernels::PartitionStrip(numbers.data(), *strip, row_at.data());
+          REQUIRE(strip->size() == some);
+          kernels::Partition(numbers.data(), *strip, row_at.data());
           for (size_t i = 0; i < some; ++i) CHECK(row_at.at(own[i]) == numbers[i]);
         }
         for (size_t i = 0; i < some; ++i) row_at.at(own[i]) = numbers[i];

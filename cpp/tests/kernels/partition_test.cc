@@ -67,7 +67,7 @@ struct RandomStrip {
       block_places.push_back(static_cast<uint16_t>(draws.Below(5)));
     }
     strip.block_places = block_places.data();
-    order = Shuffled<uint16_t>(draws, static_cast<size_t>(strip.num_items()));
+    order = Shuffled<uint16_t>(draws, strip.size());
     strip.order = order.data();
     places.resize(order.size());
     for (int64_t bucket = 0; bucket < strip.num_runs; ++bucket) {
@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("a strip's items come to their places in runs", T, uint8_t, u
     for (size_t i = 0; i < random.places.size(); ++i) {
       expected[random.places[i]] = items.data()[i];
     }
-    PartitionStrip<T>(items.data(), random.strip, found.data());
+    Partition<T>(items.data(), random.strip, found.data());
     CHECK(std::vector<T>(found.data(), found.data() + random.num_places()) == expected);
   }
 }
@@ -115,7 +115,7 @@ TEST_CASE("a strip's differences come to their places in runs") {
     ExactBuffer<uint64_t> items(random.places.size());
     for (uint64_t& item : items.span()) item = base + (draws.Bits() & 0xFFFFFFFF);
     ExactBuffer<uint32_t> found(random.num_places());
-    CHECK(PartitionStripDifferences(items.data(), random.strip, base, found.data()));
+    CHECK(PartitionDifferences(items.data(), random.strip, base, found.data()));
     bool is_right = true;
     for (size_t i = 0; i < random.places.size(); ++i) {
       is_right &= base + found.data()[random.places[i]] == items.data()[i];
@@ -124,8 +124,7 @@ TEST_CASE("a strip's differences come to their places in runs") {
     const auto odd =
         static_cast<size_t>(draws.Below(static_cast<int64_t>(random.places.size())));
     items.data()[odd] = draws.OneIn(2) ? base - 1 : base + (uint64_t{1} << 32);
-    CHECK_FALSE(
-        PartitionStripDifferences(items.data(), random.strip, base, found.data()));
+    CHECK_FALSE(PartitionDifferences(items.data(), random.strip, base, found.data()));
   }
 }
 

@@ -10,12 +10,14 @@
 
 #include "caught.h"
 #include "draws.h"
+#include "made_permutation.h"
 
 namespace torchparquet::kernels {
 namespace {
 
 using testing::Draws;
 using testing::Throws;
+using Made = testing::MadePermutation;
 
 using Numbers = std::vector<uint64_t>;
 
@@ -113,28 +115,6 @@ class Definition {
 
   const uint64_t key_;
   std::vector<uint32_t> positions_;
-};
-
-struct Made {
-  Made(uint64_t key, int64_t n)
-      : shape(n),
-        tables(static_cast<size_t>(shape.num_table_entries())),
-        permutation(key, shape, tables) {}
-
-  std::vector<uint32_t> Positions(int64_t first, int64_t count) const {
-    std::vector<uint32_t> positions(static_cast<size_t>(count));
-    permutation.Positions(first, count, positions.data());
-    return positions;
-  }
-  std::vector<uint32_t> Rows(int64_t first, int64_t count) const {
-    std::vector<uint32_t> rows(static_cast<size_t>(count));
-    permutation.Rows(first, count, rows.data());
-    return rows;
-  }
-
-  PermutationShape shape;
-  std::vector<uint16_t> tables;
-  Permutation permutation;
 };
 
 std::vector<uint32_t> Inverse(const std::vector<uint32_t>& numbers) {
