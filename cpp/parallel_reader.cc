@@ -72,7 +72,6 @@ ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)
                                          : std::make_shared<ScratchPool>()),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
              ChooseSinks(std::move(offered.sinks), spec)),
-      files(spec.files),
       ring(batches.num_batches(), memory.max_slabs),
       tasks(MakeTasks(parts(), memory, scratch->TakeKept())),
       costs(spec.num_tasks()) {}
@@ -81,7 +80,7 @@ TaskParts ParallelReader::State::parts() {
   return {.spec = &spec,
           .batches = &batches,
           .layout = &layout,
-          .files = &files,
+          .files = spec.files.get(),
           .jagged = &jagged,
           .ring = &ring,
           .stopping = &stopping};
@@ -202,7 +201,7 @@ void ParallelReader::Stop() {
     kept = state.tasks->Clear();
   }
   state.scratch->ReturnKept(std::move(kept));
-  state.files.Close();
+  state.spec.files->Close();
 }
 
 ReaderStats ParallelReader::stats() const {

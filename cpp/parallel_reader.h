@@ -17,7 +17,6 @@
 #include "jagged.h"
 #include "layout.h"
 #include "memory_plan.h"
-#include "parquet_file.h"
 #include "reader_costs.h"
 #include "reader_memory.h"
 #include "reader_spec.h"
@@ -97,7 +96,6 @@ class ParallelReader {
     const std::shared_ptr<SlabPool> slabs;
     const std::shared_ptr<ScratchPool> scratch;
     JaggedMemory jagged;
-    ParquetFiles files;
     BatchRing ring;
 
     // Set under mutex, so that no thread misses it before it waits; read without it

@@ -177,13 +177,14 @@ FooterEnd FooterEnd::Read(std::span<const uint8_t, kNumBytes> end, int64_t file_
 std::unique_ptr<parquet::ColumnChunkMetaData> ParquetFile::ColumnChunk(
     const parquet::RowGroupMetaData& group, int column) const {
   // Arrow tells by an exception alone that it has no key.
-  if (!has_keys_ && !metadata_->is_encryption_algorithm_set()) {
+  const bool has_keys = reader_ != nullptr;
+  if (!has_keys && !metadata().is_encryption_algorithm_set()) {
     return group.ColumnChunk(column);
   }
   try {
     return group.ColumnChunk(column);
   } catch (const parquet::ParquetException& error) {
-    if (has_keys_) throw KeysDoNotFit("column", error);
+    if (has_keys) throw KeysDoNotFit("column", error);
     throw NoKeys("column");
   }
 }
@@ -197,44 +198,35 @@ std::unique_ptr<parquet::PageReader> ParquetFile::OpenPages(int64_t row_group,
   return reader_->RowGroup(static_cast<int>(row_group))->GetColumnPageReader(column);
 }
 
-ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned)
+ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
+                         std::shared_ptr<const ParsedFooter> known)
     : file_(std::move(file)),
-      has_keys_(planned.decryption != nullptr),
-      reader_(OpenReader(planned, *file_)),
-      metadata_(reader_->metadata()),
-      leaves_(DescribeSchema(*metadata_->schema())) {
-  CheckRowCounts(*metadata_);
-  if (!has_keys_) reader_.reset();
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    leaf_of_path_.try_emplace(leaves_[i].path, static_cast<int>(i));
+      footer_(known != nullptr && planned.decryption == nullptr &&
+                      known->identity == file_->identity()
+                  ? std::move(known)
+                  : ReadFooter(planned)) {}
+
+// Leaves the reader for a file with keys.
+std::shared_ptr<const ParsedFooter> ParquetFile::ReadFooter(const PlannedFile& planned) {
+  auto reader = OpenReader(planned, *file_);
+  auto footer = std::make_shared<ParsedFooter>();
+  footer->identity = file_->identity();
+  footer->metadata = reader->metadata();
+  footer->num_bytes = footer->metadata->size();
+  CheckRowCounts(*footer->metadata);
+  footer->leaves = DescribeSchema(*footer->metadata->schema());
+  for (size_t i = 0; i < footer->leaves.size(); ++i) {
+    footer->leaf_of_path.try_emplace(footer->leaves[i].path, static_cast<int>(i));
   }
+  if (planned.decryption != nullptr) reader_ = std::move(reader);
+  return footer;
 }
 
 int ParquetFile::FindLeaf(const std::string& path) const {
-  const auto found = leaf_of_path_.find(path);
-  return found == leaf_of_path_.end() ? -1 : found->second;
+  const auto found = footer_->leaf_of_path.find(path);
+  return found == footer_->leaf_of_path.end() ? -1 : found->second;
 }
 
 ParquetFile::~ParquetFile() = default;
-
-void ParquetFiles::Close() {
-  const std::lock_guard lock(mutex_);
-  open_.clear();
-}
-
-std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& entry) {
-    return entry.file == file;
-  });
-  if (found != open_.end()) {
-    open_.splice(open_.begin(), open_, found);
-    return found->opened;
-  }
-  auto opened = std::make_shared<const ParquetFile>(planned_[static_cast<size_t>(file)]);
-  if (open_.size() >= kMaxOpenFiles) open_.pop_back();
-  open_.push_front({file, opened});
-  return opened;
-}
 
 }  // namespace torchparquet

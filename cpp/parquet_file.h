@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,6 +49,15 @@ struct FooterEnd {
   static FooterEnd Read(std::span<const uint8_t, kNumBytes> end, int64_t file_bytes);
 };
 
+// What the footer of a file says. Immutable, thread-safe.
+struct ParsedFooter {
+  FileIdentity identity;  // of the file
+  int64_t num_bytes = 0;  // in the file
+  std::shared_ptr<parquet::FileMetaData> metadata;
+  std::vector<LeafColumn> leaves = {};                     // in the file's order
+  std::unordered_map<std::string, int> leaf_of_path = {};  // the first of each
+};
+
 // An open Parquet file with its footer. Immutable, thread-safe.
 class ParquetFile {
  public:
@@ -57,14 +65,18 @@ class ParquetFile {
   static constexpr int64_t kAheadBytes = int64_t{64} << 10;
 
   // Throws Error(kCorruptFile) for what is no Parquet file or whose footer contradicts
-  // itself, and Error(kEncrypted) for a footer that the keys do not fit.
-  ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned);
+  // itself, and Error(kEncrypted) for a footer that the keys do not fit. `known` is a
+  // footer of this file, read before, which is not read again if the file is the same; or
+  // null. A file with keys has its footer read.
+  ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
+              std::shared_ptr<const ParsedFooter> known = nullptr);
   explicit ParquetFile(const PlannedFile& planned)
       : ParquetFile(OpenSource(planned), planned) {}
   ~ParquetFile();
 
   const Source& file() const { return *file_; }
-  const parquet::FileMetaData& metadata() const { return *metadata_; }
+  const std::shared_ptr<const ParsedFooter>& footer() const { return footer_; }
+  const parquet::FileMetaData& metadata() const { return *footer_->metadata; }
   // What the footer says of a column chunk. Throws Error(kEncrypted) where that is
   // encrypted, and no key fits.
   std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunk(
@@ -73,47 +85,18 @@ class ParquetFile {
   std::unique_ptr<parquet::PageReader> OpenPages(int64_t row_group, int column) const;
 
   // The leaf columns in the file's order.
-  const std::vector<LeafColumn>& leaves() const { return leaves_; }
+  const std::vector<LeafColumn>& leaves() const { return footer_->leaves; }
   // The index of the first leaf with that dotted path, or -1.
   int FindLeaf(const std::string& path) const;
 
  private:
+  std::shared_ptr<const ParsedFooter> ReadFooter(const PlannedFile& planned);
+
   std::unique_ptr<const Source> file_;
-  const bool has_keys_;
   // Of a file with keys, else null. Guarded by the mutex where it makes other readers.
   std::unique_ptr<parquet::ParquetFileReader> reader_;
   mutable std::mutex reader_mutex_;
-  std::shared_ptr<parquet::FileMetaData> metadata_;
-  std::vector<LeafColumn> leaves_;
-  std::unordered_map<std::string, int> leaf_of_path_;
-};
-
-// Opens the files of a data set on demand and keeps the most recently used ones
-// open. Thread-safe; a file is opened by one thread while others wait for it.
-class ParquetFiles {
- public:
-  static constexpr size_t kMaxOpenFiles = 64;
-
-  explicit ParquetFiles(std::vector<PlannedFile> planned)
-      : planned_(std::move(planned)) {}
-
-  std::shared_ptr<const ParquetFile> Open(int64_t file);
-  // Closes the files that nobody reads at the moment.
-  void Close();
-  const std::string& path(int64_t file) const {
-    return planned_[static_cast<size_t>(file)].path;
-  }
-  int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }
-
- private:
-  struct OpenFile {
-    int64_t file;
-    std::shared_ptr<const ParquetFile> opened;
-  };
-
-  const std::vector<PlannedFile> planned_;
-  std::mutex mutex_;
-  std::list<OpenFile> open_;  // guarded by mutex_; most recently used first
+  std::shared_ptr<const ParsedFooter> footer_;
 };
 
 }  // namespace torchparquet

@@ -44,7 +44,7 @@ void CheckJaggedFields(const ReaderSpec& spec) {
 }
 
 void CheckChunks(const ReaderSpec& spec, const Share& share) {
-  const auto num_files = static_cast<int64_t>(spec.files.size());
+  const auto num_files = spec.files->num_files();
   for (const Chunk& chunk : share.chunks) {
     if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
         chunk.rows.num_rows < 0) {
@@ -103,7 +103,8 @@ void CheckReaderSpec(const ReaderSpec& spec) {
   }
   for (const ColumnSpec& column : spec.columns) {
     CheckField(spec, column.field, column.element);
-    if (!column.file_bits.empty() && column.file_bits.size() != spec.files.size()) {
+    if (!column.file_bits.empty() &&
+        std::ssize(column.file_bits) != spec.files->num_files()) {
       throw Error(ErrorKind::kInvalidArgument,
                   "a column that is not stored needs one value for each file");
     }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "column_reader.h"
 #include "layout.h"
+#include "parquet_files.h"
 #include "share.h"
 
 namespace torchparquet {
@@ -22,7 +24,7 @@ struct ColumnSpec {
 
 // All that a reader is told. Immutable once the reader is made.
 struct ReaderSpec {
-  std::vector<PlannedFile> files;
+  std::shared_ptr<ParquetFiles> files;  // which other readers may share
   Share share;
   // Further shares that are read at once: the rows of each stand behind those of the one
   // before in every batch.

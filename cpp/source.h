@@ -13,6 +13,8 @@ struct FileIdentity {
   int64_t num_bytes = -1;  // -1: not known, not checked
   int64_t mtime_ns = -1;
   int64_t inode = -1;
+
+  bool operator==(const FileIdentity&) const = default;
 };
 
 // The bytes of one file, for positional reads. Thread-safe after construction.

@@ -188,12 +188,16 @@ def test_cut_before_opening(tmp_path):
 
 
 @pytest.mark.parametrize("keep_time", [False, True])
-def test_cut_between_planning_and_reading(tmp_path, keep_time):
+@pytest.mark.parametrize("num_epochs", [0, 1])
+def test_cut_between_planning_and_reading(tmp_path, keep_time, num_epochs):
+    """Also where the epochs before have read the footer."""
     content = write_mixed(tmp_path / "whole.parquet").read_bytes()
     path = tmp_path / "cut.parquet"
     for cut in [0, 1, 4, *range(500, len(content), len(content) // 20), len(content) - 1]:
         path.write_bytes(content)
-        planned = dataset(str(path))
+        planned = dataset(str(path), columns=["a", "b"])
+        for _ in range(num_epochs):
+            assert len(list(planned)) == len(planned)
         status = path.stat()
         os.truncate(path, cut)
         if keep_time:
@@ -226,11 +230,14 @@ def test_cut_while_reading(tmp_path, num_threads):
         assert str(path) in str(error) if error is not None else len(ids) == 30_000
 
 
-def test_replaced_after_planning(tmp_path):
+@pytest.mark.parametrize("num_epochs", [0, 1])
+def test_replaced_after_planning(tmp_path, num_epochs):
     """Another file of the same shape; after a new plan it is read."""
     path = tmp_path / "a.parquet"
     write(path, id_table(0, 100))
     planned = dataset(str(path), columns=["id"])
+    for _ in range(num_epochs):
+        assert len(list(planned)) == len(planned)
     write(tmp_path / "b.parquet", id_table(1000, 100))
     os.utime(tmp_path / "b.parquet", ns=(1, 1))
     (tmp_path / "b.parquet").replace(path)
@@ -241,12 +248,15 @@ def test_replaced_after_planning(tmp_path):
     assert batch["id"].tolist() == list(range(1000, 1100))
 
 
-def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path):
+@pytest.mark.parametrize("num_epochs", [0, 1])
+def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path, num_epochs):
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, first in ((path, 0), (other, 1000)):
         table = id_table(first, 100).select(["id"])
         pq.write_table(table, file, write_statistics=False, compression="none")
     planned = dataset(str(path), columns=["id"])
+    for _ in range(num_epochs):
+        assert len(list(planned)) == len(planned)
     status = path.stat()
     assert other.stat().st_size == status.st_size
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchparquet import ParquetDataset
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream, ReaderMemory
+from torchparquet.reader import BatchStream, ReaderMemory, StreamParts
 
 NUM_ROWS = 50_000
 
@@ -37,11 +37,8 @@ def lent_stream(dataset: ParquetDataset, max_memory_bytes: int = 1 << 30) -> Bat
     """Returns the dataset's batches in lent memory that is not page-locked."""
     plan = EpochPlan(dataset.manifest.row_group_num_rows, PlanOptions(512))
     return BatchStream(
-        dataset.manifest,
+        StreamParts(dataset.manifest, dataset.fields, row_ids=True, row_valid=False),
         plan.share(0),
-        dataset.fields,
-        row_ids=True,
-        row_valid=False,
         num_threads=3,
         max_memory_bytes=max_memory_bytes,
         pin_memory=False,

@@ -17,7 +17,7 @@ from torchparquet import Column, ParquetDataset
 from torchparquet.errors import CorruptFileError
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream, ReaderMemory
+from torchparquet.reader import BatchStream, ReaderMemory, StreamParts
 from torchparquet.share import Share, Windows
 from window_oracle import permuted
 
@@ -56,11 +56,8 @@ def planned_rows(dataset: ParquetDataset, share: Any) -> Int64Array:
 def stream_of(dataset: ParquetDataset, share: Any, **options: Any) -> BatchStream:
     given = {"num_threads": 3, "max_memory_bytes": 1 << 30} | options
     return BatchStream(
-        dataset.manifest,
+        StreamParts(dataset.manifest, dataset.fields, row_ids=True, row_valid=True),
         share,
-        dataset.fields,
-        row_ids=True,
-        row_valid=True,
         pin_memory=False,
         memory=ReaderMemory(),
         **given,

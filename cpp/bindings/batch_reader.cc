@@ -5,14 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "batch_objects.h"
-#include "file_keys.h"
-#include "held_contents.h"
+#include "data_files.h"
 #include "parallel_reader.h"
 #include "reader_stats.h"
 #include "share_arrays.h"
@@ -27,27 +24,12 @@ std::vector<int64_t> ToVector(const Int64Array& array) {
   return {array.data(), array.data() + array.size()};
 }
 
-std::vector<PlannedFile> ToFiles(const std::vector<std::string>& paths,
-                                 const Int64Array& num_bytes, const Int64Array& mtime_ns,
-                                 const Int64Array& inode) {
-  std::vector<PlannedFile> files;
-  files.reserve(paths.size());
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const auto index = static_cast<py::ssize_t>(i);
-    files.push_back({paths[i],
-                     {.num_bytes = num_bytes.at(index),
-                      .mtime_ns = mtime_ns.at(index),
-                      .inode = inode.at(index)}});
-  }
-  return files;
-}
-
 // A ParallelReader for Python: waits without the GIL, lets signals through.
 class BatchReader {
  public:
-  // `contents` are those of the files in `spec`.
-  BatchReader(ReaderSpec spec, HeldContents contents, ReaderMemory memory)
-      : contents_(std::move(contents)),
+  // `files` are those of `spec`.
+  BatchReader(ReaderSpec spec, std::shared_ptr<DataFiles> files, ReaderMemory memory)
+      : files_(std::move(files)),
         objects_(spec),
         reader_(std::make_unique<ParallelReader>(std::move(spec), std::move(memory))) {}
 
@@ -85,28 +67,25 @@ class BatchReader {
   const ParallelReader& reader() const { return *reader_; }
 
  private:
-  const HeldContents contents_;  // outlives the threads, which read it
+  const std::shared_ptr<DataFiles> files_;  // outlives the threads, which read them
   const BatchObjects objects_;
   std::unique_ptr<ParallelReader> reader_;
 };
 
 std::unique_ptr<BatchReader> MakeBatchReader(
-    const std::vector<std::string>& paths, const Int64Array& file_num_bytes,
-    const Int64Array& file_mtime_ns, const Int64Array& file_inode, Int64Array chunk_file,
-    Int64Array chunk_row_group, Int64Array chunk_begin, Int64Array chunk_num_rows,
-    Int64Array chunk_first_row_id, BoolArray chunk_valid, Int64Array window_num_chunks,
-    Uint64Array window_key, Int64Array window_begin, Int64Array window_end,
-    const Int64Array& lane_num_chunks, const Int64Array& lane_num_windows,
-    const Int64Array& lane_index, int64_t rank, int64_t world_size, int64_t batch_rows,
-    const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
-    std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
-    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs, ReaderMemory memory,
-    const std::vector<py::buffer>& contents,
-    const std::optional<std::shared_ptr<Decryption>>& decryption) {
+    std::shared_ptr<DataFiles> files, Int64Array chunk_file, Int64Array chunk_row_group,
+    Int64Array chunk_begin, Int64Array chunk_num_rows, Int64Array chunk_first_row_id,
+    BoolArray chunk_valid, Int64Array window_num_chunks, Uint64Array window_key,
+    Int64Array window_begin, Int64Array window_end, const Int64Array& lane_num_chunks,
+    const Int64Array& lane_num_windows, const Int64Array& lane_index, int64_t rank,
+    int64_t world_size, int64_t batch_rows, const Int64Array& batch_sizes,
+    std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns, int64_t row_id_field,
+    int64_t row_valid_field, int64_t num_threads, int64_t max_memory_bytes,
+    bool lent_slabs, ReaderMemory memory) {
   const ShareArrays arrays{std::move(chunk_file),         std::move(chunk_row_group),
                            std::move(chunk_begin),        std::move(chunk_num_rows),
                            std::move(chunk_first_row_id), std::move(chunk_valid)};
-  ReaderSpec spec{.files = ToFiles(paths, file_num_bytes, file_mtime_ns, file_inode),
+  ReaderSpec spec{.files = files->files(),
                   .share = ToShare(arrays, rank, world_size),
                   .batch_rows = batch_rows,
                   .batch_sizes = ToVector(batch_sizes),
@@ -121,10 +100,7 @@ std::unique_ptr<BatchReader> MakeBatchReader(
                                   std::move(window_begin), std::move(window_end)});
   DealToLanes(ToVector(lane_num_chunks), ToVector(lane_num_windows), ToVector(lane_index),
               &spec);
-  HeldContents held(contents);
-  held.AddTo(&spec.files);
-  AddKeys(decryption, &spec.files);
-  return std::make_unique<BatchReader>(std::move(spec), std::move(held),
+  return std::make_unique<BatchReader>(std::move(spec), std::move(files),
                                        std::move(memory));
 }
 
@@ -137,8 +113,7 @@ void BindReader(py::module_& m) {
       .def_readonly("values_offset", &FieldPlace::values_offset)
       .def_readonly("valid_offset", &FieldPlace::valid_offset);
   py::class_<BatchReader>(m, "BatchReader")
-      .def(py::init(&MakeBatchReader), py::kw_only(), py::arg("paths"),
-           py::arg("file_num_bytes"), py::arg("file_mtime_ns"), py::arg("file_inode"),
+      .def(py::init(&MakeBatchReader), py::kw_only(), py::arg("files").none(false),
            py::arg("chunk_file"), py::arg("chunk_row_group"), py::arg("chunk_begin"),
            py::arg("chunk_num_rows"), py::arg("chunk_first_row_id"),
            py::arg("chunk_valid"), py::arg("window_num_chunks"), py::arg("window_key"),
@@ -147,8 +122,7 @@ void BindReader(py::module_& m) {
            py::arg("world_size"), py::arg("batch_rows"), py::arg("batch_sizes"),
            py::arg("fields"), py::arg("columns"), py::arg("row_id_field"),
            py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("memory"),
-           py::arg("contents"), py::arg("decryption"))
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("memory"))
       .def("next", &BatchReader::Next)
       .def_property_readonly(
           "next_is_ready",

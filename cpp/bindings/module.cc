@@ -13,6 +13,7 @@
 
 #include "batch_reader.h"
 #include "chunk_cursor.h"
+#include "data_files.h"
 #include "epoch_ledger.h"
 #include "exceptions.h"
 #include "file_keys.h"
@@ -194,6 +195,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     });
   });
   BindDecryption(m);
+  BindDataFiles(m);
   BindFooters(m);
   BindCursor(m);
   BindLedger(m);

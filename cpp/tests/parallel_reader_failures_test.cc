@@ -144,9 +144,14 @@ TEST_CASE("a file that is gone, empty, no Parquet, or replaced") {
     CHECK(bad.message.find(data.path(1)) != std::string::npos);
   }
   WriteBytes(data.path(1), intact);
-  spec.files[1].identity.num_bytes = static_cast<int64_t>(intact.size()) - 1;
+  const auto expect_bytes = [&](size_t num_bytes) {
+    std::vector<PlannedFile> planned = data.Planned();
+    planned[1].identity.num_bytes = static_cast<int64_t>(num_bytes);
+    spec.files = std::make_shared<ParquetFiles>(std::move(planned));
+  };
+  expect_bytes(intact.size() - 1);
   CHECK(outcome().message.find("changed") != std::string::npos);
-  spec.files[1].identity.num_bytes = static_cast<int64_t>(intact.size());
+  expect_bytes(intact.size());
   Consumer whole(data, spec);
   whole.TakeAll();
   CHECK_FALSE(whole.error());

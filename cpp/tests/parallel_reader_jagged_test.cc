@@ -51,7 +51,8 @@ std::vector<NestedColumn> Columns() {
 // Every column in a field of its own, with masks, and row ids between.
 ReaderSpec SpecOf(const NestedFile& data, int64_t batch_rows, int64_t num_threads) {
   ReaderSpec spec;
-  spec.files.push_back({.path = data.path(), .identity = {}});
+  spec.files = std::make_shared<ParquetFiles>(
+      std::vector<PlannedFile>{{.path = data.path(), .identity = {}}});
   const auto& groups = data.recipe().row_group_rows;
   for (size_t group = 0; group < groups.size(); ++group) {
     const auto number = static_cast<int64_t>(group);

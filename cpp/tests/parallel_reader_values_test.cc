@@ -110,12 +110,14 @@ TEST_CASE("files in memory are read as those on disk, beside them too") {
   for (const std::vector<size_t>& in_memory :
        {std::vector<size_t>{0, 1, 2}, std::vector<size_t>{1}}) {
     ReaderSpec spec = data.Spec(50, 4);
+    std::vector<PlannedFile> planned = data.Planned();
     for (const size_t file : in_memory) {
       const std::span<const char> content = contents[file];
-      spec.files[file].path = "<buffer>";
-      spec.files[file].memory.emplace(reinterpret_cast<const uint8_t*>(content.data()),
-                                      content.size());
+      planned[file].path = "<buffer>";
+      planned[file].memory.emplace(reinterpret_cast<const uint8_t*>(content.data()),
+                                   content.size());
     }
+    spec.files = std::make_shared<ParquetFiles>(std::move(planned));
     CheckAll(data, spec);
   }
 }
@@ -195,7 +197,8 @@ TEST_CASE("only row ids need no file") {
   const DataSet data(FewColumns(), 1);
   ReaderSpec spec = data.Spec(100, 2);
   spec.columns.clear();
-  spec.files[0].path = "/nonexistent/file.parquet";
+  spec.files = std::make_shared<ParquetFiles>(
+      std::vector<PlannedFile>{{.path = "/nonexistent/file.parquet", .identity = {}}});
   CheckAll(data, spec);
 }
 

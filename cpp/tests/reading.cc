@@ -61,11 +61,17 @@ DataSet::DataSet(FileRecipe recipe, int64_t num_files)
 
 DataSet::~DataSet() { std::filesystem::remove_all(directory_); }
 
+std::vector<PlannedFile> DataSet::Planned() const {
+  std::vector<PlannedFile> planned;
+  for (const std::string& path : paths_)
+    planned.push_back({.path = path, .identity = {}});
+  return planned;
+}
+
 ReaderSpec DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
   ReaderSpec spec;
-  for (const std::string& path : paths_) {
-    const auto file = static_cast<int64_t>(spec.files.size());
-    spec.files.push_back({.path = path, .identity = {}});
+  spec.files = std::make_shared<ParquetFiles>(Planned());
+  for (int64_t file = 0; file < std::ssize(paths_); ++file) {
     int64_t row = file * file_rows_;
     for (size_t group = 0; group < recipe_.row_group_rows.size(); ++group) {
       const int64_t num_rows = recipe_.row_group_rows[group];

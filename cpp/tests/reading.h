@@ -21,6 +21,9 @@ class DataSet {
   DataSet(const DataSet&) = delete;
   DataSet& operator=(const DataSet&) = delete;
 
+  // Its files, of which nothing is known.
+  std::vector<PlannedFile> Planned() const;
+
   // A reader of every column, one field each, and of row.id and row.valid. Nulls are
   // filled, and shown in a valid tensor. All row groups in order.
   ReaderSpec Spec(int64_t batch_rows, int64_t num_threads) const;

@@ -10,6 +10,7 @@ __all__: list[str] = [
     "ChunkCursor",
     "ColumnSpec",
     "CostSums",
+    "DataFiles",
     "Decryption",
     "EPOCH_LEDGER_WORDS",
     "FIELD_ALIGNMENT",
@@ -39,6 +40,18 @@ __all__: list[str] = [
 class Decryption:
     def __init__(
         self, of_files: collections.abc.Sequence[typing_extensions.CapsuleType | None]
+    ) -> None: ...
+
+class DataFiles:
+    def __init__(
+        self,
+        *,
+        paths: collections.abc.Sequence[str],
+        num_bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        mtime_ns: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        inode: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        contents: collections.abc.Sequence[typing_extensions.Buffer],
+        decryption: Decryption | None,
     ) -> None: ...
 
 class LeafColumn:
@@ -213,10 +226,7 @@ class BatchReader:
     def __init__(
         self,
         *,
-        paths: collections.abc.Sequence[str],
-        file_num_bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        file_mtime_ns: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        file_inode: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        files: DataFiles,
         chunk_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         chunk_row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         chunk_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
@@ -242,8 +252,6 @@ class BatchReader:
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
         memory: ReaderMemory,
-        contents: collections.abc.Sequence[typing_extensions.Buffer],
-        decryption: Decryption | None,
     ) -> None: ...
     def lend(
         self,

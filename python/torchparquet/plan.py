@@ -11,11 +11,12 @@ is dealt, `[n]` the chunks of one share. Every count and offset is in rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torchparquet.division import DIVISIONS, Dealt
+from torchparquet.division import DIVISIONS, Dealt, Division
 from torchparquet.order import balanced_order, epoch_order, order_within_share
 from torchparquet.plan_options import Int64Array, PlanOptions, checked_int
 from torchparquet.ranges import Ranges
@@ -95,10 +96,18 @@ class EpochPlan:
         self.units = self._whole_epoch() if remains is None else remains.units
         self.order = self.units.row_group
         dealt = Dealt(self._in_turns(), self.num_shares)
-        self._division = DIVISIONS[options.even](dealt, options)
+        # One share is even with itself.
+        divided = DIVISIONS[options.even] if self.num_shares > 1 else Division
+        self._division = divided(dealt, options)
         self.share_rows = self._division.rows
         self.share_steps = self._division.steps
         self.own_rows = self._division.own_rows
+
+    def of_epoch(self, epoch: int) -> EpochPlan:
+        """Return this plan for another epoch, whose order is the same without `shuffle`."""
+        made = copy(self)
+        made.options = replace(self.options, epoch=epoch)
+        return made
 
     def _whole_epoch(self) -> Ranges:
         order = epoch_order(len(self.row_group_rows), self.options)

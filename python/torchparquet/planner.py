@@ -43,6 +43,9 @@ class Place:
         return sum(leg.begun_steps for leg in self.legs[:-1])
 
 
+_NO_PLAN = (None, 0, None)
+
+
 class EpochPlanner:
     """Plans epochs of one data set for any world, and finds places in them.
 
@@ -78,11 +81,11 @@ class EpochPlanner:
         self._row_group_rows = row_group_rows
         self._row_group_bytes = row_group_bytes
         self._window_memory = window_memory
-        self._latest: tuple[object, EpochPlan | None] = (None, None)
+        self._latest: tuple[object, int, EpochPlan | None] = _NO_PLAN
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the plan, which a copy makes anew where it needs one."""
-        return self.__dict__ | {"_latest": (None, None)}
+        return self.__dict__ | {"_latest": _NO_PLAN}
 
     def window(self, num_workers: int = 1) -> tuple[int, int]:
         """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
@@ -117,8 +120,9 @@ class EpochPlanner:
         Raises:
             ValueError: A leg's world does not fit the options.
         """
-        key = (epoch, window, *legs[:-1], legs[-1].world)
-        if self._latest[0] != key:
+        key = (window, *legs[:-1], legs[-1].world)
+        latest_key, latest_epoch, made = self._latest
+        if key != latest_key or (epoch != latest_epoch and self.options.shuffle):
             shuffle_window, window_rows = window
             options = replace(
                 self.options, epoch=epoch, shuffle_window=shuffle_window, window_rows=window_rows
@@ -130,8 +134,10 @@ class EpochPlanner:
                 canonical_world_size=self.canonical_world_size,
                 row_group_bytes=self._row_group_bytes,
             )
-            self._latest = (key, made)
-        return self._latest[1]
+        elif epoch != latest_epoch and made is not None:
+            made = made.of_epoch(epoch)
+        self._latest = (key, epoch, made)
+        return made
 
     def present_plan(self, place: Place) -> EpochPlan:
         """Return the plan of the world that is reading."""

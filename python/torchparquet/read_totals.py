@@ -25,6 +25,9 @@ _OF_COLUMN = (
 )
 _OF_ALL = (*(name for name in _OF_COLUMN if name != "bytes_decompressed"), "num_reads")
 
+# Those that have ended are added up, which takes as long as to open one, where so many are kept.
+_MAX_READINGS = 16
+
 
 class Reading:
     """What one stream has read, from when it is the loop's on; told by it when it ends.
@@ -144,7 +147,8 @@ class ReadTotals:
     def _count(self, reading: Reading) -> None:
         self._own()
         self._is_first = False
-        self._forget_ended()
+        if len(self._readings) >= _MAX_READINGS:
+            self._forget_ended()
         self._readings.append(reading)
         self._capacity = reading.capacity
         if self._of_all is not None:

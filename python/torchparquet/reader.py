@@ -19,6 +19,7 @@ from torchparquet._core import (
     BatchReader,
     ChunkCursor,
     ColumnSpec,
+    DataFiles,
     Decryption,
     FieldPlace,
     FieldSpec,
@@ -72,6 +73,7 @@ __all__ = [
     "PageHeader",
     "ReaderMemory",
     "ReaderStats",
+    "StreamParts",
     "are_staged",
     "await_gloo_threads",
     "begin_iteration",
@@ -88,6 +90,64 @@ ROW_ID = "row.id"
 ROW_VALID = "row.valid"
 
 
+class StreamParts:
+    """What all streams of a data set have in common, as the native reader is told of it.
+
+    Not to be used in a forked child: the files have a lock.
+
+    Attributes:
+        manifest: Of the files.
+        files: The files, which remember footers from stream to stream.
+        fields: In slab order, with `row.id` and `row.valid` where they are wanted.
+        names: The keys of a batch in the user's order.
+        task_names: What each of a chunk's tasks brings, in the reader's order.
+        field_specs: Of each field.
+        column_specs: Of each stored column, field after field.
+        row_id_field: Where among the fields `row.id` is; -1 for nowhere.
+        row_valid_field: Where `row.valid` is.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        fields: Sequence[Field],
+        *,
+        row_ids: bool,
+        row_valid: bool,
+        decryption: Decryption | None = None,
+    ) -> None:
+        """Prepare to read; reads nothing.
+
+        Args:
+            manifest: Of the files.
+            fields: The tensors to deliver.
+            row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
+            row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
+            decryption: Keys of the files, for those that are encrypted.
+        """
+        self.manifest = manifest
+        self.files = DataFiles(
+            paths=list(manifest.files),
+            num_bytes=manifest.file_num_bytes,
+            mtime_ns=manifest.file_mtime_ns,
+            inode=manifest.file_inode,
+            contents=[file.content for file in manifest.memory],
+            decryption=decryption,
+        )
+        extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
+        extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
+        given = [*fields, *extra]
+        self.names = batch_names(given)
+        self.fields = slab_order(given)
+        places = {field.name: index for index, field in enumerate(self.fields)}
+        self.task_names = [source for field in self.fields for source in field.sources]
+        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
+        self.field_specs = [_field_spec(field) for field in self.fields]
+        self.column_specs = _column_specs(self.fields)
+        self.row_id_field = places[ROW_ID] if row_ids else -1
+        self.row_valid_field = places[ROW_VALID] if row_valid else -1
+
+
 class BatchStream(Iterator[Batch]):
     """The batches of one share, in order, from decode threads of its own.
 
@@ -98,34 +158,26 @@ class BatchStream(Iterator[Batch]):
 
     def __init__(
         self,
-        manifest: Manifest,
+        parts: StreamParts,
         share: Share | Sequence[Share],
-        fields: Sequence[Field],
         *,
-        row_ids: bool,
-        row_valid: bool,
         num_threads: int,
         max_memory_bytes: int,
         pin_memory: bool,
         memory: ReaderMemory,
-        decryption: Decryption | None = None,
         lend_slabs: bool | None = None,
         device: torch.device | None = None,
     ) -> None:
         """Prepare to read; reads nothing yet.
 
         Args:
-            manifest: Of the files.
+            parts: Of the data set.
             share: What to read, with at least one row; or several shares of one batch size
                 whose rows stand side by side in each batch, `batch_size` of each.
-            fields: The tensors to deliver.
-            row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
-            row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
             num_threads: Decode threads.
             max_memory_bytes: Bound of the batches in flight.
             pin_memory: Deliver in page-locked memory of torch's host allocator.
             memory: Of an earlier stream, to go on with what fits of it; or new.
-            decryption: Keys of the files, for those that are encrypted.
             lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
             device: Deliver copies on this device, which has an index unless it is the CPU; one
                 batch is on its way there while the loop has the one before. None to deliver
@@ -134,26 +186,19 @@ class BatchStream(Iterator[Batch]):
         Raises:
             ValueError: Two batches do not fit `max_memory_bytes`.
         """
-        extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
-        extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
-        given = [*fields, *extra]
-        ordered = slab_order(given)
         lends = pin_memory if lend_slabs is None else lend_slabs
         lanes = list(share) if isinstance(share, Sequence) else [share]
-        places = {field.name: index for index, field in enumerate(ordered)}
-        # What each of a chunk's tasks brings, in the reader's order.
-        self.task_names = [source for field in ordered for source in field.sources]
-        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
+        self.task_names = parts.task_names
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
         self.reading: Reading | None = None
         self._reader = BatchReader(
-            paths=list(manifest.files),
-            contents=[file.content for file in manifest.memory],
-            file_num_bytes=manifest.file_num_bytes,
-            file_mtime_ns=manifest.file_mtime_ns,
-            file_inode=manifest.file_inode,
-            **chunk_arrays(manifest, lanes),
+            files=parts.files,
+            fields=parts.field_specs,
+            columns=parts.column_specs,
+            row_id_field=parts.row_id_field,
+            row_valid_field=parts.row_valid_field,
+            **chunk_arrays(parts.manifest, lanes),
             **window_arrays(lanes),
             lane_num_chunks=[len(lane.num_rows) for lane in lanes],
             lane_index=[lane.index for lane in lanes],
@@ -161,20 +206,14 @@ class BatchStream(Iterator[Batch]):
             world_size=lanes[0].num_shares,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
             batch_sizes=lanes[0].batch_sizes,
-            fields=[_field_spec(field) for field in ordered],
-            columns=_column_specs(ordered),
-            row_id_field=places[ROW_ID] if row_ids else -1,
-            row_valid_field=places[ROW_VALID] if row_valid else -1,
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
             memory=memory,
-            decryption=decryption,
         )
-        self._views = BatchViews(ordered, self._reader.fields, self._reader.capacity_rows)
+        self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
         # Only where what is cut is not in the user's order is a batch put in order again.
-        names = batch_names(given)
-        self._names = names if names != self._views.names else None
+        self._names = parts.names if parts.names != self._views.names else None
         self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
         self._hand_over = (
             HandOver(pin_memory) if device is None else DeviceHandOver(device, pin_memory)

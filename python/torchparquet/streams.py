@@ -12,7 +12,7 @@ import torch
 
 from torchparquet.hand_over import resolved_device
 from torchparquet.options import ReadOptions
-from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, ReaderMemory
+from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, ReaderMemory, StreamParts
 from torchparquet.sharding import in_worker
 from torchparquet.tensors import batch_names
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchparquet.manifest import Manifest
     from torchparquet.share import Share
 
-_OF_PROCESS = ("_memory", "_resolved_device")
+_OF_PROCESS = ("_memory", "_parts", "_resolved_device")
 
 
 @dataclass
@@ -54,8 +54,9 @@ class StreamSource:
         self.forget()
 
     def forget(self) -> None:
-        """Give up the memory of streams that have ended."""
+        """Give up the memory of streams that have ended, and what they know of the files."""
         self._memory = ReaderMemory()
+        self._parts: StreamParts | None = None
         self._resolved_device: torch.device | None = None
         self._owner_pid = os.getpid()
 
@@ -77,20 +78,28 @@ class StreamSource:
         device = self._present_device()
         threads = self.options.threads_per_worker(num_workers)
         stream = BatchStream(
-            self.manifest,
+            self._own_parts(threads),
             shares,
-            self.fields,
-            row_ids=self.row_ids,
-            row_valid=self.row_valid,
             num_threads=threads,
             max_memory_bytes=self.options.memory_per_worker(num_workers),
             pin_memory=self._pins_memory(device),
             memory=self._memory,
-            decryption=None if self.keys is None else self.keys.native(self.manifest, threads),
             device=device,
         )
         self._memory = stream.memory
         return stream
+
+    def _own_parts(self, num_threads: int) -> StreamParts:
+        if self._parts is None:
+            keys = self.keys
+            self._parts = StreamParts(
+                self.manifest,
+                self.fields,
+                row_ids=self.row_ids,
+                row_valid=self.row_valid,
+                decryption=None if keys is None else keys.native(self.manifest, num_threads),
+            )
+        return self._parts
 
     def _present_device(self) -> torch.device | None:
         if self.device is None:
