@@ -18,23 +18,36 @@ void ByteWindow::Read(const ByteRange& range, uint8_t* out) {
   ++costs_->num_reads;
 }
 
+bool ByteWindow::HasRoom(int64_t num_bytes) const {
+  return static_cast<size_t>(num_bytes + kPaddingBytes) <= memory_->capacity();
+}
+
 std::span<const uint8_t> ByteWindow::View(const ByteRange& wanted, int64_t ahead_end) {
   const bool begins_inside = wanted.offset >= held_.offset && wanted.offset < held_.end();
   if (!begins_inside || wanted.end() > held_.end()) {
-    const int64_t num_bytes = std::max(wanted.end(), ahead_end) - wanted.offset;
-    const auto needed_capacity = static_cast<size_t>(num_bytes + kPaddingBytes);
+    const int64_t end = std::max(wanted.end(), ahead_end);
+    ByteRange next{wanted.offset, end - wanted.offset};
+    const int64_t skipped_bytes = wanted.offset - held_.offset;
     int64_t kept_bytes = begins_inside ? held_.end() - wanted.offset : 0;
-    // Growth drops the content, so the kept bytes are read again. Rare: a buffer grows
-    // to the largest page that it has met.
-    if (needed_capacity > memory_->capacity()) kept_bytes = 0;
-    const int64_t shift = wanted.offset - held_.offset;
-    held_ = {};  // until the read succeeds
-    uint8_t* data = memory_->Reserve(needed_capacity);
-    if (kept_bytes > 0) {
-      std::memmove(data, data + shift, static_cast<size_t>(kept_bytes));
+    // To the front unless that moves more than lies before, as where a page is longer
+    // than what was read with its header.
+    const bool stays =
+        begins_inside && kept_bytes > skipped_bytes && HasRoom(end - held_.offset);
+    if (stays) {
+      next = {held_.offset, end - held_.offset};
+      kept_bytes = held_.num_bytes;
+    } else if (!HasRoom(next.num_bytes)) {
+      // Growth drops the content, so the kept bytes are read again. Rare: a buffer grows
+      // to the largest page that it has met.
+      kept_bytes = 0;
     }
-    Read({wanted.offset + kept_bytes, num_bytes - kept_bytes}, data + kept_bytes);
-    held_ = {wanted.offset, num_bytes};
+    held_ = {};  // until the read succeeds
+    uint8_t* data = memory_->Reserve(static_cast<size_t>(next.num_bytes + kPaddingBytes));
+    if (kept_bytes > 0 && !stays) {
+      std::memmove(data, data + skipped_bytes, static_cast<size_t>(kept_bytes));
+    }
+    Read({next.offset + kept_bytes, next.num_bytes - kept_bytes}, data + kept_bytes);
+    held_ = next;
   }
   return {memory_->data() + (wanted.offset - held_.offset),
           static_cast<size_t>(wanted.num_bytes)};

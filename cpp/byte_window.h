@@ -37,6 +37,7 @@ class ByteWindow {
 
  private:
   void Read(const ByteRange& range, uint8_t* out);
+  bool HasRoom(int64_t num_bytes) const;
 
   const Source* file_;
   ScratchBuffer* memory_ = nullptr;

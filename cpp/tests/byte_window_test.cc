@@ -181,6 +181,24 @@ TEST_CASE("what a view and those held before it share is not read again") {
   CHECK(IsFrom(setting.window.View({2599, 10}, 0), 2599, setting.after));
 }
 
+TEST_CASE("a view near the front of what is held grows behind it, where there is room") {
+  Setting setting(9, 50'000);
+  setting.memory.Reserve(8192);
+  const auto header = setting.window.View({1000, 30}, 2000);
+  const uint8_t* front = header.data();
+  setting.file.Write(setting.after);
+  const auto body = setting.window.View({1030, 3000}, 0);
+  CHECK(IsMixOf(body, 1030, setting.before, 2000, setting.after));
+  CHECK(body.data() == front + 30);
+  CHECK(IsMixOf(setting.window.View({1000, 3030}, 0), 1000, setting.before, 2000,
+                setting.after));
+  // No room behind it, so it moves.
+  const auto all = setting.window.View({1030, 8192 - 64}, 0);
+  CHECK(IsMixOf(all, 1030, setting.before, 2000, setting.after));
+  CHECK(all.data() == front);
+  CHECK(HasPadding(all, setting.memory));
+}
+
 TEST_CASE("memory that grows is filled anew") {
   Setting setting(5, 50'000);
   setting.window.View({1000, 100}, 1300);
