@@ -184,7 +184,8 @@ void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
 }
 
 // Where to stop when bytes from next_offset_ on have to be read: enough for what is
-// likely to be wanted, and little enough to stay in a core's L2 cache until then.
+// likely to be wanted, and little enough to stay in a core's L2 cache until then. Most
+// pages are as long as the one before: a long one is read by one call.
 int64_t ColumnPages::AheadEnd() const {
   constexpr int64_t kMinBytes = int64_t{4} << 10;
   constexpr int64_t kMaxBytes = int64_t{128} << 10;
@@ -192,7 +193,8 @@ int64_t ColumnPages::AheadEnd() const {
       next_offset_ == chunk_->range.offset ? chunk_->dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
   const int64_t likely = std::max(task_bytes_, last_page_bytes + last_page_bytes / 16);
-  return std::min(next_offset_ + std::clamp(first_bytes + likely, kMinBytes, kMaxBytes),
+  const int64_t most = std::max(kMaxBytes, std::min(last_page_bytes, 4 * kMaxBytes));
+  return std::min(next_offset_ + std::clamp(first_bytes + likely, kMinBytes, most),
                   chunk_->range.end());
 }
 
