@@ -192,8 +192,9 @@ int64_t ColumnPages::AheadEnd() const {
   const int64_t first_bytes =
       next_offset_ == chunk_->range.offset ? chunk_->dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
-  const int64_t likely = std::max(task_bytes_, last_page_bytes + last_page_bytes / 16);
-  const int64_t most = std::max(kMaxBytes, std::min(last_page_bytes, 4 * kMaxBytes));
+  const int64_t page_bytes = last_page_bytes + last_page_bytes / 16;
+  const int64_t likely = std::max(task_bytes_, page_bytes);
+  const int64_t most = std::max(kMaxBytes, std::min(page_bytes, 4 * kMaxBytes));
   return std::min(next_offset_ + std::clamp(first_bytes + likely, kMinBytes, most),
                   chunk_->range.end());
 }

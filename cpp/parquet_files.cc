@@ -25,8 +25,9 @@ std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
 
 void ParquetFiles::KeepFooter(int64_t file,
                               const std::shared_ptr<const ParsedFooter>& footer) {
-  if (footer_bytes_ + footer->num_bytes > kMaxFooterBytes) return;
-  if (footers_.emplace(file, footer).second) footer_bytes_ += footer->num_bytes;
+  const int64_t num_bytes = kFooterBytes + footer->num_bytes;
+  if (footer_bytes_ + num_bytes > kMaxFooterBytes) return;
+  if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
 }
 
 void ParquetFiles::Close() {

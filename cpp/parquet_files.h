@@ -22,8 +22,10 @@ namespace torchparquet {
 class ParquetFiles {
  public:
   static constexpr size_t kMaxOpenFiles = 64;
-  // Of footers that are kept, as stored. Parsed they take about ten times as much.
+  // Of footers that are kept: as stored, and kFooterBytes more for each. Parsed they take
+  // up to about twenty times as much, beside what readers may hold.
   static constexpr int64_t kMaxFooterBytes = int64_t{1} << 20;
+  static constexpr int64_t kFooterBytes = int64_t{4} << 10;
 
   explicit ParquetFiles(std::vector<PlannedFile> planned)
       : planned_(std::move(planned)) {}
@@ -50,7 +52,7 @@ class ParquetFiles {
   // By file. Those that are kept stay: in turns over more files than fit, those used last
   // would all have gone when they are wanted again. Guarded by mutex_.
   std::unordered_map<int64_t, std::shared_ptr<const ParsedFooter>> footers_;
-  int64_t footer_bytes_ = 0;  // of them, as stored; guarded by mutex_
+  int64_t footer_bytes_ = 0;  // of them, by the bound's measure; guarded by mutex_
 };
 
 }  // namespace torchparquet

@@ -19,13 +19,18 @@ Error SystemError(const std::string& action, int code) {
   return Error(kind, action + ": " + std::strerror(code));
 }
 
+int64_t Nanoseconds(const timespec& time) {
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
 FileIdentity IdentityOf(int descriptor) {
   struct stat status{};
   if (fstat(descriptor, &status) != 0) throw SystemError("cannot stat", errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::kIo, "not a regular file");
   return {.num_bytes = status.st_size,
-          .mtime_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec,
-          .inode = static_cast<int64_t>(status.st_ino)};
+          .mtime_ns = Nanoseconds(status.st_mtim),
+          .inode = static_cast<int64_t>(status.st_ino),
+          .ctime_ns = Nanoseconds(status.st_ctim)};
 }
 
 Error ReadFailure(int64_t num_bytes, int64_t offset, int code) {

@@ -13,6 +13,9 @@ struct FileIdentity {
   int64_t num_bytes = -1;  // -1: not known, not checked
   int64_t mtime_ns = -1;
   int64_t inode = -1;
+  // Of the last change of content or attributes, which no user can set back. Found when a
+  // file is opened, and never expected: it changes where a file is linked or moved too.
+  int64_t ctime_ns = -1;
 
   bool operator==(const FileIdentity&) const = default;
 };

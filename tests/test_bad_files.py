@@ -190,7 +190,6 @@ def test_cut_before_opening(tmp_path):
 @pytest.mark.parametrize("keep_time", [False, True])
 @pytest.mark.parametrize("num_epochs", [0, 1])
 def test_cut_between_planning_and_reading(tmp_path, keep_time, num_epochs):
-    """Also where the epochs before have read the footer."""
     content = write_mixed(tmp_path / "whole.parquet").read_bytes()
     path = tmp_path / "cut.parquet"
     for cut in [0, 1, 4, *range(500, len(content), len(content) // 20), len(content) - 1]:
@@ -263,6 +262,25 @@ def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path, num_epochs):
     other.replace(path)
     with pytest.raises(CorruptFileError, match=r"changed.*another file"):
         list(planned)
+
+
+def test_written_over_between_epochs_with_its_time_set_back(tmp_path):
+    """What the first epoch knew of the footer is not held to be true of another content."""
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for file, name in ((path, "id"), (other, "no")):
+        table = pa.table({name: np.arange(1000)})
+        pq.write_table(table, file, write_statistics=False, compression="none")
+    planned = dataset(str(path), columns=["id"])
+    assert len(list(planned)) == len(planned)
+    status = path.stat()
+    content = other.read_bytes()
+    assert len(content) == status.st_size
+    with path.open("r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(CorruptFileError, match="column 'id'") as caught:
+        list(planned)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

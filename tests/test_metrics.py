@@ -255,6 +255,16 @@ def test_a_state_reads_the_rest(folder):
     assert other.metrics().bytes_read < whole.metrics().bytes_read
 
 
+def test_many_iterations_are_added_up(folder):
+    dataset = ParquetDataset(folder, batch_size=NUM_ROWS, columns=["id"])
+    for _ in range(40):
+        read(dataset)
+    metrics = dataset.metrics(all_iterations=True)
+    assert metrics.rows == metrics.columns["id"].bytes_produced // 8 == 40 * NUM_ROWS
+    assert metrics.batches == 40
+    assert dataset.metrics().rows == NUM_ROWS
+
+
 def test_iterations_of_several_epochs_count_as_one(folder):
     dataset = ParquetDataset(folder, batch_size=100, columns=["id"], num_epochs=3)
     read(dataset)

@@ -236,6 +236,14 @@ def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
     assert len({tuple(groups) for groups in read}) > 1
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_each_epoch_is_told_by_its_number(data, shuffle):
+    dataset = make(data, shuffle=shuffle)
+    for epoch in range(3):
+        assert dataset.get_shard_distribution_info()["epoch"] == epoch
+        assert len(list(dataset)) == len(dataset)
+
+
 def test_balance_by_bytes(tmp_path):
     """Few heavy row groups and many light ones: equal bytes, all rows once."""
     rng = np.random.default_rng(0)

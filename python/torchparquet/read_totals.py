@@ -25,7 +25,8 @@ _OF_COLUMN = (
 )
 _OF_ALL = (*(name for name in _OF_COLUMN if name != "bytes_decompressed"), "num_reads")
 
-# Those that have ended are added up, which takes as long as to open one, where so many are kept.
+# To add up those that have ended takes about as long as to open a stream, so it is done when there
+# are so many.
 _MAX_READINGS = 16
 
 

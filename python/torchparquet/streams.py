@@ -90,16 +90,17 @@ class StreamSource:
         return stream
 
     def _own_parts(self, num_threads: int) -> StreamParts:
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             keys = self.keys
-            self._parts = StreamParts(
+            self._parts = parts = StreamParts(
                 self.manifest,
                 self.fields,
                 row_ids=self.row_ids,
                 row_valid=self.row_valid,
                 decryption=None if keys is None else keys.native(self.manifest, num_threads),
             )
-        return self._parts
+        return parts
 
     def _present_device(self) -> torch.device | None:
         if self.device is None:
