@@ -204,10 +204,10 @@ ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& 
       footer_(known != nullptr && planned.decryption == nullptr &&
                       known->identity == file_->identity()
                   ? std::move(known)
-                  : ReadFooter(planned)) {}
+                  : ParseFooter(planned)) {}
 
 // Leaves the reader for a file with keys.
-std::shared_ptr<const ParsedFooter> ParquetFile::ReadFooter(const PlannedFile& planned) {
+std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& planned) {
   auto reader = OpenReader(planned, *file_);
   auto footer = std::make_shared<ParsedFooter>();
   footer->identity = file_->identity();

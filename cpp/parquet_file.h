@@ -90,7 +90,7 @@ class ParquetFile {
   int FindLeaf(const std::string& path) const;
 
  private:
-  std::shared_ptr<const ParsedFooter> ReadFooter(const PlannedFile& planned);
+  std::shared_ptr<const ParsedFooter> ParseFooter(const PlannedFile& planned);
 
   std::unique_ptr<const Source> file_;
   // Of a file with keys, else null. Guarded by the mutex where it makes other readers.

@@ -144,7 +144,7 @@ PYTHON_LAYERS = [
     ["decryption", "forks"],
     ["epochs", "manifest"],
     ["manifest_cache"],
-    ["transforms", "delivered_rows"],
+    ["stream_parts", "transforms", "delivered_rows"],
     ["costs", "distribution", "filters", "state", "streams", "window_limits"],
     ["row_sources", "mixture", "row_mixing", "batch_mixing", "rows"],
     ["planner"],

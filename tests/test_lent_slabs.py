@@ -14,7 +14,8 @@ from torch import Tensor
 from torchparquet import ParquetDataset
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream, ReaderMemory, StreamParts
+from torchparquet.reader import BatchStream, ReaderMemory
+from torchparquet.stream_parts import StreamParts
 
 NUM_ROWS = 50_000
 

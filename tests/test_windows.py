@@ -17,8 +17,9 @@ from torchparquet import Column, ParquetDataset
 from torchparquet.errors import CorruptFileError
 from torchparquet.plan import EpochPlan
 from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream, ReaderMemory, StreamParts
+from torchparquet.reader import BatchStream, ReaderMemory
 from torchparquet.share import Share, Windows
+from torchparquet.stream_parts import StreamParts
 from window_oracle import permuted
 
 Int64Array = NDArray[np.int64]

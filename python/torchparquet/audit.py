@@ -11,8 +11,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from torchparquet.dataset import ParquetDataset
-from torchparquet.reader import ROW_ID, ROW_VALID
 from torchparquet.sharding import is_distributed
+from torchparquet.stream_parts import ROW_ID, ROW_VALID
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

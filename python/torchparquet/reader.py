@@ -40,40 +40,35 @@ from torchparquet._core import (
     set_epoch_of,
     window_order,
 )
-from torchparquet.fields import Field
 from torchparquet.hand_over import DeviceHandOver, HandOver
-from torchparquet.reader_arguments import (
-    bit_pattern,
-    bit_patterns,
-    chunk_arrays,
-    window_arrays,
-)
-from torchparquet.tensors import Batch, BatchViews, LentSlabs, batch_names, slab_order
+from torchparquet.reader_arguments import chunk_arrays, window_arrays
+from torchparquet.tensors import Batch, BatchViews, LentSlabs
 
 if TYPE_CHECKING:
     from torchparquet.hand_over import Arriving
-    from torchparquet.manifest import Manifest
     from torchparquet.read_totals import Reading
     from torchparquet.share import Share
+    from torchparquet.stream_parts import StreamParts
 
 __all__ = [
     "EPOCH_LEDGER_WORDS",
     "FIELD_ALIGNMENT",
     "LEAST_STAGED_COLUMNS",
     "PYARROW_VERSION",
-    "ROW_ID",
-    "ROW_VALID",
     "WINDOW_ROW_BYTES",
     "BatchStream",
     "ChunkCursor",
+    "ColumnSpec",
+    "DataFiles",
     "Decryption",
     "FieldPlace",
+    "FieldSpec",
     "Footers",
     "LeafColumn",
     "PageHeader",
     "ReaderMemory",
     "ReaderStats",
-    "StreamParts",
+    "Vocabulary",
     "are_staged",
     "await_gloo_threads",
     "begin_iteration",
@@ -85,67 +80,6 @@ __all__ = [
     "set_epoch_of",
     "window_order",
 ]
-
-ROW_ID = "row.id"
-ROW_VALID = "row.valid"
-
-
-class StreamParts:
-    """What all streams of a data set have in common, as the native reader is told of it.
-
-    Not to be used in a forked child: the files have a lock.
-
-    Attributes:
-        manifest: Of the files.
-        files: The files, which remember footers from stream to stream.
-        fields: In slab order, with `row.id` and `row.valid` where they are wanted.
-        names: The keys of a batch in the user's order.
-        task_names: What each of a chunk's tasks brings, in the reader's order.
-        field_specs: Of each field.
-        column_specs: Of each stored column, field after field.
-        row_id_field: Where among the fields `row.id` is; -1 for nowhere.
-        row_valid_field: Where `row.valid` is.
-    """
-
-    def __init__(
-        self,
-        manifest: Manifest,
-        fields: Sequence[Field],
-        *,
-        row_ids: bool,
-        row_valid: bool,
-        decryption: Decryption | None = None,
-    ) -> None:
-        """Prepare to read; reads nothing.
-
-        Args:
-            manifest: Of the files.
-            fields: The tensors to deliver.
-            row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
-            row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
-            decryption: Keys of the files, for those that are encrypted.
-        """
-        self.manifest = manifest
-        self.files = DataFiles(
-            paths=list(manifest.files),
-            num_bytes=manifest.file_num_bytes,
-            mtime_ns=manifest.file_mtime_ns,
-            inode=manifest.file_inode,
-            contents=[file.content for file in manifest.memory],
-            decryption=decryption,
-        )
-        extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
-        extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
-        given = [*fields, *extra]
-        self.names = batch_names(given)
-        self.fields = slab_order(given)
-        places = {field.name: index for index, field in enumerate(self.fields)}
-        self.task_names = [source for field in self.fields for source in field.sources]
-        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
-        self.field_specs = [_field_spec(field) for field in self.fields]
-        self.column_specs = _column_specs(self.fields)
-        self.row_id_field = places[ROW_ID] if row_ids else -1
-        self.row_valid_field = places[ROW_VALID] if row_valid else -1
 
 
 class BatchStream(Iterator[Batch]):
@@ -367,66 +301,3 @@ class BatchStream(Iterator[Batch]):
     def stats(self) -> ReaderStats:
         """What was read so far, who waited for whom, and how things stand."""
         return self._reader.stats
-
-
-def _field_spec(field: Field) -> FieldSpec:
-    if field.num_offsets:
-        # The slab holds the offsets of rows; values lie beside it.
-        return FieldSpec(
-            item_bytes=8,
-            width=1,
-            cell_items=1,
-            has_valid=field.nulls == "mask",
-            valid_items=1,
-            num_offsets=field.num_offsets,
-            has_item_valid=field.nulls == "mask" and field.has_lists,
-            row_bytes=field.row_bytes,
-        )
-    return FieldSpec(
-        item_bytes=getattr(torch, field.dtype).itemsize,
-        width=field.width or 1,
-        cell_items=(field.length or 1) * (field.items or 1),
-        has_valid=field.nulls == "mask",
-        valid_items=field.length or 1,
-        num_offsets=0,
-        has_item_valid=False,
-        row_bytes=0.0,
-    )
-
-
-def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
-    specs = []
-    for index, field in enumerate(fields):
-        vocabulary = _vocabulary(field)
-        values_of = field.file_values or [()] * len(field.sources)
-        specs += [
-            ColumnSpec(
-                path=source,
-                kinds=list(kinds),
-                dtype=field.dtype,
-                cell_items=field.items or 1,
-                num_offsets=field.num_offsets,
-                list_length=field.length or 0,
-                vocabulary=vocabulary,
-                field=index,
-                element=element,
-                nulls_are_errors=field.nulls == "error",
-                fill_bits=bit_pattern(field.fill, field.dtype),
-                default_bits=None
-                if field.default is None
-                else bit_pattern(field.default, field.dtype),
-                file_bits=bit_patterns(values, field.dtype),
-            )
-            for element, (source, kinds, values) in enumerate(
-                zip(field.sources, field.kinds, values_of, strict=True)
-            )
-        ]
-    return specs
-
-
-def _vocabulary(field: Field) -> Vocabulary | None:
-    if field.words is None:
-        return None
-    # The core's codes are int64, of which a uint64's upper half has the same bits.
-    unknown = field.unknown - 2**64 if field.unknown >= 2**63 else field.unknown
-    return Vocabulary(list(field.words), unknown)

@@ -12,8 +12,9 @@ import torch
 
 from torchparquet.hand_over import resolved_device
 from torchparquet.options import ReadOptions
-from torchparquet.reader import ROW_ID, ROW_VALID, BatchStream, ReaderMemory, StreamParts
+from torchparquet.reader import BatchStream, ReaderMemory
 from torchparquet.sharding import in_worker
+from torchparquet.stream_parts import StreamParts, with_row_fields
 from torchparquet.tensors import batch_names
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class StreamSource:
     @property
     def names(self) -> list[str]:
         """The keys of a batch, in its order."""
-        extra = [ROW_ID] * self.row_ids + [ROW_VALID] * self.row_valid
-        return [*batch_names(self.fields), *extra]
+        return batch_names(
+            with_row_fields(self.fields, row_ids=self.row_ids, row_valid=self.row_valid)
+        )
 
     def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
         """Open a stream of shares whose rows stand side by side in each batch.

@@ -10,8 +10,8 @@ from torchparquet.audit import planned_repeats_of, planned_rows_of
 from torchparquet.dataset import ParquetDataset
 from torchparquet.options import ReadOptions
 from torchparquet.plan import EpochPlan
-from torchparquet.reader import ROW_ID, ROW_VALID
 from torchparquet.row_audit import SeenRows, audit_rows
+from torchparquet.stream_parts import ROW_ID, ROW_VALID
 from torchparquet.streams import StreamSource
 
 
