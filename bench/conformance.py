@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchparquet import CorruptFileError, ParquetDataset, UnsupportedColumnError
-from torchparquet.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest, read_manifest
 
 COMMAND = "python bench/conformance.py path/to/parquet-testing/data > docs/conformance.md"
 

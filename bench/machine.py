@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import torchparquet
-from torchparquet.reader import instructions
+from torchparquet.native import instructions
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:

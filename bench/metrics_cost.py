@@ -25,7 +25,7 @@ from pathlib import Path
 import click_log
 from consumption import consume
 from torchparquet import ParquetDataset
-from torchparquet.reader import ReaderStats
+from torchparquet.native import ReaderStats
 
 _DIRECTORY = Path(__file__).resolve().parent
 _READINGS = 1_000_000

@@ -32,9 +32,9 @@ import click_log
 from contenders import side, torchparquet_route
 from sides import take_turns
 from torchparquet import ParquetDataset
-from torchparquet.elastic import Leg, plan_leg
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
+from torchparquet.plan.elastic import Leg, plan_leg
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
 
 _DIRECTORY = Path(__file__).resolve().parent
 _ORDERS = {

@@ -7,7 +7,7 @@ from functools import partial
 
 from torch.profiler import record_function
 
-from torchparquet.wait_ranges import WAIT_RANGE, in_wait_range
+from torchparquet.metrics.wait_ranges import WAIT_RANGE, in_wait_range
 
 _CALLS = 100_000
 _REPEATS = 15

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
-from torchparquet.plan import EpochPlan
+from torchparquet.plan.epoch_plan import EpochPlan
 from window_oracle import MASK64, permuted
 
 # The reference: a row is (row group, row, valid), a chunk is a list of rows.

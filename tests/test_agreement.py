@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch.distributed as dist
 
-from torchparquet import ParquetDataset, RankMismatchError, agreement
-from torchparquet.agreement import Peers, Standing, begin_together, disagreement, listed
+from torchparquet import ParquetDataset, RankMismatchError
+from torchparquet.ranks import agreement
+from torchparquet.ranks.agreement import Peers, Standing, begin_together, disagreement, listed
 
 
 def standings(*seeds: int, **others) -> dict[int, Standing]:

@@ -26,8 +26,8 @@ from parquet_files import (
     write,
 )
 from torchparquet import ParquetDataset
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
 from window_oracle import rows_of_share
 
 FILES = ([100, 37, 0, 250], [1, 1, 90], [0], [64, 64, 64])  # 671 rows in 11 row groups

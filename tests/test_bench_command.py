@@ -11,10 +11,10 @@ import pytest
 
 from parquet_files import id_files
 from torchparquet.cli import main
-from torchparquet.manifest import read_manifest
-from torchparquet.timing import Timing, choose, make_data, settings
-from torchparquet.timing.consumption import PassTotals, bytes_of_array
-from torchparquet.timing.routes import OURS, PYARROW_ROUTES, Setting, torchparquet_pass
+from torchparquet.files.manifest import read_manifest
+from torchparquet.tools.bench import Timing, choose, make_data, settings
+from torchparquet.tools.bench.consumption import PassTotals, bytes_of_array
+from torchparquet.tools.bench.routes import OURS, PYARROW_ROUTES, Setting, torchparquet_pass
 
 QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-threads", "1")
 
@@ -135,7 +135,7 @@ def test_the_fewest_threads_that_are_about_as_good():
 
 
 def test_threads_that_are_tried(monkeypatch):
-    monkeypatch.setattr("torchparquet.timing.os.sched_getaffinity", lambda _: range(6))
+    monkeypatch.setattr("torchparquet.tools.bench.os.sched_getaffinity", lambda _: range(6))
     assert [setting.num_threads for setting in settings((), (64,))] == [1, 2, 4, 6]
     assert settings((3,), (1, 2)) == [Setting(3, 1), Setting(3, 2)]
 

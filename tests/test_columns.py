@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from torchparquet.columns import Column, Field, resolve_columns
+from torchparquet.batches.columns import Column, Field, resolve_columns
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-from torchparquet.manifest import Manifest
-from torchparquet.schemas import Leaf
+from torchparquet.files.leaf import Leaf
+from torchparquet.files.manifest import Manifest
 
 DTYPES = {
     "bool": "bool",

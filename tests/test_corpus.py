@@ -14,7 +14,7 @@ import pytest
 from arrow_leaves import assert_batches_are, table_leaves
 from parquet_files import stored_values
 from torchparquet import CorruptFileError, ParquetDataset, UnsupportedColumnError
-from torchparquet.manifest import read_manifest
+from torchparquet.files.manifest import read_manifest
 
 FOLDER = os.environ.get("PARQUET_TEST_DATA", "")
 FILES = sorted(Path(FOLDER).glob("*.parquet")) if FOLDER else []

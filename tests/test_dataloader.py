@@ -219,7 +219,7 @@ def test_set_epoch_while_workers_are_at_work(data):
 
 def test_set_epoch_between_the_workers_of_one_iteration(data):
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
-    from torchparquet.reader import begin_iteration, epoch_of, num_iterations, set_epoch_of
+    from torchparquet.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
 
     words = open_dataset(data)._source.progress._epochs._ledger.words
     iteration = begin_iteration(words, 17, 0)

@@ -42,7 +42,7 @@ from torchparquet import (
     SchemaMismatchError,
     UnsupportedColumnError,
 )
-from torchparquet.manifest import read_manifest
+from torchparquet.files.manifest import read_manifest
 
 # Precision, scale and, by these, the stored bytes: 1 to 16 of them.
 SHAPES = [

@@ -25,7 +25,7 @@ from torchparquet import (
     ParquetDataset,
     SchemaMismatchError,
 )
-from torchparquet.manifest import read_manifest
+from torchparquet.files.manifest import read_manifest
 
 
 def batch_of(source, columns=None, **options):

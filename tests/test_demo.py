@@ -19,11 +19,12 @@ import pytest
 from rich.console import Console
 
 from torchparquet.cli import main
-from torchparquet.demo import report
-from torchparquet.demo.data import own_task, write_lineitem
-from torchparquet.demo.job import EpochResult, Job, RankEpoch
-from torchparquet.demo.launch import _failure, run_ranks, save_failure
-from torchparquet.demo.totals import (
+from torchparquet.files.manifest import read_manifest
+from torchparquet.tools.demo import report
+from torchparquet.tools.demo.data import own_task, write_lineitem
+from torchparquet.tools.demo.job import EpochResult, Job, RankEpoch
+from torchparquet.tools.demo.launch import _failure, run_ranks, save_failure
+from torchparquet.tools.demo.totals import (
     ColumnFacts,
     Totals,
     _facts_of_duckdb,
@@ -32,8 +33,7 @@ from torchparquet.demo.totals import (
     totals_of,
     totals_of_rows,
 )
-from torchparquet.manifest import read_manifest
-from torchparquet.row_audit import RowAudit, SeenRows, audit_rows, joined
+from torchparquet.tools.verify.row_audit import RowAudit, SeenRows, audit_rows, joined
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000
@@ -292,7 +292,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_missing_extra_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("torchparquet.demo.data.shutil.which", lambda *args, **named: None)
+    monkeypatch.setattr("torchparquet.tools.demo.data.shutil.which", lambda *args, **named: None)
     assert main(["demo"]) == 1
     error = capsys.readouterr().err
     assert "tpchgen-cli" in error
@@ -308,7 +308,7 @@ def test_own_data_without_readable_column(
 
 
 def test_import_of_the_package_leaves_the_demo_alone() -> None:
-    code = "import sys, torchparquet; print([m for m in sys.modules if 'torchparquet.demo' in m])"
+    code = "import sys, torchparquet; print([m for m in sys.modules if 'torchparquet.tools' in m])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
@@ -399,7 +399,7 @@ def test_audit_counts_as_a_plain_count_does() -> None:
 
 
 def test_runs_keep_every_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchparquet.row_audit._MAX_PENDING_ROWS", 10)
+    monkeypatch.setattr("torchparquet.tools.verify.row_audit._MAX_PENDING_ROWS", 10)
     generator = np.random.default_rng(2)
     ids = np.concatenate([generator.permutation(100), generator.integers(0, 100, 37)])
     seen = SeenRows()

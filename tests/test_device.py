@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 import torchparquet
 from shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
 from torchparquet import NullValueError, ParquetDataset, mix
-from torchparquet.hand_over import parsed_device
+from torchparquet.batches.device_transfer import parsed_device
 
 PACKAGE = Path(torchparquet.__file__).parent
 ACCELERATOR = (
@@ -50,7 +50,9 @@ def on_device(request, monkeypatch) -> dict[str, Any]:
         if ACCELERATOR is None:
             pytest.skip("torch finds no accelerator")
         return {"device": ACCELERATOR.type}
-    monkeypatch.setattr("torchparquet.streams.resolved_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr(
+        "torchparquet.reading.streams.resolved_device", lambda device: torch.device("cpu")
+    )
     return {"device": "cuda", "pin_memory": False}
 
 
@@ -216,7 +218,7 @@ def test_an_interrupt_anywhere_loses_no_batch(
 ) -> None:
     if place == "traced":
         # As where CUDA is: the range ends behind all that `next` does.
-        monkeypatch.setattr("torchparquet.wait_ranges._has_nvtx", lambda: True)
+        monkeypatch.setattr("torchparquet.metrics.wait_ranges._has_nvtx", lambda: True)
         for name in ("range_push", "range_pop"):
             monkeypatch.setattr(torch.cuda.nvtx, name, lambda *_: None)
     options = {"columns": ["id", "list"], "nulls": 0, "batch_size": 300}

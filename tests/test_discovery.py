@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from torchparquet.discovery import discover_files
 from torchparquet.errors import CorruptFileError
+from torchparquet.files.discovery import discover_files
 
 
 def put(path: Path, content: bytes = b"PAR1") -> Path:

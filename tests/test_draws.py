@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchparquet.draws import Draws, Proportion, random_words
+from torchparquet.plan.draws import Draws, Proportion, random_words
 
 weight = st.one_of(
     st.integers(1, 6),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from torchparquet.elastic import Leg, plan_leg, steps_of_shares, subtract
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
-from torchparquet.ranges import Ranges
+from torchparquet.plan.elastic import Leg, plan_leg, steps_of_shares, subtract
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
+from torchparquet.plan.ranges import Ranges
 from window_oracle import permuted, rows_of_share
 
 WORLDS = (1, 2, 3, 4, 6, 8)

@@ -21,8 +21,8 @@ from parquet_files import id_files
 from plan_oracle import check_plan, expected_shares
 from test_torchrun import torchrun
 from torchparquet import ParquetDataset
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
 
 EVEN = ("split", "drop", "pad", "none")
 WORLDS, WORKERS, BATCHES = range(1, 9), range(5), (1, 3, 8)

@@ -17,7 +17,7 @@ import pytest
 from thrift_bytes import footer_begin
 from torchparquet import ParquetDataset
 from torchparquet.errors import CorruptFileError
-from torchparquet.reader import Footers, read_footers
+from torchparquet.native import Footers, read_footers
 
 FOLDER = os.environ.get("PARQUET_TEST_DATA", "")
 FILES = sorted(Path(FOLDER).glob("*.parquet")) if FOLDER else []

@@ -15,7 +15,8 @@ import pytest
 
 import torchparquet
 from shape_files import shape_files
-from torchparquet import _pyarrow, reader
+from torchparquet import _pyarrow
+from torchparquet.reading import batch_stream as reader
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 PUBLIC = [

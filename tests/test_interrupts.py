@@ -25,7 +25,7 @@ PACKAGE = Path(torchparquet.__file__).parent
 STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")
 # What brings a batch or a row to the loop, above the streams of single data sets.
 MODULES = {
-    str(PACKAGE / f"{name}.py")
+    str(PACKAGE / "mixing" / f"{name}.py")
     for name in (
         "batch_mixing",
         "mix_order",

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from torchparquet import ParquetDataset
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream, ReaderMemory
-from torchparquet.stream_parts import StreamParts
+from torchparquet.native import ReaderMemory
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
+from torchparquet.reading.batch_stream import BatchStream
+from torchparquet.reading.stream_parts import StreamParts
 
 NUM_ROWS = 50_000
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.manifest import Manifest, build_manifest, read_manifest
-from torchparquet.schemas import Leaf
+from torchparquet.files.leaf import Leaf
+from torchparquet.files.manifest import Manifest, build_manifest, read_manifest
 
 ARRAYS = [
     "file_num_bytes",

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import ParquetDataset
-from torchparquet.manifest import read_manifest
-from torchparquet.manifest_cache import open_manifest
+from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_cache import open_manifest
 
 NUM_FILES = 5
 

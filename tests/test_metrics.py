@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from torchparquet import Column, Jagged, ParquetDataset, mix
-from torchparquet.bottleneck import Sides, describe
-from torchparquet.metrics import Metrics
+from torchparquet.metrics.bottleneck import Sides, describe
+from torchparquet.metrics.read_metrics import Metrics
 
 NUM_ROWS, GROUP_ROWS = 6_000, 750
 CODECS = {

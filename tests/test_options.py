@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from torchparquet.options import ReadOptions, parse_size
+from torchparquet.reading.read_options import ReadOptions, parse_size
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from torchparquet import ParquetDataset
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
 from window_oracle import rows_of_share
 
 ROWS = [97, 3, 250, 41, 0, 180, 66, 128, 5, 211, 74, 90]

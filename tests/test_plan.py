@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
 
 EVEN = ("split", "drop", "pad", "none")
 

@@ -14,8 +14,8 @@ import pytest
 
 from torchparquet import ParquetDataset
 from torchparquet.cli import main
-from torchparquet.plan_report import mixing_of
-from torchparquet.reader import window_order
+from torchparquet.native import window_order
+from torchparquet.tools.plan.plan_report import mixing_of
 from window_oracle import permuted
 
 

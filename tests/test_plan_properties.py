@@ -8,8 +8,8 @@ import pytest
 from hypothesis import event, given, settings
 
 from plan_oracle import check_plan
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
 
 EVEN = ("split", "drop", "pad", "none")
 

@@ -20,7 +20,7 @@ import pytest
 import thrift_bytes
 from torchparquet import ParquetDataset
 from torchparquet.cli import main
-from torchparquet.rewriting import journal
+from torchparquet.tools.rewrite import journal
 
 FLAT = ("id", "k", "x", "text")
 

@@ -13,7 +13,7 @@ import pytest
 import thrift_bytes
 from parquet_files import id_files
 from torchparquet.cli import main
-from torchparquet.plan import EpochPlan
+from torchparquet.plan.epoch_plan import EpochPlan
 
 
 def make_files(root: Path, num_files: int = 3, **options) -> list[Path]:

@@ -14,8 +14,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils.data import DataLoader
 
-from torchparquet import CorruptFileError, ParquetDataset, mix, wait_ranges
-from torchparquet.wait_ranges import WAIT_RANGE
+from torchparquet import CorruptFileError, ParquetDataset, mix
+from torchparquet.metrics import wait_ranges
+from torchparquet.metrics.wait_ranges import WAIT_RANGE
 
 NUM_BATCHES = 7
 

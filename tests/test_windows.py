@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from torchparquet import Column, ParquetDataset
 from torchparquet.errors import CorruptFileError
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import PlanOptions
-from torchparquet.reader import BatchStream, ReaderMemory
-from torchparquet.share import Share, Windows
-from torchparquet.stream_parts import StreamParts
+from torchparquet.native import ReaderMemory
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
+from torchparquet.plan.share import Share, Windows
+from torchparquet.reading.batch_stream import BatchStream
+from torchparquet.reading.stream_parts import StreamParts
 from window_oracle import permuted
 
 Int64Array = NDArray[np.int64]

@@ -10,7 +10,8 @@ import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from torchparquet import ParquetDataset, RankMismatchError, dynamic
+from torchparquet import ParquetDataset, RankMismatchError
+from torchparquet.iteration import dynamic
 
 DATA = sys.argv[1]
 BATCH = 32

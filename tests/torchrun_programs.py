@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
-from torchparquet.interpreter_exit import end_rank
+from torchparquet.reading.interpreter_exit import end_rank
 
 HERE = Path(__file__).parent
 

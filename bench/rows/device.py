@@ -14,7 +14,7 @@ from torch import Tensor
 
 from made_files import click_logs
 from torchparquet import ParquetDataset
-from torchparquet.hand_over import DeviceHandOver, resolved_device
+from torchparquet.batches.device_transfer import DeviceHandOver, resolved_device
 from verdicts import Outcome, Row, Setting, SkippedError, Target, Verdict
 
 _NUM_COPIES = 200

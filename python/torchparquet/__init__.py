@@ -13,7 +13,7 @@ from torchparquet._pyarrow import check_pyarrow
 check_pyarrow()
 
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
-from torchparquet.column import Column  # noqa: E402
+from torchparquet.batches.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
     CastError,
@@ -26,10 +26,10 @@ from torchparquet.errors import (  # noqa: E402
     TransformError,
     UnsupportedColumnError,
 )
-from torchparquet.forks import let_threads_finish_before_forks  # noqa: E402
 from torchparquet.jagged import Jagged  # noqa: E402
-from torchparquet.mixing import MixedDataset, mix  # noqa: E402
-from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
+from torchparquet.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
+from torchparquet.mixing.unbatched import UnbatchedDataset  # noqa: E402
+from torchparquet.reading.forks import let_threads_finish_before_forks  # noqa: E402
 
 let_threads_finish_before_forks()
 

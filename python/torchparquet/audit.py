@@ -11,13 +11,13 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from torchparquet.dataset import ParquetDataset
-from torchparquet.sharding import is_distributed
-from torchparquet.stream_parts import ROW_ID, ROW_VALID
+from torchparquet.ranks.sharding import is_distributed
+from torchparquet.reading.stream_parts import ROW_ID, ROW_VALID
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-    from torchparquet.plan import EpochPlan
+    from torchparquet.plan.epoch_plan import EpochPlan
 
 Ranges = NDArray[np.int64]
 

@@ -9,39 +9,36 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch.utils.data import IterableDataset
 
-from torchparquet.column import Nulls
-from torchparquet.columns import ColumnsArgument, resolve_columns
-from torchparquet.costs import column_bytes
-from torchparquet.decryption import DecryptionArgument, file_keys
-from torchparquet.distribution import ShardDistribution, shard_distribution
-from torchparquet.dynamic import check_dynamic
-from torchparquet.fields import Field
-from torchparquet.filters import FiltersArgument, filter_row_groups
-from torchparquet.hand_over import parsed_device
-from torchparquet.iteration import Iteration
-from torchparquet.iteration_source import IterationSource
-from torchparquet.manifest import Manifest, SourceArgument
-from torchparquet.manifest_cache import CacheArgument, open_manifest
-from torchparquet.membership import Membership
-from torchparquet.metrics import Metrics
-from torchparquet.options import ReadOptions
-from torchparquet.plan import EpochPlan
-from torchparquet.plan_options import Balance, Even, PlanOptions, checked_int
-from torchparquet.planner import EpochPlanner
-from torchparquet.rank_check import Compared, RankCheck
-from torchparquet.row_places import Reach
-from torchparquet.second_sharding import refuse_second_sharding
-from torchparquet.sharding import (
-    Topology,
-    in_worker,
-    num_workers_of_caller,
-    warn_of_second_batching,
-)
-from torchparquet.streams import StreamSource
-from torchparquet.tensors import Batch
-from torchparquet.transforms import Processor, Transform, Transforms
-from torchparquet.unbatched import UnbatchedDataset
-from torchparquet.window_limits import window_memory
+from torchparquet.batches.column import Nulls
+from torchparquet.batches.columns import ColumnsArgument, resolve_columns
+from torchparquet.batches.device_transfer import parsed_device
+from torchparquet.batches.fields import Field
+from torchparquet.batches.tensors import Batch
+from torchparquet.batches.transforms import Processor, Transform, Transforms
+from torchparquet.checks import checked_int
+from torchparquet.files.decryption import DecryptionArgument, file_keys
+from torchparquet.files.filters import FiltersArgument, filter_row_groups
+from torchparquet.files.manifest import Manifest, SourceArgument
+from torchparquet.files.manifest_cache import CacheArgument, open_manifest
+from torchparquet.iteration.dynamic import check_dynamic
+from torchparquet.iteration.iteration import Iteration
+from torchparquet.iteration.iteration_source import IterationSource
+from torchparquet.iteration.planner import EpochPlanner
+from torchparquet.iteration.rank_check import Compared, RankCheck
+from torchparquet.metrics.read_metrics import Metrics
+from torchparquet.mixing.unbatched import UnbatchedDataset
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import Balance, Even, PlanOptions
+from torchparquet.plan.row_places import Reach
+from torchparquet.plan.topology import Topology
+from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
+from torchparquet.ranks.membership import Membership
+from torchparquet.ranks.second_sharding import refuse_second_sharding
+from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
+from torchparquet.reading.read_options import ReadOptions
+from torchparquet.reading.row_group_bytes import column_bytes
+from torchparquet.reading.streams import StreamSource
+from torchparquet.reading.window_limits import window_memory
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from recorded import dataset_of
 from torchparquet.frameworks.accelerate import ParquetLoader
-from torchparquet.interpreter_exit import end_rank
+from torchparquet.reading.interpreter_exit import end_rank
 
 
 def main() -> None:

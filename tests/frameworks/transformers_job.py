@@ -15,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 
 from recorded import dataset_of
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
-from torchparquet.interpreter_exit import end_rank
+from torchparquet.reading.interpreter_exit import end_rank
 
 
 class Model(torch.nn.Module):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from torchparquet.options import parse_size
+from torchparquet.reading.read_options import parse_size
 
 if TYPE_CHECKING:
     from torchparquet.dataset import ParquetDataset
@@ -176,9 +176,9 @@ def readable_columns(paths: Sequence[str]) -> list[str]:
         UnsupportedColumnError: There is none.
     """
     from torchparquet.errors import UnsupportedColumnError
-    from torchparquet.inspection.tensors import tensor_of
-    from torchparquet.manifest import read_manifest
-    from torchparquet.schemas import Schemas
+    from torchparquet.files.manifest import read_manifest
+    from torchparquet.files.schemas import Schemas
+    from torchparquet.tools.inspect.tensors import tensor_of
 
     manifest = read_manifest(list(paths))
     names = [name for name in Schemas(manifest).names() if tensor_of(name, manifest)[1] is not None]

@@ -17,10 +17,10 @@ from torchparquet.cli.arguments import (
     readable_columns,
 )
 from torchparquet.cli.plots import Draw, Line, Panel, checked_plot, plot_option
-from torchparquet.manifest import read_manifest
-from torchparquet.screen import counted, make_console, make_table, print_json, progress, size
-from torchparquet.timing import choose, make_data, settings, sweep
-from torchparquet.timing.routes import OURS, routes
+from torchparquet.files.manifest import read_manifest
+from torchparquet.tools.bench import choose, make_data, settings, sweep
+from torchparquet.tools.bench.routes import OURS, routes
+from torchparquet.tools.screen import counted, make_console, make_table, print_json, progress, size
 
 _THREADS = click.IntRange(1, 1024)
 

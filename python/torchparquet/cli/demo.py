@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from torchparquet.cli.arguments import Session, debug_option, json_option
-from torchparquet.demo import DemoOptions, run_demo
-from torchparquet.screen import print_json
+from torchparquet.tools.demo import DemoOptions, run_demo
+from torchparquet.tools.screen import print_json
 
 _POSITIVE = click.IntRange(min=1)
 

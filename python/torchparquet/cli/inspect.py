@@ -16,11 +16,11 @@ from torchparquet.cli.arguments import (
     paths_argument,
     world_size_option,
 )
-from torchparquet.inspection import inspect_files
-from torchparquet.inspection.advice import Use
-from torchparquet.inspection.tensors import TensorFacts
-from torchparquet.manifest import read_manifest
-from torchparquet.screen import (
+from torchparquet.files.manifest import read_manifest
+from torchparquet.tools.inspect import inspect_files
+from torchparquet.tools.inspect.advice import Use
+from torchparquet.tools.inspect.tensors import TensorFacts
+from torchparquet.tools.screen import (
     counted,
     make_console,
     make_table,

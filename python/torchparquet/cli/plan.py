@@ -20,8 +20,8 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
-from torchparquet.plan_report import plan_report
-from torchparquet.screen import counted, make_console, make_table, print_json, size
+from torchparquet.tools.plan.plan_report import plan_report
+from torchparquet.tools.screen import counted, make_console, make_table, print_json, size
 
 _SHADES = " ░▒▓█"
 _ASCII_SHADES = " .:*#"

@@ -15,9 +15,9 @@ from torchparquet.cli.arguments import (
     max_memory_option,
     paths_argument,
 )
-from torchparquet.rewriting import Rewrite
-from torchparquet.rewriting.options import CODECS, RewriteOptions, parse_encoding
-from torchparquet.screen import counted, make_console, plain, print_json, progress, size
+from torchparquet.tools.rewrite import Rewrite
+from torchparquet.tools.rewrite.options import CODECS, RewriteOptions, parse_encoding
+from torchparquet.tools.screen import counted, make_console, plain, print_json, progress, size
 
 _POSITIVE = click.IntRange(min=1)
 

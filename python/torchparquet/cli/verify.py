@@ -20,13 +20,13 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one_line
-from torchparquet.inspection.tensors import tensor_of
-from torchparquet.manifest import Manifest
-from torchparquet.options import ReadOptions
-from torchparquet.screen import counted, make_console, plain, print_json, progress
-from torchparquet.verification import open_files, summary, verify_file
-from torchparquet.verification.decoding import Failure
-from torchparquet.verification.exactly_once import audit_world
+from torchparquet.files.manifest import Manifest
+from torchparquet.reading.read_options import ReadOptions
+from torchparquet.tools.inspect.tensors import tensor_of
+from torchparquet.tools.screen import counted, make_console, plain, print_json, progress
+from torchparquet.tools.verify import open_files, summary, verify_file
+from torchparquet.tools.verify.decoding import Failure
+from torchparquet.tools.verify.exactly_once import audit_world
 
 _NO_TENSORS = "no column can be read as a tensor: no rows are dealt"
 

@@ -10,7 +10,7 @@ from accelerate.state import PartialState, is_initialized
 from accelerate.utils import send_to_device
 from torch.utils.data import IterableDataset
 
-from torchparquet.tensors import Batch
+from torchparquet.batches.tensors import Batch
 
 _END = object()
 

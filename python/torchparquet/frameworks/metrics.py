@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchparquet.frameworks.loaders import source_of
-from torchparquet.metrics import Metrics
+from torchparquet.metrics.read_metrics import Metrics
 
 
 class SummaryWriter(Protocol):

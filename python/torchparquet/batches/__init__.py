@@ -1,0 +1,1 @@
+"""Batches: columns as tensors, on the host or a device."""

@@ -1,0 +1,159 @@
+"""Rows of a batch, and batches joined to one: tensors and Jagged alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchparquet.batches.tensors import Batch
+from torchparquet.errors import SchemaMismatchError
+from torchparquet.jagged import Jagged
+
+_OF_VALUES = ".values.valid"
+
+
+def num_rows_of(batch: Batch) -> int:
+    """Return B."""
+    return _length(next(iter(batch.values())))
+
+
+def _length(value: Any) -> int:
+    return value.num_rows if isinstance(value, Jagged) else len(value)
+
+
+def check_rows(batch: Batch, num_rows: int | None) -> None:
+    """Make sure that a user's functions have kept the rows of a batch, which are to be counted.
+
+    Args:
+        batch: What they made of it.
+        num_rows: What they were given; None where there are none.
+
+    Raises:
+        ValueError: A value has another number of rows, or none.
+    """
+    if num_rows is None:
+        return
+    for name, value in batch.items():
+        if element_mask_owner(batch, name) is not None:
+            continue
+        try:
+            found = _length(value)
+        except TypeError:
+            found = -1
+        if found != num_rows:
+            what = type(value).__name__ if found < 0 else f"{found} rows"
+            raise ValueError(
+                "processors and transform must keep rows where these are taken one by one, or "
+                f"batches are mixed or resumed within: {name!r} is {what}, given were {num_rows} "
+                "rows"
+            )
+
+
+def sliced(batch: Batch, begin: int, end: int) -> Batch:
+    """Return rows `begin` to `end`: tensors are views, offsets begin at 0; lists are cut.
+
+    Raises:
+        ValueError: A mask of the elements of nested lists or strings in lists is among the
+            columns.
+    """
+    found: Batch = {}
+    for name, value in batch.items():
+        owner = element_mask_owner(batch, name)
+        if owner is not None:
+            first, last = owner.offsets[[begin, end]].tolist()
+            found[name] = value[first:last]
+        else:
+            found[name] = _stretch(value, begin, end)
+    return found
+
+
+def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
+    """Return the lists of whose elements a value is the mask; None where it has a place per row.
+
+    Raises:
+        ValueError: It is the mask of elements of nested lists or of strings in lists.
+    """
+    if not name.endswith(_OF_VALUES):
+        return None
+    owner = batch.get(name.removesuffix(_OF_VALUES))
+    if not isinstance(owner, Jagged):
+        return None
+    if isinstance(owner.values, Jagged):
+        raise ValueError(
+            'batches with a mask of the elements of nested lists (nulls="mask") cannot be '
+            f"cut: {name!r}"
+        )
+    return owner
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return one batch of the rows of all, in order, with the keys in the order of the first.
+
+    All batches have the columns of the first; see `check_alike`.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
+    """Make sure that batches can be joined.
+
+    Args:
+        batches: One of each source.
+        sources: What to call each in the message.
+
+    Raises:
+        SchemaMismatchError: They differ in their columns; the message names source and column.
+        TypeError: A transform has made what cannot be joined.
+    """
+    first = batches[0]
+    for batch, source in zip(batches[1:], sources[1:], strict=True):
+        for name in (*first, *batch):
+            kinds = [_kind(of[name]) if name in of else "missing" for of in (first, batch)]
+            if kinds[0] != kinds[1]:
+                raise SchemaMismatchError(
+                    "data sets must have the same columns to be mixed within a batch: "
+                    f"{name!r} is {kinds[0]} in {sources[0]}, {kinds[1]} in {source}"
+                )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Jagged):
+        return f"Jagged of {_kind(value.values)}"
+    if isinstance(value, list):
+        return "list"
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            "batches whose rows are mixed must hold tensors, Jagged or lists, got "
+            f"{type(value).__name__}"
+        )
+    shape = ", ".join(["B", *map(str, value.shape[1:])])
+    place = "" if value.device.type == "cpu" else f" on {value.device}"
+    return f"{str(value.dtype).removeprefix('torch.')} [{shape}]{place}"
+
+
+def _stretch(value: Any, begin: int, end: int) -> Any:
+    if not isinstance(value, Jagged):
+        return value[begin:end]
+    offsets = value.offsets[begin : end + 1]
+    first, last = offsets[[0, -1]].tolist()
+    return Jagged(_stretch(value.values, first, last), offsets - first)
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], Tensor):
+        return torch.cat(list(values))
+    if isinstance(values[0], list):
+        return list(chain.from_iterable(values))
+    parts = cast("Sequence[Jagged]", values)
+    offsets = [parts[0].offsets]
+    end = parts[0].offsets[-1]
+    for part in parts[1:]:
+        offsets.append(part.offsets[1:] + end)
+        end = end + part.offsets[-1]
+    return Jagged(_joined([part.values for part in parts]), torch.cat(offsets))

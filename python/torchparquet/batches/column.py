@@ -1,0 +1,189 @@
+"""Column: what a user says of one tensor of a batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from torchparquet.files.leaf import DTYPES
+from torchparquet.files.schemas import listed, shortened
+
+Nulls = Literal["error", "nan", "mask", "empty"] | int | float | bool | None
+
+_NULL_POLICIES = ("error", "nan", "mask", "empty")
+_FILL_TYPES = (bool, int, float)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one tensor of a batch is read from, and what stands where the file has a null.
+
+    Attributes:
+        source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
+            a sequence of F names, kept as a tuple, for one ``[B, F]`` tensor. A name that no file
+            has may be a partition key: ``year`` where all files are below ``year=...`` directories.
+        nulls: ``"error"``: a null raises. ``"nan"``: it is read as NaN (floats only). A number or
+            bool: it is read as that value. ``"mask"``: it is read as 0, and a bool tensor
+            ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and lists
+            of them: it is read as empty. None: the data set's ``nulls``, and without one ``"nan"``
+            for floats and ``"error"`` for the rest. In a list this is said of its elements; a null
+            list raises under ``"error"`` and is read as empty otherwise. The mask of strings and
+            lists is ``[B]``, False for null rows; lists have one more, ``"<name>.values.valid"``,
+            a bool for each of their values.
+        dtype: A torch dtype or its name, kept as the name: values are cast to it while they are
+            decoded. Integers and bools become any integer that holds them (one that does not is a
+            :class:`~torchparquet.errors.CastError` when it is met) or float, floats any float,
+            decimals any float or, as ``"int64"``, their unscaled value. Files may then hold the
+            column in different kinds. None: the usual dtype of the column's kind.
+        length: L, where every list of the column has L elements: it is read as ``[B, L]``, without
+            offsets. A list of another length is a
+            :class:`~torchparquet.errors.ListLengthError`, a null list is L nulls, and the mask is
+            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L where
+            all files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
+            and others write, else ``"any"``; files that disagree are refused.
+        vocab: Words (str or bytes) that strings are replaced by the numbers of: each is read as its
+            place here, int64 unless ``dtype`` says otherwise. None: strings stay strings, as a
+            :class:`~torchparquet.jagged.Jagged` of uint8.
+        unknown: The number of all other strings.
+        default: Read in every row of a file that lacks the column; such rows are valid, not null.
+            None: a file that lacks it is an error. At least one file must have it.
+
+    Raises:
+        TypeError: A source is not a str, or another argument is none of the above.
+        ValueError: No source, an empty name, a source twice, an unknown word for ``nulls`` or
+            ``dtype``, a length below 1, a vocabulary that is empty or has a word twice.
+    """
+
+    source: str | Sequence[str]
+    nulls: Nulls = None
+    dtype: str | torch.dtype | None = None
+    default: int | float | bool | None = None
+    length: int | Literal["any"] | None = None
+    vocab: Sequence[str | bytes] | None = None
+    unknown: int = -1
+
+    def __post_init__(self) -> None:
+        """Checks the arguments and gives them one form."""
+        if not isinstance(self.source, str):
+            object.__setattr__(self, "source", checked_names(self.source, "source"))
+        elif not self.source:
+            raise ValueError(f"source must not be empty; got {self.source!r}")
+        object.__setattr__(self, "nulls", checked_nulls(self.nulls))
+        object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
+        object.__setattr__(self, "default", _checked_default(self.default))
+        object.__setattr__(self, "length", _checked_length(self.length))
+        object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
+        object.__setattr__(self, "unknown", _checked_unknown(self.unknown))
+
+    @property
+    def dtype_name(self) -> str | None:
+        """The name of ``dtype``, such as ``"float32"``."""
+        assert self.dtype is None or isinstance(self.dtype, str)  # noqa: S101
+        return self.dtype
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the columns, one or more."""
+        return (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
+    @property
+    def stated_length(self) -> int | None:
+        """The length that is a number."""
+        return None if isinstance(self.length, str) else self.length
+
+    @property
+    def words(self) -> tuple[bytes, ...] | None:
+        """The words of ``vocab``, UTF-8."""
+        if self.vocab is None:
+            return None
+        return tuple(word.encode() if isinstance(word, str) else word for word in self.vocab)
+
+
+def checked_names(names: Any, argument: str) -> tuple[str, ...]:
+    """Return ``names`` as a tuple; raises for what is no sequence of different names."""
+    if not isinstance(names, Sequence) or isinstance(names, str | bytes):
+        raise TypeError(f"{argument} must be a list or tuple of names; got {names!r}")
+    if not names:
+        raise ValueError(f"{argument} must name at least one column; got {names!r}")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must hold names (str); got {name!r}")
+        if not name:
+            raise ValueError(f"{argument} must not hold an empty name; got {names!r}")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{argument} must name a column only once; repeated: {listed(repeated)}")
+    return tuple(names)
+
+
+def checked_nulls(nulls: Any) -> Nulls:
+    """Return the policy, NumPy's numbers as Python's; raises for what is none."""
+    value = nulls.item() if isinstance(nulls, np.generic) else nulls
+    known = value in _NULL_POLICIES if isinstance(value, str) else isinstance(value, _FILL_TYPES)
+    if known or value is None:
+        checked: Nulls = value
+        return checked
+    error = ValueError if isinstance(value, str) else TypeError
+    raise error(
+        f'nulls must be "error", "nan", "mask", "empty", a number, a bool or None; got {nulls!r}'
+    )
+
+
+def _checked_dtype(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    if not isinstance(dtype, str | torch.dtype):
+        raise TypeError(f"dtype must be a torch dtype, its name or None; got {dtype!r}")
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+    return name
+
+
+def _checked_default(default: Any) -> int | float | bool | None:
+    value = default.item() if isinstance(default, np.generic) else default
+    if value is None or isinstance(value, _FILL_TYPES):
+        checked: int | float | bool | None = value
+        return checked
+    raise TypeError(f"default must be a number, a bool or None; got {default!r}")
+
+
+def _checked_length(length: Any) -> int | Literal["any"] | None:
+    if length is None:
+        return None
+    if isinstance(length, str) and length == "any":
+        return "any"
+    if isinstance(length, bool) or not isinstance(length, int | np.integer):
+        raise TypeError(f'length must be an int, "any" or None; got {length!r}')
+    if not 1 <= length < 2**31:
+        raise ValueError(f"length must be at least 1 and below 2**31; got {length}")
+    return int(length)
+
+
+def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | None:
+    if vocab is None:
+        return None
+    if isinstance(vocab, str | bytes) or not isinstance(vocab, Sequence):
+        raise TypeError(f"vocab must be a sequence of str or bytes, or None; got {vocab!r}")
+    words = tuple(vocab)
+    if not words:
+        raise ValueError("vocab must have at least one word")
+    for word in words:
+        if not isinstance(word, str | bytes):
+            raise TypeError(f"vocab must hold str or bytes; got {word!r}")
+    encoded = Counter(word.encode() if isinstance(word, str) else word for word in words)
+    repeated = [repr(word) for word, count in encoded.items() if count > 1]
+    if repeated:
+        raise ValueError(f"vocab must hold a word only once; repeated: {shortened(repeated)}")
+    return words
+
+
+def _checked_unknown(unknown: Any) -> int:
+    if isinstance(unknown, bool) or not isinstance(unknown, int | np.integer):
+        raise TypeError(f"unknown must be an int; got {unknown!r}")
+    return int(unknown)

@@ -1,0 +1,168 @@
+"""From the ``columns`` argument to the tensors of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torchparquet.batches.column import Column, Nulls, checked_names, checked_nulls
+from torchparquet.batches.fields import Field, make_field, with_file_values
+from torchparquet.errors import UnsupportedColumnError
+from torchparquet.files.leaf import Leaf
+from torchparquet.files.schemas import Schemas, shortened
+
+if TYPE_CHECKING:
+    from torchparquet.files.manifest import Manifest
+
+_RESERVED_NAMES = ("row.id", "row.valid")
+_MAX_SUGGESTION_CHARACTERS = 300
+
+
+ColumnsArgument = Sequence[str] | Mapping[str, str | Sequence[str] | Column] | None
+
+
+def resolve_columns(
+    columns: ColumnsArgument, manifest: Manifest, nulls: Nulls = None
+) -> tuple[Field, ...]:
+    """Check which columns are read, how, and that all files agree about them.
+
+    Files without rows have no say: what their schemas hold is never read.
+
+    Args:
+        columns: None: every column. A sequence of names: one tensor each, under the same name. A
+            mapping: output name to name, sequence of names or :class:`Column`.
+        manifest: Of the files that are to be read.
+        nulls: For columns that bring no policy of their own; see :class:`Column`.
+
+    Returns:
+        The fields, in the order of ``columns`` or, without it, of the first file.
+
+    Raises:
+        SchemaMismatchError: Two files disagree about a selected column: its presence or, where no
+            dtype is given, its kind, or the length of its lists where none is given.
+        UnsupportedColumnError: A selected column cannot be read as a tensor yet, or not as the
+            dtype that was given.
+        ValueError: Empty selection; unknown, repeated or ambiguous name; sources of one tensor
+            that differ in dtype; a null policy that does not fit; colliding output names.
+        TypeError: An argument of a wrong type.
+    """
+    default = checked_nulls(nulls)
+    schemas = Schemas(manifest)
+    requests = _requests(columns, schemas)
+    found = {
+        name: [
+            schemas.agreed_leaves(source, _cast(column), everywhere=column.default is None)
+            for source in column.sources
+        ]
+        for name, column in requests.items()
+    }
+    leaves = [
+        leaf
+        for name, of_column in found.items()
+        for agreed in of_column
+        for leaf in agreed
+        if not (requests[name].vocab and leaf.is_bytes)
+    ]
+    _check_covered(leaves, suggest=not isinstance(columns, Mapping))
+    requests = {
+        name: _with_declared_length(column, found[name], schemas)
+        for name, column in requests.items()
+    }
+    fields = tuple(
+        with_file_values(
+            make_field(name, column, found[name], default),
+            [
+                schemas.partition_values(source) if schemas.is_partition_key(source) else ()
+                for source in column.sources
+            ],
+        )
+        for name, column in requests.items()
+    )
+    _check_output_names(fields)
+    return fields
+
+
+def _with_declared_length(
+    column: Column, found: Sequence[Sequence[Leaf]], schemas: Schemas
+) -> Column:
+    """The column with the length that files declare, where it has none and can have one."""
+    if column.length is not None or not isinstance(column.source, str):
+        return column
+    # Strings are of lengths of their own, unless they are numbered.
+    takes_length = all(
+        leaf.num_lists == 1 and not (leaf.is_bytes and column.vocab is None) for leaf in found[0]
+    )
+    return (
+        replace(column, length=schemas.declared_length(column.source)) if takes_length else column
+    )
+
+
+def _cast(column: Column) -> str | None:
+    """The dtype that the column's values are read as, before words are numbered."""
+    return column.dtype_name if column.vocab is None else "uint8"
+
+
+def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
+    if columns is None:
+        names = schemas.names()
+        if "" in names:
+            named = [name for name in names if name]
+            raise UnsupportedColumnError(
+                "a column without a name cannot be selected; leave it out: "
+                f"{_selection(named)} (in {schemas.first_with('')!r})"
+            )
+        return {name: Column(name) for name in names}
+    if isinstance(columns, Mapping):
+        return _checked_mapping(columns)
+    return {name: Column(name) for name in checked_names(columns, "columns")}
+
+
+def _checked_mapping(columns: Mapping[str, str | Sequence[str] | Column]) -> dict[str, Column]:
+    if not columns:
+        raise ValueError(f"columns must select at least one column; got {columns!r}")
+    requests = {}
+    for name, column in columns.items():
+        if not isinstance(name, str):
+            raise TypeError(f"an output name in columns must be a str; got {name!r}")
+        if not name:
+            raise ValueError(f"an output name in columns must not be empty; got {name!r}")
+        try:
+            requests[name] = column if isinstance(column, Column) else Column(column)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"columns[{name!r}]: {error}") from None
+    return requests
+
+
+def _selection(names: Sequence[str]) -> str:
+    selection = f"columns={names!r}"
+    return selection if len(selection) < _MAX_SUGGESTION_CHARACTERS else "columns=[...]"
+
+
+def _check_covered(leaves: Collection[Leaf], suggest: bool) -> None:
+    """Raises for the columns that cannot be read; says which columns of the selection can."""
+    uncovered = [f"{leaf.path!r} ({leaf.kind})" for leaf in leaves if not leaf.dtype]
+    if not uncovered:
+        return
+    covered = [leaf.path for leaf in leaves if leaf.dtype]
+    suggestion = f"; leave them out: {_selection(covered)}" if suggest and covered else ""
+    if any(not leaf.dtype and leaf.kind.startswith("partition key") for leaf in leaves):
+        suggestion += "; keys that are text become numbers by Column(..., vocab=[...])"
+    raise UnsupportedColumnError(
+        f"columns of these kinds cannot be read as tensors: {shortened(uncovered)}{suggestion}"
+    )
+
+
+def _check_output_names(fields: Sequence[Field]) -> None:
+    names = {field.name for field in fields}
+    for name in _RESERVED_NAMES:
+        if name in names:
+            raise ValueError(
+                "an output name must not be one that torchparquet gives (choose another by "
+                f"columns={{new name: column}}): {name!r}"
+            )
+    for name in (mask for field in fields for mask in field.mask_names):
+        if name in names:
+            raise ValueError(
+                f'nulls="mask" adds the tensor "<name>.valid", and another has that name: {name!r}'
+            )

@@ -1,0 +1,252 @@
+"""Field: one tensor of a batch, as the files and the user want it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from torchparquet.batches.column import Column, Nulls
+from torchparquet.files.leaf import Leaf
+from torchparquet.files.schemas import shortened
+
+_NOT_FINITE = (float("inf"), float("-inf"))
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor of a batch, checked against the files.
+
+    Attributes:
+        name: Key in the batch.
+        sources: Names of the columns it is read from.
+        kinds: For each of those columns what it is in the files, such as ``"timestamp[us]"``.
+        dtype: torch's name of its dtype, the same for all sources.
+        width: None: shape ``[B]``. F: shape ``[B, F]``, one place for each source.
+        items: None, or n where a value is n items: a shape of ``[B, n]`` from one source, with a
+            mask of ``[B]``; of ``[N, n]`` in lists.
+        num_offsets: How often offsets lead from a row to its items; above 0 for a
+            :class:`~torchparquet.jagged.Jagged`, whose values have the dtype.
+        has_lists: Whether there are lists, and not only strings, in a row.
+        length: L for lists that are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
+        words: The words, UTF-8, that strings become the numbers of; else None.
+        unknown: The number of other strings.
+        row_bytes: That values of different lengths are likely to take for a row.
+        default: None, or what stands for rows of files that lack a column; representable in
+            ``dtype``.
+        file_values: For each source () or, where it is a partition key, the value of each file.
+        nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
+        fill: Stands where a null is read; representable in ``dtype``.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    kinds: tuple[tuple[str, ...], ...]
+    dtype: str
+    width: int | None
+    nulls: Literal["error", "fill", "mask"]
+    fill: int | float | bool
+    items: int | None = None
+    default: int | float | bool | None = None
+    file_values: tuple[tuple[int, ...], ...] = ()
+    num_offsets: int = 0
+    has_lists: bool = False
+    length: int | None = None
+    words: tuple[bytes, ...] | None = None
+    unknown: int = -1
+    row_bytes: float = 0.0
+
+    @property
+    def trailing(self) -> int | None:
+        """The second dimension of a tensor, or None where it has none."""
+        if self.num_offsets:
+            return None
+        inner = (self.length or 1) * (self.items or 1)
+        return self.width or (inner if self.length or self.items else None)
+
+    @property
+    def mask_names(self) -> tuple[str, ...]:
+        """The names of the bool tensors that say which rows, and which values, are not null."""
+        if self.nulls != "mask":
+            return ()
+        of_values = (f"{self.name}.values.valid",) if self.num_offsets and self.has_lists else ()
+        return (f"{self.name}.valid", *of_values)
+
+
+def make_field(
+    name: str, column: Column, sources: Sequence[Sequence[Leaf]], default_nulls: Nulls
+) -> Field:
+    """Say what a batch holds for ``column``.
+
+    Args:
+        name: Key in the batch.
+        column: What the user says of it.
+        sources: For each of its sources the leaf as the files have it, each kind once, covered
+            and castable to the column's dtype.
+        default_nulls: Where the column has no policy.
+
+    Raises:
+        ValueError: The sources do not make one tensor, or an option does not fit them.
+    """
+    leaves = [leaf for found in sources for leaf in found]
+    _check_options(name, column, leaves)
+    dtype = _common_dtype(name, column, sources)
+    width = None if isinstance(column.source, str) else len(column.sources)
+    first = leaves[0]
+    is_words = column.vocab is not None
+    # A partition key whose values are all numbers has no bytes.
+    num_offsets = 0 if column.stated_length else first.num_offsets - (is_words and first.is_bytes)
+    if width is not None and any(leaf.items or leaf.num_lists or num_offsets for leaf in leaves):
+        raise ValueError(
+            "strings, lists and binary of a fixed size are tensors of their own; "
+            f"{name!r} has {_kinds(column, sources)}"
+        )
+    has_strings = first.is_bytes and not is_words
+    nulls, fill = _resolve_nulls(
+        default_nulls if column.nulls is None else column.nulls, name, dtype, has_strings
+    )
+    return Field(
+        name=name,
+        sources=column.sources,
+        kinds=tuple(tuple(leaf.kind for leaf in found) for found in sources),
+        dtype=dtype,
+        width=width,
+        nulls=nulls,
+        fill=fill,
+        items=first.items,
+        default=_checked_default(column, name, dtype, num_offsets),
+        num_offsets=num_offsets,
+        has_lists=first.num_lists > 0,
+        length=column.stated_length,
+        words=column.words,
+        unknown=column.unknown,
+        row_bytes=max(leaf.row_bytes for leaf in leaves) if num_offsets else 0.0,
+    )
+
+
+def with_file_values(field: Field, values: Sequence[tuple[str, ...]]) -> Field:
+    """Return ``field`` with the values of partition keys.
+
+    Args:
+        field: Of the columns and keys.
+        values: For each source () or, where it is a partition key, the text of each file's value.
+
+    Raises:
+        ValueError: A value is not representable in the field's dtype.
+    """
+    codes = {word.decode(errors="replace"): i for i, word in enumerate(field.words or ())}
+    numbers = tuple(
+        tuple(codes.get(text, field.unknown) if field.words else int(text) for text in of_source)
+        for of_source in values
+    )
+    for source, of_source in zip(field.sources, numbers, strict=True):
+        for value in set(of_source):
+            _checked_value(value, f"partition key ({source})", field.name, field.dtype)
+    return replace(field, file_values=numbers) if any(numbers) else field
+
+
+def _kinds(column: Column, sources: Sequence[Sequence[Leaf]]) -> str:
+    pairs = zip(column.sources, sources, strict=True)
+    return shortened([f"{source!r} {found[0].kind}" for source, found in pairs])
+
+
+def _check_options(name: str, column: Column, leaves: Sequence[Leaf]) -> None:
+    for leaf in leaves:
+        if column.vocab is not None and not leaf.is_bytes and leaf.kind != "partition key":
+            raise ValueError(
+                f"vocab is for strings; {name!r} reads {leaf.path!r}, which is {leaf.kind}"
+            )
+        if column.stated_length is None:
+            continue
+        if leaf.num_lists != 1 or (leaf.is_bytes and column.vocab is None):
+            raise ValueError(
+                "length is for lists of numbers, or of strings with a vocab; "
+                f"{name!r} reads {leaf.path!r}, which is {leaf.kind}"
+            )
+
+
+def _common_dtype(name: str, column: Column, sources: Sequence[Sequence[Leaf]]) -> str:
+    if column.words is not None:
+        dtype = column.dtype_name or "int64"
+        if _kind_of(dtype) is not int:
+            raise ValueError(f"numbers of words must have an integer dtype; {name!r} has {dtype}")
+        for code in (column.unknown, len(column.words) - 1):
+            _checked_value(code, "number of a word", name, dtype)
+        return dtype
+    dtypes = [column.dtype_name or found[0].dtype for found in sources]
+    if len(set(dtypes)) > 1:
+        shown = [f"{s!r} {dtype}" for s, dtype in zip(column.sources, dtypes, strict=True)]
+        raise ValueError(
+            "columns of one tensor must have the same dtype, or be given one by Column(..., "
+            f"dtype=...); {name!r} has {shortened(shown)}"
+        )
+    return dtypes[0]
+
+
+def _checked_default(
+    column: Column, name: str, dtype: str, num_offsets: int
+) -> int | float | bool | None:
+    if column.default is None:
+        return None
+    if num_offsets:
+        raise ValueError(f"rows of different lengths cannot have a default: {name!r}")
+    return _checked_value(column.default, "default", name, dtype)
+
+
+def _resolve_nulls(
+    policy: Nulls, name: str, dtype: str, has_strings: bool
+) -> tuple[Literal["error", "fill", "mask"], int | float | bool]:
+    is_float = getattr(torch, dtype).is_floating_point
+    zero = _kind_of(dtype)(0)
+    if policy == "empty" or (has_strings and policy not in (None, "error", "mask")):
+        if policy == "empty" and has_strings:
+            return "fill", zero
+        raise ValueError(
+            'nulls="empty" is for strings, which take no fill value; numbers take one, and then '
+            f"null lists are empty: {name!r} is {'strings' if has_strings else dtype}, "
+            f"nulls={policy!r}; Column(..., nulls=...) says it of one column"
+        )
+    if policy is None:
+        policy = "nan" if is_float else "error"
+    if policy == "error":
+        return "error", zero
+    if policy == "mask":
+        return "mask", zero
+    if policy == "nan":
+        if not is_float:
+            raise ValueError(
+                'nulls="nan" needs a float column (take "error", "mask" or a fill value, by '
+                f"Column(..., nulls=...)): {name!r} is {dtype}"
+            )
+        return "fill", float("nan")
+    return "fill", _checked_value(policy, "fill value for nulls", name, dtype)
+
+
+def _kind_of(dtype: str) -> type[bool | int | float]:
+    if dtype == "bool":
+        return bool
+    return float if getattr(torch, dtype).is_floating_point else int
+
+
+def _checked_value(
+    value: int | float | bool, what: str, name: str, dtype: str
+) -> int | float | bool:
+    """``value`` as Python's bool, int or float, whichever ``dtype`` is."""
+    convert = _kind_of(dtype)
+    if convert is bool:
+        fits = value in (0, 1)
+    elif convert is float:
+        # Rounding is fine; infinity and NaN are values too.
+        largest = torch.finfo(getattr(torch, dtype)).max
+        fits = abs(value) <= largest or value in _NOT_FINITE or value != value
+    else:
+        limits = torch.iinfo(getattr(torch, dtype))
+        fits = limits.min <= value <= limits.max and value == int(value)
+    if not fits:
+        raise ValueError(
+            f"a {what} must be representable in the column's dtype: {name!r} is {dtype}, the "
+            f"value {value!r}"
+        )
+    return convert(value)

@@ -1,0 +1,261 @@
+"""From the memory of a batch to named tensors, and the memory itself where it is pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchparquet.jagged import Jagged
+
+if TYPE_CHECKING:
+    from torchparquet.batches.fields import Field
+    from torchparquet.batches.packed_items import ItemTensors
+    from torchparquet.native import FieldPlace
+
+# Values are Tensor or Jagged; a union would make users say which at every use.
+Batch: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Tensors of one dtype that lie side by side in the slab, evenly spaced.
+
+    Attributes:
+        dtype: Of all of them.
+        begin: Of the first, in items from the slab's start.
+        step: From one to the next, in items; room for a full batch.
+        names: Of the tensors.
+        width: None for `[B]` tensors, F for `[B, F]`, n for `[B, n]`.
+        num_extra: Rows that each has beyond the batch's: one of offsets.
+    """
+
+    dtype: torch.dtype
+    begin: int
+    step: int
+    names: tuple[str, ...]
+    width: int | None
+    num_extra: int = 0
+
+
+@dataclass(frozen=True)
+class _JaggedBlock:
+    """A field of variable length: its first offsets, and its row mask, are in the slab.
+
+    Attributes:
+        dtype: Of its values.
+        valid_begin: Of the mask, in bytes from the slab's start; -1 for none.
+        items: None for values `[N]`, n for `[N, n]`.
+        names: Of the field, and of its masks of rows and of values where it has them.
+    """
+
+    dtype: torch.dtype
+    valid_begin: int
+    items: int | None
+    names: tuple[str, ...]
+
+
+class BatchViews:
+    """Cuts a slab into the tensors of a batch.
+
+    Tensors of one dtype lie side by side and are cut by one call, because at thousands of
+    batches a second a call for each costs as much as decoding. It is the "unsafe" split, whose
+    parts are tensors in their own right: autograd does not take them for views of one tensor, so
+    changing one in place is not held against another.
+    """
+
+    def __init__(
+        self, fields: Sequence[Field], places: Sequence[FieldPlace], capacity_rows: int
+    ) -> None:
+        """Prepare the cuts.
+
+        Args:
+            fields: In slab order, as `slab_order` gives it.
+            places: Of each field within the slab, in bytes.
+            capacity_rows: Rows for which the slab has room.
+        """
+        self._capacity_rows = capacity_rows
+        self._blocks: list[_Block] = []
+        self._jagged: list[_JaggedBlock] = []
+        offsets: list[_Block] = []
+        placed = zip(fields, places, strict=True)
+        for _, group in groupby(placed, key=lambda item: _block_key(item[0])):
+            members = list(group)
+            if members[0][0].num_offsets:
+                self._jagged += [_jagged_block(field, place) for field, place in members]
+                offsets.append(_offsets_block(members))
+            else:
+                self._add_block(members)
+        self._names = [name for block in self._blocks for name in block.names]
+        self._blocks += offsets
+        # How to cut a batch of `_cut_rows` rows, which all batches but the last have.
+        self._cut_rows = -1
+        self._part_sizes: list[list[int]] = []
+        self._lengths: list[int] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of what `cut` returns, in its order."""
+        return [*self._names, *(name for jagged in self._jagged for name in jagged.names)]
+
+    def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
+        field, place = placed[0]
+        dtype: torch.dtype = getattr(torch, field.dtype)
+        width = field.trailing
+        step = _step(placed, dtype) or self._capacity_rows * (width or 1)
+        names = tuple(field.name for field, _ in placed)
+        begin = place.values_offset // dtype.itemsize
+        self._blocks.append(_Block(dtype, begin, step, names, width))
+        if field.nulls == "mask":
+            cells = field.width or field.length
+            step = self._capacity_rows * (cells or 1)
+            self._blocks.append(
+                _Block(torch.bool, place.valid_offset, step, field.mask_names, cells)
+            )
+
+    def cut(self, slab: Tensor, num_rows: int, items: Sequence[ItemTensors] = ()) -> Batch:
+        """Return the tensors of a batch.
+
+        Args:
+            slab: uint8, with the tensors; what is returned shares its storage.
+            num_rows: Of the batch.
+            items: For each field of variable length, in slab order, what the slab does not hold.
+        """
+        if num_rows != self._cut_rows:
+            self._cut_rows = num_rows
+            self._part_sizes = [_part_sizes(block, num_rows) for block in self._blocks]
+            self._lengths = [sum(sizes) for sizes in self._part_sizes]
+        tensors: list[Tensor] = []
+        bases: dict[torch.dtype, Tensor] = {}
+        for block, sizes, length in zip(self._blocks, self._part_sizes, self._lengths, strict=True):
+            base = bases.get(block.dtype)
+            if base is None:
+                base = bases[block.dtype] = slab.view(block.dtype)
+            run = base.narrow(0, block.begin, length)
+            parts: Sequence[Tensor] = run.unsafe_split_with_sizes(sizes)
+            if len(parts) > len(block.names):
+                parts = parts[::2]
+            if block.width is not None:
+                parts = [part.view(num_rows, block.width) for part in parts]
+            tensors.extend(parts)
+        num_flat = len(self._names)
+        batch: Batch = dict(zip(self._names, tensors[:num_flat], strict=True))
+        if self._jagged:
+            for jagged, offsets, of_field in zip(
+                self._jagged, tensors[num_flat:], items, strict=True
+            ):
+                batch[jagged.names[0]] = _jagged(jagged, offsets, of_field)
+                if len(jagged.names) > 1:
+                    _add_masks(jagged, slab, num_rows, of_field, batch)
+        return batch
+
+
+def _jagged_block(field: Field, place: FieldPlace) -> _JaggedBlock:
+    dtype: torch.dtype = getattr(torch, field.dtype)
+    names = (field.name, *field.mask_names)
+    return _JaggedBlock(dtype, place.valid_offset, field.items, names)
+
+
+def _offsets_block(placed: list[tuple[Field, FieldPlace]]) -> _Block:
+    begin = placed[0][1].values_offset // torch.int64.itemsize
+    names = tuple(field.name for field, _ in placed)
+    return _Block(torch.int64, begin, _step(placed, torch.int64), names, None, num_extra=1)
+
+
+def _step(placed: list[tuple[Field, FieldPlace]], dtype: torch.dtype) -> int:
+    """Return how far apart the fields lie, in items; 0 where there is one."""
+    if len(placed) == 1:
+        return 0
+    return (placed[1][1].values_offset - placed[0][1].values_offset) // dtype.itemsize
+
+
+def _jagged(block: _JaggedBlock, offsets: Tensor, items: ItemTensors) -> Jagged:
+    inner_offsets, stored, _ = items
+    if stored.dtype != block.dtype:
+        stored = stored.view(block.dtype)
+    if block.items is not None:
+        stored = stored.view(-1, block.items)
+    values: Tensor | Jagged = stored
+    for inner in reversed(inner_offsets):
+        values = Jagged(values, inner)
+    return Jagged(values, offsets)
+
+
+def _add_masks(
+    block: _JaggedBlock, slab: Tensor, num_rows: int, items: ItemTensors, batch: Batch
+) -> None:
+    batch[block.names[1]] = slab.view(torch.bool).narrow(0, block.valid_begin, num_rows)
+    value_mask = items[2]
+    if value_mask is not None:
+        batch[block.names[2]] = value_mask.view(torch.bool)
+
+
+def _part_sizes(block: _Block, num_rows: int) -> list[int]:
+    """Return the lengths of a block's tensors, with the gaps between them where there are any."""
+    length = (num_rows + block.num_extra) * (block.width or 1)
+    if len(block.names) == 1:
+        return [length]
+    gap = block.step - length
+    if gap == 0:
+        return [length] * len(block.names)
+    return [length, gap] * (len(block.names) - 1) + [length]
+
+
+def _block_key(field: Field) -> tuple[str, int | None, str]:
+    """Return equal keys for fields that one view can cover: those without width and mask."""
+    if field.num_offsets:
+        return ("offsets", None, field.name if field.nulls == "mask" else "")
+    width = field.trailing
+    alone = width is not None or field.nulls == "mask"
+    return (field.dtype, width, field.name if alone else "")
+
+
+def slab_order(fields: Sequence[Field]) -> list[Field]:
+    """Return the fields in the order in which a slab holds them: those of a block together."""
+    first_of: dict[tuple[str, int | None, str], int] = {}
+    for index, field in enumerate(fields):
+        first_of.setdefault(_block_key(field), index)
+    return sorted(fields, key=lambda field: first_of[_block_key(field)])
+
+
+def batch_names(fields: Sequence[Field]) -> list[str]:
+    """Return the keys of a batch in the order that the user gave, masks behind their values."""
+    names: list[str] = []
+    for field in fields:
+        names += [field.name, *field.mask_names]
+    return names
+
+
+class LentSlabs:
+    """Slabs that torch allocates and the reader fills, by the number they are lent under.
+
+    Each is used for one batch and then dropped, so that torch's own allocator, which knows
+    the copies still under way, decides when its memory may be used again.
+    """
+
+    def __init__(self, slab_bytes: int, pin_memory: bool) -> None:
+        """Prepare to allocate slabs of `slab_bytes` bytes."""
+        self._slab_bytes = slab_bytes
+        self._pin_memory = pin_memory
+        self._lent: dict[int, Tensor] = {}
+        self._next_token = 0
+
+    def allocate(self) -> tuple[int, int]:
+        """Return the address and the number of a new slab, which is kept until taken."""
+        slab = torch.empty(self._slab_bytes, dtype=torch.uint8, pin_memory=self._pin_memory)
+        token = self._next_token
+        self._next_token += 1
+        self._lent[token] = slab
+        return slab.data_ptr(), token
+
+    def take(self, token: int) -> Tensor:
+        """Return the slab of that number, uint8 `[slab_bytes]`, and forget it."""
+        return self._lent.pop(token)
+
+    def clear(self) -> None:
+        """Forget all slabs. The reader must have been stopped."""
+        self._lent.clear()

@@ -1,0 +1,19 @@
+"""Checks of arguments that are alike everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def checked_int(name: str, value: object, low: int, high: int) -> int:
+    """Return `value` as an int in `[low, high)`, or say what `name` must be.
+
+    Raises:
+        TypeError: `value` is not an integer (a bool is none).
+        ValueError: `value` lies outside the range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if not low <= value < high:
+        raise ValueError(f"{name} must be >= {low} and < {high}, got {value}")
+    return int(value)

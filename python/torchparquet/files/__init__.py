@@ -1,0 +1,1 @@
+"""Files: finding them, what their footers say, and whether they agree."""

@@ -1,0 +1,115 @@
+"""Keys of encrypted files: pyarrow's decryption properties, for each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.parquet import FileDecryptionProperties
+
+    from torchparquet.native import Decryption, Footers
+
+PropertiesOfFile: TypeAlias = "Callable[[str], FileDecryptionProperties | None]"
+DecryptionArgument: TypeAlias = "FileDecryptionProperties | PropertiesOfFile | None"
+
+
+class FileKeys:
+    """How the files of a data set are decrypted.
+
+    Keys are asked for on threads of this process while footers are read, and remembered; who
+    decodes asks nobody. A copy in another process asks anew.
+    """
+
+    def __init__(self, properties: DecryptionArgument) -> None:
+        """Check the argument; asks for nothing.
+
+        Args:
+            properties: pyarrow's `FileDecryptionProperties` for all files, or a function that
+                returns those of a path, or None where a file is not encrypted.
+
+        Raises:
+            TypeError: It is neither.
+        """
+        if not _is_properties(properties) and not callable(properties):
+            raise TypeError(
+                "decryption_properties must be pyarrow's FileDecryptionProperties, a function that "
+                f"returns those of a path, or None; got {properties!r}"
+            )
+        self._given = properties
+        self._native: Decryption | None = None
+
+    def of_file(self, path: str) -> FileDecryptionProperties | None:
+        """Return the properties of a file, or None.
+
+        Raises:
+            TypeError: The function returned something else.
+        """
+        if _is_properties(self._given):
+            return self._given
+        assert callable(self._given)  # noqa: S101
+        properties = self._given(path)
+        if properties is not None and not _is_properties(properties):
+            raise TypeError(
+                "decryption_properties must return pyarrow's FileDecryptionProperties or None; for "
+                f"{path!r} it returned {properties!r}"
+            )
+        return properties
+
+    def read_footers(
+        self, files: Sequence[str], num_threads: int, contents: Sequence[pa.Buffer]
+    ) -> Footers:
+        """Read the footers of ``files``, and with them their keys.
+
+        Raises:
+            EncryptedFileError: The keys do not fit a file.
+        """
+        from torchparquet._decryption import capsule_of
+        from torchparquet.native import Decryption, read_footers
+
+        given = [self.of_file(path) for path in files]
+        native = Decryption([None if one is None else capsule_of(one) for one in given])
+        footers = read_footers(list(files), num_threads, list(contents), native)
+        self._native = native
+        return footers
+
+    def native(
+        self, files: Sequence[str], num_threads: int, contents: Sequence[pa.Buffer]
+    ) -> Decryption:
+        """Return the keys of the files; reads footers where this is a copy."""
+        if self._native is None:
+            self.read_footers(files, num_threads, contents)
+        assert self._native is not None  # noqa: S101
+        return self._native
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the keys.
+
+        Raises:
+            TypeError: pyarrow's properties were given, which cannot be sent.
+        """
+        if _is_properties(self._given):
+            raise TypeError(
+                "pyarrow's FileDecryptionProperties cannot be sent to another process; give "
+                "decryption_properties a function at the top level of a module that makes them "
+                "of a path"
+            )
+        return {"_given": self._given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin without keys."""
+        self.__dict__.update(state)
+        self._native = None
+
+
+def file_keys(properties: DecryptionArgument) -> FileKeys | None:
+    """Return the keys, or None where no properties are given."""
+    return None if properties is None else FileKeys(properties)
+
+
+def _is_properties(value: object) -> bool:
+    # Imported here, as all of pyarrow that only encryption needs.
+    from pyarrow.parquet import FileDecryptionProperties
+
+    return isinstance(value, FileDecryptionProperties)

@@ -1,0 +1,158 @@
+"""Which row groups a filter leaves: by their statistics and the partition keys of their paths."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet.errors import EncryptedFileError
+from torchparquet.files.schemas import is_whole_number
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    import pyarrow.dataset as pads
+
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.manifest import Manifest
+
+FiltersArgument: TypeAlias = "pc.Expression | list[Any] | None"
+
+# How Hive writes that a key has no value.
+_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+
+
+def filter_row_groups(
+    manifest: Manifest, filters: FiltersArgument, keys: FileKeys | None = None
+) -> Manifest:
+    """Leave out the row groups that cannot hold a row for which ``filters`` is true.
+
+    pyarrow's data set engine decides, from the statistics in the footers and from ``key=value``
+    directories on the files' paths, which count where they are columns too: a key that every path
+    has and no file. Row groups are kept whole: rows for which the filter is false stay among
+    the others. Statistics do not tell of NaN: what only a NaN fulfils may be left out.
+
+    Args:
+        manifest: Of the files.
+        filters: pyarrow's tuples, ``[("x", ">", 3), ...]`` or a list of such lists, of which one
+            must hold; or a ``pyarrow.compute.Expression``; None keeps all.
+        keys: Of files that are encrypted; None: of none.
+
+    Returns:
+        The manifest of what is left; its rows keep their global numbers.
+
+    Raises:
+        EncryptedFileError: A file has columns that are encrypted and that there is no key for:
+            pyarrow ends the process when it looks for their statistics.
+        ValueError: The filter names no column of a file, is malformed, does not fit a column's
+            type, or leaves nothing.
+        TypeError: ``filters`` has another type.
+    """
+    if filters is None:
+        return manifest
+    expression = _expression(filters)
+    for file in np.flatnonzero(manifest.file_has_hidden_columns)[:1]:
+        raise EncryptedFileError(
+            "filters need a key for every column that is encrypted: give decryption_properties, "
+            f"or leave filters out: {manifest.files[file]!r}"
+        )
+    keep = np.zeros(manifest.num_row_groups, dtype=bool)
+    first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
+    path_keys = _path_keys(manifest, keys)
+    for file in np.flatnonzero(manifest.file_num_rows > 0).tolist():
+        values = {name: column[file] for name, column in path_keys.items()}
+        fragment = _fragment(manifest, file, keys, values)
+        kept = _matching_row_groups(fragment, values, expression, manifest.files[file])
+        keep[first_row_group[file] + np.array(kept, dtype=np.int64)] = True
+    if not manifest.row_group_num_rows[keep].any():
+        raise ValueError(f"filters leave no row group of {manifest.num_row_groups}: {expression}")
+    return manifest.keep(keep)
+
+
+def _expression(filters: Any) -> pc.Expression:
+    # Imported here, as all of pyarrow that only filters need.
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if isinstance(filters, pc.Expression):
+        return filters
+    if not isinstance(filters, list):
+        raise TypeError(
+            f"filters must be a list of tuples, a list of such lists, or a pyarrow Expression; got "
+            f"{filters!r}"
+        )
+    try:
+        return pq.filters_to_expression(filters)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+        raise ValueError(f"filters cannot be understood ({error}): {filters!r}") from error
+
+
+def _format(path: str, keys: FileKeys | None) -> pads.ParquetFileFormat:
+    import pyarrow.dataset as pads
+
+    if keys is None:
+        return pads.ParquetFileFormat()
+    options = pads.ParquetFragmentScanOptions(decryption_properties=keys.of_file(path))
+    return pads.ParquetFileFormat(default_fragment_scan_options=options)
+
+
+def _path_keys(manifest: Manifest, keys: FileKeys | None) -> dict[str, pa.Array]:
+    """Return the values by file of keys that stand in all paths and in no file's schema."""
+    values = manifest.partition_keys
+    if not values:
+        return {}
+    with_rows = np.flatnonzero(manifest.file_num_rows > 0)
+    _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
+    names: set[str] = set()
+    for file in with_rows[first].tolist():
+        names.update(_fragment(manifest, file, keys, {}).physical_schema.names)
+    return {key: _typed(texts) for key, texts in values.items() if key not in names}
+
+
+def _typed(texts: Sequence[str]) -> pa.Array:
+    """Return the values of a key: int64 where all are whole numbers, as for columns, or strings."""
+    values = [None if text == _NULL_KEY else text for text in texts]
+    if all(value is None or is_whole_number(value) for value in values):
+        return pa.array([None if value is None else int(value) for value in values], pa.int64())
+    return pa.array(values, pa.string())
+
+
+def _fragment(
+    manifest: Manifest, file: int, keys: FileKeys | None, values: Mapping[str, pa.Scalar]
+) -> pads.ParquetFileFragment:
+    import pyarrow.compute as pc
+    import pyarrow.fs as pafs
+
+    path = manifest.files[file]
+    file_format = _format(path, keys)
+    if manifest.memory:
+        return file_format.make_fragment(manifest.memory[file].content)
+    known = [
+        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        for name, value in values.items()
+    ]
+    return file_format.make_fragment(
+        path,
+        filesystem=pafs.LocalFileSystem(),
+        partition_expression=functools.reduce(operator.and_, known) if known else None,
+    )
+
+
+def _matching_row_groups(
+    fragment: pads.ParquetFileFragment,
+    values: Mapping[str, pa.Scalar],
+    expression: pc.Expression,
+    path: str,
+) -> list[int]:
+    schema = fragment.physical_schema
+    for name, value in values.items():
+        schema = schema.append(pa.field(name, value.type))
+    try:
+        left = fragment.subset(expression, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ValueError(f"filters do not fit the columns of {path!r}: {error}") from error
+    return [row_group.id for row_group in left.row_groups]

@@ -1,0 +1,284 @@
+"""The manifest: what the footers of a data set's files say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TypeAlias, cast
+from urllib.parse import unquote
+
+import numpy as np
+
+from torchparquet.errors import CorruptFileError
+from torchparquet.files.discovery import PathArgument, discover_files
+from torchparquet.files.leaf import Leaf
+from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.native import Footers, LeafColumn
+
+PathsArgument: TypeAlias = "PathArgument | Sequence[PathArgument]"
+SourceArgument: TypeAlias = "PathsArgument | MemorySource | Sequence[MemorySource]"
+
+_MAX_DEFAULT_THREADS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """The files of a data set and their row groups, numbered over all files.
+
+    Holds nothing native, so that it pickles. ``F`` is the number of files, ``G`` that of row
+    groups; all arrays are int64.
+
+    Attributes:
+        files: Absolute paths, in data set order; of files in memory names such as ``"<buffer>"``.
+        root: The deepest directory that holds all files; ``""`` for files in memory.
+        file_num_bytes: [F] sizes in bytes.
+        file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
+        file_inode: [F] which file of its file system each is; -1 in memory.
+        file_digest: [F] XXH64 of the footers, with their sizes, places and statistics.
+        file_has_hidden_columns: [F] 1 where columns are encrypted and there is no key for them.
+        file_num_rows: [F] rows.
+        file_schema: [F] index into ``schemas``.
+        schemas: The distinct schemas, in order of first appearance.
+        row_group_file: [G] index into ``files``.
+        row_group_in_file: [G] number within the file.
+        row_group_num_rows: [G] rows.
+        row_group_num_bytes: [G] compressed bytes of all columns.
+        row_group_first_row: [G] global row number, in file order, of the first row.
+        fingerprint: Hex digest, equal for equal relative names, sizes, times of change,
+            footers, row groups and schemas; of files in memory the bytes count instead of names
+            and times.
+        memory: [F] the files in memory; empty for those on disk.
+    """
+
+    files: tuple[str, ...]
+    root: str
+    file_num_bytes: NDArray[np.int64]
+    file_mtime_ns: NDArray[np.int64]
+    file_inode: NDArray[np.int64]
+    file_digest: NDArray[np.int64]
+    file_has_hidden_columns: NDArray[np.int64]
+    file_num_rows: NDArray[np.int64]
+    file_schema: NDArray[np.int64]
+    schemas: tuple[tuple[Leaf, ...], ...]
+    row_group_file: NDArray[np.int64]
+    row_group_in_file: NDArray[np.int64]
+    row_group_num_rows: NDArray[np.int64]
+    row_group_num_bytes: NDArray[np.int64]
+    row_group_first_row: NDArray[np.int64]
+    fingerprint: str
+    memory: tuple[MemoryFile, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all files."""
+        return int(self.row_group_num_rows.sum())
+
+    @property
+    def num_row_groups(self) -> int:
+        """Row groups of all files, empty ones included."""
+        return len(self.row_group_num_rows)
+
+    @property
+    def content_fingerprint(self) -> str:
+        """Like ``fingerprint``, but equal for copies of the same files: without times of change."""
+        return replace(self, file_mtime_ns=_frozen(np.zeros(len(self.files)))).digest()
+
+    def digest(self) -> str:
+        """Return what ``fingerprint`` is to be: each piece is preceded by its length."""
+        prefix = len(self.root.rstrip("/")) + 1
+        names = [file.digest for file in self.memory] or [file[prefix:] for file in self.files]
+        # A leaf's dtype is our reading of its kind, and may change while the data does not.
+        schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
+        arrays = (
+            self.file_num_bytes,
+            self.file_mtime_ns,
+            self.file_digest,
+            self.file_schema,
+            self.row_group_file,
+            self.row_group_in_file,
+            self.row_group_num_rows,
+        )
+        digest = hashlib.blake2b(digest_size=16)
+        for piece in (
+            json.dumps([names, schemas]).encode(),
+            *(array.astype("<i8").tobytes() for array in arrays),
+        ):
+            digest.update(len(piece).to_bytes(8, "little"))
+            digest.update(piece)
+        return digest.hexdigest()
+
+    @property
+    def partition_keys(self) -> dict[str, tuple[str, ...]]:
+        """The [F] values of each ``key=value`` directory that is on every file's path."""
+        keys = [_partition_keys(file) for file in self.files]
+        common = [key for key in keys[0] if all(key in others for others in keys)]
+        return {key: tuple(of_file[key] for of_file in keys) for key in common}
+
+    def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
+        """Return the manifest without the other row groups; all that is left keeps its numbers.
+
+        Args:
+            row_groups: [G] whether to keep each.
+        """
+        kept = replace(
+            self,
+            row_group_file=_frozen(self.row_group_file[row_groups]),
+            row_group_in_file=_frozen(self.row_group_in_file[row_groups]),
+            row_group_num_rows=_frozen(self.row_group_num_rows[row_groups]),
+            row_group_num_bytes=_frozen(self.row_group_num_bytes[row_groups]),
+            row_group_first_row=_frozen(self.row_group_first_row[row_groups]),
+        )
+        return replace(kept, fingerprint=kept.digest())
+
+
+def read_manifest(
+    paths: SourceArgument, num_threads: int | None = None, keys: FileKeys | None = None
+) -> Manifest:
+    """Find the files of a data set and read their footers.
+
+    Args:
+        paths: Path, directory, pattern, ``file://`` URL, or a sequence of them; see
+            :func:`torchparquet.files.discovery.find_files`. Or files in memory; see
+            :func:`torchparquet.files.memory_files.memory_files`.
+        num_threads: Threads that read footers; None: one for each usable core, at most 16.
+        keys: Of files that are encrypted; None: of none.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FileNotFoundError: A file is missing, or ``paths`` names none.
+        CorruptFileError: A footer cannot be read or contradicts itself.
+        EncryptedFileError: A footer is encrypted, and there is no key that decrypts it.
+        ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
+        TypeError: ``paths`` or ``num_threads`` has a wrong type.
+    """
+    threads = _resolve_num_threads(num_threads)
+    memory = memory_files(paths)
+    files = [file.name for file in memory] or discover_files(cast("PathsArgument", paths))
+    contents = [file.content for file in memory]
+    if keys is not None:
+        return build_manifest(files, keys.read_footers(files, threads, contents), memory)
+    # Imported here so that a manifest out of a pickle does without the native module.
+    from torchparquet.native import read_footers
+
+    return build_manifest(files, read_footers(files, threads, contents), memory)
+
+
+def build_manifest(
+    files: Sequence[str], footers: Footers, memory: Sequence[MemoryFile] = ()
+) -> Manifest:
+    """Lay out the manifest of ``files`` from their footers.
+
+    Args:
+        files: Absolute paths, or the names of files in memory; at least one.
+        footers: What ``read_footers`` returned for exactly these files.
+        memory: The files, where they are in memory.
+
+    Returns:
+        The manifest; it shares no memory with ``footers``.
+
+    Raises:
+        CorruptFileError: The files claim more rows than can be numbered.
+        ValueError: There is no row at all.
+    """
+    counts = _frozen(footers.file_num_row_groups)
+    rows = _frozen(footers.row_group_num_rows)
+    row_group_file = _frozen(np.repeat(np.arange(len(files)), counts))
+    _check_countable(files, row_group_file, rows)
+    if not rows.any():
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
+    first_row_group = np.cumsum(counts) - counts
+    manifest = Manifest(
+        files=tuple(files),
+        root="" if memory else os.path.commonpath({os.path.dirname(f) for f in files}),  # noqa: PTH120
+        file_num_bytes=_frozen(footers.file_num_bytes),
+        file_mtime_ns=_frozen(footers.file_mtime_ns),
+        file_inode=_frozen(footers.file_inode),
+        file_digest=_frozen(footers.file_digest),
+        file_has_hidden_columns=_frozen(footers.file_has_hidden_columns),
+        file_num_rows=_frozen(footers.file_num_rows),
+        file_schema=_frozen(footers.file_schema),
+        schemas=_schemas(footers),
+        row_group_file=row_group_file,
+        row_group_in_file=_frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
+        row_group_num_rows=rows,
+        row_group_num_bytes=_frozen(footers.row_group_num_bytes),
+        row_group_first_row=_frozen(np.cumsum(rows) - rows),
+        fingerprint="",
+        memory=tuple(memory),
+    )
+    return replace(manifest, fingerprint=manifest.digest())
+
+
+def _resolve_num_threads(num_threads: int | None) -> int:
+    if num_threads is None:
+        return min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_THREADS)
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int):
+        raise TypeError(f"num_threads must be an int or None; got {num_threads!r}")
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1; got {num_threads}")
+    return num_threads
+
+
+def _partition_keys(path: str) -> dict[str, str]:
+    directories = PurePath(path).parent.parts
+    pairs = (directory.split("=", 1) for directory in directories if "=" in directory)
+    return {unquote(key): unquote(value) for key, value in pairs}
+
+
+def _schemas(footers: Footers) -> tuple[tuple[Leaf, ...], ...]:
+    num_rows = np.zeros(len(footers.schemas))
+    np.add.at(num_rows, footers.file_schema, footers.file_num_rows)
+    return tuple(
+        tuple(
+            _leaf(leaf, total / max(rows, 1.0)) for leaf, total in zip(schema, totals, strict=True)
+        )
+        for schema, totals, rows in zip(
+            footers.schemas, footers.schema_leaf_bytes, num_rows.tolist(), strict=True
+        )
+    )
+
+
+def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
+    return Leaf(
+        leaf.path,
+        leaf.kind,
+        leaf.dtype,
+        leaf.nullable,
+        tuple(leaf.dtypes),
+        leaf.items,
+        leaf.num_lists,
+        leaf.is_bytes,
+        row_bytes,
+        leaf.list_length,
+    )
+
+
+def _frozen(values: ArrayLike) -> NDArray[np.int64]:
+    array = np.array(values, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def _check_countable(
+    files: Sequence[str], row_group_file: NDArray[np.int64], num_rows: NDArray[np.int64]
+) -> None:
+    """Raises where the row numbers would leave int64; the reader has checked each file alone."""
+    beyond = np.flatnonzero(np.cumsum(num_rows, dtype=np.float64) >= 2.0**62)
+    if beyond.size:
+        at = int(beyond[0])
+        raise CorruptFileError(
+            "a row group claims more rows than can be numbered: "
+            f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
+        )

@@ -1,0 +1,137 @@
+"""A manifest kept in a file, so that a data set opens without reading footers again."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+import zipfile
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from torchparquet.errors import one_line
+from torchparquet.files.discovery import FoundFile, find_files
+from torchparquet.files.leaf import Leaf
+from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.memory_files import memory_files
+
+if TYPE_CHECKING:
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.manifest import PathsArgument, SourceArgument
+
+CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
+
+# Of what is in the file, and of how footers are taken: another one is read anew.
+_FORMAT = 1
+_TEXTS = ("files", "root", "schemas", "fingerprint")
+_ARRAYS = tuple(field.name for field in fields(Manifest) if field.name not in (*_TEXTS, "memory"))
+
+
+def open_manifest(
+    paths: SourceArgument,
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    cache: CacheArgument = None,
+) -> Manifest:
+    """Return the manifest of a data set, from its cache where that fits the files as they are.
+
+    The files are found and asked for sizes and times of change either way. If these, the inodes
+    and the paths are those in the cache, no file is opened; otherwise all footers are read, and
+    the cache is replaced, at once, so that several processes may use the same one.
+
+    Args:
+        paths: As `read_manifest` takes them.
+        num_threads: Threads that read footers.
+        keys: Of files that are encrypted; None: of none.
+        cache: The file that keeps the manifest; None for none.
+
+    Raises:
+        ValueError: `cache` is given for files in memory, or with keys: what encrypted footers
+            say would stand there in the clear.
+        OSError: The cache cannot be written.
+    """
+    if cache is None:
+        return read_manifest(paths, num_threads, keys)
+    if keys is not None:
+        raise ValueError(
+            "manifest_cache must not be given with decryption_properties: what encrypted footers "
+            f"say would stand in it in the clear; got {os.fspath(cache)!r}"
+        )
+    if memory_files(paths):
+        raise ValueError(f"manifest_cache is for files on disk; got {os.fspath(cache)!r}")
+    path = Path(cache)
+    found = find_files(cast("PathsArgument", paths))
+    manifest = _load(path)
+    if manifest is None or not _fits(manifest, found):
+        manifest = read_manifest(paths, num_threads)
+        _save(manifest, path)
+    return manifest
+
+
+def _fits(manifest: Manifest, found: list[FoundFile]) -> bool:
+    """Whether all files are as they were."""
+    if manifest.files != tuple(file.path for file in found):
+        return False
+    statuses = [file.status for file in found]
+    now = [(one.st_size, one.st_mtime_ns, one.st_ino) for one in statuses]
+    then = (manifest.file_num_bytes, manifest.file_mtime_ns, manifest.file_inode)
+    return now == list(zip(*(array.tolist() for array in then), strict=True))
+
+
+def _save(manifest: Manifest, path: Path) -> None:
+    texts = {
+        "format": _FORMAT,
+        "files": manifest.files,
+        "root": manifest.root,
+        "schemas": [[asdict(leaf) for leaf in schema] for schema in manifest.schemas],
+        "fingerprint": manifest.fingerprint,
+    }
+    content = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as to:
+        try:
+            np.savez(to, texts=content, **{name: getattr(manifest, name) for name in _ARRAYS})
+            to.close()
+            Path(to.name).replace(path)
+        except BaseException:
+            Path(to.name).unlink(missing_ok=True)
+            raise
+
+
+def _load(path: Path) -> Manifest | None:
+    """Return what the cache holds; None where there is none, of this format and whole."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            texts = json.loads(stored["texts"].tobytes())
+            if texts["format"] != _FORMAT:
+                return None
+            return _manifest(texts, {name: stored[name] for name in _ARRAYS})
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+        warnings.warn(
+            f"manifest_cache is damaged ({one_line(error)}), and is written anew: {str(path)!r}",
+            stacklevel=4,
+        )
+        return None
+
+
+def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
+    for array in arrays.values():
+        array.flags.writeable = False
+    manifest = Manifest(
+        files=tuple(texts["files"]),
+        root=texts["root"],
+        schemas=tuple(
+            tuple(Leaf(**(leaf | {"dtypes": tuple(leaf["dtypes"])})) for leaf in schema)
+            for schema in texts["schemas"]
+        ),
+        fingerprint=texts["fingerprint"],
+        **arrays,
+    )
+    if manifest.digest() != manifest.fingerprint:
+        raise ValueError("its parts are not of one manifest")
+    return manifest

@@ -1,0 +1,197 @@
+"""What files hold, column by column, and whether they agree about it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
+from torchparquet.files.leaf import DTYPES, Leaf
+
+if TYPE_CHECKING:
+    from torchparquet.files.manifest import Manifest
+
+_NUMBER_DTYPES = DTYPES[1:]
+
+
+class Schemas:
+    """The distinct schemas of the files that have rows, each with the first file that has it."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Looks at the files of ``manifest`` that have rows."""
+        with_rows = np.flatnonzero(manifest.file_num_rows > 0)
+        _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
+        with_schema: list[int] = with_rows[np.sort(first)].tolist()
+        self._files = [manifest.files[index] for index in with_schema]
+        schemas = [manifest.schemas[int(manifest.file_schema[index])] for index in with_schema]
+        self._manifest = manifest
+        self._leaves = [{leaf.path: leaf for leaf in schema} for schema in schemas]
+        self._repeated = [
+            {path for path, count in Counter(leaf.path for leaf in schema).items() if count > 1}
+            for schema in schemas
+        ]
+
+    def names(self) -> list[str]:
+        """Every column of every schema, those of the first file first."""
+        return list(dict.fromkeys(path for leaves in self._leaves for path in leaves))
+
+    def agreed_leaves(self, name: str, dtype: str | None, *, everywhere: bool) -> list[Leaf]:
+        """The leaf ``name`` as the files have it, each kind once.
+
+        Args:
+            name: Of the column or partition key.
+            dtype: That all kinds must be castable to; None: there must be one kind.
+            everywhere: Whether every file must have it.
+
+        Raises:
+            SchemaMismatchError: Files disagree about its presence or kind.
+            UnsupportedColumnError: A kind cannot be cast to ``dtype``.
+            ValueError: No file has it, or one file has it twice.
+        """
+        if self.is_partition_key(name):
+            return [self._partition_leaf(name, dtype)]
+        self._check_present(name, everywhere=everywhere)
+        found: dict[str, Leaf] = {}
+        for file, leaves, repeated in zip(self._files, self._leaves, self._repeated, strict=True):
+            if name in repeated:
+                raise ValueError(
+                    f"a selected name must stand for one column of a file; {name!r} stands for "
+                    f"several in {file!r}"
+                )
+            if name not in leaves:
+                continue
+            leaf = leaves[name]
+            found.setdefault(leaf.kind, leaf)
+            if dtype is not None:
+                _check_castable(leaf, dtype, file)
+            first = next(iter(found))
+            if leaf.kind == first or (dtype and _means_the_same(leaf, found[first], dtype)):
+                continue
+            hint = "in what its values mean" if dtype else "(Column(..., dtype=...) may read both)"
+            raise SchemaMismatchError(
+                f"files disagree about the kind of column {name!r} {hint}: {first} in "
+                f"{self.first_with(name)!r}, {leaf.kind} in {file!r}"
+            )
+        return list(found.values())
+
+    def declared_length(self, name: str) -> int | None:
+        """How long the files declare each list of the column ``name`` to be, or None.
+
+        Raises:
+            SchemaMismatchError: They disagree about it.
+        """
+        found = [
+            (leaves[name].list_length, file)
+            for file, leaves in zip(self._files, self._leaves, strict=True)
+            if name in leaves
+        ]
+        for length, file in found:
+            if length != found[0][0]:
+                raise SchemaMismatchError(
+                    f"files disagree about the length of the lists of column {name!r} "
+                    '(Column(..., length=...) states one, length="any" reads all): '
+                    f"{found[0][0] or 'any'} in {found[0][1]!r}, {length or 'any'} in {file!r}"
+                )
+        return found[0][0] if found else None
+
+    @cached_property
+    def _partition_keys(self) -> dict[str, tuple[str, ...]]:
+        # Looks at every path, so only for a name that no file has.
+        return self._manifest.partition_keys
+
+    def is_partition_key(self, name: str) -> bool:
+        """Whether ``name`` is in the paths of the files and not in the files."""
+        return not any(name in leaves for leaves in self._leaves) and name in self._partition_keys
+
+    def partition_values(self, name: str) -> tuple[str, ...]:
+        """The value of the partition key ``name`` for each file."""
+        return self._partition_keys[name]
+
+    def _partition_leaf(self, name: str, dtype: str | None) -> Leaf:
+        # As text that a vocabulary may number, until all are seen to be numbers.
+        for value in self._partition_keys[name]:
+            if not is_whole_number(value):
+                return Leaf(name, f"partition key {value!r}", "", nullable=False, is_bytes=True)
+        leaf = Leaf(name, "partition key", "int64", nullable=False, dtypes=_NUMBER_DTYPES)
+        if dtype is not None:
+            _check_castable(leaf, dtype, self._files[0])
+        return leaf
+
+    def first_with(self, name: str) -> str:
+        """The first file that has the column ``name``."""
+        return next(
+            f for f, leaves in zip(self._files, self._leaves, strict=True) if name in leaves
+        )
+
+    def _check_present(self, name: str, *, everywhere: bool) -> None:
+        present = [name in leaves for leaves in self._leaves]
+        if all(present) or (any(present) and not everywhere):
+            return
+        if any(present):
+            raise SchemaMismatchError(
+                "files disagree about the presence of a column (Column(..., default=...) reads a "
+                f"value where it is missing), {name!r}: present in "
+                f"{self._files[present.index(True)]!r}, missing in "
+                f"{self._files[present.index(False)]!r}"
+            )
+        names = self.names()
+        inner = [path for path in names if path.startswith(f"{name}.")]
+        if inner:
+            raise ValueError(
+                f"a nested column is selected by its leaves: {name!r} has "
+                f"{listed(inner)} (in {self._files[0]!r})"
+            )
+        folded = [path for path in names if path.casefold() == name.casefold()]
+        close = folded or difflib.get_close_matches(name, names)
+        hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
+        raise ValueError(f"no such column: {name!r} in {self._files[0]!r}; {hint}")
+
+
+def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
+    if leaf.dtype and dtype not in leaf.dtypes:
+        raise UnsupportedColumnError(
+            f"column {leaf.path!r} of kind {leaf.kind} cannot be read as {dtype}, but as "
+            f"{', '.join(leaf.dtypes)} (in {file!r})"
+        )
+
+
+def _means_the_same(leaf: Leaf, other: Leaf, dtype: str) -> bool:
+    """Whether values of both, cast to ``dtype``, can stand in one tensor."""
+    return leaf.shape == other.shape and _unit(leaf.kind, dtype) == _unit(other.kind, dtype)
+
+
+def _unit(kind: str, dtype: str) -> str:
+    """What a 1 of the tensor means for that kind, as far as kinds differ in it.
+
+    Moments and times have units; an unscaled decimal, which int64 asks for, has its scale.
+    """
+    while kind.startswith("list<"):
+        kind = kind[len("list<") : -len(">")]
+    if kind == "timestamp[int96]":
+        return "timestamp[ns]"
+    if kind.startswith(("timestamp[", "time[", "date")):
+        return kind.replace(", UTC", "")
+    scale = re.fullmatch(r"decimal\(\d+, (-?\d+)\)", kind)
+    return f"1e-{scale[1]}" if scale and scale[1] != "0" and dtype == "int64" else ""
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether the value of a partition key is a number that int64 holds."""
+    return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
+
+
+def listed(names: Sequence[str]) -> str:
+    """Joins the names as Python writes them, the first few of many."""
+    return shortened([repr(name) for name in names])
+
+
+def shortened(items: Sequence[str]) -> str:
+    """Joins ``items``, the first few of many."""
+    shown = ", ".join(items[:10])
+    return shown if len(items) <= 10 else f"{shown} and {len(items) - 10} more"

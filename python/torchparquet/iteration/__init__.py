@@ -1,0 +1,1 @@
+"""Iteration: epochs, positions within them, and states."""

@@ -1,0 +1,295 @@
+"""`even="dynamic"`: ranks take row groups from one shared cursor, so that fast ones take more.
+
+For work without steps in lockstep. Each position of the epoch's order is claimed by one rank,
+with an atomic addition in a key-value store that all of them see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+import uuid
+import weakref
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch.distributed as dist
+
+from torchparquet.batches.tensors import Batch
+from torchparquet.iteration.iteration import Iteration, Source
+from torchparquet.metrics.wait_ranges import in_wait_range
+from torchparquet.plan.plan_options import Int64Array
+from torchparquet.plan.share import Share
+from torchparquet.ranks.sharding import in_worker
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+    from torchparquet.iteration.planner import Place
+    from torchparquet.ranks.membership import Membership
+    from torchparquet.reading.batch_stream import BatchStream
+
+
+class Cursor(Protocol):
+    """Hands out 0, 1, 2, ..., each number once over all who claim."""
+
+    def claim(self) -> int:
+        """Return the next number."""
+
+
+class OwnCursor:
+    """The cursor of a process that reads alone."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self._next = 0
+
+    def claim(self) -> int:
+        """Return the next number."""
+        self._next += 1
+        return self._next - 1
+
+
+class StoreCursor:
+    """A cursor in a store of torch.distributed.
+
+    The n-th pass over the same rows in the same order is the same cursor in all processes, and
+    that of no other pass.
+    """
+
+    def __init__(self, store: Store, identity: Any) -> None:
+        """Begin, or join, the next pass.
+
+        Args:
+            store: That all processes of the pass see, and no later job.
+            identity: All that tells this data set, order and epoch from others; goes to JSON.
+        """
+        digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+        self._key = f"torchparquet/cursor/{digest}/{_num_passes[digest]}"
+        self._store = store
+        _num_passes[digest] += 1
+
+    def claim(self) -> int:
+        """Return the next number."""
+        return int(self._store.add(self._key, 1)) - 1
+
+
+_num_passes: Counter[str] = Counter()
+
+
+def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
+    """Return the cursor of a pass, which all ranks share.
+
+    Args:
+        identity: As that of `StoreCursor`.
+        membership: The processes of its store share; without one the ranks of its group, of its
+            mesh, which has no other dimensions than the data-parallel ones, or of the world.
+
+    Raises:
+        ValueError: This is a DataLoader worker, there is nothing to share by, or the mesh has
+            processes that are to read the same.
+    """
+    if in_worker():
+        raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
+    if membership.store is not None:
+        return StoreCursor(membership.store, identity)
+    topology, mesh = membership.topology(), membership.device_mesh
+    if mesh is not None and mesh.size() > topology.world_size:
+        raise ValueError(
+            'even="dynamic" gives each process rows of its own, and model-parallel peers need '
+            'the same: take even="none"'
+        )
+    if topology.world_size == 1:
+        return OwnCursor()
+    peers = membership.peers()
+    if peers is None or len(peers.ranks) != topology.world_size:
+        raise ValueError(
+            'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
+            f"to share; got rank {topology.rank} of {topology.world_size}"
+        )
+    return StoreCursor(
+        peers.store, [*identity, peers.ranks, _start_of_job(membership, peers.ranks)]
+    )
+
+
+def _start_of_job(membership: Membership, ranks: tuple[int, ...]) -> str:
+    """Return what only the ranks of this start of the job know.
+
+    After a restart torchrun's ranks may meet in the store of the start before, where row groups
+    are claimed by processes that are gone. The first call for a group is a collective of it.
+    """
+    world = dist.group.WORLD
+    assert world is not None  # noqa: S101
+    group_of, name = _starts.get(ranks, (None, ""))
+    if group_of is None or group_of() is not world:
+        names = [uuid.uuid4().hex]
+        for group in membership.data_parallel_groups():
+            first = 0 if group is None else dist.get_global_rank(group, 0)
+            dist.broadcast_object_list(names, src=first, group=group)
+        name = names[0]
+        _starts[ranks] = (weakref.ref(world), name)
+    return name
+
+
+# By ranks: the default group that they were in, and the name of their start.
+_starts: dict[tuple[int, ...], tuple[weakref.ref[Any], str]] = {}
+
+
+class DynamicSource(Source, Protocol):
+    """What a dynamic iteration needs of its data set."""
+
+    def dynamic_order(self, place: Place) -> tuple[Int64Array, Cursor]:
+        """Return the row groups of the epoch in order, and the cursor over them."""
+
+    def open_row_group(self, row_group: int) -> BatchStream:
+        """Open one row group; two are open at a time."""
+
+    def origin_in_row_group(
+        self, place: Place, row_group: int, step: int, row: int | None = None
+    ) -> object:
+        """Return where batch `step` of a row group is from, or a row of it, to be shown."""
+
+
+class DynamicIteration(Iteration):
+    """The batches of one epoch of `even="dynamic"` that this process delivers.
+
+    While a row group is delivered the next one is claimed and its first batch awaited on a thread,
+    so that claiming and reading overlap with the user's work.
+    """
+
+    _source: DynamicSource
+
+    def __init__(self, source: DynamicSource) -> None:
+        """Prepare to iterate; claims and reads nothing yet."""
+        super().__init__(source)
+        self._claimed: tuple[Int64Array, Cursor] | None = None
+        self._ahead: tuple[BatchStream, Future[None], int] | None = None
+        self._at = (0, 0)  # row group and batch of it
+        self._thread: ThreadPoolExecutor | None = None
+        self._thread_ident: list[int] = []
+        self._failure: BaseException | None = None
+
+    def __next__(self) -> Batch:
+        """Return the next batch; those of a row group are consecutive.
+
+        Raises:
+            StopIteration: When every row group has been claimed, and those of this process read.
+            TransformError: A function of the user's failed.
+            RuntimeError: The iterator was closed, or was begun in another process.
+        """
+        return in_wait_range(self._next_claimed)
+
+    def _next_claimed(self) -> Batch:
+        if self._failure is not None:
+            raise self._failure
+        if self._ended:
+            raise StopIteration
+        self._check_usable()
+        try:
+            batch = self._next_batch()
+            if batch is not None and self._source.transforms is not None:
+                batch = self._apply(batch, self.origin)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._failure = error
+            self.close()
+            raise
+        if batch is None:
+            self._ended = True
+            self._end_thread()
+            raise StopIteration
+        return batch
+
+    def _next_batch(self) -> Batch | None:
+        if self._claimed is None:
+            self._claimed = self._source.dynamic_order(self.begun())
+            ident = self._thread_ident
+            self._thread = ThreadPoolExecutor(
+                1, "torchparquet-dynamic", lambda: ident.append(threading.get_ident())
+            )
+            self._look_ahead()
+        if self._stream is not None:
+            batch = next(self._stream, None)
+            if batch is not None:
+                self._at = (self._at[0], self._at[1] + 1)
+                return batch
+        if self._ahead is None:
+            return None
+        self._stream, first, row_group = self._ahead
+        self._at = (row_group, 0)
+        begin = time.perf_counter()
+        first.result()
+        self.totals.add(self._stream, waited=time.perf_counter() - begin)
+        self._look_ahead()
+        return next(self._stream)
+
+    def _look_ahead(self) -> None:
+        """Claim the next row group and begin to read it."""
+        assert self._claimed is not None  # noqa: S101
+        assert self._thread is not None  # noqa: S101
+        order, cursor = self._claimed
+        position = cursor.claim()
+        self._ahead = None
+        if position < len(order):
+            row_group = int(order[position])
+            stream = self._source.open_row_group(row_group)
+            stream.start()
+            self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
+
+    def marked(self) -> None:
+        """Return None: what others may have claimed since cannot be read again."""
+
+    def origin(self, row: int | None = None) -> object:
+        """Return where the latest batch is from, or a row of it, to be shown."""
+        return self._source.origin_in_row_group(self.begun(), *self._at, row)
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight; row groups claimed stay claimed."""
+        super().close()
+        self._end_thread()
+
+    def _end_thread(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[0].close()
+        if self._thread is not None:
+            # Garbage may be collected on that thread, which cannot join itself.
+            self._thread.shutdown(wait=threading.get_ident() not in self._thread_ident)
+
+    def __del__(self) -> None:
+        """Join the threads of an iterator that was broken off."""
+        if getattr(self, "_thread", None) is not None:
+            self._end_thread()
+
+
+def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:
+    """Return the share of one whole row group."""
+    return Share(
+        0,
+        1,
+        num_rows if batch_size is None else min(batch_size, num_rows),
+        np.array([row_group], dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.array([num_rows], dtype=np.int64),
+        np.ones(1, dtype=bool),
+        None,
+        np.zeros(0, dtype=np.int64),
+    )
+
+
+def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
+    """Make sure that nothing is asked for that `even="dynamic"` cannot give.
+
+    Args:
+        options: Value and the only value that is possible, by name.
+
+    Raises:
+        ValueError: An option has another value.
+    """
+    for name, (value, possible) in options.items():
+        if value != possible:
+            raise ValueError(f'even="dynamic" needs {name}={possible!r}, got {value!r}')

@@ -1,0 +1,129 @@
+"""What the ranks of a data set compare before the first batch, and whether that was done."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from torchparquet.plan.topology import Topology
+from torchparquet.ranks.agreement import Standing, begin_together, shortened
+
+if TYPE_CHECKING:
+    from torchparquet.batches.fields import Field
+    from torchparquet.files.manifest import Manifest
+    from torchparquet.iteration.planner import EpochPlanner, Place
+    from torchparquet.ranks.membership import Membership
+
+_MAX_COLUMNS = 64  # that are compared one by one
+
+_Made = TypeVar("_Made")
+
+
+class Compared(NamedTuple):
+    """What ranks compare, beside the order.
+
+    Attributes:
+        manifest: Of the files.
+        fields: The tensors of a batch as they are read; what a transform makes of them is not
+            compared.
+        options: Name and value of options that no plan has.
+    """
+
+    manifest: Manifest
+    fields: tuple[Field, ...]
+    options: dict[str, Any]
+
+
+class RankCheck:
+    """Compares ranks once; a pickled copy has not compared yet."""
+
+    def __init__(self, membership: Membership, compared: Compared, *, enabled: bool) -> None:
+        """Prepare to compare; `enabled` is whether the first iteration does so by itself."""
+        self._membership = membership
+        self._compared = compared
+        self._enabled = enabled
+        self._agreed = False
+
+    def begin(self, standing: Callable[[], Standing], begin: Callable[[bool], _Made]) -> _Made:
+        """Begin an iteration on all ranks or on none, if they have not compared before.
+
+        Args:
+            standing: Returns that of this rank.
+            begin: Begins; is given whether other ranks wait to hear that it succeeds.
+
+        Raises:
+            RankMismatchError: Ranks disagree, or one of them failed or did not come.
+        """
+        unneeded = self._agreed or not self._enabled or self._membership.is_alone
+        peers = None if unneeded else self._membership.peers()
+        if peers is None:
+            return begin(False)
+        made = begin_together(peers, standing, lambda: begin(True))
+        self._agreed = True
+        return made
+
+    def compare(self, standing: Callable[[], Standing]) -> None:
+        """Compare now, where there are peers.
+
+        Raises:
+            RankMismatchError: Ranks disagree, or one of them failed or did not come.
+        """
+        peers = self._membership.peers()
+        if peers is not None:
+            begin_together(peers, standing, lambda: None)
+            self._agreed = True
+
+    def standing(self, planner: EpochPlanner, place: Place, topology: Topology) -> Standing:
+        """Return what all ranks must agree about in the iteration that stands at `place`."""
+        manifest, fields, others = self._compared
+        options = asdict(planner.present_plan(place).options)
+        options |= {
+            "limit_steps": planner.limit_steps,
+            "worlds before": [tuple(leg) for leg in place.legs[:-1]],
+            "next batch": _next_batch(place),
+        }
+        values = _data_values(manifest, fields)
+        values |= {name: repr(value) for name, value in (options | others).items()}
+        return Standing(topology.rank, topology.world_size, values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Forget: a copy may go to another rank."""
+        return self.__dict__ | {"_agreed": False}
+
+
+def _next_batch(place: Place) -> tuple[int, int]:
+    """Return the batch that comes next and the rows of it that were delivered before."""
+    begun = place.legs[-1]
+    if begun.num_rows and begun.batch_size is None:
+        # At the same row ranks stand in different batches.
+        return place.steps_before + begun.num_steps, begun.num_rows
+    return place.steps_before + place.steps, place.num_rows
+
+
+def _data_values(manifest: Manifest, fields: Sequence[Field]) -> dict[str, str]:
+    """Return what has to be the same of files and columns.
+
+    Times of change do not count, so that each node may have its own copy of the files.
+    """
+    digest = hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest()
+    names = ", ".join(field.name for field in fields)
+    values = {
+        "files": f"{len(manifest.files)} files with {manifest.num_rows} rows in "
+        f"{manifest.num_row_groups} row groups ({manifest.content_fingerprint})",
+    }
+    for field in fields[:_MAX_COLUMNS]:
+        values[f"column {field.name!r}"] = shortened(_description(field))
+    values["columns"] = f"{shortened(names)} ({digest})"
+    return values
+
+
+def _description(field: Field) -> str:
+    shape = [None, field.trailing] if field.trailing else [None]
+    sources = "" if field.sources == (field.name,) else f" of {', '.join(field.sources)}"
+    fill = f" {field.fill}" if field.nulls == "fill" else ""
+    kind = "Jagged of " if field.num_offsets else ""
+    return (
+        f"{kind}{field.dtype} {str(shape).replace('None', 'B')}{sources}, nulls={field.nulls}{fill}"
+    )

@@ -1,0 +1,1 @@
+"""Metrics: how fast a process reads, and which side is slower."""

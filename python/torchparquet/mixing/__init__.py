@@ -1,0 +1,1 @@
+"""Mixing: batches and rows of several data sets, and rows one by one."""

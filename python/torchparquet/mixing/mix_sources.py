@@ -1,0 +1,153 @@
+"""What a mix asks of its data sets, and how much each has left."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torchparquet.batches.tensors import Batch
+from torchparquet.metrics.read_metrics import Metrics
+from torchparquet.plan.row_places import Reach
+
+
+class Mixable(Protocol):
+    """What is asked of a data set: that of `ParquetDataset`."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin the next epoch, or go on with a state."""
+
+    def __len__(self) -> int:
+        """Return the batches of the epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` that of the next iteration."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iteration stands, counting batches that it has returned."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where `state` was taken."""
+
+
+@runtime_checkable
+class RowMixable(Protocol):
+    """What `ParquetDataset` has beside that: its rows go on in another world, each once."""
+
+    def reaches(self, num_workers: int = 0) -> list[Reach]:
+        """Return how far this rank is, for each of its workers."""
+
+    def state_at_row(self, num_rows: int) -> dict[str, Any]:
+        """Return a state behind `num_rows` rows of each rank in the present world."""
+
+
+@runtime_checkable
+class Rewindable(Protocol):
+    """What an iterator of a `ParquetDataset` has beside `next`."""
+
+    def marked(self) -> Any:
+        """Return where to `go_back` to for what comes next; None where that cannot be."""
+
+    def go_back(self, mark: Any) -> None:
+        """Return again what was returned since `mark`, which can be used as often as is needed."""
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """What data sets have that say how fast they are read."""
+
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return what this process has read."""
+
+
+def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
+    """Return data sets whose epochs no other DataLoader worker counts.
+
+    Workers share the numbers of iterations, but each begins the rounds of its mix when it is its
+    turn, and goes on with states of its own.
+    """
+    return [copy.copy(data) if hasattr(data, "__copy__") else data for data in datasets]
+
+
+def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int = 0) -> list[int]:
+    """Return the batches that are left of a data set's `epoch`, for each worker.
+
+    Args:
+        dataset: Which is to go on with the epoch, or has begun it.
+        epoch: Its number. A data set that stands in another has none left of it.
+        delivered: Batches of the epoch so far.
+        num_workers: Of the DataLoader; 0 in a worker, for its own.
+    """
+    if not isinstance(dataset, RowMixable):
+        return [len(dataset) - delivered if _stands_in(dataset, epoch) else 0]
+    reaches = dataset.reaches(num_workers)
+    return [of.end_steps - of.num_steps if of.epoch == epoch else 0 for of in reaches]
+
+
+def rows_left(dataset: Mixable, epoch: int, taken: int, num_workers: int = 0) -> list[int | None]:
+    """Return the rows that all ranks can still take of a data set's `epoch`, for each worker.
+
+    None where the data set does not say. The arguments are those of `batches_left`, in rows.
+
+    Raises:
+        ValueError: It is a mix, of which ranks may have different numbers of rows.
+    """
+    inner = getattr(dataset, "datasets", None)
+    if inner is not None and any(topology.world_size > 1 for topology in worlds(inner)):
+        raise ValueError(
+            "rows of a mix cannot be mixed with others on several ranks, which may differ in their "
+            "number: mix the rows of its data sets, each by the product of its weights"
+        )
+    if isinstance(dataset, RowMixable):
+        reaches = dataset.reaches(num_workers)
+        return [of.end_rows - of.num_rows if of.epoch == epoch else 0 for of in reaches]
+    if not _stands_in(dataset, epoch):
+        return [0]
+    rows = _rows_per_epoch(dataset)
+    return [None if rows is None else rows - taken]
+
+
+def _stands_in(dataset: Mixable, epoch: int) -> bool:
+    """Return whether the epoch is that of a data set, as far as it says; a mix does."""
+    return bool(getattr(dataset, "epoch", epoch) == epoch)
+
+
+def _rows_per_epoch(dataset: Any) -> int | None:
+    """Return how many rows of a data set each rank can take, by its plan if it has one."""
+    if not hasattr(dataset, "plan") or not hasattr(dataset, "topology"):
+        return None
+    plan, topology = dataset.plan(), dataset.topology()
+    options = plan.options
+    ranks = [topology.rank] if options.even == "none" else range(options.world_size)
+    workers = range(options.num_workers)
+    worker = min(topology.worker_id, options.num_workers - 1)
+    rows = [
+        int(plan.share_rows[list(options.shares_of(rank, of))].sum())
+        for rank in ranks
+        for of in (workers if options.even != "none" else [worker])
+    ]
+    batch_size = options.batch_size
+    return min(rows) if batch_size is None else min(*rows, len(dataset) * batch_size)
+
+
+def worlds(datasets: Sequence[Any]) -> list[Any]:
+    """Return the present rank and world of each data set that says so."""
+    return [data.topology() for data in datasets if hasattr(data, "topology")]
+
+
+def mark_of(iterator: Any) -> Any:
+    """Return where to `go_back` to for what comes next; None where that cannot be."""
+    return iterator.marked() if isinstance(iterator, Rewindable) else None
+
+
+def go_back(iterator: Any, mark: Any) -> None:
+    """Have an iterator return again what it has returned since `mark`, where it can."""
+    if mark is not None:
+        iterator.go_back(mark)
+
+
+def close_iterator(iterator: Any) -> None:
+    """End the threads of an iterator that has any."""
+    close = getattr(iterator, "close", None)
+    if close is not None:
+        close()

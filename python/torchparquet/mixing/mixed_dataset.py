@@ -1,0 +1,360 @@
+"""Several data sets as one: batches, or the rows of each batch, in exact proportion."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, get_args
+
+from torch.utils.data import IterableDataset
+
+from torchparquet.batches.tensors import Batch
+from torchparquet.batches.transforms import Processor, Transform
+from torchparquet.checks import checked_int
+from torchparquet.iteration.epochs import EpochCounter
+from torchparquet.metrics.read_metrics import Metrics, side_by_side
+from torchparquet.mixing.batch_mixing import BatchMixture
+from torchparquet.mixing.mix_order import MixOptions, MixProgress, Stopping
+from torchparquet.mixing.mix_sources import Metered, Mixable, own_copies, worlds
+from torchparquet.mixing.mix_state import check, copied, dump, fractions
+from torchparquet.mixing.mixture import Mixture
+from torchparquet.mixing.row_mixing import RowMixture
+from torchparquet.mixing.unbatched import UnbatchedDataset
+from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
+
+Weight = int | float | Fraction
+
+
+def mix(
+    datasets: Sequence[Mixable],
+    *,
+    weights: Sequence[Weight] | None = None,
+    seed: int = 0,
+    stopping: Stopping = "first_exhausted",
+    within_batch: bool = False,
+    batch_size: int | None = None,
+    source_key: str | None = None,
+) -> MixedDataset:
+    """Return a data set of batches drawn from several data sets in exact proportion.
+
+    After t batches a data set of weight w has given more than t * w - 1 and fewer than t * w + 1
+    of them. Which comes next is random, a function of `seed` and epoch alone, so that all ranks
+    draw alike: their steps are even if those of each data set are.
+
+    Args:
+        datasets: `ParquetDataset`s, or others with `len`, `set_epoch`, `state_dict` and
+            `load_state_dict` like theirs. The mix sets their epochs. States of others fit the same
+            number of ranks only, unless they see to that themselves.
+        weights: Of each data set, above 0, in any scale; exact, also as fractions. None for
+            equal ones.
+        seed: Of the draws; the same on all ranks.
+        stopping: "first_exhausted" ends the epoch when the data set that is drawn has no batch
+            left. "all_exhausted" lets it leave the mix and the others go on in their proportion,
+            until each batch of all was delivered once. "repeat" begins the data set anew, in
+            another order, until each was delivered once as a whole.
+        within_batch: Mix the rows of each batch, which are copied for it, in the order of the
+            data sets, and in exact proportion as batches are; the last batch may be short only
+            with "all_exhausted". The data sets' columns must agree.
+        batch_size: Rows of such a batch.
+        source_key: Add a tensor of this name, int64 `[B]`: the number of the data set that each
+            row is from.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: An argument is out of its range.
+    """
+    datasets = list(datasets)
+    if not datasets:
+        raise ValueError("datasets must hold a data set, got none")
+    for dataset in datasets:
+        if getattr(dataset, "num_epochs", 1) != 1:
+            raise ValueError("data sets of a mix must iterate over one epoch, num_epochs=1")
+    if not isinstance(within_batch, bool):
+        raise TypeError(f"within_batch must be a bool, got {within_batch!r}")
+    if within_batch != (batch_size is not None):
+        raise ValueError(
+            "within_batch=True and batch_size go together, got "
+            f"within_batch={within_batch}, batch_size={batch_size}"
+        )
+    if batch_size is not None:
+        batch_size = checked_int("batch_size", batch_size, 1, 2**40)
+    if stopping not in get_args(Stopping):
+        raise ValueError(f"stopping must be one of {get_args(Stopping)}, got {stopping!r}")
+    if source_key is not None and not isinstance(source_key, str):
+        raise TypeError(f"source_key must be a str or None, got {source_key!r}")
+    exact = _exact([1] * len(datasets) if weights is None else weights, len(datasets))
+    options = MixOptions(exact, checked_int("seed", seed, 0, 2**64), stopping, batch_size)
+    return MixedDataset(datasets, options, source_key)
+
+
+class MixedDataset(IterableDataset[Batch]):
+    """Batches of several data sets in exact proportion; made by `mix`.
+
+    Every iteration is an epoch, the next one unless `set_epoch` says which.
+    """
+
+    def __init__(
+        self, datasets: Sequence[Mixable], options: MixOptions, source_key: str | None
+    ) -> None:
+        """See `mix`, which checks the arguments."""
+        super().__init__()
+        self._datasets = list(datasets)
+        self._options = options
+        self._source_key = source_key
+        self._epochs = EpochCounter()
+        self._state: dict[str, Any] | None = None
+        self._state_is_for: int | None = None  # an iteration; None for this process's next one
+        self._latest: Mixture | None = None
+        self._latest_options = options
+        self._ended: MixProgress | None = None
+        self._are_own = False
+        self._counted: tuple[Any, int] | None = None
+        self._metrics_before: list[Metrics | None] = [None] * len(self._datasets)
+
+    @property
+    def datasets(self) -> list[Mixable]:
+        """The data sets, in the order of the weights."""
+        return list(self._datasets)
+
+    @property
+    def weights(self) -> list[float]:
+        """How much of the mix each data set is from the next iteration on; their sum is 1."""
+        total = sum(self._options.weights)
+        return [float(weight / total) for weight in self._options.weights]
+
+    def set_weights(self, weights: Sequence[Weight]) -> None:
+        """Mix in another proportion from the next epoch on; the same one on all ranks.
+
+        Raises:
+            TypeError: A weight is not a number.
+            ValueError: A weight is not above 0 and finite, or there are not as many as data sets.
+        """
+        self._options = self._with(_exact(weights, self._num))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way, or else that the next one will have."""
+        if self._latest is not None and not self._latest.over:
+            return self._latest.progress.epoch
+        state = self._next_state()
+        return self._epochs.next() if state is None else int(state["progress"]["epoch"])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` that of the next iteration; a state that was loaded of it stays in force.
+
+        Raises:
+            TypeError: `epoch` is not an int.
+            ValueError: `epoch` is negative.
+        """
+        epoch = checked_int("epoch", epoch, 0, 2**62)
+        if self._state is not None and self._state["progress"]["epoch"] != epoch:
+            self._state = None
+        self._end_latest()
+        self._epochs.set(epoch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin the next epoch, or go on where a state was taken."""
+        warn_of_second_batching(self)
+        if in_worker() and not self._are_own:
+            self._datasets, self._are_own = own_copies(self._datasets), True
+        number = self._epochs.begin()
+        state = self._state if self._state_is_for in (None, number) else None
+        if self._latest is not None:
+            self._latest.close()
+        if state is None:
+            progress, states = MixProgress.begin(self._epochs.epoch_of(number), self._num), None
+            self._latest_options = self._options
+        else:
+            progress, states = MixProgress.read(state["progress"]), state["sources"]
+            self._latest_options = self._with(fractions(state["weights"]))
+            self._epochs.set_epoch_of(number, progress.epoch)
+        self._latest, self._ended = None, progress if progress.over else None
+        self._metrics_before = self._metrics_of_all()
+        begun: Iterator[Batch] = iter(())
+        if not progress.over:
+            if states is None:
+                self._set_epochs(progress.epoch)
+            begun = self._latest = self._kind(
+                self._latest_options, self._datasets, progress, states, self._source_key
+            )
+        self._epochs.begun()
+        self._state = None
+        return begun
+
+    @property
+    def _kind(self) -> type[BatchMixture] | type[RowMixture]:
+        return BatchMixture if self._options.batch_size is None else RowMixture
+
+    def _set_epochs(self, epoch: int) -> None:
+        for dataset in self._datasets:
+            # A state of this very epoch, of a data set that was not drawn since, would stay.
+            dataset.set_epoch(epoch + 1)
+            dataset.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Return the batches of the epoch under way, or else of the next one.
+
+        Batches before a state was loaded count too. `len(loader)` is that of all its workers,
+        provided that the data sets are `ParquetDataset`s; from when they have begun an epoch on
+        it is that of the one behind.
+
+        Raises:
+            TypeError: Rows are mixed, and a data set does not say how many it has.
+        """
+        latest, state = self._latest, self._next_state()
+        if latest is not None and not latest.closed:
+            return latest.length
+        num_workers = 0 if in_worker() else num_workers_of_caller(self)
+        if state is None:
+            options, progress = self._options, MixProgress.begin(self._epochs.next(), self._num)
+        else:
+            options = self._with(fractions(state["weights"]))
+            progress = MixProgress.read(state["progress"])
+        states = None if state is None else state["sources"]
+        key = (options, progress, num_workers, worlds(self._datasets), states is None)
+        if self._counted is None or self._counted[0] != key:
+            if states is None:
+                self._set_epochs(progress.epoch)
+            num = self._kind.count(options, self._datasets, progress, states, num_workers)
+            self._counted = key, num
+        return self._counted[1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iteration stands, counting batches that it has returned.
+
+        The state holds those of all data sets, and goes through JSON. It is the same on all ranks
+        at the same step, also with `even="none"` until a rank has no row left of a data set.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated the mix.
+        """
+        loaded = self._next_state()
+        if loaded is not None:
+            return dict(copied(loaded))
+        self._epochs.check_seen("mix")
+        options, latest, sources = self._options, self._latest, None
+        progress = self._ended or MixProgress.begin(self._epochs.next(), self._num)
+        if latest is not None:
+            # Whether it is over may be known only after looking for further rows.
+            over = latest.over
+            if not over:
+                options, progress = self._latest_options, latest.progress
+                sources = latest.state_dicts()
+            elif in_worker():
+                # The loader itself goes on to the next epoch, when all workers have ended.
+                progress = replace(latest.progress, over=True)
+        return dump(options, self._options, progress, sources)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where `state` was taken, with the weights of then.
+
+        A state taken behind the last batch leads to the next epoch. With other ranks than those of
+        the state, the rows of each `ParquetDataset` that no rank has delivered are dealt anew.
+
+        Raises:
+            TypeError: `state` is no dict.
+            ValueError: It is not the state of a mix, or of another one.
+        """
+        check(state, self._options)
+        self._state = copied(state)
+        self._options = self._with(fractions(state["next_weights"]))
+        self._end_latest()
+        epoch = state["progress"]["epoch"]
+        if in_worker():
+            # Others have begun this iteration, perhaps: the next one is behind it.
+            self._state_is_for = None
+            return
+        if state["progress"].get("over", False):
+            self._state, epoch = None, epoch + 1
+        self._epochs.set(epoch)
+        self._state_is_for = self._epochs.num_iterations()
+
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return how fast this process reads, of all data sets, and of each in `sources`.
+
+        See `ParquetDataset.metrics`. The data sets are read side by side: the time of each is
+        that of the mix without what the loop waited for others.
+
+        Raises:
+            RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.
+        """
+        present = self._metrics_of_all()
+        if not all_iterations:
+            self._epochs.check_own("mix", "metrics")
+            present = [
+                one if one is None or was is None else one.since(was)
+                for one, was in zip(present, self._metrics_before, strict=True)
+            ]
+        return side_by_side(present)
+
+    def _metrics_of_all(self) -> list[Metrics | None]:
+        return [
+            dataset.metrics(all_iterations=True) if isinstance(dataset, Metered) else None
+            for dataset in self._datasets
+        ]
+
+    def unbatched(
+        self,
+        *,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | None = None,
+    ) -> UnbatchedDataset:
+        """Return a data set of the mix's rows, one by one; see `ParquetDataset.unbatched`.
+
+        A state within a batch fits the same ranks and workers only.
+        """
+        return UnbatchedDataset(self, processors, transform)
+
+    def close(self) -> None:
+        """End all iterations and free their memory. The data sets stay usable."""
+        self._end_latest()
+        for dataset in self._datasets:
+            close = getattr(dataset, "close", None)
+            if close is not None:
+                close()
+
+    def _next_state(self) -> dict[str, Any] | None:
+        """Return the state that the next iteration goes on with, which workers may have begun."""
+        if self._state_is_for in (None, self._epochs.num_iterations()):
+            return self._state
+        return None
+
+    def _end_latest(self) -> None:
+        if self._latest is not None:
+            self._latest.close()
+        self._latest = self._ended = self._counted = None
+
+    @property
+    def _num(self) -> int:
+        return len(self._datasets)
+
+    def __copy__(self) -> MixedDataset:
+        """Return a copy for this process, which counts epochs by itself."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__getstate__())
+        made._datasets = own_copies(self._datasets)
+        made._epochs = copy.deepcopy(self._epochs)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the iteration under way."""
+        return self.__dict__ | {"_latest": None, "_metrics_before": [None] * self._num}
+
+    def _with(self, weights: tuple[Fraction, ...]) -> MixOptions:
+        own = self._options
+        return MixOptions(weights, own.seed, own.stopping, own.batch_size)
+
+
+def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
+    weights = list(weights)
+    if len(weights) != count:
+        raise ValueError(f"weights must be as many as data sets, got {len(weights)} for {count}")
+    for weight in weights:
+        if isinstance(weight, bool) or not isinstance(weight, int | float | Fraction):
+            raise TypeError(f"weights must be numbers, got {weight!r}")
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError(f"weights must be above 0 and finite, got {weight!r}")
+    return tuple(Fraction(weight) for weight in weights)

@@ -1,0 +1,145 @@
+"""One epoch of a mix, whatever its batches are made of."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchparquet.batches.batch_rows import num_rows_of
+from torchparquet.batches.tensors import Batch
+from torchparquet.jagged import Jagged
+from torchparquet.mixing.mix_order import MixOptions, MixProgress
+from torchparquet.mixing.mix_sources import Mixable, close_iterator
+
+
+class Mixture(Iterator[Batch], ABC):
+    """One epoch of a mix.
+
+    Attributes:
+        progress: How far the epoch is.
+        closed: Whether the iterations over the data sets have ended.
+    """
+
+    def __init__(
+        self,
+        options: MixOptions,
+        datasets: Sequence[Mixable],
+        progress: MixProgress,
+        source_key: str | None,
+    ) -> None:
+        """Go on at `progress`, which is kept up to date."""
+        self._options = options
+        self._datasets = datasets
+        self._source_key = source_key
+        self._begun_at = progress.copied()
+        self._length: int | None = None
+        self.progress = progress
+        self.closed = False
+        self._has_ended = False
+
+    @staticmethod
+    @abstractmethod
+    def count(
+        options: MixOptions,
+        datasets: Sequence[Mixable],
+        progress: MixProgress,
+        states: list[Any] | None,
+        num_workers: int,
+    ) -> int:
+        """Return the batches of all workers' epoch, with those before `progress`.
+
+        Raises:
+            TypeError: Rows are mixed, and a data set does not say how many it has.
+        """
+
+    @property
+    def length(self) -> int:
+        """The batches of the epoch, with those before a state was loaded.
+
+        Raises:
+            TypeError: Rows are mixed, and a data set does not say how many it has.
+        """
+        if self._length is None:
+            self._length = self._count_from(self._begun_at)
+        return self._length
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            RuntimeError: A data set has fewer batches than it said; or the iterator was closed,
+                which another iteration of the mix, `set_epoch` and `load_state_dict` do too.
+            SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
+            StopIteration: After the last batch.
+        """
+        if self._has_ended:
+            raise StopIteration
+        if self.closed:
+            if self._has_given_all():
+                raise StopIteration
+            raise RuntimeError(
+                "this iterator of a mix was closed: there is one at a time, which set_epoch, "
+                "load_state_dict and close end too; begin a new iteration"
+            )
+        if self.over:
+            self.close()
+            self._has_ended = True
+            raise StopIteration
+        # No line follows, on which a signal's handler could raise and lose the batch.
+        return self._make_next()
+
+    def _has_given_all(self) -> bool:
+        """Return whether the last batch was delivered, as far as one knows without looking."""
+        try:
+            num_batches = self.length
+        except TypeError:
+            return False
+        return math.ceil(self.progress.num_drawn / (self._options.batch_size or 1)) >= num_batches
+
+    @property
+    @abstractmethod
+    def over(self) -> bool:
+        """Whether there is no further batch; may read one ahead to know."""
+
+    def close(self) -> None:
+        """End the iterations over the data sets. Idempotent."""
+        self.closed = True
+        for iterator in self._iterators():
+            close_iterator(iterator)
+
+    @abstractmethod
+    def state_dicts(self) -> list[Any]:
+        """Return where each data set stands; None for those that have left the mix."""
+
+    @abstractmethod
+    def _count_from(self, begin: MixProgress) -> int:
+        """Return the batches of the epoch, with those before `begin`, where it was begun."""
+
+    @abstractmethod
+    def _make_next(self) -> Batch:
+        """Return the next batch, which there is."""
+
+    @abstractmethod
+    def _iterators(self) -> Iterable[Any]:
+        """Return the iterations over the data sets."""
+
+    def _marked(self, batch: Batch, number: int) -> Batch:
+        """Return the batch with the number of its data set for each row, int64 `[B]`, if wanted.
+
+        Raises:
+            ValueError: The batch has a column of that name.
+        """
+        key = self._source_key
+        if key is None:
+            return batch
+        if key in batch:
+            raise ValueError(f"source_key must be the name of no column, got {key!r}")
+        leaves = (v.offsets if isinstance(v, Jagged) else v for v in batch.values())
+        device = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), None)
+        numbers = torch.full((num_rows_of(batch),), number, dtype=torch.int64, device=device)
+        return batch | {key: numbers}

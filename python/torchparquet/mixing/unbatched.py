@@ -1,0 +1,182 @@
+"""A data set of single rows: what row-wise pipelines and `collate_fn`s take."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from torchparquet.batches.rows import Row, texts_of
+from torchparquet.batches.transforms import Processor, Transform, Transforms
+from torchparquet.metrics.read_metrics import Metrics
+from torchparquet.mixing.mix_sources import Metered, Mixable, RowMixable, worlds
+from torchparquet.mixing.row_iteration import PreciseRowIteration, RowIteration, RowsTaken
+from torchparquet.ranks.sharding import in_worker, num_workers_of_caller
+
+_FORMAT = "torchparquet.UnbatchedDataset"
+
+
+class UnbatchedDataset(IterableDataset[Row]):
+    """The rows of a data set one by one, as dicts; made by its `unbatched()`.
+
+    A row has what the batch has: of `[B]` a tensor without dimensions, of `[B, ...]` one of
+    `[...]`, of a list `[n]`, of a string `str`, of binary `bytes`, of lists of strings a list of
+    these. Tensors are views of the batch, which they keep in memory.
+
+    Shares, epochs and DataLoader workers are those of the data set; `batch_size` is then the
+    DataLoader's. Each rank and worker gives as many rows, unless `even="none"` or "dynamic".
+    """
+
+    def __init__(
+        self,
+        dataset: Mixable,
+        processors: Mapping[str, Processor] | None,
+        transform: Transform | None,
+    ) -> None:
+        """See `ParquetDataset.unbatched`."""
+        super().__init__()
+        self._dataset = dataset
+        has_functions = processors is not None or transform is not None
+        self._transforms = Transforms(processors, transform) if has_functions else None
+        self._skipped = 0
+        self._world: list[Any] | None = None
+        self._taken: RowsTaken | None = None
+        self._latest: weakref.ref[RowIteration] | None = None
+
+    @property
+    def dataset(self) -> Mixable:
+        """The data set whose rows these are."""
+        return self._dataset
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way, or else that the next one will have."""
+        dataset: Any = self._dataset
+        return int(dataset.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` that of the next iteration; a state that was loaded of it stays in force.
+
+        Raises:
+            TypeError: `epoch` is not an int.
+            ValueError: `epoch` is negative.
+        """
+        if self._skipped and self.epoch != epoch:
+            self._skipped = 0
+        self._dataset.set_epoch(epoch)
+        self._taken = None
+
+    def __iter__(self) -> RowIteration:
+        """Return an iterator over the rows of the next epoch, or of the rest of one.
+
+        Raises:
+            ValueError: A state within a batch of a mix was taken in another world.
+        """
+        taken, skipped = self._begin()
+        texts: dict[str, Any] = {}
+        for dataset in self._parts():
+            texts |= texts_of(getattr(dataset, "fields", ()))
+        kind = PreciseRowIteration if isinstance(self._dataset, RowMixable) else RowIteration
+        iteration = kind(self, self._transforms, texts, taken, skipped)
+        self._latest = weakref.ref(iteration)
+        return iteration
+
+    def _begin(self) -> tuple[RowsTaken, int]:
+        """Return what an iteration that begins has taken, and how far into its batch it is."""
+        if self._skipped and self._world != self._present_world():
+            raise ValueError(
+                "a state within a batch of a mix fits the same ranks and workers only, got "
+                f"[world_size, num_workers] of its data sets {self._world}, here "
+                f"{self._present_world()}; take it between two batches"
+            )
+        skipped, self._skipped = self._skipped, 0
+        before = self._dataset.state_dict() if skipped else None
+        self._taken = RowsTaken(skipped, skipped > 0, before)
+        return self._taken, skipped
+
+    def __len__(self) -> int:
+        """Return the rows of the epoch, of this rank in the present world, repeats included.
+
+        Those before a state of the same world count too. `len(loader)` is that of all workers.
+
+        Raises:
+            TypeError: The data set is a mix, or `even="dynamic"`.
+        """
+        if not isinstance(self._dataset, RowMixable):
+            raise TypeError("rows of a mix have no len: take that of its batches")
+        num_workers = 0 if in_worker() else num_workers_of_caller(self)
+        return sum(reach.end_rows for reach in self._dataset.reaches(num_workers))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iteration stands, counting rows that it has returned.
+
+        Of a `ParquetDataset` it is a state of the data set itself, the same on all ranks that have
+        returned as many rows, and goes on in another world too.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated the data set.
+        """
+        latest = None if self._latest is None else self._latest()
+        taken = self._taken
+        if latest is not None and taken is not None:
+            latest.settle()
+        if isinstance(self._dataset, RowMixable):
+            if taken is not None and taken.counts:
+                return self._dataset.state_at_row(taken.num_rows)
+            return self._dataset.state_dict()
+        state, num_rows, world = self._dataset.state_dict(), self._skipped, self._world
+        if taken is not None:
+            num_rows, world = 0, self._present_world()
+            if taken.counts:
+                state, num_rows = taken.before or state, taken.num_rows
+        return {"format": _FORMAT, "state": state, "rows": num_rows, "world": world}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where `state` was taken; a live iterator does too.
+
+        Raises:
+            TypeError: `state` is no dict.
+            ValueError: It is not the state of such a data set.
+        """
+        if isinstance(self._dataset, RowMixable):
+            self._dataset.load_state_dict(state)
+        else:
+            if not isinstance(state, dict):
+                raise TypeError(f"state must be a dict, got {type(state).__name__}")
+            if state.get("format") != _FORMAT:
+                raise ValueError(f"state must be that of rows of a mix, got keys {sorted(state)}")
+            self._dataset.load_state_dict(state["state"])
+            self._skipped, self._world = state["rows"], state["world"]
+        self._taken = None
+        latest = None if self._latest is None else self._latest()
+        if latest is not None:
+            latest.rewind(*self._begin())
+
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return how fast this process reads batches of rows; see `ParquetDataset.metrics`.
+
+        Raises:
+            RuntimeError: DataLoader workers iterate the data set, each with metrics of its own.
+            TypeError: The data set has no metrics.
+        """
+        if not isinstance(self._dataset, Metered):
+            raise TypeError(f"{type(self._dataset).__name__} has no metrics")
+        return self._dataset.metrics(all_iterations=all_iterations)
+
+    def close(self) -> None:
+        """End all iterations and free their memory. The data set stays usable."""
+        close = getattr(self._dataset, "close", None)
+        if close is not None:
+            close()
+
+    def _parts(self) -> list[Any]:
+        return getattr(self._dataset, "datasets", [self._dataset])
+
+    def _present_world(self) -> list[list[int]]:
+        return [[of.world_size, of.num_workers] for of in worlds(self._parts())]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the iteration under way."""
+        return self.__dict__ | {"_taken": None, "_latest": None}

@@ -1,0 +1,1 @@
+"""The pure plan: which rows each share gets, in what order and in which batch."""

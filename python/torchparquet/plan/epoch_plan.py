@@ -1,0 +1,217 @@
+"""The epoch plan: which rows each share reads, in which order, as arithmetic on row counts.
+
+Nothing here reads a file, and no share asks another: all of it follows from the row counts in
+the footers and from `PlanOptions`, so every rank computes the same plan alone.
+
+Words: a *share* is what one DataLoader worker of one rank reads (one per rank without workers).
+A *position* is a place in the epoch's order of row groups; position `i` is dealt to share
+`i % num_shares`. Array shapes: `[G]` row groups, `[S]` shares, `[K]` the most chunks any share
+is dealt, `[n]` the chunks of one share. Every count and offset is in rows.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchparquet.checks import checked_int
+from torchparquet.plan.division import DIVISIONS, Dealt, Division
+from torchparquet.plan.order import balanced_order, epoch_order, order_within_share
+from torchparquet.plan.plan_options import Int64Array, PlanOptions
+from torchparquet.plan.ranges import Ranges
+from torchparquet.plan.share import Share
+from torchparquet.plan.windows import Tail, lay_out, window_keys, window_starts
+
+
+@dataclass(frozen=True, eq=False)
+class Remains:
+    """The rows of an epoch that nobody has delivered yet, when its world changes.
+
+    Attributes:
+        units: What is left, in the order in which it is dealt. A range whose row group is
+            `G + t` counts the positions of tail `t`.
+        tails: The rest of windows that were begun.
+    """
+
+    units: Ranges
+    tails: tuple[Tail, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedShare:
+    """A share as it was dealt: chunks, with a range of positions for each tail.
+
+    Attributes:
+        chunks: In order.
+        starts: int64 `[m]`, the first chunk of each window; None for rows in file order.
+        dealt_rows: int64, rows of each chunk that was dealt, empty ones left out: the chunks
+            before those too long for a window were cut.
+    """
+
+    chunks: Ranges
+    starts: Int64Array | None
+    dealt_rows: Int64Array
+
+
+class EpochPlan:
+    """The division of one epoch's rows among all shares.
+
+    Attributes:
+        options: The options given.
+        order: int64 `[G]`, position to row group; row groups without rows included.
+        num_shares: `world_size * num_workers`, or `canonical_world_size`.
+        share_rows: int64 `[S]`, rows that each share delivers, repeats included.
+        share_steps: int64 `[S]`, batches that each share delivers.
+        own_rows: int64 `[S]`, of `share_rows` those that are no repeats.
+    """
+
+    def __init__(
+        self,
+        row_group_rows: Int64Array,
+        options: PlanOptions,
+        *,
+        remains: Remains | None = None,
+        row_group_bytes: Int64Array | None = None,
+    ) -> None:
+        """Plan an epoch.
+
+        Args:
+            row_group_rows: Integers `[G]`, rows of each row group in file order.
+            options: What shapes the order.
+            remains: What another world has left of the epoch; None for all of it.
+            row_group_bytes: Integers `[G]`, what reading each row group costs, for
+                `balance="bytes"`.
+
+        Raises:
+            TypeError: `row_group_rows` does not hold integers.
+            ValueError: It is not one-dimensional, has a negative count, or sums to no row or
+                to `2**62` and more; or `row_group_bytes` is missing or of another length.
+        """
+        self.row_group_rows = _checked_rows(row_group_rows)
+        self.row_group_bytes = row_group_bytes
+        self.options = options
+        self.num_shares = options.num_shares
+        self.tails = () if remains is None else remains.tails
+        self.units = self._whole_epoch() if remains is None else remains.units
+        self.order = self.units.row_group
+        dealt = Dealt(self._in_turns(), self.num_shares)
+        # One share is even with itself.
+        divided = DIVISIONS[options.even] if self.num_shares > 1 else Division
+        self._division = divided(dealt, options)
+        self.share_rows = self._division.rows
+        self.share_steps = self._division.steps
+        self.own_rows = self._division.own_rows
+
+    def of_epoch(self, epoch: int) -> EpochPlan:
+        """Return this plan for another epoch, whose order is the same without `shuffle`."""
+        made = copy(self)
+        made.options = replace(self.options, epoch=epoch)
+        return made
+
+    def _whole_epoch(self) -> Ranges:
+        order = epoch_order(len(self.row_group_rows), self.options)
+        return Ranges.whole(order, self.row_group_rows[order])
+
+    def _in_turns(self) -> Ranges:
+        """Return the units so that position `i` is share `i % num_shares`'s."""
+        if self.options.balance == "rows":
+            return self.units
+        costs = self.row_group_bytes
+        if costs is None or len(costs) != len(self.row_group_rows):
+            raise ValueError('balance="bytes" needs the bytes of each row group')
+        return balanced_order(self.units, self._unit_bytes(costs), self.num_shares)
+
+    def _unit_bytes(self, row_group_bytes: Int64Array) -> Int64Array:
+        row_bytes = row_group_bytes / np.maximum(self.row_group_rows, 1)
+        for tail in self.tails:
+            of_tail = row_bytes[tail.chunks.row_group].max(initial=0.0)
+            row_bytes = np.append(row_bytes, of_tail)
+        costs: Int64Array = (row_bytes[self.units.row_group] * self.units.num_rows).astype(np.int64)
+        return costs
+
+    def planned_share(self, index: int) -> PlannedShare:
+        """Return share `index` as it was dealt.
+
+        Raises:
+            ValueError: `index` is not in `[0, num_shares)`.
+        """
+        index = checked_int("index", index, 0, self.num_shares)
+        chunks = self._division.chunks(index).without_empty_tail()
+        options = self.options
+        if options.shuffle_within_rank:
+            chunks = order_within_share(chunks, options, index)
+        dealt_rows = chunks.num_rows[chunks.num_rows > 0]
+        if not options.shuffle_window:
+            return PlannedShare(chunks, None, dealt_rows)
+        is_tail = chunks.row_group >= len(self.row_group_rows)
+        if options.window_rows and not is_tail.all():
+            chunks = chunks.cut_longer_than(options.window_rows, except_for=is_tail)
+        chunks = chunks.without_empty()
+        is_tail = chunks.row_group >= len(self.row_group_rows)
+        return PlannedShare(chunks, window_starts(chunks, is_tail, options), dealt_rows)
+
+    def share(self, index: int) -> Share:
+        """Return share `index`, in time and memory proportional to its own chunks.
+
+        Raises:
+            ValueError: `index` is not in `[0, num_shares)`.
+        """
+        return self.laid_out(index, self.planned_share(index))
+
+    def laid_out(self, index: int, planned: PlannedShare) -> Share:
+        """Return share `index`, which was dealt as `planned`, as a reader takes it."""
+        chunks, windows = planned.chunks, None
+        if planned.starts is not None and len(planned.starts):
+            keys = window_keys(self.options, index, len(planned.starts))
+            chunks, windows = lay_out(chunks, planned.starts, keys, self.tails_of(planned))
+        batch_size = self.options.share_batch_size
+        batch_sizes = planned.dealt_rows if batch_size is None else planned.dealt_rows[:0]
+        return Share(
+            index,
+            self.num_shares,
+            batch_size,
+            chunks.row_group,
+            chunks.row_begin,
+            chunks.num_rows,
+            chunks.valid,
+            windows,
+            batch_sizes,
+        )
+
+    def tails_of(self, planned: PlannedShare) -> dict[int, tuple[Tail, int]]:
+        """Return, by window of the share, the tail that it is of and its first position there."""
+        if not self.tails or planned.starts is None:
+            return {}
+        units = planned.chunks.row_group[planned.starts] - len(self.row_group_rows)
+        begins = planned.chunks.row_begin[planned.starts]
+        return {
+            int(window): (self.tails[units[window]], int(begins[window]))
+            for window in np.flatnonzero(units >= 0)
+        }
+
+    def num_steps(self, rank: int) -> int:
+        """Return the batches that all workers of `rank` deliver together.
+
+        Raises:
+            ValueError: `rank` is not in `[0, world_size)`.
+        """
+        world_size = self.options.world_size
+        rank = checked_int("rank", rank, 0, world_size)
+        steps = self.share_steps[rank::world_size]
+        return int(steps.max() if self.options.canonical_world_size else steps.sum())
+
+
+def _checked_rows(row_group_rows: Int64Array) -> Int64Array:
+    rows = np.asarray(row_group_rows)
+    if rows.ndim != 1:
+        raise ValueError(f"row_group_rows must have one dimension, got {rows.ndim}")
+    if rows.size and rows.dtype.kind not in "iu":
+        raise TypeError(f"row_group_rows must hold integers, got {rows.dtype}")
+    if rows.size and rows.min() < 0:
+        raise ValueError(f"row_group_rows must be >= 0, got {rows.min()}")
+    # The sum in float64 cannot wrap round, so it is trusted about the exact one.
+    if not 0 < rows.sum(dtype=np.float64) < 2**62:
+        raise ValueError(f"rows in all must be >= 1 and < 2**62, got {sum(rows.tolist())}")
+    return rows.astype(np.int64)

@@ -1,0 +1,68 @@
+"""The order in which an epoch's row groups are dealt, and a share's own are read."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchparquet.plan.plan_options import Int64Array, PlanOptions
+from torchparquet.plan.ranges import Ranges
+
+
+def epoch_order(num_row_groups: int, options: PlanOptions) -> Int64Array:
+    """Return the permutation keyed by `(seed, epoch)` and nothing else, int64 `[G]`.
+
+    Row groups are sorted by raw outputs of Philox4x64-10 (Salmon et al., "Parallel random
+    numbers: as easy as 1, 2, 3", 2011). numpy keeps a bit generator's raw stream the same in
+    every release, which it does not promise for `Generator.permutation`.
+    """
+    if not options.shuffle or options.shuffle_within_rank:
+        return np.arange(num_row_groups, dtype=np.int64)
+    return _sorted_by(philox(options, 0, 0, 0).random_raw(num_row_groups))
+
+
+def order_within_share(chunks: Ranges, options: PlanOptions, share: int) -> Ranges:
+    """Return a share's chunks permuted by (seed, epoch, share), repeats behind all others."""
+    draws = philox(options, share, 0, 2).random_raw(len(chunks.num_rows))
+    own = np.flatnonzero(chunks.valid)
+    return chunks.pick(np.concatenate([own[_sorted_by(draws[own])], np.flatnonzero(~chunks.valid)]))
+
+
+def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
+    """Deal each unit in turn to the share that costs least so far.
+
+    No two shares differ by more than the costliest unit.
+
+    Args:
+        units: In the epoch's order.
+        costs: int64 `[n]`, of each.
+        num_shares: To deal to.
+
+    Returns:
+        The units at positions of which every `num_shares`-th is the same share's; where a share
+        has fewer units than others, empty ranges hold its positions.
+    """
+    dealt: list[list[int]] = [[] for _ in range(num_shares)]
+    least = [(0, share) for share in range(num_shares)]
+    for unit, cost in enumerate(costs.tolist()):
+        total, share = least[0]
+        dealt[share].append(unit)
+        heapq.heapreplace(least, (total + cost, share))
+    num_turns = max(len(own) for own in dealt)
+    table = np.full((num_shares, num_turns), len(costs), dtype=np.int64)
+    for share, own in enumerate(dealt):
+        table[share, : len(own)] = own
+    hole = Ranges.whole(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    return units.then(hole).pick(table.T.ravel())
+
+
+def philox(options: PlanOptions, share: int, leg: int, purpose: int) -> np.random.Philox:
+    """Return Philox4x64-10 keyed by (seed, epoch), with a stream for each of the other numbers."""
+    key = np.array([options.seed, options.epoch], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array([0, share, leg, purpose], dtype=np.uint64))
+
+
+def _sorted_by(draws: NDArray[np.uint64]) -> Int64Array:
+    return np.argsort(draws, kind="stable").astype(np.int64)

@@ -1,0 +1,135 @@
+"""What shapes the order of an epoch beside the row counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchparquet.checks import checked_int
+
+Even = Literal["split", "drop", "pad", "none"]
+Balance = Literal["rows", "bytes"]
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """All that shapes an epoch's order beside the row counts.
+
+    Attributes:
+        batch_size: Rows per batch and rank; None for one batch per chunk.
+        shuffle: Permute the row groups.
+        seed: Key of the permutation, `0 <= seed < 2**64`.
+        epoch: Second key of the permutation, `0 <= epoch < 2**64`.
+        world_size: Data-parallel ranks.
+        num_workers: DataLoader workers per rank; 1 when there are none.
+        even: How shares are made to take the same number of steps.
+        drop_last: Leave out a batch that is not full.
+        shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
+            none.
+        window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
+            several ranges.
+        canonical_world_size: Ranks of the world whose global batches every world is to have;
+            `world_size` divides it. None for each world its own.
+        balance: What shares are dealt equal amounts of.
+        shuffle_within_rank: Deal row groups in file order and permute each share's own, so that
+            a rank reads the same ones in every epoch.
+        leg: How often the world has changed within the epoch; a key of windows.
+    """
+
+    batch_size: int | None
+    shuffle: bool = False
+    seed: int = 0
+    epoch: int = 0
+    world_size: int = 1
+    num_workers: int = 1
+    even: Even = "split"
+    drop_last: bool = False
+    shuffle_window: int = 0
+    window_rows: int = 0
+    canonical_world_size: int | None = None
+    balance: Balance = "rows"
+    shuffle_within_rank: bool = False
+    leg: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every field; integers of numpy become plain ones."""
+        bounds = {
+            "seed": (0, 2**64),
+            "epoch": (0, 2**64),
+            "world_size": (1, 2**31),
+            "num_workers": (1, 2**31),
+            "shuffle_window": (0, 2**31),
+            "window_rows": (0, 2**62),
+            "leg": (0, 2**31),
+        }
+        if self.batch_size is not None:
+            bounds["batch_size"] = (1, 2**63)
+        if self.canonical_world_size is not None:
+            bounds["canonical_world_size"] = (1, 2**31)
+        for name, (low, high) in bounds.items():
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+        for name in ("shuffle", "drop_last", "shuffle_within_rank"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}")
+        for name, choices in (("even", get_args(Even)), ("balance", get_args(Balance))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if not self.shuffle:
+            for name in ("shuffle_window", "shuffle_within_rank"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} needs shuffle=True, got {getattr(self, name)!r}")
+        if self.balance == "bytes" and self.even == "split":
+            raise ValueError(
+                'balance="bytes" needs even="drop", "pad" or "none": even="split" gives shares '
+                "equal rows"
+            )
+        if self.canonical_world_size is not None:
+            self._check_canonical(self.canonical_world_size)
+
+    def _check_canonical(self, canonical: int) -> None:
+        if canonical % self.world_size:
+            raise ValueError(
+                "world_size must divide canonical_world_size, got "
+                f"{self.world_size} and {canonical}"
+            )
+        if self.num_workers > 1:
+            raise ValueError(
+                "canonical_world_size needs num_workers=0: its decode threads do the work of "
+                f"workers, got {self.num_workers} workers"
+            )
+        if self.batch_size is None or self.batch_size * self.world_size % canonical:
+            raise ValueError(
+                "canonical_world_size must divide batch_size * world_size, got "
+                f"{canonical}, {self.batch_size} and {self.world_size}"
+            )
+        if self.drop_last and self.even == "none" and canonical != self.world_size:
+            raise ValueError(
+                'drop_last=True with canonical_world_size needs even="split", "drop" or "pad": '
+                'with even="none" the shares of a rank end at different batches, which are not '
+                "full from there on"
+            )
+
+    @property
+    def num_shares(self) -> int:
+        """Shares that the epoch's rows are divided among."""
+        return self.canonical_world_size or self.world_size * self.num_workers
+
+    @property
+    def share_batch_size(self) -> int | None:
+        """Rows that a share gives to each batch; None for one batch per chunk."""
+        if self.canonical_world_size is None or self.batch_size is None:
+            return self.batch_size
+        return self.batch_size * self.world_size // self.canonical_world_size
+
+    def shares_of(self, rank: int, worker: int = 0) -> range:
+        """Return the shares whose rows stand side by side in the batches of a rank's worker."""
+        first = worker * self.world_size + rank
+        end = self.num_shares if self.canonical_world_size else first + 1
+        return range(first, end, self.world_size)

@@ -1,0 +1,91 @@
+"""How the row groups of an epoch are dealt: what users ask to see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+
+from torchparquet.plan.share import Share
+
+if TYPE_CHECKING:
+    from torchparquet.files.manifest import Manifest
+    from torchparquet.plan.epoch_plan import EpochPlan
+    from torchparquet.plan.topology import Topology
+
+
+class ShardDistribution(TypedDict):
+    """What `ParquetDataset.get_shard_distribution_info` returns; a shard is a row group.
+
+    The lists `*_per_rank` have one entry per rank, `*_per_worker` one per DataLoader worker of
+    this rank. `assigned_shards` are the row groups, by global number, that this rank's worker
+    (`worker_id` of `num_workers`) reads rows of, in reading order; `rows`, `bytes` and `steps`
+    are this worker's.
+    """
+
+    epoch: int
+    total_shards: int
+    shards_per_rank: list[int]
+    shards_per_worker: list[int]
+    rows_per_rank: list[int]
+    steps_per_rank: list[int]
+    rank: int
+    world_size: int
+    worker_id: int
+    num_workers: int
+    assigned_shards: list[int]
+    rows: int
+    bytes: int
+    steps: int
+
+
+def shard_distribution(
+    manifest: Manifest, plan: EpochPlan, topology: Topology
+) -> ShardDistribution:
+    """Return how `plan` deals the row groups, and what is this process's part."""
+    shares = [plan.share(index) for index in range(plan.num_shares)]
+    own = [shares[index] for index in plan.options.shares_of(topology.rank, topology.worker_id)]
+    ranks = range(topology.world_size)
+    by_rank = [
+        [
+            [shares[index] for index in plan.options.shares_of(rank, worker)]
+            for worker in range(topology.num_workers)
+        ]
+        for rank in ranks
+    ]
+    workers = by_rank[topology.rank]
+    return {
+        "epoch": plan.options.epoch,
+        "total_shards": manifest.num_row_groups,
+        "shards_per_rank": [sum(map(_num_shards, rank)) for rank in by_rank],
+        "shards_per_worker": [_num_shards(worker) for worker in workers],
+        "rows_per_rank": [
+            sum(share.total_rows for worker in rank for share in worker) for rank in by_rank
+        ],
+        "steps_per_rank": [plan.num_steps(rank) for rank in ranks],
+        "rank": topology.rank,
+        "world_size": topology.world_size,
+        "worker_id": topology.worker_id,
+        "num_workers": topology.num_workers,
+        "assigned_shards": [shard for share in own for shard in shards_of(share)],
+        "rows": sum(share.total_rows for share in own),
+        "bytes": sum(bytes_of(manifest, share) for share in own),
+        "steps": max(share.num_steps for share in own),
+    }
+
+
+def _num_shards(shares: list[Share]) -> int:
+    return sum(len(shards_of(share)) for share in shares)
+
+
+def shards_of(share: Share) -> list[int]:
+    """Return the row groups that a share reads rows of, each once, in reading order."""
+    read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
+    return list(dict.fromkeys(read))
+
+
+def bytes_of(manifest: Manifest, share: Share) -> int:
+    """Return the compressed bytes of the share's rows, prorated within a row group."""
+    rows = np.maximum(manifest.row_group_num_rows[share.row_group], 1)
+    num_bytes = manifest.row_group_num_bytes[share.row_group]
+    return int((share.num_rows / rows * num_bytes).sum())

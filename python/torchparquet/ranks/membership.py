@@ -1,0 +1,113 @@
+"""How a data set finds out whose share it reads: what it was told, and what this process knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from multiprocessing.context import get_spawning_popen
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.utils.data import get_worker_info
+
+from torchparquet.plan.topology import Topology
+from torchparquet.ranks.agreement import Peers, find_peers
+from torchparquet.ranks.sharding import (
+    checked_mesh_dims,
+    data_parallel_dims,
+    is_distributed,
+    resolve_topology,
+)
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class Membership:
+    """The ranks that read one data set, as its arguments name them.
+
+    Pickled, it leaves groups, mesh and store behind: they belong to one process. A copy that is
+    sent to a spawned DataLoader worker takes along which rank its loader is.
+    """
+
+    def __init__(
+        self,
+        rank: int | None,
+        world_size: int | None,
+        device_mesh: DeviceMesh | None,
+        mesh_dims: str | Sequence[str] | None,
+        process_group: dist.ProcessGroup | None,
+        store: Store | None,
+    ) -> None:
+        """Check what needs no initialised group; see `ParquetDataset` for the arguments.
+
+        Raises:
+            TypeError: An argument has a wrong type.
+            ValueError: One is out of its range, or lacks its counterpart.
+        """
+        if (rank is None) != (world_size is None):
+            raise ValueError(
+                f"rank and world_size go together, got rank={rank}, world_size={world_size}"
+            )
+        if rank is not None and world_size is not None:
+            Topology(rank, world_size)
+        if mesh_dims is not None:
+            checked_mesh_dims(mesh_dims)
+            if device_mesh is None:
+                raise ValueError(f"mesh_dims needs device_mesh, got mesh_dims={mesh_dims!r}")
+        self._rank = rank
+        self._world_size = world_size
+        self._mesh_dims = mesh_dims
+        self.device_mesh = device_mesh
+        self.process_group = process_group
+        self.store = store
+        self._lost_groups = False
+        self._of_loader: Topology | None = None
+
+    def topology(self) -> Topology:
+        """Return this process's data-parallel rank and DataLoader worker.
+
+        Raises:
+            ValueError: Two sources disagree about it, or it went with what was left behind.
+        """
+        worker = get_worker_info()
+        loader = self._of_loader
+        if worker is not None and loader is not None:
+            return Topology(loader.rank, loader.world_size, worker.id, worker.num_workers)
+        if self._lost_groups:
+            raise ValueError(
+                "device_mesh, process_group and store do not travel with a pickled "
+                "ParquetDataset: make the data set in the process that reads it, or give rank "
+                "and world_size"
+            )
+        return resolve_topology(
+            self._rank, self._world_size, self.process_group, self.device_mesh, self._mesh_dims
+        )
+
+    def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
+        """Return the groups that make up the data-parallel ranks; see `ParquetDataset`."""
+        mesh = self.device_mesh
+        if mesh is None:
+            return [self.process_group]
+        return [mesh.get_group(dim) for dim in data_parallel_dims(mesh, self._mesh_dims)]
+
+    def peers(self) -> Peers | None:
+        """Return the processes that can be asked what they read; None where there is none."""
+        return find_peers(self.process_group, self.device_mesh)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing says that the other processes of torch.distributed read at all."""
+        return self._rank is not None and self.device_mesh is None and self.process_group is None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what belongs to this process alone."""
+        groups = (self.device_mesh, self.process_group, self.store)
+        has_groups = any(group is not None for group in groups)
+        state = self.__dict__ | {"device_mesh": None, "process_group": None, "store": None}
+        state["_lost_groups"] = self._lost_groups or has_groups
+        # A spawned DataLoader worker knows nothing of its parent's process groups. Any other
+        # copy may go to another rank, which must find out for itself who it is.
+        if get_spawning_popen() is not None and (has_groups or is_distributed()):
+            state["_of_loader"] = self.topology()
+        return state

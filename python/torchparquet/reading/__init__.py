@@ -1,0 +1,1 @@
+"""Reading: streams of batches from the native reader."""

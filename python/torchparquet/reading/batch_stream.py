@@ -1,0 +1,249 @@
+"""A stream of batches from the native reader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torchparquet.batches.device_transfer import DeviceHandOver, HandOver
+from torchparquet.batches.tensors import Batch, BatchViews, LentSlabs
+from torchparquet.native import BatchReader, ReaderMemory, ReaderStats
+from torchparquet.reading import interpreter_exit
+from torchparquet.reading.reader_arguments import chunk_arrays, window_arrays
+
+if TYPE_CHECKING:
+    from torchparquet.batches.device_transfer import Arriving
+    from torchparquet.plan.share import Share
+    from torchparquet.reading.stream_parts import StreamParts
+
+
+class Reading(Protocol):
+    """Counts what a stream reads."""
+
+    def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
+        """Take the final counts of a stream whose tasks have these names."""
+
+
+class BatchStream(Iterator[Batch]):
+    """The batches of one share, in order, from decode threads of its own.
+
+    No thread exists before the first `next`. They end with the stream, with `close`, when the
+    stream is collected, and at interpreter exit. An error is raised at its place in the order
+    and again at every later `next`.
+    """
+
+    def __init__(
+        self,
+        parts: StreamParts,
+        share: Share | Sequence[Share],
+        *,
+        num_threads: int,
+        max_memory_bytes: int,
+        pin_memory: bool,
+        memory: ReaderMemory,
+        lend_slabs: bool | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        """Prepare to read; reads nothing yet.
+
+        Args:
+            parts: Of the data set.
+            share: What to read, with at least one row; or several shares of one batch size
+                whose rows stand side by side in each batch, `batch_size` of each.
+            num_threads: Decode threads.
+            max_memory_bytes: Bound of the batches in flight.
+            pin_memory: Deliver in page-locked memory of torch's host allocator.
+            memory: Of an earlier stream, to go on with what fits of it; or new.
+            lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
+            device: Deliver copies on this device, which has an index unless it is the CPU; one
+                batch is on its way there while the loop has the one before. None to deliver
+                what was decoded.
+
+        Raises:
+            ValueError: Two batches do not fit `max_memory_bytes`.
+        """
+        lends = pin_memory if lend_slabs is None else lend_slabs
+        lanes = list(share) if isinstance(share, Sequence) else [share]
+        self.task_names = parts.task_names
+        self.num_threads = num_threads
+        self.max_memory_bytes = max_memory_bytes
+        self.reading: Reading | None = None
+        self._reader = BatchReader(
+            files=parts.files,
+            fields=parts.field_specs,
+            columns=parts.column_specs,
+            row_id_field=parts.row_id_field,
+            row_valid_field=parts.row_valid_field,
+            **chunk_arrays(parts.manifest, lanes),
+            **window_arrays(lanes),
+            lane_num_chunks=[len(lane.num_rows) for lane in lanes],
+            lane_index=[lane.index for lane in lanes],
+            rank=lanes[0].index,
+            world_size=lanes[0].num_shares,
+            batch_rows=sum(lane.batch_size or 0 for lane in lanes),
+            batch_sizes=lanes[0].batch_sizes,
+            num_threads=num_threads,
+            max_memory_bytes=max_memory_bytes,
+            lent_slabs=lends,
+            memory=memory,
+        )
+        self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
+        # Only where what is cut is not in the user's order is a batch put in order again.
+        self._names = parts.names if parts.names != self._views.names else None
+        self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
+        self._hand_over = (
+            HandOver(pin_memory) if device is None else DeviceHandOver(device, pin_memory)
+        )
+        self._ahead: Arriving | None = None
+        self._first: Any = None
+        self._started = False
+        self._ended = False
+        self._closed = False
+        self._is_taken_from = False
+        interpreter_exit.close_before(self)
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: After the last batch.
+            CorruptFileError: A file is damaged, or changed since it was planned.
+            NullValueError: A null stands where none may.
+            RuntimeError: The stream was closed, or was begun in another process.
+        """
+        if interpreter_exit.has_begun:
+            interpreter_exit.hold_daemon_thread()
+        self._is_taken_from = True
+        try:
+            return self._next()
+        except RuntimeError:
+            self._is_taken_from = False
+            interpreter_exit.hold_daemon_thread()
+            raise
+        finally:
+            self._is_taken_from = False
+
+    def _next(self) -> Batch:
+        if self._ended:
+            raise StopIteration
+        arriving = self._ahead or self._take()
+        if arriving is None:
+            self._ended = True
+            self.close()
+            raise StopIteration
+        # On its way while the loop works on the batch before.
+        following = (
+            self._take() if self._hand_over.takes_time and self._reader.next_is_ready else None
+        )
+        batch = self._views.cut(*arriving())
+        if self._names is not None:
+            batch = {name: batch[name] for name in self._names}
+        self._ahead = following
+        return batch
+
+    def start(self) -> None:
+        """Lend the reader what memory it needs of torch; `next` does it too."""
+        if self._started:
+            return
+        self._started = True
+        if self._lent is not None:
+            for _ in range(self._reader.max_slabs):
+                self._lend(self._lent)
+
+    def wait_for_first(self) -> None:
+        """Wait for the first batch, which `next` returns then without waiting.
+
+        For another thread than the loop's, after `start`: no code of torch runs in it, which
+        would go by that thread's current device.
+        """
+        self._first = self._reader.next()
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that `next` has taken; more than it has returned if one was lost on the way.
+
+        A signal's handler may raise between taking a batch and returning it, and so may torch.
+        """
+        are_here = (self._ahead is not None) + (self._first is not None)
+        return self._reader.stats.batches - are_here
+
+    def _take(self) -> Arriving | None:
+        self.start()
+        item = self._first or self._reader.next()
+        self._first = None
+        if item is None:
+            return None
+        memory, num_rows, items = item
+        return self._hand_over.begin(self._slab(memory), num_rows, items)
+
+    def _slab(self, memory: object) -> Tensor:
+        if self._lent is None:
+            return torch.from_numpy(memory)
+        assert isinstance(memory, int)  # noqa: S101
+        slab = self._lent.take(memory)
+        self._lend(self._lent)
+        return slab
+
+    def _lend(self, lent: LentSlabs) -> None:
+        try:
+            self._reader.lend(*lent.allocate())
+        except BaseException:
+            # With a slab missing the stream could not go on without losing a batch.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        self._closed = True
+        self._stop()
+        self._ahead = None
+        if self._lent is not None:
+            self._lent.clear()
+        interpreter_exit.forget(self)
+
+    def close_at_exit(self) -> None:
+        """Close the stream, and wait up to a second for a thread that is taking a batch."""
+        self.close()
+        deadline = time.monotonic() + 1
+        while self._is_taken_from and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def __del__(self) -> None:
+        """Join the threads before anything that they write to can go."""
+        if hasattr(self, "_reader"):
+            self._stop()
+
+    def _stop(self) -> None:
+        self._reader.stop()
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.end(self._reader.stats, self.task_names)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream was closed or has ended."""
+        return self._closed
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the whole stream."""
+        return self._reader.num_batches
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in flight at once."""
+        return self._reader.max_slabs
+
+    @property
+    def memory(self) -> ReaderMemory:
+        """What batches and decode threads have their data in, for a later stream."""
+        return self._reader.memory
+
+    @property
+    def stats(self) -> ReaderStats:
+        """What was read so far, who waited for whom, and how things stand."""
+        return self._reader.stats

@@ -1,0 +1,84 @@
+"""Options of the reader that do not shape the order of rows."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from torchparquet.checks import checked_int
+
+_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_MAX_DEFAULT_THREADS = 16
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a share is read; its order and content do not depend on any of these.
+
+    Attributes:
+        num_threads: Decode threads; None for the processors of this process, shared among the
+            ranks of the node and the DataLoader workers of the rank, at most 16.
+        max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
+            DataLoader workers share it.
+        pin_memory: Deliver batches in page-locked memory; None for where CUDA is available.
+
+    Raises:
+        TypeError: A field has a wrong type.
+        ValueError: A field is out of its range, or a size is not one.
+    """
+
+    num_threads: int | None = None
+    max_memory: int | str = "1GiB"
+    pin_memory: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        if self.num_threads is not None:
+            checked = checked_int("num_threads", self.num_threads, 1, 1025)
+            object.__setattr__(self, "num_threads", checked)
+        object.__setattr__(self, "max_memory", parse_size("max_memory", self.max_memory))
+        if self.pin_memory is not None and not isinstance(self.pin_memory, bool):
+            raise TypeError(f"pin_memory must be a bool or None, got {self.pin_memory!r}")
+
+    def threads_per_worker(self, num_workers: int) -> int:
+        """Return the decode threads of one of `num_workers` workers."""
+        if self.num_threads is not None:
+            return self.num_threads
+        processors = len(os.sched_getaffinity(0))
+        ranks_here = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        sharers = num_workers * (int(ranks_here) if ranks_here.isdecimal() else 1)
+        return max(1, min(_MAX_DEFAULT_THREADS, processors // max(1, sharers)))
+
+    def memory_per_worker(self, num_workers: int) -> int:
+        """Return the memory bound of one of `num_workers` workers, in bytes."""
+        return parse_size("max_memory", self.max_memory) // num_workers
+
+
+def parse_size(name: str, size: int | str) -> int:
+    """Return `size` in bytes.
+
+    Args:
+        name: Of the argument, for the error.
+        size: Bytes, or a number with a unit: B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.
+
+    Raises:
+        TypeError: `size` is neither int nor str.
+        ValueError: `size` is not positive or has no such unit.
+    """
+    if not isinstance(size, str):
+        return checked_int(name, size, 1, 2**62)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", size)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(f'{name} must be bytes or a size such as "512MiB", got {size!r}')
+    return checked_int(name, int(float(match[1]) * _UNITS[match[2].upper()]), 1, 2**62)

@@ -1,0 +1,146 @@
+"""What all streams of a data set have in common: its files, and the tensors of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchparquet.batches.fields import Field
+from torchparquet.batches.tensors import batch_names, slab_order
+from torchparquet.native import ColumnSpec, DataFiles, FieldSpec, Vocabulary
+from torchparquet.reading.reader_arguments import bit_pattern, bit_patterns
+
+if TYPE_CHECKING:
+    from torchparquet.files.manifest import Manifest
+    from torchparquet.native import Decryption
+
+ROW_ID = "row.id"
+ROW_VALID = "row.valid"
+
+
+def with_row_fields(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) -> list[Field]:
+    """Return the fields, and behind them `row.id` and `row.valid` where they are wanted."""
+    extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
+    extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
+    return [*fields, *extra]
+
+
+class StreamParts:
+    """What all streams of a data set have in common, as the native reader is told of it.
+
+    Not to be used in a forked child: the files have a lock.
+
+    Attributes:
+        manifest: Of the files.
+        files: The files, which remember footers from stream to stream.
+        fields: In slab order, with `row.id` and `row.valid` where they are wanted.
+        names: The keys of a batch in the user's order.
+        task_names: What each of a chunk's tasks brings, in the reader's order.
+        field_specs: Of each field.
+        column_specs: Of each stored column, field after field.
+        row_id_field: Where among the fields `row.id` is; -1 for nowhere.
+        row_valid_field: Where `row.valid` is.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        fields: Sequence[Field],
+        *,
+        row_ids: bool,
+        row_valid: bool,
+        decryption: Decryption | None = None,
+    ) -> None:
+        """Prepare to read; reads nothing.
+
+        Args:
+            manifest: Of the files.
+            fields: The tensors to deliver.
+            row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
+            row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
+            decryption: Keys of the files, for those that are encrypted.
+        """
+        self.manifest = manifest
+        self.files = DataFiles(
+            paths=list(manifest.files),
+            num_bytes=manifest.file_num_bytes,
+            mtime_ns=manifest.file_mtime_ns,
+            inode=manifest.file_inode,
+            contents=[file.content for file in manifest.memory],
+            decryption=decryption,
+        )
+        given = with_row_fields(fields, row_ids=row_ids, row_valid=row_valid)
+        self.names = batch_names(given)
+        self.fields = slab_order(given)
+        places = {field.name: index for index, field in enumerate(self.fields)}
+        self.task_names = [source for field in self.fields for source in field.sources]
+        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
+        self.field_specs = [_field_spec(field) for field in self.fields]
+        self.column_specs = _column_specs(self.fields)
+        self.row_id_field = places[ROW_ID] if row_ids else -1
+        self.row_valid_field = places[ROW_VALID] if row_valid else -1
+
+
+def _field_spec(field: Field) -> FieldSpec:
+    if field.num_offsets:
+        # The slab holds the offsets of rows; values lie beside it.
+        return FieldSpec(
+            item_bytes=8,
+            width=1,
+            cell_items=1,
+            has_valid=field.nulls == "mask",
+            valid_items=1,
+            num_offsets=field.num_offsets,
+            has_item_valid=field.nulls == "mask" and field.has_lists,
+            row_bytes=field.row_bytes,
+        )
+    return FieldSpec(
+        item_bytes=getattr(torch, field.dtype).itemsize,
+        width=field.width or 1,
+        cell_items=(field.length or 1) * (field.items or 1),
+        has_valid=field.nulls == "mask",
+        valid_items=field.length or 1,
+        num_offsets=0,
+        has_item_valid=False,
+        row_bytes=0.0,
+    )
+
+
+def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
+    specs = []
+    for index, field in enumerate(fields):
+        vocabulary = _vocabulary(field)
+        values_of = field.file_values or [()] * len(field.sources)
+        specs += [
+            ColumnSpec(
+                path=source,
+                kinds=list(kinds),
+                dtype=field.dtype,
+                cell_items=field.items or 1,
+                num_offsets=field.num_offsets,
+                list_length=field.length or 0,
+                vocabulary=vocabulary,
+                field=index,
+                element=element,
+                nulls_are_errors=field.nulls == "error",
+                fill_bits=bit_pattern(field.fill, field.dtype),
+                default_bits=None
+                if field.default is None
+                else bit_pattern(field.default, field.dtype),
+                file_bits=bit_patterns(values, field.dtype),
+            )
+            for element, (source, kinds, values) in enumerate(
+                zip(field.sources, field.kinds, values_of, strict=True)
+            )
+        ]
+    return specs
+
+
+def _vocabulary(field: Field) -> Vocabulary | None:
+    if field.words is None:
+        return None
+    # The core's codes are int64, of which a uint64's upper half has the same bits.
+    unknown = field.unknown - 2**64 if field.unknown >= 2**63 else field.unknown
+    return Vocabulary(list(field.words), unknown)

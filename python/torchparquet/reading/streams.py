@@ -1,0 +1,144 @@
+"""Opening the native reader for a data set: its files, columns and memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchparquet.batches.device_transfer import resolved_device
+from torchparquet.batches.tensors import batch_names
+from torchparquet.native import ReaderMemory
+from torchparquet.ranks.sharding import in_worker
+from torchparquet.reading.batch_stream import BatchStream
+from torchparquet.reading.read_options import ReadOptions
+from torchparquet.reading.stream_parts import StreamParts, with_row_fields
+
+if TYPE_CHECKING:
+    from torchparquet.batches.fields import Field
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.manifest import Manifest
+    from torchparquet.plan.share import Share
+
+_OF_PROCESS = ("_memory", "_parts", "_resolved_device")
+
+
+@dataclass
+class StreamSource:
+    """Opens streams of one data set, which hand their memory on to each other.
+
+    A copy in another process, or by pickle, has memory of its own.
+
+    Attributes:
+        manifest: Of the files.
+        fields: The tensors of a batch.
+        options: How to read.
+        row_ids: Whether batches have `row.id`.
+        row_valid: Whether batches have `row.valid`.
+        keys: Of files that are encrypted, or None.
+        device: To deliver on; None for where batches are decoded.
+    """
+
+    manifest: Manifest
+    fields: tuple[Field, ...]
+    options: ReadOptions
+    row_ids: bool
+    row_valid: bool
+    keys: FileKeys | None = None
+    device: torch.device | None = None
+
+    def __post_init__(self) -> None:
+        """Begin without memory."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Give up the memory of streams that have ended, and what they know of the files."""
+        self._memory = ReaderMemory()
+        self._parts: StreamParts | None = None
+        self._resolved_device: torch.device | None = None
+        self._owner_pid = os.getpid()
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of a batch, in its order."""
+        return batch_names(
+            with_row_fields(self.fields, row_ids=self.row_ids, row_valid=self.row_valid)
+        )
+
+    def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
+        """Open a stream of shares whose rows stand side by side in each batch.
+
+        Raises:
+            ValueError: Two batches do not fit `max_memory`.
+        """
+        if self._owner_pid != os.getpid():
+            # Inherited over a fork: its lock may be held by a thread that is not here.
+            self.forget()
+        device = self._present_device()
+        threads = self.options.threads_per_worker(num_workers)
+        stream = BatchStream(
+            self._own_parts(threads),
+            shares,
+            num_threads=threads,
+            max_memory_bytes=self.options.memory_per_worker(num_workers),
+            pin_memory=self._pins_memory(device),
+            memory=self._memory,
+            device=device,
+        )
+        self._memory = stream.memory
+        return stream
+
+    def _own_parts(self, num_threads: int) -> StreamParts:
+        parts = self._parts
+        if parts is None:
+            manifest, keys = self.manifest, self.keys
+            decryption = None
+            if keys is not None:
+                contents = [file.content for file in manifest.memory]
+                decryption = keys.native(manifest.files, num_threads, contents)
+            self._parts = parts = StreamParts(
+                manifest,
+                self.fields,
+                row_ids=self.row_ids,
+                row_valid=self.row_valid,
+                decryption=decryption,
+            )
+        return parts
+
+    def _present_device(self) -> torch.device | None:
+        if self.device is None:
+            return None
+        if in_worker():
+            raise ValueError(
+                f"device={str(self.device)!r} needs a DataLoader with num_workers=0: decoding runs "
+                "on threads of the process that trains, which alone may use the device"
+            )
+        if self._resolved_device is None:
+            self._resolved_device = resolved_device(self.device)
+        return self._resolved_device
+
+    def _pins_memory(self, device: torch.device | None) -> bool:
+        if device is not None:
+            return self.options.pin_memory is not False
+        if in_worker():
+            # A worker sends its batches through shared memory; CUDA may not survive its fork.
+            return False
+        wanted = self.options.pin_memory
+        if wanted is False or torch.cuda.is_available():
+            return wanted is not False
+        if wanted:
+            warnings.warn("pin_memory=True has no effect: CUDA is not available", stacklevel=5)
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process alone."""
+        return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a copy's place in this process."""
+        self.__dict__.update(state)
+        self.forget()

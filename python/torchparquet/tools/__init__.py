@@ -1,0 +1,1 @@
+"""Tools: one room for each command."""

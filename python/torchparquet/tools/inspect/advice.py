@@ -1,0 +1,219 @@
+"""What could be better about files that are to be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from torchparquet.batches.fields import Field
+from torchparquet.files.manifest import Manifest
+from torchparquet.reading.window_limits import DEFAULT_WINDOW, window_in_effect, window_memory
+from torchparquet.tools.inspect.column_chunks import ColumnFacts, FooterFacts
+from torchparquet.tools.inspect.pages import PageFacts
+from torchparquet.tools.inspect.tensors import TensorFacts
+
+_SMALL_ROW_GROUP_BYTES = 1 << 20
+_MANY_ROW_GROUPS = 64
+_MOST_WORDS = 10_000
+_SLOW_CODECS = {"GZIP", "BROTLI"}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing that could be better.
+
+    Attributes:
+        rule: Its lasting name, such as "codec-slow".
+        text: What it is, and what to do.
+        columns: That it is about; empty where it is about all.
+    """
+
+    rule: str
+    text: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Use:
+    """What the files are to be used for.
+
+    Attributes:
+        world_size: Ranks.
+        num_workers: DataLoader workers of each, at least 1.
+        batch_size: Rows per batch and rank.
+        max_memory_bytes: Bound of the batches in flight.
+    """
+
+    world_size: int = 1
+    num_workers: int = 1
+    batch_size: int = 1024
+    max_memory_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that advice is drawn from.
+
+    Attributes:
+        manifest: Of the files.
+        footers: What they say.
+        pages: Of each column, of the column chunks that were looked at.
+        tensors: What each column becomes.
+        fields: Of those that can be read.
+        use: What the files are for.
+    """
+
+    manifest: Manifest
+    footers: FooterFacts
+    pages: dict[str, PageFacts]
+    tensors: dict[str, TensorFacts]
+    fields: Sequence[Field] = field(default_factory=tuple)
+    use: Use = field(default_factory=Use)
+
+    def named(self, wanted: Callable[[ColumnFacts], bool]) -> tuple[str, ...]:
+        """Return the names of the columns that `wanted` is true of."""
+        return tuple(name for name, facts in self.footers.columns.items() if wanted(facts))
+
+
+def advise(findings: Findings) -> list[Advice]:
+    """Return what could be better, what matters most first."""
+    return [
+        *_unreadable(findings),
+        *_nulls(findings),
+        *_row_groups(findings),
+        *_codecs(findings),
+        *_encodings(findings),
+        *_strings(findings),
+        *_checksums(findings),
+    ]
+
+
+def _unreadable(findings: Findings) -> Iterator[Advice]:
+    columns = tuple(name for name, of in findings.tensors.items() if of.form is None)
+    if columns:
+        text = "cannot be read as tensors; name the others in columns="
+        yield Advice("column-unreadable", text, columns)
+
+
+def _nulls(findings: Findings) -> Iterator[Advice]:
+    def holds_nulls(facts: ColumnFacts) -> bool:
+        dtype = findings.tensors[facts.name].dtype
+        # Footers count an empty list as a null too.
+        return bool(facts.null_count) and dtype is not None and "float" not in dtype
+
+    lists = {leaf.path for schema in findings.manifest.schemas for leaf in schema if leaf.num_lists}
+    columns = tuple(name for name in findings.named(holds_nulls) if name not in lists)
+    if columns:
+        text = 'hold nulls, which are an error unless nulls= says what they become ("mask", 0, ...)'
+        yield Advice("nulls", text, columns)
+
+
+def _row_groups(findings: Findings) -> Iterator[Advice]:
+    manifest, use = findings.manifest, findings.use
+    rows, num_bytes = manifest.row_group_num_rows, manifest.row_group_num_bytes
+    readers = use.world_size * use.num_workers
+    if len(rows) < DEFAULT_WINDOW * readers:
+        what = (
+            "some read parts of one, and decode its pages twice"
+            if len(rows) < readers
+            else f"a shuffle window of {DEFAULT_WINDOW} is all that a reader has"
+        )
+        yield Advice(
+            "row-groups-few",
+            f"{len(rows):,} row groups for {readers:,} readers: {what}; smaller row groups would "
+            "deal and mix rows better: torchparquet rewrite --row-group-rows",
+        )
+    if findings.fields:
+        yield from _large_row_groups(findings)
+    if len(rows) >= _MANY_ROW_GROUPS and np.median(num_bytes) < _SMALL_ROW_GROUP_BYTES:
+        yield Advice(
+            "row-groups-small",
+            f"half of the {len(rows):,} row groups are smaller than "
+            f"{int(np.median(num_bytes)):,} bytes: opening each of their column chunks takes "
+            "longer than decoding it; larger ones would be faster: torchparquet rewrite",
+        )
+
+
+def _large_row_groups(findings: Findings) -> Iterator[Advice]:
+    use, rows = findings.use, findings.manifest.row_group_num_rows
+    _, window_rows = window_in_effect(
+        None,
+        rows,
+        share_batch_size=use.batch_size,
+        memory=window_memory(
+            findings.fields,
+            use.batch_size,
+            use.max_memory_bytes // use.num_workers,
+            row_ids=False,
+            row_valid=False,
+        ),
+        num_sharers=1,
+    )
+    # A window of fewer row groups than were asked for, though there are as many.
+    largest = np.sort(rows)[::-1][:DEFAULT_WINDOW]
+    if not window_rows or window_rows >= largest.sum():
+        return
+    fitting = window_rows / max(1.0, float(largest.mean()))
+    wanted = max(1, int(window_rows / DEFAULT_WINDOW) // 1024 * 1024)
+    yield Advice(
+        "row-groups-large",
+        f"a shuffle window holds {window_rows:,} rows, which is {fitting:.1f} row groups and not "
+        f"{DEFAULT_WINDOW}: batches have rows of fewer row groups; raise max_memory, or "
+        f"torchparquet rewrite --row-group-rows {wanted}",
+    )
+
+
+def _codecs(findings: Findings) -> Iterator[Advice]:
+    for codec in sorted(_SLOW_CODECS):
+        columns = findings.named(lambda facts, codec=codec: codec in facts.codecs)  # type: ignore[misc]
+        if columns:
+            text = (
+                f"are compressed by {codec}, which is slow to decode; zstd is as small and faster"
+            )
+            yield Advice("codec-slow", text, columns)
+
+
+def _encodings(findings: Findings) -> Iterator[Advice]:
+    columns = tuple(name for name, pages in findings.pages.items() if pages.fallbacks)
+    if columns:
+        text = (
+            "fall back from a dictionary to plain values within column chunks: the dictionary has "
+            "cost and saved little; torchparquet rewrite --encoding NAME=plain"
+        )
+        yield Advice("dictionary-fallback", text, columns)
+
+
+def _strings(findings: Findings) -> Iterator[Advice]:
+    words = {leaf.path for schema in findings.manifest.schemas for leaf in schema if leaf.is_bytes}
+    columns = tuple(
+        name
+        for name, pages in findings.pages.items()
+        if name in words
+        and pages.num_chunks
+        and pages.with_dictionary == pages.num_chunks
+        and not pages.fallbacks
+        and pages.most_words <= _MOST_WORDS
+    )
+    if columns:
+        most = max(findings.pages[name].most_words for name in columns)
+        text = (
+            f"are strings of at most {most:,} different values in a row group: "
+            "Column(..., vocab=[...]) reads them as their numbers"
+        )
+        yield Advice("strings-without-vocab", text, columns)
+
+
+def _checksums(findings: Findings) -> Iterator[Advice]:
+    columns = tuple(
+        name
+        for name, pages in findings.pages.items()
+        if pages.num_pages and not pages.has_checksums
+    )
+    if columns:
+        text = (
+            "have pages without checksum: damage may go unseen where it still decodes; "
+            "torchparquet rewrite adds them"
+        )
+        yield Advice("no-page-checksums", text, columns)

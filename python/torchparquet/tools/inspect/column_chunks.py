@@ -1,0 +1,189 @@
+"""What the footers of files say about each column: codecs, encodings, sizes, nulls."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+
+from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.files.manifest import Manifest
+
+# The length of the footer and the magic bytes.
+_TAIL_BYTES = 8
+# A nonce of 12 bytes and a tag of 16.
+_SIGNATURE_BYTES = 28
+
+
+@dataclass
+class ColumnFacts:
+    """What footers say about one leaf column, over all files.
+
+    Attributes:
+        name: Dotted path, as `ParquetDataset` names it.
+        kinds: What it is, such as "timestamp[us]"; several where files differ.
+        physical_types: How it is stored, such as "INT64".
+        num_values: Nulls count.
+        null_count: None where some column chunk does not say.
+        compressed_bytes: Of all column chunks.
+        uncompressed_bytes: Encoded, before the codec.
+        codecs: How many column chunks have which.
+        encodings: Of values and levels, over all column chunks.
+        with_dictionary: Column chunks that have a dictionary page.
+        num_chunks: Column chunks.
+    """
+
+    name: str
+    kinds: list[str] = field(default_factory=list)
+    physical_types: set[str] = field(default_factory=set)
+    num_values: int = 0
+    null_count: int | None = 0
+    compressed_bytes: int = 0
+    uncompressed_bytes: int = 0
+    codecs: Counter[str] = field(default_factory=Counter)
+    encodings: set[str] = field(default_factory=set)
+    with_dictionary: int = 0
+    num_chunks: int = 0
+
+    def add(self, chunk: Any) -> None:
+        """Add what a footer says about one column chunk."""
+        statistics = chunk.statistics if chunk.is_stats_set else None
+        if statistics is None or not statistics.has_null_count:
+            self.null_count = None
+        elif self.null_count is not None:
+            self.null_count += statistics.null_count
+        self.physical_types.add(chunk.physical_type)
+        self.num_values += chunk.num_values
+        self.compressed_bytes += chunk.total_compressed_size
+        self.uncompressed_bytes += chunk.total_uncompressed_size
+        self.codecs[chunk.compression] += 1
+        self.encodings.update(chunk.encodings)
+        self.with_dictionary += chunk.has_dictionary_page
+        self.num_chunks += 1
+
+
+class ChunkPlace(NamedTuple):
+    """Where the pages of a column chunk are.
+
+    Attributes:
+        path: Of the file.
+        row_group: Number within the file.
+        column: Dotted path.
+        begin: Offset in the file, bytes.
+        num_bytes: Of all pages with their headers.
+    """
+
+    path: str
+    row_group: int
+    column: str
+    begin: int
+    num_bytes: int
+
+
+@dataclass
+class FooterFacts:
+    """What the footers of a data set say.
+
+    Attributes:
+        columns: By name, in the order of the files.
+        row_group_bytes: Uncompressed bytes of each row group of the manifest.
+        writers: How many files each program wrote.
+        places: Of the column chunks that were asked for.
+    """
+
+    columns: dict[str, ColumnFacts] = field(default_factory=dict)
+    row_group_bytes: list[int] = field(default_factory=list)
+    writers: Counter[str] = field(default_factory=Counter)
+    places: list[ChunkPlace] = field(default_factory=list)
+
+
+def read_footer(path: str) -> Any:
+    """Return pyarrow's `FileMetaData`.
+
+    Raises:
+        CorruptFileError: The footer cannot be read.
+        EncryptedFileError: A column is encrypted: pyarrow ends the process when it is asked for
+            such a column chunk without keys.
+    """
+    try:
+        metadata = pq.read_metadata(path)
+        with Path(path).open("rb") as file:
+            file.seek(-_TAIL_BYTES, os.SEEK_END)
+            num_bytes = int.from_bytes(file.read(4), "little")
+    except Exception as error:  # pyarrow raises what its layers throw, of many classes
+        raise CorruptFileError(f"cannot read the footer of {path!r}: {one_line(error)}") from error
+    # A footer in the clear is signed where columns are encrypted.
+    if num_bytes - metadata.serialized_size == _SIGNATURE_BYTES:
+        raise EncryptedFileError(
+            f"columns are encrypted, and the command line takes no keys: {path!r}"
+        )
+    return metadata
+
+
+def read_facts(manifest: Manifest, wanted: set[int], advance: Callable[[int], None]) -> FooterFacts:
+    """Read the footers of all files, one at a time.
+
+    Args:
+        manifest: Of the files.
+        wanted: Row groups, by their number in the manifest, whose column chunks' places to give.
+        advance: Called with 1 for each file.
+
+    Raises:
+        CorruptFileError: A footer cannot be read, or does not fit the manifest.
+    """
+    facts = FooterFacts()
+    number = 0
+    for index, path in enumerate(manifest.files):
+        metadata = read_footer(path)
+        leaves = manifest.schemas[int(manifest.file_schema[index])]
+        if metadata.num_columns != len(leaves):
+            raise CorruptFileError(f"the file has changed: {path!r}")
+        columns = []
+        for leaf in leaves:
+            column = facts.columns.setdefault(leaf.path, ColumnFacts(leaf.path))
+            if leaf.kind not in column.kinds:
+                column.kinds.append(leaf.kind)
+            columns.append(column)
+        facts.writers[metadata.created_by or "unknown"] += 1
+        for row_group in range(metadata.num_row_groups):
+            _add_row_group(facts, columns, metadata.row_group(row_group))
+            if number in wanted:
+                facts.places += chunk_places(path, metadata, row_group, leaves)
+            number += 1
+        advance(1)
+    return facts
+
+
+def _add_row_group(facts: FooterFacts, columns: list[ColumnFacts], row_group: Any) -> None:
+    facts.row_group_bytes.append(row_group.total_byte_size)
+    for index, column in enumerate(columns):
+        column.add(row_group.column(index))
+
+
+def chunk_places(
+    path: str, metadata: Any, row_group: int, leaves: tuple[Any, ...]
+) -> list[ChunkPlace]:
+    """Return where the column chunks of a row group are.
+
+    Args:
+        path: Of the file.
+        metadata: Its `FileMetaData`.
+        row_group: Number within the file.
+        leaves: Its schema, as the manifest has it.
+    """
+    places = []
+    for index, leaf in enumerate(leaves):
+        chunk = metadata.row_group(row_group).column(index)
+        begin = chunk.data_page_offset
+        first = chunk.dictionary_page_offset
+        # Some writers give a place for a dictionary that they did not write; a column chunk of
+        # no rows may have a dictionary and no other page, which is then said to be at 0.
+        if first is not None and (0 < first < begin or begin == 0):
+            begin = first
+        places.append(ChunkPlace(path, row_group, leaf.path, begin, chunk.total_compressed_size))
+    return places

@@ -1,0 +1,105 @@
+"""What the headers of pages say, which footers do not: checksums, and how each page is encoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchparquet.errors import CorruptFileError
+from torchparquet.native import PageHeader, parse_page_header
+from torchparquet.tools.inspect.column_chunks import ChunkPlace
+
+_HEADER_BYTES = 1 << 10
+_DICTIONARY_ENCODINGS = frozenset(["PLAIN_DICTIONARY", "RLE_DICTIONARY"])
+# parquet.thrift, Encoding.
+_ENCODINGS = {
+    0: "PLAIN",
+    2: "PLAIN_DICTIONARY",
+    3: "RLE",
+    4: "BIT_PACKED",
+    5: "DELTA_BINARY_PACKED",
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+    8: "RLE_DICTIONARY",
+    9: "BYTE_STREAM_SPLIT",
+}
+
+
+@dataclass
+class PageFacts:
+    """What the pages of some column chunks of one column say.
+
+    Attributes:
+        num_chunks: Column chunks looked at.
+        num_pages: Their pages, dictionaries among them.
+        num_checksums: Pages that have a checksum.
+        encodings: Of the values of data pages.
+        with_dictionary: Column chunks with a dictionary.
+        fallbacks: Column chunks that begin with a dictionary and go on without it.
+        most_words: The most values that a dictionary holds.
+    """
+
+    num_chunks: int = 0
+    num_pages: int = 0
+    num_checksums: int = 0
+    encodings: set[str] = field(default_factory=set)
+    with_dictionary: int = 0
+    fallbacks: int = 0
+    most_words: int = 0
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether all pages have one."""
+        return self.num_pages > 0 and self.num_checksums == self.num_pages
+
+    def add(self, headers: Iterable[PageHeader]) -> None:
+        """Add the pages of one column chunk."""
+        encodings: set[str] = set()
+        has_dictionary = False
+        for header in headers:
+            self.num_pages += 1
+            self.num_checksums += header.checksum is not None
+            if header.is_dictionary:
+                has_dictionary = True
+                self.most_words = max(self.most_words, header.num_values)
+            elif header.is_data:
+                encodings.add(_ENCODINGS.get(header.encoding, f"encoding {header.encoding}"))
+        self.num_chunks += 1
+        self.encodings |= encodings
+        self.with_dictionary += has_dictionary
+        self.fallbacks += has_dictionary and not encodings <= _DICTIONARY_ENCODINGS
+
+
+def page_headers(place: ChunkPlace) -> Iterable[PageHeader]:
+    """Yield the headers of a column chunk's pages, reading little beside them.
+
+    Raises:
+        CorruptFileError: There is no page where one should be; the message names the place.
+    """
+    with Path(place.path).open("rb", buffering=0) as file:
+        at, end = place.begin, place.begin + place.num_bytes
+        while at < end:
+            header = _header_at(place, file.fileno(), at, end)
+            yield header
+            at += header.header_bytes + header.compressed_bytes
+
+
+def _header_at(place: ChunkPlace, file: int, at: int, end: int) -> PageHeader:
+    length = _HEADER_BYTES
+    while True:
+        content = os.pread(file, min(length, end - at), at)
+        try:
+            header = parse_page_header(content)
+        except CorruptFileError as error:
+            raise CorruptFileError(f"{error}: {_name(place, at)}") from None
+        if header is not None:
+            return header
+        if len(content) < length:
+            raise CorruptFileError(f"a page header goes on behind its end: {_name(place, at)}")
+        length *= 4
+
+
+def _name(place: ChunkPlace, at: int) -> str:
+    return f"{place.path!r}, row group {place.row_group}, column {place.column!r}, byte {at}"

@@ -1,0 +1,1 @@
+"""`torchparquet plan`: what each rank will read."""

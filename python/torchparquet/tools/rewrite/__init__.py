@@ -1,0 +1,248 @@
+"""`torchparquet rewrite`: files laid out anew for training, with exactly the same rows.
+
+`options` says what is asked for and what layout follows, `schemas` what is written, `input_rows`
+reads, `shuffling` permutes on disk, `output_files` writes, and `journal` lets it go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.tools.inspect import look_at
+from torchparquet.tools.inspect.pages import PageFacts
+from torchparquet.tools.rewrite import journal
+from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
+from torchparquet.tools.rewrite.options import Layout, RewriteOptions, make_layout
+from torchparquet.tools.rewrite.output_files import FileWriter, OutputFile, planned_files
+from torchparquet.tools.rewrite.schemas import OutputSchema, common_schema
+from torchparquet.tools.rewrite.shuffling import ShuffledRows
+
+_BUCKETS = ".buckets"
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The files of one directory, whose rows stay together.
+
+    Attributes:
+        directory: Relative to the output; "" for the output itself.
+        files: Of the input.
+        rows: Of these.
+    """
+
+    directory: str
+    files: tuple[str, ...]
+    rows: InputRows
+
+
+class Rewrite:
+    """One rewrite, begun or gone on with."""
+
+    def __init__(self, paths: Sequence[str], output: Path, options: RewriteOptions) -> None:
+        """Read footers and check what is asked for; writes nothing yet.
+
+        Args:
+            paths: Files, directories or patterns.
+            output: Directory to be.
+            options: How to lay the rows out.
+
+        Raises:
+            CorruptFileError: A footer or a page cannot be read.
+            SchemaMismatchError: Files have different columns.
+            ValueError: The options do not fit the files.
+        """
+        self._options = options
+        self._output = output.absolute()
+        self._manifest = read_manifest(list(paths))
+        _check_apart(paths, self._manifest, self._output)
+        files = [
+            path
+            for path, rows in zip(
+                self._manifest.files, self._manifest.file_num_rows.tolist(), strict=True
+            )
+            if rows
+        ]
+        self.schema: OutputSchema = common_schema(files)
+        self._parts = [
+            _Part(directory, tuple(own), InputRows(own, self.schema.arrow))
+            for directory, own in _by_keys(files, self._output).items()
+        ]
+        if options.shuffle and len(self._parts) > 1:
+            first = self._parts[0].directory
+            raise ValueError(
+                "rows of different key=value directories cannot be shuffled together, since the "
+                f"keys are in the paths ({first!r} and {len(self._parts) - 1} more): rewrite each "
+                "directory by itself, to an --output of its own"
+            )
+        unknown = options.encodings.keys() - {leaf.path for leaf in self._leaves()}
+        if unknown:
+            raise ValueError(f"no such column to encode: {sorted(unknown)}")
+
+    @property
+    def num_rows(self) -> int:
+        """Of the input, and of the output."""
+        return self._manifest.num_rows
+
+    @property
+    def passes(self) -> int:
+        """How often each row is written."""
+        return 2 if self._options.shuffle else 1
+
+    def run(self, advance: Advance) -> dict[str, Any]:
+        """Write what is missing, and return what there is; all of it is JSON.
+
+        Args:
+            advance: Called with the rows that were written, those of earlier runs too.
+
+        Raises:
+            CorruptFileError: A file of the input cannot be decoded.
+            RuntimeError: Another process writes to the output, or the output is not what it is
+                to be.
+            ValueError: The output holds something else.
+        """
+        with journal.locked(self._output):
+            request = self._request()
+            begun = journal.begun_layout(self._output, request)
+            layout = begun or self._make_layout()
+            writer = FileWriter(self.schema, layout, self._options)
+            if begun is None:
+                journal.begin(self._output, request, layout)
+            files: list[OutputFile] = []
+            resumed = 0
+            for part in self._parts:
+                planned = planned_files(self._output / part.directory, part.rows.num_rows, layout)
+                files += planned
+                resumed += self._write(part, planned, writer, layout, advance)
+            shutil.rmtree(self._output / _BUCKETS, ignore_errors=True)
+            self._check(files)
+        return self._report(files, resumed, layout)
+
+    def _write(
+        self,
+        part: _Part,
+        planned: list[OutputFile],
+        writer: FileWriter,
+        layout: Layout,
+        advance: Advance,
+    ) -> int:
+        """Write the files of a part that are not there; return how many were."""
+        # Files are written in order, so that those that are there come first.
+        there = 0
+        while there < len(planned) and planned[there].is_there():
+            advance(planned[there].num_rows * self.passes)
+            there += 1
+        if there == len(planned):
+            return there
+        source: InputRows | ShuffledRows = part.rows
+        begin = planned[there].begin
+        if self._options.shuffle:
+            source = ShuffledRows(part.rows, layout, self._options.seed, self._output / _BUCKETS)
+            dealt = -begin
+
+            def advance_new(rows: int) -> None:
+                nonlocal dealt
+                before, dealt = dealt, dealt + rows
+                advance(max(0, dealt) - max(0, before))
+
+            source.deal(advance_new)
+        rows = source.tables(begin, part.rows.num_rows, layout.piece_rows)
+        with closing(RowStream(rows)) as stream:
+            for file in planned[there:]:
+                writer.write(file, stream, advance)
+        return there
+
+    def _request(self) -> dict[str, Any]:
+        options = asdict(self._options) | {"encodings": dict(self._options.encodings)}
+        if not self._options.shuffle:
+            del options["seed"]
+        else:
+            # The numbers that it draws may change between releases.
+            options["numpy"] = np.__version__
+        return {"fingerprint": self._manifest.fingerprint, **options}
+
+    def _leaves(self) -> tuple[Any, ...]:
+        with_rows = int(np.flatnonzero(self._manifest.file_num_rows)[0])
+        return self._manifest.schemas[int(self._manifest.file_schema[with_rows])]
+
+    def _make_layout(self) -> Layout:
+        _, pages = look_at(self._manifest, all_pages=False, advance=lambda _: None)
+        encodings = tuple(
+            self._options.encodings.get(leaf.path) or _kept_encoding(pages[leaf.path])
+            for leaf in self._leaves()
+        )
+        bytes_per_row = max(part.rows.bytes_per_row() for part in self._parts)
+        return make_layout(self._options, self.num_rows, bytes_per_row, encodings)
+
+    def _check(self, files: list[OutputFile]) -> None:
+        written = read_manifest([str(file.path) for file in files])
+        if written.num_rows != self.num_rows:
+            raise RuntimeError(
+                f"the input has {self.num_rows} rows, the output {written.num_rows}: "
+                f"{str(self._output)!r}"
+            )
+
+    def _report(self, files: list[OutputFile], resumed: int, layout: Layout) -> dict[str, Any]:
+        written = read_manifest([str(file.path) for file in files])
+        return {
+            "output": str(self._output),
+            "files": [
+                {"path": path, "rows": int(rows), "bytes": int(num_bytes)}
+                for path, rows, num_bytes in zip(
+                    written.files, written.file_num_rows, written.file_num_bytes, strict=True
+                )
+            ],
+            "files_resumed": resumed,
+            "rows": written.num_rows,
+            "row_groups": written.num_row_groups,
+            "row_group_rows": layout.row_group_rows,
+            "encodings": {
+                leaf.path: encoding
+                for leaf, encoding in zip(self._leaves(), layout.encodings, strict=True)
+            },
+            "shuffled": self._options.shuffle,
+            "seed": self._options.seed if self._options.shuffle else None,
+            "input_files": len(self._manifest.files),
+            "input_bytes": int(self._manifest.file_num_bytes.sum()),
+            "output_bytes": int(written.file_num_bytes.sum()),
+            "schema_changes": list(self.schema.changes),
+            "differing_metadata": list(self.schema.differing_keys),
+        }
+
+
+def _kept_encoding(pages: PageFacts) -> str:
+    """Return the encoding of a column as it is, but for dictionaries that did not hold."""
+    if pages.num_chunks and pages.with_dictionary == pages.num_chunks and not pages.fallbacks:
+        return "dictionary"
+    others = {name for name in pages.encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
+    return others.pop().lower() if len(others) == 1 and others == pages.encodings else "plain"
+
+
+def _check_apart(paths: Sequence[str], manifest: Manifest, output: Path) -> None:
+    for path in paths:
+        if Path(path).is_dir() and Path(path).resolve() in output.resolve().parents:
+            raise ValueError(
+                "--output must not be in a directory of the input, which would have every row "
+                f"twice: {str(output)!r} is in {path!r}"
+            )
+    for path in manifest.files:
+        if output.resolve() in Path(path).resolve().parents:
+            raise ValueError(f"--output must not hold the input: {path!r} is in {str(output)!r}")
+
+
+def _by_keys(files: Sequence[str], output: Path) -> dict[str, list[str]]:
+    """Return the files by the `key=value` directories on their paths that `output` is not in."""
+    parts: dict[str, list[str]] = {}
+    for path in files:
+        keys = [name for name in Path(path).parent.parts if "=" in name]
+        parts.setdefault("/".join(k for k in keys if k not in output.parts), []).append(path)
+    return parts

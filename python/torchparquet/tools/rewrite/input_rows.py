@@ -1,0 +1,183 @@
+"""The rows of the input files, in order, in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+
+from torchparquet.errors import CastError, CorruptFileError, one_line
+from torchparquet.tools.inspect.column_chunks import read_footer
+
+_READ_BUFFER_BYTES = 1 << 20
+_SAMPLED_ROW_GROUPS = 8
+_SAMPLED_ROWS = 2048
+_INT96_SECONDS = 2**63 // 10**9
+
+Item = TypeVar("Item")
+
+
+class InputRows:
+    """The rows of some files, numbered over all of them."""
+
+    def __init__(self, paths: Sequence[str], schema: Any) -> None:
+        """Read the footers.
+
+        Args:
+            paths: Of the files, in order.
+            schema: That all rows are given.
+
+        Raises:
+            CorruptFileError: A footer cannot be read.
+        """
+        self._paths = tuple(paths)
+        self._schema = schema
+        self._file: list[int] = []
+        self._in_file: list[int] = []
+        rows: list[int] = []
+        self._int96 = [False] * len(self._paths)
+        for file, path in enumerate(self._paths):
+            metadata = read_footer(path)
+            kinds = (metadata.schema.column(i).physical_type for i in range(metadata.num_columns))
+            self._int96[file] = "INT96" in kinds
+            for row_group in range(metadata.num_row_groups):
+                self._file.append(file)
+                self._in_file.append(row_group)
+                rows.append(metadata.row_group(row_group).num_rows)
+        self._ends = np.cumsum(rows, dtype=np.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """Of all files."""
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def bytes_per_row(self) -> float:
+        """Return the bytes that a row takes in memory, as its largest of some samples."""
+        sampled = np.linspace(0, len(self._ends) - 1, min(_SAMPLED_ROW_GROUPS, len(self._ends)))
+        largest = 1.0
+        for row_group in dict.fromkeys(sampled.astype(int).tolist()):
+            for batch in self._batches(row_group, _SAMPLED_ROWS):
+                largest = max(largest, batch.nbytes / max(1, batch.num_rows))
+                break
+        return largest
+
+    def tables(self, begin: int, end: int, piece_rows: int) -> Iterator[Any]:
+        """Yield the rows `[begin, end)` as tables of `piece_rows` rows or fewer.
+
+        Raises:
+            CorruptFileError: A file cannot be decoded; the message names the row group.
+            CastError: A moment stored as INT96 does not fit 64 bits of nanoseconds.
+        """
+        row_group = int(np.searchsorted(self._ends, begin, side="right"))
+        while begin < end:
+            at = int(self._ends[row_group - 1]) if row_group else 0
+            for batch in self._batches(row_group, piece_rows):
+                skipped = min(max(0, begin - at), batch.num_rows)
+                kept = batch.slice(skipped, max(0, min(batch.num_rows, end - at) - skipped))
+                at += batch.num_rows
+                if kept.num_rows:
+                    # The columns are the same; that they may be null, and metadata, may differ.
+                    yield pa.Table.from_arrays(kept.columns, schema=self._schema)
+                if at >= end:
+                    return
+            begin = max(begin, int(self._ends[row_group]))
+            row_group += 1
+
+    def _batches(self, row_group: int, batch_size: int) -> Iterator[Any]:
+        file = self._file[row_group]
+        path, number = self._paths[file], self._in_file[row_group]
+        try:
+            if self._int96[file]:
+                _check_int96(path, number)
+            with pq.ParquetFile(
+                path,
+                pre_buffer=False,
+                buffer_size=_READ_BUFFER_BYTES,
+                page_checksum_verification=True,
+            ) as opened:
+                yield from opened.iter_batches(batch_size, [number])
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"cannot read {path!r}, row group {number}: {one_line(error)}; torchparquet verify "
+                "names the column"
+            ) from error
+
+
+def _check_int96(path: str, row_group: int) -> None:
+    """Make sure that moments fit nanoseconds, where pyarrow would let them wrap round."""
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
+        schema = file.schema
+        names = [
+            schema.column(index).path
+            for index in range(len(schema))
+            if schema.column(index).physical_type == "INT96"
+        ]
+        for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for part in _moments(column):
+                    extremes = pc.min_max(part.cast(pa.int64())).as_py()
+                    for value in extremes.values():
+                        if value is not None and abs(value) >= _INT96_SECONDS:
+                            raise CastError(
+                                "a moment stored as INT96 does not fit int64 nanoseconds: "
+                                f"{value} s since 1970 in {path!r}, row group {row_group}, "
+                                f"column {name!r}"
+                            )
+
+
+_MAX_CHECKED_ROWS = 1 << 16
+
+
+def _moments(array: Any) -> Iterator[Any]:
+    """Yield the timestamps in an array, of lists and structs too."""
+    if pa.types.is_timestamp(array.type):
+        yield array
+    elif pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from _moments(child)
+    elif pa.types.is_map(array.type):
+        yield from _moments(array.keys)
+        yield from _moments(array.items)
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        yield from _moments(array.flatten())
+
+
+class RowStream:
+    """Tables one after another, taken by numbers of rows."""
+
+    def __init__(self, tables: Iterator[Any]) -> None:
+        """Take from `tables`, of which the next one is made on a thread meanwhile."""
+        self._tables = prefetched(tables)
+        self._rest: Any = None
+
+    def take(self, num_rows: int) -> Iterator[Any]:
+        """Yield the next `num_rows` rows, or as many as there are."""
+        while num_rows:
+            table = self._rest if self._rest is not None else next(self._tables, None)
+            if table is None:
+                return
+            self._rest = None
+            if table.num_rows > num_rows:
+                self._rest = table.slice(num_rows)
+                table = table.slice(0, num_rows)
+            num_rows -= table.num_rows
+            yield table
+
+    def close(self) -> None:
+        """End the thread."""
+        self._tables.close()
+
+
+def prefetched(items: Iterator[Item]) -> Generator[Item]:
+    """Yield the items, of which the next one is made on a thread meanwhile."""
+    missing = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="rewrite") as thread:
+        pending = thread.submit(next, items, missing)
+        while (item := pending.result()) is not missing:
+            pending = thread.submit(next, items, missing)
+            yield item  # type: ignore[misc]

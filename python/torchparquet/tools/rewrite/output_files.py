@@ -1,0 +1,163 @@
+"""Output files, each of which is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+
+from torchparquet.tools.inspect.column_chunks import read_footer
+from torchparquet.tools.rewrite.input_rows import RowStream
+from torchparquet.tools.rewrite.options import Layout, RewriteOptions
+from torchparquet.tools.rewrite.schemas import OutputSchema
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """One file to be.
+
+    Attributes:
+        path: Where.
+        begin: Its first row among those of the output.
+        num_rows: Its rows.
+    """
+
+    path: Path
+    begin: int
+    num_rows: int
+
+    def is_there(self) -> bool:
+        """Whether it is there with all its rows."""
+        return self.path.exists() and read_footer(str(self.path)).num_rows == self.num_rows
+
+
+def planned_files(directory: Path, num_rows: int, layout: Layout) -> list[OutputFile]:
+    """Return the files of `num_rows` rows."""
+    per_file = layout.rows_per_file
+    begins = range(0, num_rows, per_file)
+    return [
+        OutputFile(directory / f"part-{number:05}.parquet", begin, min(per_file, num_rows - begin))
+        for number, begin in enumerate(begins)
+    ]
+
+
+class FileWriter:
+    """Writes output files of one schema and layout."""
+
+    def __init__(self, schema: OutputSchema, layout: Layout, options: RewriteOptions) -> None:
+        """Prepare; writes nothing yet.
+
+        Raises:
+            ValueError: A column cannot have the encoding that it is to have.
+        """
+        self._schema = schema
+        self._layout = layout
+        encodings = dict(zip(schema.leaves, layout.encodings, strict=True))
+        named = _named_encodings(encodings)
+        self._options = {
+            **schema.writer_options,
+            "compression": options.codec,
+            "compression_level": options.codec_level,
+            "use_dictionary": [n for n, encoding in encodings.items() if encoding == "dictionary"],
+            "column_encoding": named or None,
+            "write_page_checksum": options.page_checksums,
+        }
+        for name, encoding in named.items():
+            _check_encoding(schema, name, encoding)
+
+    def write(self, file: OutputFile, rows: RowStream, advance: Callable[[int], None]) -> None:
+        """Write the next rows as a file, which has its name once it is complete and on disk.
+
+        Args:
+            file: What to write.
+            rows: Where its rows come next.
+            advance: Called with the rows that were written.
+
+        Raises:
+            RuntimeError: There were fewer rows, or the file does not hold what was written.
+        """
+        unfinished = file.path.with_name(f".{file.path.name}.tmp")
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._write(unfinished, file, rows, advance)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        os.replace(unfinished, file.path)  # noqa: PTH105
+        _sync_directory(file.path.parent)
+
+    def _write(
+        self, path: Path, file: OutputFile, rows: RowStream, advance: Callable[[int], None]
+    ) -> None:
+        with path.open("wb") as sink:
+            with pq.ParquetWriter(sink, self._schema.arrow, **self._options) as writer:
+                if not self._schema.writer_options["store_schema"]:
+                    # pyarrow leaves them out together with its own schema.
+                    writer.add_key_value_metadata(self._schema.arrow.metadata or {})
+                left = file.num_rows
+                while left:
+                    wanted = min(left, self._layout.row_group_rows)
+                    table = _joined(rows.take(wanted))
+                    if table is None or table.num_rows != wanted:
+                        raise RuntimeError(
+                            f"the input has ended {left:,} rows before {str(file.path)!r}"
+                        )
+                    writer.write_table(table, row_group_size=wanted)
+                    left -= wanted
+                    advance(wanted)
+            sink.flush()
+            os.fsync(sink.fileno())
+        self._check(path, file)
+
+    def _check(self, path: Path, file: OutputFile) -> None:
+        metadata = read_footer(str(path))
+        rows = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+        if metadata.num_rows != file.num_rows or sum(rows) != file.num_rows:
+            raise RuntimeError(
+                f"{str(path)!r} was written with {file.num_rows} rows and holds "
+                f"{metadata.num_rows}, row groups of {sum(rows)}"
+            )
+
+
+def _named_encodings(encodings: Mapping[str, str]) -> dict[str, str]:
+    """Return those that pyarrow is told of by name."""
+    return {
+        name: encoding.upper()
+        for name, encoding in encodings.items()
+        if encoding not in ("dictionary", "plain")
+    }
+
+
+def _check_encoding(schema: OutputSchema, name: str, encoding: str) -> None:
+    """Write the column without rows, which pyarrow refuses as it would with rows."""
+    options = {
+        **schema.writer_options,
+        "use_dictionary": False,
+        "column_encoding": {name: encoding},
+    }
+    try:
+        with pq.ParquetWriter(pa.BufferOutputStream(), schema.arrow, **options) as writer:
+            writer.write_table(schema.arrow.empty_table())
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"column {name!r} cannot be encoded as {encoding.lower()}: {error}"
+        ) from error
+
+
+def _joined(tables: Iterable[Any]) -> Any:
+    parts = list(tables)
+    return pa.concat_tables(parts) if parts else None
+
+
+def _sync_directory(directory: Path) -> None:
+    """See that the new name is on disk too."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,85 @@
+"""`torchparquet verify`: everything is decoded, and every row is dealt exactly once.
+
+`decoding` looks at one file after the other, `exactly_once` at epochs over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.files.discovery import discover_files
+from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.reading.read_options import ReadOptions
+from torchparquet.tools.verify.decoding import Failure, FileCheck, FileDecoder
+
+Advance = Callable[[int], None]
+
+
+def open_files(
+    paths: Sequence[str], advance: Advance = lambda _: None
+) -> tuple[list[Manifest], list[str], list[Failure]]:
+    """Read the footer of each file by itself.
+
+    Args:
+        paths: Files, directories or patterns.
+        advance: Called with 1 for each file.
+
+    Returns:
+        The manifests of the files that have rows, the paths of those that have none, and those
+        that cannot be read.
+
+    Raises:
+        FileNotFoundError: There is nothing to read.
+        ValueError: A path is wrong, or a file is named twice.
+    """
+    manifests, without_rows, failures = [], [], []
+    for path in discover_files(list(paths), empty_files=True):
+        try:
+            manifests.append(read_manifest([path]))
+        except OSError as error:
+            failures.append(Failure(path, None, None, one_line(error)))
+        except ValueError:
+            # What the manifest says of a sound file without rows, whose row groups have none too.
+            without_rows.append(path)
+        advance(1)
+    return manifests, without_rows, failures
+
+
+def verify_file(manifest: Manifest, options: ReadOptions, advance: Advance) -> FileCheck:
+    """Decode everything in one file, and say what is wrong.
+
+    Args:
+        manifest: Of this file alone.
+        options: How to read.
+        advance: Called with the rows that are done.
+    """
+    try:
+        return FileDecoder(manifest, options).check(advance)
+    except (CorruptFileError, EncryptedFileError) as error:
+        advance(manifest.num_rows)
+        return FileCheck(failures=[Failure(manifest.files[0], None, None, one_line(error))])
+
+
+def summary(
+    manifests: Sequence[Manifest],
+    without_rows: Sequence[str],
+    unreadable: Sequence[Failure],
+    checks: Sequence[FileCheck],
+) -> dict[str, Any]:
+    """Return what was found in the files; all of it is JSON."""
+    failures = [*unreadable, *(failure for check in checks for failure in check.failures)]
+    by_pyarrow = dict.fromkeys(name for check in checks for name in check.columns_by_pyarrow)
+    return {
+        "files": len(manifests) + len(without_rows) + len(unreadable),
+        "files_without_rows": list(without_rows),
+        "row_groups": sum(manifest.num_row_groups for manifest in manifests),
+        "rows": sum(check.rows for check in checks),
+        "columns": max((check.columns for check in checks), default=0),
+        "columns_by_pyarrow": list(by_pyarrow),
+        "pages": sum(check.pages for check in checks),
+        "pages_with_checksum": sum(check.pages_with_checksum for check in checks),
+        "failures": [asdict(failure) for failure in failures],
+    }

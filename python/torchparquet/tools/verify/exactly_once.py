@@ -1,0 +1,89 @@
+"""Reading an epoch as all ranks and workers of a world would, and counting each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from torchparquet.audit import planned_repeats_of, planned_rows_of
+from torchparquet.dataset import ParquetDataset
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.reading.read_options import ReadOptions
+from torchparquet.reading.stream_parts import ROW_ID, ROW_VALID
+from torchparquet.reading.streams import StreamSource
+from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
+
+
+def audit_world(
+    dataset: ParquetDataset,
+    plan: EpochPlan,
+    options: ReadOptions,
+    advance: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Take the row numbers that every rank and worker is delivered, one after another.
+
+    The native reader deals and permutes them as in training; values are not decoded.
+
+    Args:
+        dataset: Of which `plan` is the plan of an epoch.
+        plan: For all ranks and workers.
+        options: How to read.
+        advance: Called with the rows that were delivered.
+
+    Returns:
+        What was found, all of it JSON; under "faults" what is wrong.
+    """
+    of = plan.options
+    has_repeats = of.even == "pad"
+    source = StreamSource(dataset.manifest, (), options, True, has_repeats)
+    seen = SeenRows()
+    faults = []
+    steps_of_ranks = []
+    for rank in range(of.world_size):
+        steps = 0
+        for worker in range(of.num_workers):
+            shares = [plan.share(index) for index in of.shares_of(rank, worker)]
+            planned = max(share.num_steps for share in shares)
+            own = _deliver(source, shares, seen, advance) if planned else 0
+            if own != planned:
+                reader = f"rank {rank}, worker {worker}"
+                faults.append(f"{reader}: {own:,} batches were delivered, {planned:,} planned")
+            steps += own
+        steps_of_ranks.append(steps)
+    if of.even != "none" and of.num_workers == 1 and len(set(steps_of_ranks)) > 1:
+        counts = f"{min(steps_of_ranks):,} to {max(steps_of_ranks):,}"
+        faults.append(f"ranks take {counts} steps")
+    num_rows = dataset.manifest.num_rows
+    repeats = planned_repeats_of(plan, num_rows)
+    left_out = num_rows - (planned_rows_of(plan) - repeats)
+    audit = audit_rows(of.epoch, [seen.runs()], num_rows, repeats, left_out)
+    found = asdict(audit)
+    del found["repeated"]
+    return {
+        "world_size": of.world_size,
+        "num_workers": of.num_workers,
+        "even": of.even,
+        "seed": of.seed,
+        **found,
+        "least_steps": min(steps_of_ranks),
+        "most_steps": max(steps_of_ranks),
+        "faults": faults + audit.faults(),
+    }
+
+
+def _deliver(
+    source: StreamSource, shares: list[Any], seen: SeenRows, advance: Callable[[int], None]
+) -> int:
+    """Take note of all rows of shares whose rows stand side by side; return their batches."""
+    steps = 0
+    stream = source.open(shares, 1)
+    try:
+        for batch in stream:
+            ids = batch[ROW_ID].numpy()
+            seen.add(ids[batch[ROW_VALID].numpy()] if ROW_VALID in batch else ids)
+            steps += 1
+            advance(len(ids))
+    finally:
+        stream.close()
+    return steps
