@@ -61,7 +61,7 @@ class ScratchBuffer {
 
 // What one column reader keeps from task to task; reused from reader to reader.
 struct ColumnBuffers {
-  ScratchBuffer window;      // bytes as they stand in the file, where not compressed
+  ScratchBuffer file_bytes;  // bytes as they stand in the file, where not compressed
   ScratchBuffer page;        // bytes of a decompressed data page
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
   ScratchBuffer indices;  // the indices, or the bytes, of a dictionary of longer values
@@ -69,7 +69,7 @@ struct ColumnBuffers {
   ScratchBuffer levels;   // definition levels that had to be packed anew
 
   int64_t num_bytes() const {
-    return static_cast<int64_t>(window.capacity() + page.capacity() +
+    return static_cast<int64_t>(file_bytes.capacity() + page.capacity() +
                                 dictionary.capacity() + indices.capacity() +
                                 codes.capacity() + levels.capacity());
   }
@@ -78,8 +78,8 @@ struct ColumnBuffers {
 // The buffers that one decode thread reuses from task to task. Nothing in them outlives
 // the task.
 struct DecodeScratch {
-  ScratchBuffer window;  // compressed bytes as they stand in the file
-  ScratchBuffer page;    // bytes of a decompressed dictionary page
+  ScratchBuffer file_bytes;  // compressed bytes as they stand in the file
+  ScratchBuffer page;        // bytes of a decompressed dictionary page
   PageCodec codec;
   ScratchBuffer validity;  // one byte per row of a block
   ScratchBuffer dense;     // stored values of a block with nulls

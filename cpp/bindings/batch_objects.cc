@@ -1,4 +1,4 @@
-#include "batch_objects.h"
+#include "bindings/batch_objects.h"
 
 #include <algorithm>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/conversion.h"
+#include "kernels/values/conversion.h"
 
 namespace py = pybind11;
 
@@ -48,7 +48,7 @@ BatchObjects::BatchObjects(const ReaderSpec& spec) {
     const auto column =
         std::ranges::find(spec.columns, static_cast<int64_t>(field), &ColumnSpec::field);
     const bool has_column = column != spec.columns.end();
-    forms_.push_back({py::dtype(has_column ? ArrayDtype(column->source.dtype) : "uint8"),
+    forms_.push_back({py::dtype(has_column ? ArrayDtype(column->request.dtype) : "uint8"),
                       spec.fields[field].has_item_valid});
   }
 }

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "batch_ring.h"
-#include "jagged.h"
-#include "reader_spec.h"
+#include "batches/batch_ring.h"
+#include "batches/jagged.h"
+#include "tasks/reader_spec.h"
 
 namespace torchparquet {
 

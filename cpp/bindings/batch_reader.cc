@@ -1,4 +1,4 @@
-#include "batch_reader.h"
+#include "bindings/batch_reader.h"
 
 #include <pybind11/stl.h>
 
@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "batch_objects.h"
-#include "data_files.h"
-#include "parallel_reader.h"
-#include "reader_stats.h"
-#include "share_arrays.h"
-#include "without_gil.h"
+#include "bindings/batch_objects.h"
+#include "bindings/data_files.h"
+#include "bindings/reader_stats.h"
+#include "bindings/share_arrays.h"
+#include "bindings/without_gil.h"
+#include "reader/parallel_reader.h"
 
 namespace py = pybind11;
 

@@ -1,12 +1,12 @@
-#include "data_files.h"
+#include "bindings/data_files.h"
 
 #include <pybind11/stl.h>
 
 #include <optional>
 #include <string>
 
-#include "file_keys.h"
-#include "share_arrays.h"
+#include "bindings/file_keys.h"
+#include "bindings/share_arrays.h"
 
 namespace py = pybind11;
 

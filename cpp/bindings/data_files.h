@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "held_contents.h"
-#include "parquet_files.h"
+#include "bindings/held_contents.h"
+#include "files/parquet_files.h"
 
 namespace torchparquet {
 

@@ -1,4 +1,4 @@
-#include "exceptions.h"
+#include "bindings/exceptions.h"
 
 #include <pybind11/pybind11.h>
 

@@ -1,4 +1,4 @@
-#include "file_keys.h"
+#include "bindings/file_keys.h"
 
 #include <pybind11/stl.h>
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "decryption.h"
-#include "parquet_file.h"
+#include "files/decryption.h"
+#include "files/parquet_file.h"
 
 namespace torchparquet {
 

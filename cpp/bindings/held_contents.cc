@@ -1,4 +1,4 @@
-#include "held_contents.h"
+#include "bindings/held_contents.h"
 
 #include <cstdint>
 

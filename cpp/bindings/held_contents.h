@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "parquet_file.h"
+#include "files/parquet_file.h"
 
 namespace torchparquet {
 

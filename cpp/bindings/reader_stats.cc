@@ -1,4 +1,4 @@
-#include "reader_stats.h"
+#include "bindings/reader_stats.h"
 
 #include <pybind11/stl.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "page_codec.h"
-#include "parallel_reader.h"
+#include "reader/parallel_reader.h"
 
 namespace py = pybind11;
 

@@ -1,4 +1,4 @@
-#include "share_arrays.h"
+#include "bindings/share_arrays.h"
 
 #include <utility>
 

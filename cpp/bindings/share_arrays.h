@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "reader_spec.h"
-#include "share.h"
+#include "tasks/reader_spec.h"
+#include "tasks/share.h"
 
 namespace torchparquet {
 

@@ -1,4 +1,4 @@
-#include "specs.h"
+#include "bindings/specs.h"
 
 #include <pybind11/stl.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "reader_spec.h"
+#include "tasks/reader_spec.h"
 
 namespace py = pybind11;
 
@@ -49,14 +49,14 @@ void BindSpecs(py::module_& m) {
              const auto found = kernels::DtypeOfName(dtype);
              if (!found) throw py::value_error("no such dtype: " + dtype);
              return ColumnSpec{
-                 .source = {.path = std::move(path),
-                            .kinds = std::move(kinds),
-                            .dtype = *found,
-                            .cell_items = cell_items,
-                            .num_offsets = num_offsets,
-                            .list_length = list_length,
-                            .vocabulary = std::move(vocabulary).value_or(nullptr),
-                            .default_bits = default_bits},
+                 .request = {.path = std::move(path),
+                             .kinds = std::move(kinds),
+                             .dtype = *found,
+                             .cell_items = cell_items,
+                             .num_offsets = num_offsets,
+                             .list_length = list_length,
+                             .vocabulary = std::move(vocabulary).value_or(nullptr),
+                             .default_bits = default_bits},
                  .field = field,
                  .element = element,
                  .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "columns/open_column.h"
 #include "errors.h"
 #include "exact_buffer.h"
 #include "fuzz/inputs.h"
 #include "fuzz/steps.h"
 #include "fuzz/targets.h"
-#include "nested_reading.h"
-#include "nested_recipe.h"
-#include "open_column.h"
+#include "recipes/nested_reading.h"
+#include "recipes/nested_recipe.h"
 
 namespace torchparquet::testing {
 namespace {
@@ -87,7 +87,7 @@ struct Sought {
 };
 
 Sought RandomSought(Draws& draws, const NestedColumn& column) {
-  Sought sought{.request = column.Source(),
+  Sought sought{.request = column.Request(),
                 .item_bytes = column.is_string() ? 1 : column.item_bytes(),
                 .has_masks = draws.OneIn(2),
                 .nulls = draws.OneIn(4) ? NullPolicy::kError : NullPolicy::kFill};

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "compact_encoder.h"
 #include "draws.h"
-#include "kernels/delta_encoder.h"
-#include "kernels/hybrid_encoder.h"
+#include "encoders/delta_encoder.h"
+#include "encoders/rle_bit_packed_encoder.h"
+#include "encoders/thrift_compact_encoder.h"
 
 namespace torchparquet::testing {
 
@@ -55,8 +55,9 @@ inline Bytes Damaged(Draws& draws, Bytes bytes) {
 }
 
 // Runs of about `num_values` values, most of them below `bound`.
-inline Bytes HybridInput(Draws& draws, int width, int64_t num_values, int64_t bound) {
-  HybridEncoder encoder(width);
+inline Bytes RleBitPackedInput(Draws& draws, int width, int64_t num_values,
+                               int64_t bound) {
+  RleBitPackedEncoder encoder(width);
   const int64_t legal = std::min(bound, int64_t{1} << width);
   encoder.AppendRandom(draws, num_values / draws.Between(1, 3), legal);
   if (draws.OneIn(20)) encoder.AppendRandom(draws, 8, int64_t{1} << width);

@@ -8,16 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "encoders/level_encoder.h"
+#include "encoders/page_headers.h"
 #include "exact_buffer.h"
 #include "fuzz/inputs.h"
 #include "fuzz/steps.h"
 #include "fuzz/targets.h"
-#include "item_appender.h"
-#include "kernels/level_encoder.h"
-#include "level_blocks.h"
-#include "page_header.h"
-#include "page_headers.h"
-#include "vocabulary.h"
+#include "pages/level_blocks.h"
+#include "pages/page_header.h"
+#include "values/item_appender.h"
+#include "values/vocabulary.h"
 
 namespace torchparquet::testing {
 namespace {
@@ -72,7 +72,8 @@ bool FuzzLevelBlocks(Draws& draws) {
   const int64_t num_entries = draws.OneIn(10) ? draws.Below(5000) : RandomCount(draws);
   const auto input = [&](int max_level) {
     if (max_level == 0) return Bytes();
-    return HybridInput(draws, LevelWidth(max_level), 2 * num_entries + 20, max_level + 1);
+    return RleBitPackedInput(draws, LevelWidth(max_level), 2 * num_entries + 20,
+                             max_level + 1);
   };
   ExactBuffer<uint8_t> repetition(input(max_repetition));
   ExactBuffer<uint8_t> definition(input(max_definition));
@@ -144,9 +145,9 @@ StringPage RandomStringPage(Draws& draws) {
       const int64_t bound = std::max<int64_t>(1, page.num_entries);
       const int width = static_cast<int>(draws.OneIn(8) ? draws.Below(40) : 6);
       page.values = {static_cast<uint8_t>(width)};
-      page.values =
-          Joined(std::move(page.values),
-                 HybridInput(draws, std::min(width, 32), page.num_values + 20, bound));
+      page.values = Joined(
+          std::move(page.values),
+          RleBitPackedInput(draws, std::min(width, 32), page.num_values + 20, bound));
     }
   }
   if (draws.OneIn(20)) page.num_entries = draws.Below(1 << 20);

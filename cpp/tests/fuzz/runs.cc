@@ -7,20 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "encoders/level_encoder.h"
 #include "exact_buffer.h"
 #include "fuzz/inputs.h"
 #include "fuzz/steps.h"
 #include "fuzz/targets.h"
-#include "kernels/bit_packed_levels.h"
 #include "kernels/bit_unpack.h"
-#include "kernels/delta_groups.h"
-#include "kernels/dictionary.h"
-#include "kernels/dictionary_groups.h"
-#include "kernels/hybrid_runs.h"
-#include "kernels/level_encoder.h"
-#include "kernels/level_reader.h"
-#include "kernels/rle_bool.h"
-#include "kernels/validity.h"
+#include "kernels/encodings/delta_groups.h"
+#include "kernels/encodings/dictionary.h"
+#include "kernels/encodings/dictionary_groups.h"
+#include "kernels/encodings/rle_bool.h"
+#include "kernels/levels/bit_packed_levels.h"
+#include "kernels/levels/level_reader.h"
+#include "kernels/levels/rle_bit_packed.h"
+#include "kernels/levels/validity.h"
 
 namespace torchparquet::testing {
 namespace {
@@ -35,14 +35,14 @@ uint64_t BitsAt(std::span<const uint8_t> bytes, int64_t begin, int width) {
   return value;
 }
 
-bool FuzzHybridRuns(Draws& draws) {
+bool FuzzRleBitPacked(Draws& draws) {
   const auto width = static_cast<int>(draws.Between(0, 32));
   ExactBuffer<uint8_t> bytes(
-      HybridInput(draws, width, RandomCount(draws), int64_t{1} << width));
+      RleBitPackedInput(draws, width, RandomCount(draws), int64_t{1} << width));
   const auto claimed = static_cast<int>(draws.OneIn(9) ? draws.Between(-2, 300) : width);
   return Fails([&] {
-    kernels::HybridRunReader reader(bytes.span(), claimed);
-    kernels::HybridRun run;
+    kernels::RleBitPackedReader reader(bytes.span(), claimed);
+    kernels::RleBitPackedRun run;
     uint32_t sum = 0;
     while (reader.Next(&run)) {
       Require(run.num_values >= 0, "a negative number of values");
@@ -76,7 +76,7 @@ bool FuzzValidity(Draws& draws) {
   const auto max_level = static_cast<int>(draws.OneIn(3) ? draws.Between(1, 300) : 1);
   const int width = std::bit_width(static_cast<unsigned>(max_level));
   const int64_t num_rows = RandomCount(draws);
-  const Bytes bytes = HybridInput(draws, width, num_rows + 20, max_level + 1);
+  const Bytes bytes = RleBitPackedInput(draws, width, num_rows + 20, max_level + 1);
   return CheckSteps<ValidityRows>(draws, num_rows, bytes, [&](const auto& exact) {
     return std::make_unique<kernels::ValidityReader>(exact, max_level);
   });
@@ -102,7 +102,7 @@ bool FuzzLevels(Draws& draws) {
       static_cast<int>(draws.OneIn(3) ? draws.Between(1, 255) : draws.Between(1, 7));
   const int64_t num_levels = RandomCount(draws);
   const Bytes bytes =
-      HybridInput(draws, LevelWidth(max_level), num_levels + 20, max_level + 1);
+      RleBitPackedInput(draws, LevelWidth(max_level), num_levels + 20, max_level + 1);
   return CheckSteps<Levels>(draws, num_levels, bytes, [&](const auto& exact) {
     return std::make_unique<kernels::LevelReader>(exact, max_level);
   });
@@ -145,7 +145,7 @@ bool FuzzDictionary(Draws& draws) {
           : std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_entries, 1) - 1)));
   const int64_t num_values = RandomCount(draws);
   const Bytes bytes =
-      HybridInput(draws, width, num_values + 20, std::max<int64_t>(num_entries, 1));
+      RleBitPackedInput(draws, width, num_values + 20, std::max<int64_t>(num_entries, 1));
   using Values = FixedValues<kernels::DictionaryReader<T>, T>;
   return CheckSteps<Values>(draws, num_values, bytes, [&](const auto& exact) {
     return std::make_unique<kernels::DictionaryReader<T>>(exact, width, &dictionary);
@@ -205,7 +205,7 @@ bool FuzzDeltaGroups(Draws& draws) {
 
 bool FuzzRleBool(Draws& draws) {
   const int64_t num_values = RandomCount(draws);
-  Bytes bytes = HybridInput(draws, 1, num_values + 20, 2);
+  Bytes bytes = RleBitPackedInput(draws, 1, num_values + 20, 2);
   const auto size = static_cast<uint32_t>(bytes.size());
   Bytes length;
   for (int i = 0; i < 4; ++i) length.push_back(static_cast<uint8_t>(size >> (8 * i)));
@@ -219,7 +219,7 @@ bool FuzzRleBool(Draws& draws) {
 
 std::vector<FuzzTarget> RunTargets() {
   return {
-      {"hybrid_runs", &FuzzHybridRuns},
+      {"rle_bit_packed", &FuzzRleBitPacked},
       {"validity", &FuzzValidity},
       {"level_reader", &FuzzLevels},
       {"bit_packed_levels", &FuzzBitPackedLevels},

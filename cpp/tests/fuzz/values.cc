@@ -11,12 +11,12 @@
 #include "fuzz/inputs.h"
 #include "fuzz/steps.h"
 #include "fuzz/targets.h"
-#include "kernels/byte_stream_split.h"
-#include "kernels/conversion.h"
-#include "kernels/delta_binary_packed.h"
-#include "kernels/delta_byte_array.h"
-#include "kernels/delta_length_byte_array.h"
-#include "kernels/plain_byte_array.h"
+#include "kernels/encodings/byte_stream_split.h"
+#include "kernels/encodings/delta_binary_packed.h"
+#include "kernels/encodings/delta_byte_array.h"
+#include "kernels/encodings/delta_length_byte_array.h"
+#include "kernels/encodings/plain_byte_array.h"
+#include "kernels/values/conversion.h"
 
 namespace torchparquet::testing {
 namespace {

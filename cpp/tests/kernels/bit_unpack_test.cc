@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "draws.h"
+#include "encoders/rle_bit_packed_encoder.h"
 #include "exact_buffer.h"
-#include "kernels/hybrid_encoder.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -1,0 +1,159 @@
+#include "batches/batch_ring.h"
+
+#include <string>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+
+void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
+  const std::lock_guard lock(jagged_mutex);
+  JaggedColumn& column = jagged[static_cast<size_t>(jagged_index)];
+  // Joining them would fail too, but on the thread of any column.
+  column.value_bytes += part.items.values->size();
+  const size_t max_bytes = part.items.values->max_bytes();
+  if (column.value_bytes > max_bytes) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "values of one batch need more than the memory they may take: " +
+                    std::to_string(column.value_bytes) + " bytes of " +
+                    std::to_string(max_bytes));
+  }
+  column.parts.push_back(std::move(part));
+}
+
+void InFlightBatch::Complete() {
+  try {
+    for (JaggedColumn& column : jagged) items.push_back(JoinParts(std::move(column)));
+  } catch (...) {
+    failure = CurrentErrorAt({});
+  }
+  is_complete.store(true, std::memory_order_release);
+}
+
+BatchRing::BatchRing(int64_t num_batches, int64_t max_in_flight)
+    : num_batches_(num_batches), max_in_flight_(max_in_flight) {}
+
+bool BatchRing::HasRoom(int64_t num_batches) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(in_flight_.size()) + num_batches <= max_in_flight_;
+}
+
+InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
+                               std::vector<JaggedColumn> jagged) {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.emplace_back(std::move(memory), num_rows, num_cells,
+                                 std::move(jagged));
+}
+
+InFlightBatch& BatchRing::At(int64_t batch) {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.at(static_cast<size_t>(batch - num_taken_));
+}
+
+int64_t BatchRing::num_in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(in_flight_.size());
+}
+
+const InFlightBatch* BatchRing::front() const {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.empty() ? nullptr : &in_flight_.front();
+}
+
+bool BatchRing::front_is_complete() const {
+  const std::lock_guard lock(mutex_);
+  return FrontIsComplete();
+}
+
+bool BatchRing::front_is_ready() const {
+  const std::lock_guard lock(mutex_);
+  return FrontIsComplete() && !in_flight_.front().failure;
+}
+
+int64_t BatchRing::num_taken() const {
+  const std::lock_guard lock(mutex_);
+  return num_taken_;
+}
+
+int64_t BatchRing::num_opened() const {
+  const std::lock_guard lock(mutex_);
+  return num_taken_ + static_cast<int64_t>(in_flight_.size());
+}
+
+void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
+  // Release: the cells written before are visible to whoever sees the count reach
+  // zero. Acquire: the thread that brings it to zero passes on the others' writes.
+  const int64_t before =
+      batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
+  if (before != num_cells) return;
+  batch.Complete();
+  num_complete_.fetch_add(1, std::memory_order_relaxed);
+  bool is_front;
+  {
+    // Taking the lock orders the notification after the consumer's check of the count.
+    const std::lock_guard lock(mutex_);
+    // The batch may be taken by now, and be gone: only its address is of use.
+    is_front = !in_flight_.empty() && &batch == &in_flight_.front();
+  }
+  // Another one is found complete when it becomes the front, which only a Take makes it.
+  if (is_front) changed_.notify_one();
+}
+
+void BatchRing::Fail(const FailureKey& key, Error error) {
+  const std::lock_guard lock(mutex_);
+  if (failure_key_ && *failure_key_ <= key) return;
+  failure_key_ = key;
+  failure_ = std::move(error);
+}
+
+bool BatchRing::HasFailedBefore(const FailureKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return failure_key_ && *failure_key_ < key;
+}
+
+void BatchRing::Close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+void BatchRing::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+// Requires mutex_.
+bool BatchRing::FrontIsComplete() const {
+  return !in_flight_.empty() &&
+         in_flight_.front().is_complete.load(std::memory_order_acquire);
+}
+
+BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const bool ready = changed_.wait_for(lock, timeout, [&] {
+    return stopped_ || FrontIsComplete() || (closed_ && failure_) ||
+           num_taken_ == num_batches_;
+  });
+  if (!ready) return {.status = TakeStatus::kTimedOut, .memory = {}};
+  if (!stopped_ && FrontIsComplete()) {
+    InFlightBatch& front = in_flight_.front();
+    if (front.failure) throw *front.failure;
+    TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows,
+                      std::move(front.items)};
+    in_flight_.pop_front();
+    ++num_taken_;
+    num_complete_.fetch_sub(1, std::memory_order_relaxed);
+    return result;
+  }
+  if (closed_ && failure_) throw *failure_;
+  if (stopped_) throw Error(ErrorKind::kStopped, "the reader was closed");
+  return {.status = TakeStatus::kEnded, .memory = {}};
+}
+
+}  // namespace torchparquet

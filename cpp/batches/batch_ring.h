@@ -1,0 +1,128 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "batches/jagged.h"
+#include "batches/slab_pool.h"
+#include "errors.h"
+
+namespace torchparquet {
+
+// The memory of one batch: a slab of our pool, or one that the consumer lent.
+struct BatchMemory {
+  uint8_t* data = nullptr;
+  SlabPool::Slab slab;      // empty for lent memory
+  int64_t lent_token = -1;  // tells the consumer which of its slabs this is
+};
+
+// A batch between its opening and its hand-over.
+struct InFlightBatch {
+  InFlightBatch(BatchMemory batch_memory, int64_t rows, int64_t cells,
+                std::vector<JaggedColumn> jagged_columns)
+      : memory(std::move(batch_memory)),
+        num_rows(rows),
+        missing_cells(cells),
+        jagged(std::move(jagged_columns)) {}
+
+  // Adds what one task has of a field of variable length, before it counts its cells
+  // down. Thread-safe.
+  void AddPart(int64_t jagged_index, JaggedPart part);
+  // Joins the parts once all are there, on the thread that brought the last cell. That
+  // they cannot be is the batch's failure, not that of the thread's column.
+  void Complete();
+
+  BatchMemory memory;
+  int64_t num_rows;
+  std::atomic<int64_t> missing_cells;  // (row, column) pairs that are not written yet
+  std::atomic<bool> is_complete{false};
+  std::mutex jagged_mutex;
+  std::vector<JaggedColumn> jagged;  // guarded by jagged_mutex until the last cell
+  std::vector<JaggedItems> items;    // of the same fields; when complete
+  std::optional<Error> failure;      // instead of items
+};
+
+// Where a failure stands in the order of the stream. The least one is reported, so
+// that the same data fails in the same way whatever the threads' timing.
+struct FailureKey {
+  int64_t batch = 0;
+  int64_t slice = 0;
+  int64_t column = 0;
+
+  auto operator<=>(const FailureKey&) const = default;
+};
+
+// The batches in flight, in plan order. Producers open a batch, fill its cells from
+// any number of threads and count them down; the consumer takes complete batches from
+// the front. A failure is raised when all batches before it have been taken.
+// Thread-safe.
+class BatchRing {
+ public:
+  // `num_batches` is the length of the whole stream.
+  BatchRing(int64_t num_batches, int64_t max_in_flight);
+
+  // Producer side.
+  bool HasRoom(int64_t num_batches) const;
+  // Opens the next batch; the caller has made sure of room. The reference stays valid
+  // until the batch is taken, which cannot be before its last cell is counted down.
+  InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
+                      std::vector<JaggedColumn> jagged = {});
+  // A batch in flight, by its number in the stream.
+  InFlightBatch& At(int64_t batch);
+  int64_t num_in_flight() const;
+  // The batch to be taken next; null when none is open. To be compared only.
+  const InFlightBatch* front() const;
+  bool front_is_complete() const;
+  // Whether Take would return the front at once, rather than wait or throw.
+  bool front_is_ready() const;
+  // Number of batches taken so far, which is the index of the front.
+  int64_t num_taken() const;
+  // Number of batches opened so far, which is the index of the next one.
+  int64_t num_opened() const;
+  void CountDown(InFlightBatch& batch, int64_t num_cells);
+  void Fail(const FailureKey& key, Error error);
+  // Whether a failure was recorded that stands before `key`.
+  bool HasFailedBefore(const FailureKey& key) const;
+  // No further cell will be counted down: a failure that was recorded is final.
+  void Close();
+
+  // Number of complete batches that wait to be taken.
+  int64_t num_complete() const { return num_complete_.load(std::memory_order_relaxed); }
+
+  // Consumer side.
+  enum class TakeStatus { kTaken, kTimedOut, kEnded };
+  struct TakeResult {
+    TakeStatus status;
+    BatchMemory memory;  // when taken
+    int64_t num_rows = 0;
+    std::vector<JaggedItems> items = {};  // of the fields of variable length
+  };
+  // Waits for the front batch, at most `timeout`. Throws the first failure in order
+  // once everything before it is taken, and again at every later call.
+  TakeResult Take(std::chrono::milliseconds timeout);
+  // Makes this and every later wait throw Error(kStopped).
+  void Stop();
+
+ private:
+  bool FrontIsComplete() const;
+
+  const int64_t num_batches_;
+  const int64_t max_in_flight_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<InFlightBatch> in_flight_;   // guarded by mutex_; references stay valid
+  std::atomic<int64_t> num_complete_{0};  // a hint, read without the lock
+  int64_t num_taken_ = 0;                 // guarded by mutex_, as all below
+  bool closed_ = false;
+  bool stopped_ = false;
+  std::optional<FailureKey> failure_key_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,170 @@
+#include "batches/jagged.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+constexpr int64_t kOffsetBytes = sizeof(int64_t);
+
+// Appends a copy of `from`, as bytes.
+void Append(const kernels::ByteSink& from, kernels::ByteSink* to) {
+  const auto bytes = from.bytes();
+  if (bytes.empty()) return;
+  std::memcpy(to->Extend(bytes.size()), bytes.data(), bytes.size());
+}
+
+void AddToAll(int64_t base, int64_t count, int64_t* starts) {
+  if (base == 0) return;
+  for (int64_t i = 0; i < count; ++i) starts[i] += base;
+}
+
+void AppendStarts(const kernels::ByteSink& from, int64_t base, kernels::ByteSink* to) {
+  const auto bytes = from.bytes();
+  if (bytes.empty()) return;
+  uint8_t* room = to->Extend(bytes.size());
+  std::memcpy(room, bytes.data(), bytes.size());
+  // Sinks of starts hold nothing but int64, so all are aligned.
+  AddToAll(base, static_cast<int64_t>(bytes.size()) / kOffsetBytes,
+           reinterpret_cast<int64_t*>(room));
+}
+
+void AppendItems(const JaggedItems& from, JaggedItems* to) {
+  for (size_t level = 0; level < from.starts.size(); ++level) {
+    AppendStarts(*from.starts[level].operator->(), to->num_items[level + 1],
+                 &*to->starts[level]);
+  }
+  Append(*from.values.operator->(), &*to->values);
+  Append(*from.valid.operator->(), &*to->valid);
+  for (size_t level = 0; level < from.num_items.size(); ++level) {
+    to->num_items[level] += from.num_items[level];
+  }
+}
+
+}  // namespace
+
+SinkPool::Lease& SinkPool::Lease::operator=(Lease&& other) noexcept {
+  if (this == &other) return *this;
+  Return();
+  pool_ = std::move(other.pool_);
+  sink_ = std::move(other.sink_);
+  return *this;
+}
+
+void SinkPool::Lease::Return() noexcept {
+  if (pool_ != nullptr) pool_->Return(std::move(sink_));
+  pool_.reset();
+}
+
+SinkPool::SinkPool(int64_t max_idle_bytes, int64_t max_sink_bytes)
+    : max_idle_bytes_(max_idle_bytes),
+      max_sink_bytes_(max_sink_bytes),
+      owner_pid_(getpid()) {}
+
+std::shared_ptr<SinkPool> SinkPool::Make(int64_t max_idle_bytes, int64_t max_sink_bytes) {
+  return std::shared_ptr<SinkPool>(new SinkPool(max_idle_bytes, max_sink_bytes));
+}
+
+SinkPool::Lease SinkPool::Acquire(int64_t likely_bytes) {
+  kernels::ByteSink sink;
+  {
+    const std::lock_guard lock(mutex_);
+    // The smallest that is large enough, or else the largest of all.
+    auto best =
+        idle_.lower_bound(static_cast<size_t>(std::max<int64_t>(likely_bytes, 0)));
+    if (best == idle_.end() && !idle_.empty()) --best;
+    if (best != idle_.end()) {
+      sink = std::move(best->second);
+      idle_.erase(best);
+      idle_bytes_ -= static_cast<int64_t>(sink.capacity());
+    }
+  }
+  sink.set_max_bytes(static_cast<size_t>(max_sink_bytes_));
+  sink.Extend(static_cast<size_t>(std::clamp<int64_t>(likely_bytes, 0, max_sink_bytes_)));
+  sink.Clear();
+  return {shared_from_this(), std::move(sink)};
+}
+
+void SinkPool::Return(kernels::ByteSink sink) noexcept {
+  const auto num_bytes = static_cast<int64_t>(sink.capacity());
+  if (num_bytes == 0 || getpid() != owner_pid_) return;
+  sink.Clear();
+  const std::lock_guard lock(mutex_);
+  if (idle_bytes_ + num_bytes > max_idle_bytes_) return;
+  try {
+    idle_.emplace(sink.capacity(), std::move(sink));
+    idle_bytes_ += num_bytes;
+  } catch (...) {
+    return;  // where the list cannot grow the memory is freed
+  }
+}
+
+int64_t SinkPool::idle_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return idle_bytes_;
+}
+
+int64_t JaggedItems::num_bytes() const {
+  size_t total = values->size() + valid->size();
+  for (const SinkPool::Lease& level : starts) total += level->size();
+  return static_cast<int64_t>(total);
+}
+
+JaggedItems JoinParts(JaggedColumn column) {
+  std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
+  JaggedItems items = std::move(column.parts.front().items);
+  for (size_t i = 1; i < column.parts.size(); ++i) {
+    const JaggedPart part = std::move(column.parts[i]);
+    AddToAll(items.num_items.front(), part.num_rows, column.offsets + part.first_row);
+    AppendItems(part.items, &items);
+  }
+  const JaggedPart& last = column.parts.back();
+  column.offsets[last.first_row + last.num_rows] = items.num_items.front();
+  for (size_t level = 0; level < items.starts.size(); ++level) {
+    std::memcpy(items.starts[level]->Extend(sizeof(int64_t)), &items.num_items[level + 1],
+                sizeof(int64_t));
+  }
+  return items;
+}
+
+JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
+                           std::shared_ptr<SinkPool> pool)
+    : row_bytes_(row_bytes.size()), max_bytes_(max_bytes), pool_(std::move(pool)) {
+  for (size_t i = 0; i < row_bytes.size(); ++i) row_bytes_[i] = row_bytes[i];
+}
+
+JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_offsets,
+                                bool has_valid) {
+  // Some more, so that what is a little longer than what came before needs not grow.
+  constexpr double kMargin = 1.125;
+  const double likely = row_bytes_[static_cast<size_t>(field)].load() *
+                        static_cast<double>(num_rows) * kMargin;
+  JaggedItems items;
+  items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
+  for (int64_t i = 1; i < num_offsets; ++i) items.starts.push_back(pool_->Acquire(0));
+  if (has_valid) items.valid = pool_->Acquire(0);
+  items.num_items.assign(static_cast<size_t>(num_offsets), 0);
+  return items;
+}
+
+void JaggedMemory::Learn(int64_t field, int64_t num_rows, const JaggedItems& items) {
+  row_bytes_[static_cast<size_t>(field)] =
+      static_cast<double>(items.values->size()) / static_cast<double>(num_rows);
+  num_bytes_ += items.num_bytes();
+}
+
+void JaggedMemory::Forget(const std::vector<JaggedItems>& items) {
+  for (const JaggedItems& of_field : items) {
+    // Less the last offset of each level, which came when the parts were joined.
+    num_bytes_ -= of_field.num_bytes() -
+                  static_cast<int64_t>(of_field.starts.size()) * kOffsetBytes;
+  }
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,165 @@
+#include "batches/layout.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+int64_t AlignUp(int64_t bytes) {
+  return (bytes + BatchLayout::kFieldAlignment - 1) / BatchLayout::kFieldAlignment *
+         BatchLayout::kFieldAlignment;
+}
+
+// Reserves an aligned array of rows x width x item_bytes at `*end`, which moves on.
+int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
+  constexpr int64_t kMaxSlabBytes = int64_t{1} << 46;
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows, width, &bytes) ||
+      __builtin_mul_overflow(bytes, item_bytes, &bytes) || bytes > kMaxSlabBytes - *end) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a batch is too large to address: " + std::to_string(rows) +
+                    " rows of width " + std::to_string(width));
+  }
+  const int64_t offset = *end;
+  *end = AlignUp(offset + bytes);
+  return offset;
+}
+
+}  // namespace
+
+BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capacity_rows) {
+  if (capacity_rows < 1) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a batch must have at least one row: " + std::to_string(capacity_rows));
+  }
+  BatchLayout layout;
+  layout.capacity_rows = capacity_rows;
+  for (const FieldSpec& field : fields) {
+    const bool known_size = field.item_bytes == 1 || field.item_bytes == 2 ||
+                            field.item_bytes == 4 || field.item_bytes == 8;
+    if (!known_size || field.width < 1) {
+      throw Error(
+          ErrorKind::kInvalidArgument,
+          "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: " +
+              std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
+    }
+    if (field.cell_items < 1 || (field.cell_items > 1 && field.width > 1)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "only a field of width 1 can have cells of several items: " +
+                      std::to_string(field.cell_items) + ", width " +
+                      std::to_string(field.width));
+    }
+    FieldPlace place{.item_bytes = field.item_bytes,
+                     .width = field.width,
+                     .cell_items = field.cell_items,
+                     .valid_items = field.valid_items,
+                     .num_offsets = field.num_offsets,
+                     .has_item_valid = field.has_item_valid};
+    if (field.num_offsets > 0) {
+      if (field.item_bytes != sizeof(int64_t) || field.width * field.cell_items != 1) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "a field of variable length has one offset of 8 bytes for each row");
+      }
+      place.jagged_index = static_cast<int64_t>(layout.jagged_fields.size());
+      layout.jagged_fields.push_back(static_cast<int64_t>(layout.fields.size()));
+    }
+    // There is one offset more than rows.
+    place.values_offset =
+        Reserve(capacity_rows + (field.num_offsets > 0), field.width * field.cell_items,
+                field.item_bytes, &layout.slab_bytes);
+    if (field.has_valid) {
+      place.valid_offset =
+          Reserve(capacity_rows, field.width * field.valid_items, 1, &layout.slab_bytes);
+    }
+    layout.fields.push_back(place);
+  }
+  return layout;
+}
+
+BatchMap BatchMap::FixedSize(int64_t num_rows, int64_t batch_rows) {
+  if (num_rows < 0 || batch_rows < 1) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a batch map needs num_rows >= 0 and batch_rows >= 1: " +
+                    std::to_string(num_rows) + ", " + std::to_string(batch_rows));
+  }
+  return Lanes({num_rows}, batch_rows);
+}
+
+BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
+  const int64_t num_lanes = std::ssize(lane_rows);
+  if (batch_rows < 1 || batch_rows % num_lanes != 0) {
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "each lane must give as many rows to a batch: " + std::to_string(batch_rows) +
+            " rows, " + std::to_string(num_lanes) + " lanes");
+  }
+  BatchMap map;
+  map.step_rows_ = batch_rows / num_lanes;
+  for (const int64_t rows : lane_rows) {
+    map.num_rows_ += rows;
+    map.num_batches_ =
+        std::max(map.num_batches_, rows / map.step_rows_ + (rows % map.step_rows_ != 0));
+  }
+  map.lane_rows_ = std::move(lane_rows);
+  map.max_batch_rows_ = map.BatchBegin(1);
+  return map;
+}
+
+BatchMap BatchMap::PerChunk(const std::vector<int64_t>& chunk_rows) {
+  BatchMap map;
+  map.begins_.push_back(0);
+  for (const int64_t rows : chunk_rows) {
+    if (rows < 0) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a chunk must have at least 0 rows: " + std::to_string(rows));
+    }
+    if (rows == 0) continue;
+    map.begins_.push_back(map.begins_.back() + rows);
+    map.max_batch_rows_ = std::max(map.max_batch_rows_, rows);
+  }
+  map.num_rows_ = map.begins_.back();
+  map.num_batches_ = static_cast<int64_t>(map.begins_.size()) - 1;
+  return map;
+}
+
+BatchPlace BatchMap::Locate(int64_t row, int64_t lane) const {
+  if (step_rows_ > 0) {
+    BatchPlace place{row / step_rows_, row % step_rows_};
+    for (int64_t before = 0; before < lane; ++before) {
+      const int64_t left =
+          lane_rows_[static_cast<size_t>(before)] - place.batch * step_rows_;
+      place.row += std::clamp<int64_t>(left, 0, step_rows_);
+    }
+    return place;
+  }
+  const auto next = std::upper_bound(begins_.begin(), begins_.end(), row);
+  const int64_t batch = next - begins_.begin() - 1;
+  return {batch, row - begins_[static_cast<size_t>(batch)]};
+}
+
+std::vector<BatchRun> BatchMap::Cut(int64_t row, int64_t num_rows, int64_t lane) const {
+  std::vector<BatchRun> runs;
+  while (num_rows > 0) {
+    const BatchPlace place = Locate(row, lane);
+    const int64_t room = step_rows_ > 0 ? step_rows_ - row % step_rows_
+                                        : BatchRows(place.batch) - place.row;
+    const int64_t count = std::min(num_rows, room);
+    runs.push_back({place.batch, place.row, count});
+    row += count;
+    num_rows -= count;
+  }
+  return runs;
+}
+
+int64_t BatchMap::BatchBegin(int64_t batch) const {
+  if (step_rows_ == 0) return begins_[static_cast<size_t>(batch)];
+  int64_t begin = 0;
+  for (const int64_t rows : lane_rows_) begin += std::min(batch * step_rows_, rows);
+  return begin;
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,188 @@
+#include "columns/fixed_list_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "columns/leaf_values.h"
+#include "columns/row_walk.h"
+#include "errors.h"
+#include "kernels/streaming_stores.h"
+
+namespace torchparquet {
+namespace {
+
+// Out is the bit pattern of an item.
+template <typename Out>
+class FixedListReader : public RowWalk {
+ public:
+  FixedListReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+                  const ColumnStart& start, ColumnBuffers buffers_to_use)
+      : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
+        length_(column.list_length),
+        cell_items_(column.cell_items),
+        page_values_(MakeLeafValues<Out>(this->file(), column, start.column, buffers())) {
+  }
+
+ private:
+  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    page_values_->ReadDictionary(header, bytes);
+  }
+  void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    values_ = page_values_->Open(header, bytes);
+  }
+  void SkipValues(int64_t num_values) override { values_->Skip(num_values); }
+
+  void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
+    if (target.item_bytes != sizeof(Out) || target.cell_items != length_ * cell_items_) {
+      throw Error(ErrorKind::kInternal, "a field's cells are not of its column's size");
+    }
+    fails_on_null_ = target.nulls == NullPolicy::kError;
+    streaming_ = target.streaming;
+    fill_ = static_cast<Out>(target.fill_bits);
+    for (const Segment& segment : target.segments) {
+      // Fields are aligned to 64 bytes and hold items of this size.
+      out_ = reinterpret_cast<Out*>(segment.values);
+      valid_ = segment.valid;
+      num_items_ = 0;
+      num_rows_ = 0;
+      TakeRows(segment.num_rows, Mode::kWrite);
+      CheckRowEnds(row());
+      if (streaming_) kernels::EndStreamingStores();
+      progress->SegmentDone();
+    }
+  }
+
+  void WriteEntries(const LevelBlock& block, int64_t row) override {
+    if (block.definition == nullptr) {
+      WriteFullLists(block, row);
+    } else {
+      WriteLists(block, row);
+    }
+  }
+
+  // Entries that are values.
+  void WriteFullLists(const LevelBlock& block, int64_t row) {
+    if (block.size == 0) return;
+    if (block.repetition[0] != 0 && !in_list_) ThrowGoesOn();
+    in_list_ = true;
+    const int64_t first_item = num_items_;
+    block.ForEachRow([&](int64_t i) {
+      num_items_ = first_item + i;
+      CheckRowEnds(row++);
+      ++num_rows_;
+    });
+    num_items_ = first_item;
+    WriteValues(block.size, row);
+  }
+
+  // A null instead of a list is a list of nulls.
+  void WriteLists(const LevelBlock& block, int64_t row) {
+    const int element_level = leaf().element_levels.front();
+    const int max_level = leaf().max_level;
+    int64_t num_pending = 0;  // values that follow each other and are not read yet
+    for (int64_t i = 0; i < block.size; ++i) {
+      const int defined = block.definition[i];
+      if (block.repetition[i] == 0) {
+        CheckRowEnds(row++, num_pending);
+        ++num_rows_;
+      } else if (!in_list_ || defined < element_level) {
+        ThrowGoesOn();
+      }
+      in_list_ = defined >= element_level;
+      if (defined == max_level) {
+        ++num_pending;
+        continue;
+      }
+      // An empty list is found out at its end.
+      if (defined == element_level - 1) continue;
+      if (fails_on_null_) throw NullError(row - 1);
+      WriteValues(num_pending, row);
+      num_pending = 0;
+      WriteNulls(defined >= element_level ? 1 : length_, row);
+    }
+    WriteValues(num_pending, row);
+  }
+
+  void WriteValues(int64_t num_values, int64_t next_row) {
+    if (num_values == 0) return;
+    const int64_t first_item = num_items_;
+    Out* out = Take(num_values, next_row);
+    if (streaming_) {
+      values_->ReadStreaming(out, num_values);
+    } else {
+      values_->Read(out, num_values);
+    }
+    if (valid_ != nullptr) {
+      std::memset(valid_ + first_item, 1, static_cast<size_t>(num_values));
+    }
+  }
+
+  void WriteNulls(int64_t num_values, int64_t next_row) {
+    const int64_t first_item = num_items_;
+    std::fill_n(Take(num_values, next_row), num_values * cell_items_, fill_);
+    if (valid_ != nullptr) {
+      std::memset(valid_ + first_item, 0, static_cast<size_t>(num_values));
+    }
+  }
+
+  // Room for the next values of rows before `next_row`.
+  Out* Take(int64_t num_values, int64_t next_row) {
+    if (num_values > num_rows_ * length_ - num_items_) {
+      ThrowLength(next_row - 1, num_values, /*is_whole=*/false);
+    }
+    Out* out = out_ + num_items_ * cell_items_;
+    num_items_ += num_values;
+    return out;
+  }
+
+  // Throws unless the rows before `next_row` have all their values, some of them still to
+  // be read.
+  void CheckRowEnds(int64_t next_row, int64_t num_pending = 0) const {
+    if (num_items_ + num_pending != num_rows_ * length_) {
+      ThrowLength(next_row - 1, num_pending, /*is_whole=*/true);
+    }
+  }
+
+  // `num_more` values of the row are not written; it may have further ones unless it is
+  // whole.
+  [[noreturn]] void ThrowLength(int64_t row, int64_t num_more, bool is_whole) const {
+    const int64_t found = num_items_ + num_more - (num_rows_ - 1) * length_;
+    throw Error(
+        ErrorKind::kListLength,
+        "list of " + std::to_string(found) + (is_whole ? "" : " or more") +
+            " is not of the length that Column(..., length=" + std::to_string(length_) +
+            ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
+            "length; row " +
+            std::to_string(row) + " of its row group");
+  }
+
+  const int64_t length_;
+  const int64_t cell_items_;  // of a value
+  const std::unique_ptr<PageValues<Out>> page_values_;
+  std::unique_ptr<ValueReader<Out>> values_;
+  bool streaming_ = false;
+  bool fails_on_null_ = false;
+  Out fill_ = 0;
+  bool in_list_ = false;  // the entry before is an element of a list
+  // Of the segment that is being written.
+  Out* out_ = nullptr;
+  uint8_t* valid_ = nullptr;  // one byte for each value; null where no mask is wanted
+  int64_t num_items_ = 0;     // values so far
+  int64_t num_rows_ = 0;      // begun
+};
+
+}  // namespace
+
+std::unique_ptr<ColumnReader> MakeFixedListReader(std::shared_ptr<const ParquetFile> file,
+                                                  const ColumnRequest& column,
+                                                  const ColumnStart& start,
+                                                  ColumnBuffers buffers) {
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ColumnReader>(std::make_unique<FixedListReader<Out>>(
+        std::move(file), column, start, std::move(buffers)));
+  });
+}
+
+}  // namespace torchparquet

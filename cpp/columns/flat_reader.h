@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+
+#include "columns/column_reader.h"
+
+namespace torchparquet {
+
+// Reads a column without repetition whose values are all of one size.
+std::unique_ptr<ColumnReader> MakeFlatReader(std::shared_ptr<const ParquetFile> file,
+                                             const ColumnRequest& column,
+                                             const ColumnStart& start,
+                                             ColumnBuffers buffers);
+
+}  // namespace torchparquet

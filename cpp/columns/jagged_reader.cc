@@ -1,0 +1,299 @@
+#include "columns/jagged_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "columns/leaf_values.h"
+#include "columns/row_walk.h"
+#include "errors.h"
+#include "kernels/count_bytes.h"
+#include "values/item_appender.h"
+
+namespace torchparquet {
+namespace {
+
+std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
+                                           const ColumnRequest& column, int leaf,
+                                           ColumnBuffers* buffers) {
+  const bool is_bytes = file.leaves()[static_cast<size_t>(leaf)].is_bytes();
+  if (is_bytes && column.vocabulary == nullptr) {
+    return std::make_unique<BytesAppender>(buffers);
+  }
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ItemAppender>(std::make_unique<NumberAppender<Out>>(
+        MakeLeafValues<Out>(file, column, leaf, buffers), column.cell_items));
+  });
+}
+
+void CopyValidity(const ValueRun& run, uint8_t* valid) {
+  const auto num_bytes = static_cast<size_t>(run.size);
+  if (run.validity == nullptr) {
+    std::memset(valid, 1, num_bytes);
+  } else {
+    std::memcpy(valid, run.validity, num_bytes);
+  }
+}
+
+class JaggedReader : public RowWalk {
+ public:
+  JaggedReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+               const ColumnStart& start, ColumnBuffers buffers_to_use)
+      : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
+        num_lists_(leaf().element_levels.size()),
+        has_strings_(column.num_offsets > static_cast<int64_t>(num_lists_)),
+        appender_(MakeAppender(this->file(), column, start.column, buffers())) {}
+
+ private:
+  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    appender_->ReadDictionary(header, bytes);
+  }
+  void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    appender_->OpenPage(header, bytes);
+  }
+  void SkipValues(int64_t num_values) override { appender_->Skip(num_values); }
+
+  void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
+    fails_on_null_ = target.nulls == NullPolicy::kError;
+    has_item_valid_ = target.has_item_valid;
+    fill_bits_ = target.fill_bits;
+    for (const Segment& segment : target.segments) {
+      items_ = progress->BeginItems();
+      items_.has_strings = has_strings_;
+      items_.has_valid = has_item_valid_ && num_lists_ > 0;
+      // Offsets are the slab's int64, aligned to 64 bytes.
+      row_starts_ = reinterpret_cast<int64_t*>(segment.values);
+      row_valid_ = segment.valid;
+      TakeRows(segment.num_rows, Mode::kWrite);
+      progress->EndItems(std::move(items_));
+      progress->SegmentDone();
+    }
+  }
+
+  void WriteEntries(const LevelBlock& block, int64_t row) override {
+    if (num_lists_ == 0) {
+      WriteStrings(block, row);
+    } else if (num_lists_ == 1) {
+      WriteOneList(block, row);
+    } else {
+      WriteLists(block, row);
+    }
+  }
+
+  // Rows that are values.
+  void WriteStrings(const LevelBlock& block, int64_t row) {
+    ValueRun run{.size = block.size, .num_valid = block.size, .fill_bits = fill_bits_};
+    if (block.definition != nullptr) {
+      const auto max_level = static_cast<uint8_t>(leaf().max_level);
+      run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
+      if (run.num_valid < run.size) run.validity = ValidityOf(block);
+      if (fails_on_null_ && run.num_valid < run.size) {
+        const uint8_t* begin = run.validity;
+        throw NullError(row + (std::find(begin, begin + run.size, 0) - begin));
+      }
+    }
+    appender_->Append(run, scratch(), row_starts_, &*items_.values);
+    items_.num_items[0] = static_cast<int64_t>(items_.values->size());
+    if (row_valid_ != nullptr) {
+      CopyValidity(run, row_valid_);
+      row_valid_ += run.size;
+    }
+    row_starts_ += block.size;
+  }
+
+  // Which entries have a value.
+  uint8_t* ValidityOf(const LevelBlock& block) {
+    uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
+    kernels::MarkEqual(block.definition, block.size,
+                       static_cast<uint8_t>(leaf().max_level), validity);
+    return validity;
+  }
+
+  // Rows that are lists of values: as WriteLists, but from row to row and not from entry
+  // to entry, of which most lists have many.
+  void WriteOneList(const LevelBlock& block, int64_t row) {
+    if (block.size == 0) return;
+    if (block.repetition[0] != 0 && num_open_ == 0) ThrowGoesOn();
+    if (fails_on_null_) CheckNoNull(block, row);
+    const int64_t first_item = items_.num_items[0];
+    const int element_level = leaf().element_levels.front();
+    int64_t* starts = row_starts_;
+    int64_t num_missing = 0;  // rows that begin with no element: empty and null lists
+    bool is_wrong = false;
+    if (block.definition == nullptr) {
+      block.ForEachRow([&](int64_t i) { *starts++ = first_item + i; });
+    } else {
+      block.ForEachRow([&](int64_t i) {
+        *starts++ = first_item + i - num_missing;
+        const bool is_missing = block.definition[i] < element_level;
+        num_missing += is_missing;
+        is_wrong |= is_missing & (block.repetition[std::min(i + 1, block.size - 1)] != 0);
+      });
+    }
+    if (is_wrong) ThrowGoesOn();
+    num_open_ =
+        block.definition == nullptr || block.definition[block.size - 1] >= element_level;
+    row_starts_ = starts;
+    if (row_valid_ != nullptr) WriteRowValid(block);
+    const ValueRun run = ValuesOf(block, num_missing);
+    AppendValues(run);
+    items_.num_items[0] += run.size;
+  }
+
+  // Throws for a null row or element of one list, with the first of their rows; `row` is
+  // the next to begin.
+  void CheckNoNull(const LevelBlock& block, int64_t row) const {
+    if (block.definition == nullptr) return;
+    const auto empty_level = static_cast<uint8_t>(leaf().element_levels.front() - 1);
+    const auto max_level = static_cast<uint8_t>(leaf().max_level);
+    const auto is_null = [&](int64_t i) {
+      return block.definition[i] != max_level && block.definition[i] != empty_level;
+    };
+    const int64_t num_not_null =
+        kernels::CountEqual(block.definition, block.size, max_level) +
+        kernels::CountEqual(block.definition, block.size, empty_level);
+    if (num_not_null == block.size) return;
+    for (int64_t i = 0; i < block.size; ++i) {
+      row += block.repetition[i] == 0;
+      if (is_null(i)) throw NullError(row - 1);
+    }
+  }
+
+  // Which rows of one list are null.
+  void WriteRowValid(const LevelBlock& block) {
+    const int null_below = leaf().element_levels.front() - 1;
+    const bool may_be_null = block.definition != nullptr && null_below > 0;
+    block.ForEachRow([&](int64_t i) {
+      *row_valid_++ = !may_be_null || block.definition[i] >= null_below;
+    });
+  }
+
+  // What the entries of one list hold, without the `num_missing` that rows begin with;
+  // none else may be without an element.
+  ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing) {
+    ValueRun run{.size = block.size - num_missing,
+                 .num_valid = block.size,
+                 .fill_bits = fill_bits_};
+    if (block.definition == nullptr) return run;
+    const auto element_level = static_cast<uint8_t>(leaf().element_levels.front());
+    const auto max_level = static_cast<uint8_t>(leaf().max_level);
+    if (kernels::CountAtLeast(block.definition, block.size, element_level) != run.size)
+      ThrowGoesOn();
+    run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
+    if (run.num_valid == run.size) return run;
+    run.validity = ElementValidity(block, num_missing);
+    return run;
+  }
+
+  // Which elements of one list have a value: what stands between rows without elements
+  // moves up.
+  const uint8_t* ElementValidity(const LevelBlock& block, int64_t num_missing) {
+    uint8_t* validity = ValidityOf(block);
+    if (num_missing == 0) return validity;
+    const int element_level = leaf().element_levels.front();
+    int64_t num_kept = 0;
+    int64_t begin = 0;
+    const auto keep_before = [&](int64_t entry) {
+      const int64_t count = entry - begin;
+      std::memmove(validity + num_kept, validity + begin, static_cast<size_t>(count));
+      num_kept += count;
+      begin = entry + 1;
+    };
+    block.ForEachRow([&](int64_t i) {
+      if (block.definition[i] < element_level) keep_before(i);
+    });
+    keep_before(block.size);
+    return validity;
+  }
+
+  // The general case. Source: Melnik et al., "Dremel", on repetition and definition
+  // levels: an entry that repeats at level r begins a new list at all levels behind r
+  // that its definition level reaches, and is an element of each list from r on.
+  void WriteLists(const LevelBlock& block, int64_t row) {
+    const std::vector<int16_t>& element_levels = leaf().element_levels;
+    std::vector<int64_t>& num_items = items_.num_items;
+    uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
+    ValueRun run{.validity = validity, .fill_bits = fill_bits_};
+    for (int64_t i = 0; i < block.size; ++i) {
+      const auto repeated = static_cast<size_t>(block.repetition[i]);
+      const int defined =
+          block.definition == nullptr ? leaf().max_level : block.definition[i];
+      if (repeated == 0) {
+        *row_starts_++ = num_items[0];
+        const bool is_valid = defined >= element_levels[0] - 1;
+        if (!is_valid && fails_on_null_) throw NullError(row);
+        if (row_valid_ != nullptr) *row_valid_++ = is_valid;
+        ++row;
+      } else if (repeated > num_open_ || defined < element_levels[repeated - 1]) {
+        ThrowGoesOn();
+      }
+      size_t list = repeated == 0 ? 0 : repeated - 1;
+      for (; list < num_lists_; ++list) {
+        if (list > 0 && list >= repeated) AppendStart(list, num_items[list]);
+        if (defined < element_levels[list]) break;
+        ++num_items[list];
+      }
+      num_open_ = list;
+      if (list < num_lists_) {
+        if (list > 0 && fails_on_null_ && defined < element_levels[list] - 1)
+          throw NullError(row - 1);
+        continue;
+      }
+      const bool is_valid = defined == leaf().max_level;
+      if (!is_valid && fails_on_null_) throw NullError(row - 1);
+      validity[run.size++] = is_valid;
+      run.num_valid += is_valid;
+    }
+    if (run.num_valid == run.size) run.validity = nullptr;
+    AppendValues(run);
+  }
+
+  // Where the items of an inner list begin.
+  void AppendStart(size_t list, int64_t start) {
+    std::memcpy(items_.starts[list - 1]->Extend(sizeof(start)), &start, sizeof(start));
+  }
+
+  // What stands in lists.
+  void AppendValues(const ValueRun& run) {
+    if (run.size == 0) return;
+    int64_t* starts = nullptr;
+    if (has_strings_) {
+      const size_t num_bytes = static_cast<size_t>(run.size) * sizeof(int64_t);
+      // Sinks of starts hold nothing but int64, so all are aligned.
+      starts = reinterpret_cast<int64_t*>(items_.starts.back()->Extend(num_bytes));
+    }
+    if (has_item_valid_) {
+      CopyValidity(run, items_.valid->Extend(static_cast<size_t>(run.size)));
+    }
+    appender_->Append(run, scratch(), starts, &*items_.values);
+    if (has_strings_) {
+      items_.num_items.back() = static_cast<int64_t>(items_.values->size());
+    }
+  }
+
+  const size_t num_lists_;
+  const bool has_strings_;  // whose bytes the last offsets lead to
+  const std::unique_ptr<ItemAppender> appender_;
+  bool fails_on_null_ = false;
+  bool has_item_valid_ = false;
+  uint64_t fill_bits_ = 0;
+  // How many lists, outermost first, the entry before is an element of.
+  size_t num_open_ = 0;
+  // Of the segment that is being written.
+  JaggedItems items_;
+  int64_t* row_starts_ = nullptr;  // of the next row
+  uint8_t* row_valid_ = nullptr;   // null where no mask is wanted
+};
+
+}  // namespace
+
+std::unique_ptr<ColumnReader> MakeJaggedReader(std::shared_ptr<const ParquetFile> file,
+                                               const ColumnRequest& column,
+                                               const ColumnStart& start,
+                                               ColumnBuffers buffers) {
+  return std::make_unique<JaggedReader>(std::move(file), column, start,
+                                        std::move(buffers));
+}
+
+}  // namespace torchparquet

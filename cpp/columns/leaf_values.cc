@@ -1,0 +1,45 @@
+#include "columns/leaf_values.h"
+
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
+#include <string>
+#include <utility>
+
+#include "errors.h"
+#include "values/vocabulary.h"
+
+namespace torchparquet {
+
+template <typename Out>
+std::unique_ptr<PageValues<Out>> MakeLeafValues(const ParquetFile& file,
+                                                const ColumnRequest& column, int leaf,
+                                                ColumnBuffers* buffers) {
+  const LeafColumn& described = file.leaves()[static_cast<size_t>(leaf)];
+  if (described.is_bytes() && column.vocabulary != nullptr) {
+    return MakeCodeValues<Out>(column.vocabulary, column.max_page_bytes, buffers);
+  }
+  const auto conversion = described.ConversionTo(column.dtype);
+  if (!conversion) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "column of kind " + described.kind + " cannot be read as " +
+                    std::string(kernels::DtypeName(column.dtype)));
+  }
+  return MakePageValues<Out>(*file.metadata().schema()->Column(leaf), *conversion,
+                             buffers);
+}
+
+template std::unique_ptr<PageValues<uint8_t>> MakeLeafValues(const ParquetFile&,
+                                                             const ColumnRequest&, int,
+                                                             ColumnBuffers*);
+template std::unique_ptr<PageValues<uint16_t>> MakeLeafValues(const ParquetFile&,
+                                                              const ColumnRequest&, int,
+                                                              ColumnBuffers*);
+template std::unique_ptr<PageValues<uint32_t>> MakeLeafValues(const ParquetFile&,
+                                                              const ColumnRequest&, int,
+                                                              ColumnBuffers*);
+template std::unique_ptr<PageValues<uint64_t>> MakeLeafValues(const ParquetFile&,
+                                                              const ColumnRequest&, int,
+                                                              ColumnBuffers*);
+
+}  // namespace torchparquet

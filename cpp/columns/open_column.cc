@@ -1,0 +1,104 @@
+#include "columns/open_column.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "columns/fixed_list_reader.h"
+#include "columns/flat_reader.h"
+#include "columns/jagged_reader.h"
+#include "columns/leaf_values.h"
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+// Stands for a column that is not stored.
+template <typename Out>
+class ConstantReader : public ColumnReader {
+ public:
+  ConstantReader(uint64_t bits, int64_t cell_items)
+      : values_(static_cast<Out>(bits), cell_items) {}
+
+  int64_t row() const override { return row_; }
+  PagePlace place() const override { return {}; }
+
+ private:
+  class Values : public ValueReader<Out> {
+   public:
+    Values(Out value, int64_t cell_items) : value_(value), cell_items_(cell_items) {}
+    void Read(Out* out, int64_t num_values) override {
+      std::fill_n(out, num_values * cell_items_, value_);
+    }
+    void Skip(int64_t) override {}
+
+   private:
+    const Out value_;
+    const int64_t cell_items_;
+  };
+
+  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress) override {
+    SegmentWriter<Out> writer(target, scratch, progress);
+    writer.WriteValid(values_, rows.num_rows);
+    row_ = rows.end();
+  }
+
+  Values values_;
+  int64_t row_ = 0;
+};
+
+std::string Joined(const std::vector<std::string>& kinds) {
+  std::string text;
+  for (const std::string& kind : kinds) text += (text.empty() ? "" : " or ") + kind;
+  return text;
+}
+
+// Throws where the file's column is not what was planned.
+void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
+  if (std::ranges::find(column.kinds, leaf.kind) == column.kinds.end()) {
+    throw CorruptFile("column has kind " + leaf.kind + " but " + Joined(column.kinds) +
+                      " was planned");
+  }
+  const bool as_codes = leaf.is_bytes() && column.vocabulary != nullptr;
+  const bool is_fixed_list = column.list_length > 0;
+  if (leaf.num_offsets() - as_codes - is_fixed_list != column.num_offsets ||
+      (is_fixed_list && (leaf.element_levels.size() != 1 || column.num_offsets > 0)) ||
+      leaf.cell_items() != column.cell_items) {
+    throw Error(ErrorKind::kInternal, "a field has not the shape of its column");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile>& file,
+                                         const ColumnRequest& column, int64_t row_group,
+                                         const PagePlace& place, ColumnBuffers buffers) {
+  try {
+    // By name: in this file the column may stand elsewhere.
+    const int index = file->FindLeaf(column.path);
+    if (index < 0) {
+      if (column.default_bits) return OpenConstant(column, *column.default_bits);
+      throw CorruptFile("column is missing, although it was planned");
+    }
+    CheckLeaf(file->leaves()[static_cast<size_t>(index)], column);
+    const ColumnStart start{.row_group = row_group, .column = index, .place = place};
+    const auto make = column.num_offsets > 0   ? MakeJaggedReader
+                      : column.list_length > 0 ? MakeFixedListReader
+                                               : MakeFlatReader;
+    return make(file, column, start, std::move(buffers));
+  } catch (...) {
+    throw ErrorOfColumn(
+        {.path = file->file().path(), .row_group = row_group, .column = column.path});
+  }
+}
+
+std::unique_ptr<ColumnReader> OpenConstant(const ColumnRequest& column, uint64_t bits) {
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ColumnReader>(std::make_unique<ConstantReader<Out>>(
+        bits, column.cell_items * std::max<int64_t>(1, column.list_length)));
+  });
+}
+
+}  // namespace torchparquet

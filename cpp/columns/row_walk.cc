@@ -1,0 +1,123 @@
+#include "columns/row_walk.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "errors.h"
+#include "kernels/count_bytes.h"
+
+namespace torchparquet {
+
+RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+                 const ColumnStart& start, ColumnBuffers buffers_to_use)
+    : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
+      leaf_(this->file().leaves()[static_cast<size_t>(start.column)]),
+      place_(start.place),
+      pages_(this->file(), start.row_group, start.column,
+             {.max_page_bytes = column.max_page_bytes}, buffers()),
+      row_(start.place.first_row) {}
+
+void RowWalk::ThrowGoesOn() {
+  throw CorruptFile("levels go on with a list, but have no element for it");
+}
+
+void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
+                       DecodeScratch* scratch, DecodeProgress* progress) {
+  scratch_ = scratch;
+  pages_.BeginTask(scratch, rows.num_rows);
+  if (!started_) Start();
+  TakeRows(rows.begin - row_, Mode::kSkip);
+  WriteRows(target, progress);
+}
+
+// The dictionary stands before everything else, also before a place further on, which may
+// be in the middle of a row.
+void RowWalk::Start() {
+  started_ = true;
+  if (place_.offset < 0) return;
+  const PageHeader* header = pages_.Next();
+  if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
+    ReadDictionary(*header, pages_.ReadDictionaryPage());
+  }
+  pages_.Seek(place_.offset);
+  in_row_ = true;
+}
+
+// Opens the next page of data; false at the end of the column chunk.
+bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
+  while (const PageHeader* header = pages_.Next()) {
+    if (header->kind == PageHeader::Kind::kDictionary) {
+      ReadDictionary(*header, pages_.ReadDictionaryPage());
+      continue;
+    }
+    if (!header->is_data()) continue;
+    place_ = {.offset = pages_.page_offset(), .first_row = row_};
+    const bool is_flat = leaf_.element_levels.empty();
+    if (is_flat && header->num_values > pages_.group_rows() - row_) {
+      throw CorruptFile("column chunk holds more rows than its row group: " +
+                        std::to_string(row_ + header->num_values) + ", " +
+                        std::to_string(pages_.group_rows()));
+    }
+    if (is_flat && mode == Mode::kSkip && header->num_values <= end_row - row_) {
+      row_ += header->num_values;
+      continue;
+    }
+    const PageParts parts = pages_.ReadDataPage();
+    levels_.Open({.max_repetition = static_cast<int>(leaf_.element_levels.size()),
+                  .max_definition = leaf_.max_level,
+                  .repetition = parts.repetition,
+                  .definition = parts.definition,
+                  .num_entries = header->num_values});
+    OpenValues(*header, parts.values);
+    return true;
+  }
+  return false;
+}
+
+// How many entries come before the one that begins one row more than `max_rows`.
+RowWalk::Taken RowWalk::CountEntries(const LevelBlock& block, int64_t max_rows) {
+  const int64_t num_rows = block.NumRows();
+  if (num_rows <= max_rows) return {block.size, num_rows};
+  return {block.RowBegin(max_rows), max_rows};
+}
+
+void RowWalk::TakeRows(int64_t num_rows, Mode mode) {
+  const int64_t end_row = row_ + num_rows;
+  const bool is_flat = leaf_.element_levels.empty();
+  while (!is_flat || row_ < end_row) {
+    const LevelBlock block = levels_.Peek();
+    if (block.size == 0) {
+      if (OpenPage(end_row, mode)) continue;
+      if (row_ == end_row) return;
+      throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
+                        std::to_string(end_row));
+    }
+    const Taken taken = CountEntries(block, end_row - row_);
+    if (taken.num_entries == 0) break;
+    TakeEntries(block.First(taken.num_entries), taken, mode);
+  }
+  if (!is_flat && row_ == pages_.group_rows()) {
+    throw CorruptFile("column chunk holds more rows than its row group: " +
+                      std::to_string(row_));
+  }
+}
+
+void RowWalk::TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode) {
+  if (!in_row_ && block.repetition != nullptr && block.repetition[0] != 0) {
+    throw CorruptFile("column chunk begins in the middle of a row");
+  }
+  in_row_ = true;
+  if (mode == Mode::kWrite) {
+    WriteEntries(block, row_);
+  } else {
+    SkipValues(block.definition == nullptr
+                   ? block.size
+                   : kernels::CountEqual(block.definition, block.size,
+                                         static_cast<uint8_t>(leaf_.max_level)));
+  }
+  row_ += taken.num_rows;
+  levels_.Take(block.size);
+}
+
+}  // namespace torchparquet

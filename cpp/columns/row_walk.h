@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "columns/column_reader.h"
+#include "pages/column_pages.h"
+#include "pages/level_blocks.h"
+
+namespace torchparquet {
+
+// What is common to readers of columns whose rows differ in length, as they are stored:
+// walks a column chunk's entries from row to row. A row goes on until the next begins,
+// also over the borders of pages.
+class RowWalk : public ColumnReader {
+ public:
+  int64_t row() const override { return row_; }
+  PagePlace place() const override { return place_; }
+
+ protected:
+  RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+          const ColumnStart& start, ColumnBuffers buffers);
+
+  // Hands the entries of the next rows to WriteEntries, or to SkipEntries, in order.
+  // Throws Error(kCorruptFile) where the column chunk has fewer rows, or more than its
+  // row group.
+  enum class Mode { kWrite, kSkip };
+  void TakeRows(int64_t num_rows, Mode mode);
+
+  // An entry repeats a list of which the one before is no element.
+  [[noreturn]] static void ThrowGoesOn();
+
+  const LeafColumn& leaf() const { return leaf_; }
+  DecodeScratch* scratch() const { return scratch_; }
+
+ private:
+  int64_t page_reader_bytes() const final { return pages_.page_reader_bytes(); }
+  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress) final;
+  void Start();
+  bool OpenPage(int64_t end_row, Mode mode);
+  struct Taken {
+    int64_t num_entries;
+    int64_t num_rows;  // that begin with one of them
+  };
+  static Taken CountEntries(const LevelBlock& block, int64_t max_rows);
+  void TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode);
+
+  virtual void ReadDictionary(const PageHeader& header,
+                              std::span<const uint8_t> bytes) = 0;
+  virtual void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) = 0;
+  // Calls TakeRows for each segment.
+  virtual void WriteRows(const ColumnTarget& target, DecodeProgress* progress) = 0;
+  // `row` is that of the first entry, or, if the entry goes on with one, the row after.
+  virtual void WriteEntries(const LevelBlock& block, int64_t row) = 0;
+  // Passes over values that entries had.
+  virtual void SkipValues(int64_t num_values) = 0;
+
+  const LeafColumn& leaf_;
+  PagePlace place_;  // of the open page; before the first, where to start
+  ColumnPages pages_;
+  LevelBlocks levels_;
+  DecodeScratch* scratch_ = nullptr;
+  bool started_ = false;
+  bool in_row_ = false;  // an entry may go on with a row
+  int64_t row_;          // the next to begin
+};
+
+}  // namespace torchparquet

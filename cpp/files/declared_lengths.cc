@@ -1,0 +1,166 @@
+#include "files/declared_lengths.h"
+
+#include <arrow/result.h>
+#include <arrow/util/base64.h>
+#include <arrow/util/key_value_metadata.h>
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "errors.h"
+#include "files/flat_table.h"
+
+namespace torchparquet {
+namespace {
+
+// Of Arrow's Message.fbs and Schema.fbs: the fields that are looked at.
+constexpr int kMessageHeaderType = 1;
+constexpr int kMessageHeader = 2;
+constexpr int kSchemaFields = 1;
+constexpr int kFieldName = 0;
+constexpr int kFieldTypeId = 2;
+constexpr int kFieldType = 3;
+constexpr int kFieldChildren = 5;
+constexpr int kFixedSizeListLength = 0;
+
+constexpr uint8_t kSchemaHeader = 1;
+
+// The types that have others within. An extension type stands as what it is stored as.
+enum TypeId : uint8_t {
+  kList = 12,
+  kStruct = 13,
+  kFixedSizeList = 16,
+  kMap = 17,
+  kLargeList = 21,
+  kListView = 25,
+  kLargeListView = 26,
+};
+
+// What the Arrow schema says of one leaf.
+struct DeclaredLeaf {
+  std::string_view column;  // the name of the top level
+  size_t num_lists = 0;
+  int64_t length = 0;  // of the outermost list; 0 where that is of any
+};
+
+// The leaves of an Arrow schema.
+class DeclaredLeaves {
+ public:
+  // Throws Error(kCorruptFile) for a schema that is broken, or has more fields than
+  // `max_fields`: a few bytes can stand for any number of them.
+  DeclaredLeaves(const FlatTable& schema, int64_t max_fields) : fields_left_(max_fields) {
+    schema.ForEachTable(kSchemaFields, [&](const FlatTable& field) {
+      AddField(field, {.column = field.Text(kFieldName)}, 0);
+    });
+  }
+
+  const std::vector<DeclaredLeaf>& leaves() const { return leaves_; }
+
+ private:
+  static constexpr int kMaxDepth = 128;
+
+  void AddField(const FlatTable& field, DeclaredLeaf leaf, int depth) {
+    if (--fields_left_ < 0 || depth > kMaxDepth) {
+      throw CorruptFile("Arrow schema has more fields than the file");
+    }
+    switch (field.Number<uint8_t>(kFieldTypeId)) {
+      case kFixedSizeList:
+        if (leaf.num_lists == 0) {
+          const FlatTable list = field.Table(kFieldType);
+          leaf.length = std::max(list.Number<int32_t>(kFixedSizeListLength), 0);
+        }
+        [[fallthrough]];
+      case kList:
+      case kLargeList:
+      case kListView:
+      case kLargeListView:
+      case kMap:  // of one struct, of key and value
+        ++leaf.num_lists;
+        [[fallthrough]];
+      case kStruct:
+        field.ForEachTable(kFieldChildren, [&](const FlatTable& child) {
+          AddField(child, leaf, depth + 1);
+        });
+        return;
+      default:
+        leaves_.push_back(leaf);
+    }
+  }
+
+  int64_t fields_left_;
+  std::vector<DeclaredLeaf> leaves_;
+};
+
+// The schema in a message as Arrow's streams have it: four bytes that are all ones, which
+// old writers leave out, the length, and the message itself.
+FlatTable SchemaIn(std::span<const uint8_t> stream) {
+  const auto take_number = [&] {
+    uint32_t number;
+    if (stream.size() < sizeof(number)) throw CorruptFile("Arrow schema is cut off");
+    std::memcpy(&number, stream.data(), sizeof(number));
+    stream = stream.subspan(sizeof(number));
+    return number;
+  };
+  uint32_t num_bytes = take_number();
+  if (num_bytes == UINT32_MAX) num_bytes = take_number();
+  if (num_bytes > stream.size()) throw CorruptFile("Arrow schema is cut off");
+  const FlatTable message(stream.first(num_bytes));
+  if (message.Number<uint8_t>(kMessageHeaderType) != kSchemaHeader) {
+    throw CorruptFile("Arrow schema is another message");
+  }
+  return message.Table(kMessageHeader);
+}
+
+// Empty where the file has none.
+std::string StoredSchema(const parquet::FileMetaData& metadata) {
+  const auto& pairs = metadata.key_value_metadata();
+  if (pairs == nullptr) return {};
+  const auto encoded = pairs->Get("ARROW:schema");
+  return encoded.ok() ? arrow::util::base64_decode(*encoded).ValueOr({}) : std::string();
+}
+
+bool IsList(const LeafColumn& leaf) { return leaf.element_levels.size() == 1; }
+
+// Whether the schemas have the same leaves, as far as lengths depend on them.
+bool Fits(const std::vector<DeclaredLeaf>& declared,
+          const std::vector<LeafColumn>& leaves, const parquet::FileMetaData& metadata) {
+  if (declared.size() != leaves.size()) return false;
+  for (size_t i = 0; i < declared.size(); ++i) {
+    const auto path = metadata.schema()->Column(static_cast<int>(i))->path();
+    if (path->ToDotVector().front() != declared[i].column ||
+        declared[i].num_lists != leaves[i].element_levels.size()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void ReadDeclaredLengths(const parquet::FileMetaData& metadata,
+                         std::vector<LeafColumn>* leaves) {
+  if (std::ranges::none_of(*leaves, IsList)) return;
+  const std::string stored = StoredSchema(metadata);
+  try {
+    // Both are bytes; only the sign that the type gives them differs.
+    const auto* first = reinterpret_cast<const uint8_t*>(stored.data());
+    const DeclaredLeaves declared(SchemaIn({first, stored.size()}),
+                                  metadata.num_schema_elements());
+    if (!Fits(declared.leaves(), *leaves, metadata)) return;
+    for (size_t i = 0; i < leaves->size(); ++i) {
+      LeafColumn& leaf = (*leaves)[i];
+      if (IsList(leaf)) leaf.list_length = declared.leaves()[i].length;
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCorruptFile) throw;
+  }
+}
+
+}  // namespace torchparquet

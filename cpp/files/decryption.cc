@@ -1,0 +1,101 @@
+#include "files/decryption.h"
+
+#include <arrow/util/secure_string.h>
+#include <parquet/encryption/encryption.h>
+#include <parquet/exception.h>
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace torchparquet {
+
+// Asks for a key once, also where it is refused. Thread-safe, but for Close.
+class Decryption::RememberedKeys : public parquet::DecryptionKeyRetriever {
+ public:
+  explicit RememberedKeys(std::shared_ptr<parquet::DecryptionKeyRetriever> retriever)
+      : retriever_(std::move(retriever)) {}
+
+  arrow::util::SecureString GetKey(const std::string& key_id) override {
+    // No lock once there is nothing to add: a forked child may have copied it locked.
+    if (retriever_ == nullptr) return KeyOf(key_id);
+    {
+      const std::lock_guard lock(mutex_);
+      if (answers_.contains(key_id)) return KeyOf(key_id);
+    }
+    // Without the lock, since it may take long. Two threads may ask for the same.
+    const Answer answer = Ask(key_id);
+    const std::lock_guard lock(mutex_);
+    answers_.try_emplace(key_id, answer);
+    return KeyOf(key_id);
+  }
+
+  void Close() { retriever_.reset(); }
+
+ private:
+  struct Answer {
+    arrow::util::SecureString key = {};
+    std::string refusal = {};  // empty where there is a key
+  };
+
+  Answer Ask(const std::string& key_id) {
+    try {
+      return {.key = retriever_->GetKey(key_id)};
+    } catch (const std::exception& error) {
+      return {.refusal = std::string("no key: ") + error.what()};
+    }
+  }
+
+  arrow::util::SecureString KeyOf(const std::string& key_id) const {
+    const auto found = answers_.find(key_id);
+    if (found == answers_.end()) {
+      throw parquet::ParquetException("no key was had when footers were read");
+    }
+    if (!found->second.refusal.empty()) {
+      throw parquet::ParquetException(found->second.refusal);
+    }
+    return found->second.key;
+  }
+
+  std::shared_ptr<parquet::DecryptionKeyRetriever> retriever_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, Answer> answers_;  // guarded by mutex_ until Close
+};
+
+Decryption::Decryption(const std::vector<Properties>& of_files) {
+  std::map<const parquet::FileDecryptionProperties*, Properties> made;
+  of_files_.reserve(of_files.size());
+  for (const Properties& given : of_files) {
+    Properties& remembering = made[given.get()];
+    if (remembering == nullptr && given != nullptr) remembering = Remembering(given);
+    of_files_.push_back(remembering);
+  }
+}
+
+Decryption::~Decryption() = default;
+
+// The same, but for who is asked. Explicit keys of columns cannot be had from properties,
+// and pyarrow makes none that have such keys and somebody to ask.
+Decryption::Properties Decryption::Remembering(const Properties& given) {
+  if (given->key_retriever() == nullptr) return given;
+  keys_.push_back(std::make_shared<RememberedKeys>(given->key_retriever()));
+  parquet::FileDecryptionProperties::Builder builder;
+  builder.key_retriever(keys_.back())
+      ->aad_prefix(given->aad_prefix())
+      ->aad_prefix_verifier(given->aad_prefix_verifier());
+  if (!given->footer_key().empty()) builder.footer_key(given->footer_key());
+  if (given->plaintext_files_allowed()) builder.plaintext_files_allowed();
+  if (!given->check_plaintext_footer_integrity()) {
+    builder.disable_footer_signature_verification();
+  }
+  return builder.build();
+}
+
+void Decryption::Close() {
+  for (const auto& keys : keys_) keys->Close();
+}
+
+}  // namespace torchparquet

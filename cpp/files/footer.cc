@@ -1,0 +1,170 @@
+#include "files/footer.h"
+
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+#include <parquet/size_statistics.h>
+#include <parquet/xxhasher.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "files/declared_lengths.h"
+#include "files/footer_scan.h"
+
+namespace torchparquet {
+namespace {
+
+// What the values of a column chunk take, dictionaries resolved where the writer says so.
+double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
+  if (const auto sizes = chunk.size_statistics();
+      sizes != nullptr && sizes->unencoded_byte_array_data_bytes) {
+    return static_cast<double>(
+        std::max<int64_t>(*sizes->unencoded_byte_array_data_bytes, 0));
+  }
+  return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
+}
+
+// Null where it is encrypted and there is no key: an error only for who reads it.
+std::unique_ptr<parquet::ColumnChunkMetaData> ReadableColumnChunk(
+    const ParquetFile& file, const parquet::RowGroupMetaData& group, int column) {
+  try {
+    return file.ColumnChunk(group, column);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kEncrypted) throw;
+    return nullptr;
+  }
+}
+
+// Adds what a parsed footer says of a row group: its rows, its compressed bytes, which
+// must be a number, and what each leaf's values take. Checks that its column chunks hold
+// a value, or a null, for each of its rows. A row group that claims fewer would be passed
+// over in silence.
+void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
+  const parquet::FileMetaData& metadata = file.metadata();
+  const auto group = metadata.RowGroup(row_group);
+  footer->leaf_bytes.resize(static_cast<size_t>(group->num_columns()));
+  int64_t total = 0;
+  for (int i = 0; i < group->num_columns(); ++i) {
+    const auto chunk = ReadableColumnChunk(file, *group, i);
+    if (chunk == nullptr) {
+      footer->has_hidden_columns = true;
+      continue;
+    }
+    const auto fail = [&](const std::string& message) {
+      throw Error(
+          ErrorKind::kCorruptFile, message,
+          {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
+    };
+    const int64_t num_bytes = chunk->total_compressed_size();
+    if (num_bytes < 0 || __builtin_add_overflow(total, num_bytes, &total)) {
+      fail("column chunk claims an impossible size: " + std::to_string(num_bytes) +
+           " bytes");
+    }
+    const bool flat = metadata.schema()->Column(i)->max_repetition_level() == 0;
+    if (flat && chunk->num_values() != group->num_rows()) {
+      fail("column chunk claims " + std::to_string(chunk->num_values()) +
+           " values in a row group of " + std::to_string(group->num_rows()) + " rows");
+    }
+    footer->leaf_bytes[static_cast<size_t>(i)] += ValueBytes(*chunk);
+  }
+  footer->row_group_num_rows.push_back(group->num_rows());
+  footer->row_group_num_bytes.push_back(total);
+}
+
+// The footer as it stands in a file.
+class FooterBytes {
+ public:
+  // Reads it, with what is before its end in the same call if it is a usual one.
+  explicit FooterBytes(const Source& file) {
+    const int64_t most = file.num_bytes();
+    Read(file, std::min(most, kUsualBytes));
+    if (most < FooterEnd::kNumBytes) return;
+    const std::span<const uint8_t> bytes(bytes_);
+    end_ = FooterEnd::Read(bytes.last<FooterEnd::kNumBytes>(), most);
+    const int64_t wanted = end_.num_bytes + FooterEnd::kNumBytes;
+    if (wanted > std::ssize(bytes_)) Read(file, wanted);
+  }
+
+  std::span<const uint8_t> bytes() const {
+    const auto size = static_cast<size_t>(end_.num_bytes);
+    const size_t behind = std::min(bytes_.size(), size_t{FooterEnd::kNumBytes});
+    return std::span(bytes_).first(bytes_.size() - behind).last(size);
+  }
+  // Nothing where it takes a real parser to tell what the footer says.
+  std::optional<FooterScan> Scan() const {
+    return end_.is_plain ? ScanFooter(bytes()) : std::nullopt;
+  }
+  // Sizes, places and statistics of all column chunks are in there, so that other values
+  // hardly ever have the same.
+  int64_t Digest() const {
+    const auto* first = reinterpret_cast<const char*>(bytes().data());
+    return static_cast<int64_t>(
+        parquet::XxHasher().Hash(std::string_view(first, bytes().size())));
+  }
+
+ private:
+  static constexpr int64_t kUsualBytes = int64_t{16} << 10;
+
+  void Read(const Source& file, int64_t num_bytes) {
+    bytes_.resize(static_cast<size_t>(num_bytes));
+    file.ReadAt(file.num_bytes() - num_bytes, num_bytes, bytes_.data());
+  }
+
+  std::vector<uint8_t> bytes_;
+  FooterEnd end_;
+};
+
+// Whether the row groups are those of a file with that schema.
+bool Fits(const FooterScan& scan, const std::vector<LeafColumn>& leaves) {
+  if (scan.num_column_orders.value_or(leaves.size()) != leaves.size()) return false;
+  if (scan.row_group_num_rows.empty()) return true;
+  if (scan.has_value_per_row.size() != leaves.size()) return false;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const bool is_flat = leaves[i].element_levels.empty();
+    if (is_flat && !scan.has_value_per_row[i]) return false;
+  }
+  return true;
+}
+
+void ParseFooter(std::unique_ptr<const Source> source, const PlannedFile& planned,
+                 Footer* footer) {
+  const ParquetFile file(std::move(source), planned);
+  const parquet::FileMetaData& metadata = file.metadata();
+  auto leaves = file.leaves();
+  ReadDeclaredLengths(metadata, &leaves);
+  footer->schema = std::make_shared<const std::vector<LeafColumn>>(std::move(leaves));
+  for (int i = 0; i < metadata.num_row_groups(); ++i) AddRowGroup(file, i, footer);
+}
+
+}  // namespace
+
+Footer ReadFooter(const PlannedFile& planned, KnownSchemas* known) {
+  Footer footer;
+  try {
+    auto source = OpenSource(planned);
+    const FooterBytes bytes(*source);
+    footer.identity = source->identity();
+    footer.digest = bytes.Digest();
+    std::optional<FooterScan> scan;
+    if (planned.decryption == nullptr) scan = bytes.Scan();
+    footer.schema = scan ? known->Find(*scan) : nullptr;
+    if (footer.schema == nullptr || !Fits(*scan, *footer.schema)) {
+      ParseFooter(std::move(source), planned, &footer);
+      if (scan) known->Add(*scan, footer.schema);
+    } else {
+      footer.row_group_num_rows = std::move(scan->row_group_num_rows);
+      footer.row_group_num_bytes = std::move(scan->row_group_num_bytes);
+      footer.leaf_bytes = std::move(scan->column_bytes);
+    }
+  } catch (...) {
+    footer.error = CurrentErrorAt({.path = planned.path});
+  }
+  return footer;
+}
+
+}  // namespace torchparquet

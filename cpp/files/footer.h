@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "errors.h"
+#include "files/known_schemas.h"
+#include "files/parquet_file.h"
+#include "files/source.h"
+
+namespace torchparquet {
+
+// One file's part of the footers, or why it has none.
+struct Footer {
+  FileIdentity identity;
+  int64_t digest = 0;
+  bool has_hidden_columns = false;
+  std::vector<int64_t> row_group_num_rows;
+  std::vector<int64_t> row_group_num_bytes;
+  Leaves schema;
+  std::vector<double> leaf_bytes;  // empty without row groups
+  std::optional<Error> error;
+};
+
+// Reads one file's footer. `known` are schemas of others, and becomes those of this one
+// too. Whatever is wrong with the file stands in the result.
+Footer ReadFooter(const PlannedFile& planned, KnownSchemas* known);
+
+}  // namespace torchparquet

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "files/parquet_file.h"
+#include "files/schema.h"
+
+namespace torchparquet {
+
+// What the footers of some files say, as columns. `file_*` have an entry per file in
+// the order given, `row_group_*` one per row group, file after file.
+struct Footers {
+  std::vector<int64_t> file_num_bytes;
+  std::vector<int64_t> file_mtime_ns;
+  std::vector<int64_t> file_inode;
+  std::vector<int64_t> file_digest;  // XXH64 of the footer's bytes
+  // 1 where a column chunk is encrypted, and there is no key for it.
+  std::vector<int64_t> file_has_hidden_columns;
+  std::vector<int64_t> file_num_rows;
+  std::vector<int64_t> file_num_row_groups;
+  std::vector<int64_t> file_schema;  // index into schemas
+  std::vector<int64_t> row_group_num_rows;
+  std::vector<int64_t> row_group_num_bytes;      // compressed, all columns
+  std::vector<std::vector<LeafColumn>> schemas;  // distinct ones, by first appearance
+  // For each leaf of each schema the bytes of its values, decompressed, over all files
+  // that have the schema: as far as footers tell, and only to estimate.
+  std::vector<std::vector<double>> schema_leaf_bytes;
+};
+
+// Reads the footers of `files` on `num_threads` threads, which end before it returns.
+// Throws the Error of the first file in order that fails.
+Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads);
+
+}  // namespace torchparquet

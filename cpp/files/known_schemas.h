@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "files/footer_scan.h"
+#include "files/schema.h"
+
+namespace torchparquet {
+
+using Leaves = std::shared_ptr<const std::vector<LeafColumn>>;
+
+// The schemas of files that were opened, by the bytes that footers have for them: most
+// files of a data set have the same. Thread-safe.
+class KnownSchemas {
+ public:
+  // Keeps no more, for files that have each their own.
+  static constexpr size_t kMaxSchemas = 256;
+
+  // Null where it is not known.
+  Leaves Find(const FooterScan& footer) const;
+  void Add(const FooterScan& footer, const Leaves& leaves);
+
+ private:
+  struct Schema {
+    bool has_lists = false;
+    // By the Arrow schema, which declares the lengths of lists; by "" without any list.
+    std::map<std::string, Leaves, std::less<>> leaves = {};
+  };
+
+  mutable std::shared_mutex mutex_;
+  std::map<std::string, Schema, std::less<>> schemas_;  // guarded by mutex_
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,38 @@
+#include "files/parquet_files.h"
+
+#include <algorithm>
+
+namespace torchparquet {
+
+std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& entry) {
+    return entry.file == file;
+  });
+  if (found != open_.end()) {
+    open_.splice(open_.begin(), open_, found);
+    return found->opened;
+  }
+  const PlannedFile& planned = planned_[static_cast<size_t>(file)];
+  const auto kept = footers_.find(file);
+  auto opened = std::make_shared<const ParquetFile>(
+      OpenSource(planned), planned, kept == footers_.end() ? nullptr : kept->second);
+  if (planned.decryption == nullptr) KeepFooter(file, opened->footer());
+  if (open_.size() >= kMaxOpenFiles) open_.pop_back();
+  open_.push_front({file, opened});
+  return opened;
+}
+
+void ParquetFiles::KeepFooter(int64_t file,
+                              const std::shared_ptr<const ParsedFooter>& footer) {
+  const int64_t num_bytes = kFooterBytes + footer->num_bytes;
+  if (footer_bytes_ + num_bytes > kMaxFooterBytes) return;
+  if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
+}
+
+void ParquetFiles::Close() {
+  const std::lock_guard lock(mutex_);
+  open_.clear();
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <span>
+#include <string_view>
+
+namespace torchparquet {
+
+// Reads values of Thrift's compact protocol one after the other, out of bytes that need
+// not be what they should.
+// Source: Thrift's compact protocol specification.
+class ThriftCompactReader {
+ public:
+  class Failure : public std::exception {};
+  // Thrown where a value goes on behind the bytes at hand.
+  class Truncated : public Failure {};
+  // Thrown for what the protocol does not have, or another type than was asked for.
+  class Malformed : public Failure {};
+
+  explicit ThriftCompactReader(std::span<const uint8_t> bytes)
+      : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+
+  // Calls `on_field(id, type)` for each field of a struct; it must take the value.
+  template <typename OnField>
+  void ReadStruct(OnField on_field) {
+    int64_t id = 0;
+    while (true) {
+      const uint8_t head = TakeByte();
+      const int type = head & 0x0F;
+      if (type == kStop) return;
+      const int step = head >> 4;
+      id = step != 0 ? id + step : ReadInteger();
+      if (id < 0 || id > std::numeric_limits<int16_t>::max()) throw Malformed{};
+      on_field(id, type);
+    }
+  }
+
+  // The value of a field that is a struct.
+  template <typename OnField>
+  void ReadStruct(int type, OnField on_field) {
+    if (type != kStruct) throw Malformed{};
+    ReadStruct(on_field);
+  }
+
+  // Calls `on_element(type)` for each element of a list; it must take the value.
+  template <typename OnElement>
+  void ReadList(int type, OnElement on_element) {
+    if (type != kList) throw Malformed{};
+    ReadElements(on_element);
+  }
+
+  int32_t ReadI32(int type) {
+    if (type != kI32) throw Malformed{};
+    const int64_t value = ReadInteger();
+    if (value < std::numeric_limits<int32_t>::min() ||
+        value > std::numeric_limits<int32_t>::max()) {
+      throw Malformed{};
+    }
+    return static_cast<int32_t>(value);
+  }
+
+  int64_t ReadI64(int type) {
+    if (type != kI64) throw Malformed{};
+    return ReadInteger();
+  }
+
+  // A boolean field's value is its type.
+  static bool ReadBool(int type) {
+    if (type != kTrue && type != kFalse) throw Malformed{};
+    return type == kTrue;
+  }
+
+  // A view of the bytes that are read.
+  std::string_view ReadBinary(int type) {
+    if (type != kBinary) throw Malformed{};
+    const uint64_t size = ReadVarint();
+    const auto* first = reinterpret_cast<const char*>(next_);
+    Drop(size);
+    return {first, size};
+  }
+
+  // Passes over a value that nobody asks for.
+  void SkipField(int type) { Skip(type, 0); }
+  // The same where it is no field, but in a list: a boolean has a byte of its own there.
+  void SkipElement(int type) { SkipElement(type, 0); }
+
+  // The same for a list, whose bytes it returns.
+  std::string_view SkipList(int type) {
+    if (type != kList) throw Malformed{};
+    const auto* first = reinterpret_cast<const char*>(next_);
+    Skip(type, 0);
+    return {first, static_cast<size_t>(reinterpret_cast<const char*>(next_) - first)};
+  }
+
+  size_t rest_bytes() const { return static_cast<size_t>(end_ - next_); }
+
+ private:
+  enum FieldType : uint8_t {
+    kStop = 0,
+    kTrue = 1,
+    kFalse = 2,
+    kByte = 3,
+    kI16 = 4,
+    kI32 = 5,
+    kI64 = 6,
+    kDouble = 7,
+    kBinary = 8,
+    kList = 9,
+    kSet = 10,
+    kMap = 11,
+    kStruct = 12,
+    kUuid = 13,
+  };
+  static constexpr int kMaxDepth = 32;
+
+  void Drop(uint64_t num_bytes) {
+    if (num_bytes > rest_bytes()) throw Truncated{};
+    next_ += num_bytes;
+  }
+  uint8_t TakeByte() {
+    if (next_ == end_) throw Truncated{};
+    return *next_++;
+  }
+  uint64_t ReadVarint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const uint8_t byte = TakeByte();
+      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    throw Malformed{};
+  }
+  int64_t ReadInteger() {
+    const uint64_t zigzag = ReadVarint();
+    return static_cast<int64_t>(zigzag >> 1) ^ -static_cast<int64_t>(zigzag & 1);
+  }
+
+  void Skip(int type, int depth) {
+    if (depth > kMaxDepth) throw Malformed{};
+    switch (type) {
+      case kTrue:
+      case kFalse:
+        return;
+      case kByte:
+        return Drop(1);
+      case kI16:
+      case kI32:
+      case kI64:
+        ReadVarint();
+        return;
+      case kDouble:
+        return Drop(8);
+      case kUuid:
+        return Drop(16);
+      case kBinary:
+        return Drop(ReadVarint());
+      case kList:
+      case kSet:
+        return ReadElements([&](int inner) { SkipElement(inner, depth); });
+      case kMap:
+        return SkipMap(depth);
+      case kStruct:
+        return ReadStruct([&](int64_t, int inner) { Skip(inner, depth + 1); });
+      default:
+        throw Malformed{};
+    }
+  }
+
+  void SkipElement(int type, int depth) {
+    Skip(type == kTrue || type == kFalse ? int{kByte} : type, depth + 1);
+  }
+  template <typename OnElement>
+  void ReadElements(OnElement on_element) {
+    const uint8_t head = TakeByte();
+    const uint64_t size = head >> 4 != 15 ? head >> 4 : ReadVarint();
+    for (uint64_t i = 0; i < size; ++i) on_element(head & 0x0F);
+  }
+  void SkipMap(int depth) {
+    const uint64_t size = ReadVarint();
+    if (size == 0) return;
+    const uint8_t types = TakeByte();
+    for (uint64_t i = 0; i < size; ++i) {
+      SkipElement(types >> 4, depth);
+      SkipElement(types & 0x0F, depth);
+    }
+  }
+
+  const uint8_t* next_;
+  const uint8_t* end_;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,211 @@
+#include "kernels/encodings/delta_binary_packed.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+#include "ceil_divide.h"
+#include "errors.h"
+#include "kernels/encodings/delta_groups.h"
+
+namespace torchparquet::kernels {
+namespace {
+
+// Takes a variable-length integer from the front of `bytes`.
+uint64_t TakeVarint(std::span<const uint8_t>* bytes) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    if (bytes->empty()) throw CorruptFile("header of delta-encoded values is cut short");
+    const uint8_t byte = bytes->front();
+    *bytes = bytes->subspan(1);
+    const auto bits = static_cast<uint64_t>(byte & 0x7F);
+    if (shift == 63 && bits > 1) break;
+    value |= bits << shift;
+    if ((byte & 0x80) == 0) return value;
+  }
+  throw CorruptFile("integer of delta-encoded values is longer than 64 bits");
+}
+
+uint64_t TakeZigZag(std::span<const uint8_t>* bytes) {
+  const uint64_t value = TakeVarint(bytes);
+  return (value >> 1) ^ (0 - (value & 1));
+}
+
+// Takes a header figure. What is above INT32_MAX no writer means, and below it no
+// arithmetic on the figures overflows.
+int64_t TakeFigure(std::span<const uint8_t>* bytes, const char* name) {
+  const uint64_t figure = TakeVarint(bytes);
+  if (figure > std::numeric_limits<int32_t>::max()) {
+    throw CorruptFile(std::string(name) +
+                      " of delta-encoded values is too large: " + std::to_string(figure));
+  }
+  return static_cast<int64_t>(figure);
+}
+
+}  // namespace
+
+template <typename T>
+DeltaBinaryPackedReader<T>::DeltaBinaryPackedReader(std::span<const uint8_t> bytes)
+    : bytes_(bytes) {
+  const int64_t block_values = TakeFigure(&bytes_, "block size");
+  num_miniblocks_ = TakeFigure(&bytes_, "number of miniblocks");
+  num_values_ = TakeFigure(&bytes_, "number of values");
+  const uint64_t first = TakeZigZag(&bytes_);
+  if (block_values == 0 || block_values % 128 != 0) {
+    throw CorruptFile("block size of delta-encoded values must be a multiple of 128: " +
+                      std::to_string(block_values));
+  }
+  if (num_miniblocks_ == 0 || block_values % num_miniblocks_ != 0 ||
+      block_values / num_miniblocks_ % 32 != 0) {
+    throw CorruptFile(
+        "miniblocks of delta-encoded values must hold a multiple of 32 values: " +
+        std::to_string(num_miniblocks_) + " of " + std::to_string(block_values));
+  }
+  miniblock_values_ = block_values / num_miniblocks_;
+  last_ = static_cast<T>(first);
+  const auto widened = static_cast<int64_t>(static_cast<std::make_signed_t<T>>(last_));
+  if (static_cast<uint64_t>(widened) != first) {
+    throw CorruptFile("first of delta-encoded values does not fit " +
+                      std::to_string(8 * sizeof(T)) + " bits");
+  }
+  values_left_ = num_values_;
+  if (num_values_ == 0) return;
+  held_.front() = last_;
+  held_end_ = 1;
+  deltas_left_ = num_values_ - 1;
+  // Every block has at least one byte of minimum and one per width.
+  const int64_t num_blocks = CeilDivide(deltas_left_, block_values);
+  if (num_blocks * (1 + num_miniblocks_) > static_cast<int64_t>(bytes_.size())) {
+    throw CorruptFile(
+        "delta-encoded values are cut short: " + std::to_string(num_values_) +
+        " values in " + std::to_string(bytes.size()) + " bytes");
+  }
+}
+
+template <typename T>
+void DeltaBinaryPackedReader<T>::NextBlock() {
+  // A minimum of more bits than T has comes from writers that do not wrap deltas round;
+  // modulo the width of T it is the same.
+  min_delta_ = static_cast<T>(TakeZigZag(&bytes_));
+  const auto num_widths = static_cast<size_t>(num_miniblocks_);
+  if (bytes_.size() < num_widths) {
+    throw CorruptFile("bit widths of delta-encoded values are cut short");
+  }
+  widths_ = bytes_.first(num_widths);
+  bytes_ = bytes_.subspan(num_widths);
+}
+
+// Opens the next miniblock. Widths of miniblocks that no value needs are never looked at,
+// since some writers leave garbage there.
+template <typename T>
+void DeltaBinaryPackedReader<T>::NextMiniblock() {
+  if (widths_.empty()) NextBlock();
+  width_ = widths_.front();
+  widths_ = widths_.subspan(1);
+  if (width_ > static_cast<int>(8 * sizeof(T))) {
+    throw CorruptFile("bit width of delta-encoded values must be at most " +
+                      std::to_string(8 * sizeof(T)) + ": " + std::to_string(width_));
+  }
+  packed_left_ = std::min(deltas_left_, miniblock_values_);
+  const auto available = static_cast<int64_t>(bytes_.size());
+  if ((packed_left_ * width_ + 7) / 8 > available) {
+    throw CorruptFile("delta-encoded values are cut short");
+  }
+  // Some writers leave out the padding of the last miniblock.
+  const int64_t num_bytes = std::min(miniblock_values_ / 8 * width_, available);
+  packed_ = bytes_.first(static_cast<size_t>(num_bytes));
+  bytes_ = bytes_.subspan(static_cast<size_t>(num_bytes));
+}
+
+template <typename T>
+void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
+  if (num_values > values_left_) {
+    throw CorruptFile("page holds fewer values than its header says");
+  }
+  values_left_ -= num_values;
+  T* const end = out + num_values;
+  out = TakeHeld(out, num_values);
+  while (out != end) {
+    if (packed_left_ == 0) NextMiniblock();
+    const int64_t num_groups = std::min(end - out, packed_left_) / kGroupValues;
+    const int64_t num_read = num_groups > 0 ? ReadWholeGroups(out, num_groups) : 0;
+    out += num_read;
+    if (num_read == 0) {
+      HoldGroup();
+      out = TakeHeld(out, end - out);
+    }
+  }
+}
+
+template <typename T>
+void DeltaBinaryPackedReader<T>::Skip(int64_t num_values) {
+  if (num_values > values_left_) {
+    throw CorruptFile("page holds fewer values than its header says");
+  }
+  std::array<T, 256> block;
+  while (num_values > 0) {
+    const int64_t count = std::min<int64_t>(num_values, block.size());
+    Read(block.data(), count);
+    num_values -= count;
+  }
+}
+
+template <typename T>
+std::span<const uint8_t> DeltaBinaryPackedReader<T>::Rest() const {
+  if (values_left_ != 0) {
+    throw Error(ErrorKind::kInternal, "delta-encoded values must all be read first");
+  }
+  return bytes_;
+}
+
+// Returns the end of what was written.
+template <typename T>
+T* DeltaBinaryPackedReader<T>::TakeHeld(T* out, int64_t num_values) {
+  const int64_t count = std::min(num_values, held_end_ - held_begin_);
+  std::copy_n(held_.data() + held_begin_, count, out);
+  held_begin_ += count;
+  return out + count;
+}
+
+// Decodes as many whole groups as can be loaded from without reading past the page, at
+// most `num_groups`. Returns the number of values written.
+template <typename T>
+int64_t DeltaBinaryPackedReader<T>::ReadWholeGroups(T* out, int64_t num_groups) {
+  const auto readable =
+      static_cast<int64_t>(packed_.size() + bytes_.size()) - GroupReadableBytes(width_);
+  if (width_ > 0 && (num_groups - 1) * width_ > readable) {
+    // Rare, so that no miniblock but the last ones costs a division.
+    if (readable < 0) return 0;
+    num_groups = readable / width_ + 1;
+  }
+  last_ =
+      ChooseDecodeDeltas<T>(width_)(packed_.data(), num_groups, min_delta_, last_, out);
+  const int64_t num_values = num_groups * kGroupValues;
+  packed_ = packed_.subspan(static_cast<size_t>(num_groups * width_));
+  packed_left_ -= num_values;
+  deltas_left_ -= num_values;
+  return num_values;
+}
+
+// Decodes the next group by way of a padded copy, so that it may stand at the very end of
+// the page, and be the end of a miniblock that is cut short.
+template <typename T>
+void DeltaBinaryPackedReader<T>::HoldGroup() {
+  std::array<uint8_t, GroupReadableBytes(8 * sizeof(T))> padded{};
+  const size_t num_bytes = std::min(packed_.size(), static_cast<size_t>(width_));
+  if (num_bytes > 0) std::memcpy(padded.data(), packed_.data(), num_bytes);
+  last_ =
+      ChooseDecodeDeltas<T>(width_)(padded.data(), 1, min_delta_, last_, held_.data());
+  packed_ = packed_.subspan(num_bytes);
+  held_begin_ = 0;
+  held_end_ = std::min<int64_t>(packed_left_, kGroupValues);
+  packed_left_ -= held_end_;
+  deltas_left_ -= held_end_;
+}
+
+template class DeltaBinaryPackedReader<uint32_t>;
+template class DeltaBinaryPackedReader<uint64_t>;
+
+}  // namespace torchparquet::kernels

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/encodings/dictionary_groups.h"
+#include "kernels/levels/rle_bit_packed.h"
+#include "scratch.h"
+
+namespace torchparquet::kernels {
+
+// The values of a dictionary page, padded to a power of two so that every index of
+// a fitting bit width is a legal address; whether it is a legal *index* is checked
+// once per read, not per value. T is the bit pattern of the output type: uint8_t,
+// uint16_t, uint32_t or uint64_t.
+template <typename T>
+class Dictionary {
+ public:
+  // The entries are kept in `memory`, which outlives the dictionary. It may be reused
+  // from one dictionary to the next, so that none is allocated or zeroed anew.
+  explicit Dictionary(ScratchBuffer* memory) : memory_(memory) { Resize(0); }
+
+  // Makes room for `num_values` values, which the caller then writes through values().
+  void Resize(int64_t num_values);
+
+  std::span<T> values() { return {entries_, static_cast<size_t>(num_values_)}; }
+  const T* data() const { return entries_; }
+  int64_t num_values() const { return num_values_; }
+  // Number of addressable entries: a power of two, at least 1 and num_values().
+  int64_t capacity() const { return capacity_; }
+
+ private:
+  ScratchBuffer* memory_;
+  T* entries_ = nullptr;
+  int64_t num_values_ = 0;
+  int64_t capacity_ = 0;
+};
+
+// Decodes the dictionary indices of one page straight to values.
+template <typename T>
+class DictionaryReader {
+ public:
+  // `bytes` holds the runs (after the bit-width byte). Both must outlive the reader.
+  DictionaryReader(std::span<const uint8_t> bytes, int bit_width,
+                   const Dictionary<T>* dictionary);
+
+  // Writes the next `num_values` values. Throws Error(kCorruptFile) when the page
+  // holds fewer, or an index beyond the dictionary.
+  void Read(T* out, int64_t num_values, Stores stores = Stores::kCached);
+  void Skip(int64_t num_values);
+
+ private:
+  void NextRun();
+  void ReadPacked(T* out, int64_t num_values, Stores stores);
+  void ReadWithinGroup(T* out, int64_t num_values);
+  int64_t ReadWholeGroups(T* out, int64_t num_groups, Stores stores);
+  void CheckIndex(uint32_t index) const;
+
+  RleBitPackedReader runs_;
+  const Dictionary<T>* dictionary_;
+  DecodeGroupsFunction<T> decode_groups_;
+  DecodeGroupsFunction<T> decode_streaming_;  // or null
+  RleBitPackedRun run_;
+  int64_t run_position_ = 0;
+};
+
+extern template class Dictionary<uint8_t>;
+extern template class Dictionary<uint16_t>;
+extern template class Dictionary<uint32_t>;
+extern template class Dictionary<uint64_t>;
+extern template class DictionaryReader<uint8_t>;
+extern template class DictionaryReader<uint16_t>;
+extern template class DictionaryReader<uint32_t>;
+extern template class DictionaryReader<uint64_t>;
+
+}  // namespace torchparquet::kernels

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/levels/rle_bit_packed.h"
+
+namespace torchparquet::kernels {
+
+// Decodes the RLE-encoded BOOLEAN values of one page. Unlike levels of a second-version
+// page and dictionary indices, their runs stand behind their own length in four bytes.
+class RleBoolReader {
+ public:
+  // `bytes` starts at the length and must outlive the reader. Throws Error(kCorruptFile)
+  // where the length goes beyond `bytes`.
+  explicit RleBoolReader(std::span<const uint8_t> bytes);
+
+  // Writes one byte per value, 0 or 1. Both throw Error(kCorruptFile) when the runs hold
+  // fewer values.
+  void Read(uint8_t* out, int64_t num_values);
+  void Skip(int64_t num_values);
+
+ private:
+  int64_t TakeFromRun(int64_t num_values);
+
+  RleBitPackedReader runs_;
+  RleBitPackedRun run_;
+  int64_t run_position_ = 0;
+};
+
+}  // namespace torchparquet::kernels

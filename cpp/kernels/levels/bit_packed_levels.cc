@@ -1,0 +1,25 @@
+#include "kernels/levels/bit_packed_levels.h"
+
+#include <algorithm>
+
+namespace torchparquet::kernels {
+
+void RepackLevels(const BitPackedLevels& levels, uint8_t* out) {
+  // A varint of as many bytes as it may have, so that its length is known.
+  const int64_t header = (levels.num_values + 7) / 8 << 1 | 1;
+  for (int64_t i = 0; i < BitPackedLevels::kRunHeaderBytes; ++i) {
+    const int more = i + 1 < BitPackedLevels::kRunHeaderBytes ? 0x80 : 0;
+    *out++ = static_cast<uint8_t>((header >> (7 * i) & 0x7F) | more);
+  }
+  std::fill_n(out, levels.NumRunBytes() - BitPackedLevels::kRunHeaderBytes, uint8_t{0});
+  const int64_t num_bits = levels.num_values * levels.width;
+  for (int64_t bit = 0; bit < num_bits; ++bit) {
+    const int value = levels.bytes[static_cast<size_t>(bit / 8)] >> (7 - bit % 8) & 1;
+    // The value's highest bit comes first, and goes last.
+    const int64_t place =
+        bit / levels.width * levels.width + levels.width - 1 - bit % levels.width;
+    out[place / 8] |= static_cast<uint8_t>(value << (place % 8));
+  }
+}
+
+}  // namespace torchparquet::kernels

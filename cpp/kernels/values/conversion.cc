@@ -1,0 +1,382 @@
+#include "kernels/values/conversion.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "errors.h"
+#include "kernels/values/float_formats.h"
+
+namespace torchparquet::kernels {
+namespace {
+
+// The compiler's own, beyond the standard.
+__extension__ using Int128 = __int128;
+__extension__ using UInt128 = unsigned __int128;
+
+// Stand for the 16-bit floats among the types of output values.
+struct Half {
+  uint16_t bits;
+};
+struct BHalf {
+  uint16_t bits;
+};
+
+constexpr std::array<std::string_view, kNumDtypes> kNames = {
+    "bool",  "int8",   "uint8",   "int16",    "uint16",  "int32",  "uint32",
+    "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
+
+template <typename T>
+T Load(const uint8_t* in) {
+  T value;
+  std::memcpy(&value, in, sizeof(value));
+  return value;
+}
+
+template <typename T>
+void Store(T value, int64_t index, uint8_t* out) {
+  std::memcpy(out + index * static_cast<int64_t>(sizeof(T)), &value, sizeof(value));
+}
+
+template <typename Out>
+constexpr bool kIsFloat = std::is_floating_point_v<Out> || std::is_same_v<Out, Half> ||
+                          std::is_same_v<Out, BHalf>;
+
+template <typename Out, typename Value>
+Out ToFloat(Value value) {
+  if constexpr (std::is_same_v<Out, Half>) {
+    return Half{Float16Bits(static_cast<float>(value))};
+  } else if constexpr (std::is_same_v<Out, BHalf>) {
+    return BHalf{BFloat16Bits(static_cast<float>(value))};
+  } else {
+    return static_cast<Out>(value);
+  }
+}
+
+std::string Text(Int128 value) {
+  if (value == 0) return "0";
+  const bool negative = value < 0;
+  auto rest = static_cast<UInt128>(value);
+  if (negative) rest = -rest;
+  std::string text;
+  for (; rest != 0; rest /= 10)
+    text.insert(text.begin(), static_cast<char>('0' + rest % 10));
+  return negative ? "-" + text : text;
+}
+
+// The name of an output type, for messages.
+template <typename Out>
+std::string TypeName() {
+  const std::string bits = std::to_string(8 * sizeof(Out));
+  return (std::is_signed_v<Out> ? "int" : "uint") + bits;
+}
+
+template <typename Out>
+Error DoesNotFit(Int128 value) {
+  return Error(ErrorKind::kCast,
+               "value does not fit " + TypeName<Out>() + ": " + Text(value));
+}
+
+template <typename Out, typename Value>
+bool Fits(Value value) {
+  if constexpr (kIsFloat<Out>) {
+    return true;
+  } else {
+    return std::in_range<Out>(value);
+  }
+}
+
+template <typename Out, typename Value>
+Out Cast(Value value) {
+  if constexpr (kIsFloat<Out>) {
+    return ToFloat<Out>(value);
+  } else {
+    return static_cast<Out>(value);
+  }
+}
+
+// Integers: `Physical` is what is stored, `Logical` what it may be.
+template <typename Physical, typename Logical, typename Out>
+void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
+                    uint8_t* out) {
+  const auto load = [in](int64_t i) {
+    return Load<Physical>(in + i * static_cast<int64_t>(sizeof(Physical)));
+  };
+  // Both are looked at once, behind the loop, so that the loop has no branch.
+  bool illegal = false;
+  bool unfit = false;
+  for (int64_t i = 0; i < num_values; ++i) {
+    const Physical stored = load(i);
+    const auto value = static_cast<Logical>(stored);
+    illegal |= static_cast<Physical>(value) != stored;
+    unfit |= !Fits<Out>(value);
+    Store(Cast<Out>(value), i, out);
+  }
+  if (illegal) {
+    throw CorruptFile("stored value does not fit the column's type of " +
+                      std::to_string(8 * sizeof(Logical)) + " bits");
+  }
+  for (int64_t i = 0; unfit && i < num_values; ++i) {
+    const auto value = static_cast<Logical>(load(i));
+    if (!Fits<Out>(value)) throw DoesNotFit<Out>(value);
+  }
+}
+
+template <typename Out>
+void ConvertBool(const StoredType&, const uint8_t* in, int64_t num_values, uint8_t* out) {
+  for (int64_t i = 0; i < num_values; ++i) Store(Cast<Out>(in[i]), i, out);
+}
+
+template <typename Value, typename Out>
+void ConvertFloat(const StoredType&, const uint8_t* in, int64_t num_values,
+                  uint8_t* out) {
+  for (int64_t i = 0; i < num_values; ++i) {
+    Store(ToFloat<Out>(Load<Value>(in + i * static_cast<int64_t>(sizeof(Value)))), i,
+          out);
+  }
+}
+
+template <typename Out>
+void ConvertFloat16(const StoredType&, const uint8_t* in, int64_t num_values,
+                    uint8_t* out) {
+  for (int64_t i = 0; i < num_values; ++i) {
+    Store(ToFloat<Out>(FloatOfFloat16(Load<uint16_t>(in + 2 * i))), i, out);
+  }
+}
+
+// Nanoseconds since 1970. Source: parquet-format's note on INT96, which parquet-mr and
+// Impala write: nanoseconds of the day, then the Julian day.
+template <typename Out>
+void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
+                  uint8_t* out) {
+  constexpr int64_t kJulianDayOf1970 = 2'440'588;
+  constexpr Int128 kDayNanoseconds = 86'400'000'000'000;
+  for (int64_t i = 0; i < num_values; ++i) {
+    const auto of_day = Load<int64_t>(in + 12 * i);
+    const auto day = int64_t{Load<int32_t>(in + 12 * i + 8)} - kJulianDayOf1970;
+    const Int128 nanoseconds = day * kDayNanoseconds + of_day;
+    if (nanoseconds != static_cast<int64_t>(nanoseconds)) {
+      throw Error(ErrorKind::kCast,
+                  "timestamp does not fit int64 nanoseconds since 1970: Julian day " +
+                      std::to_string(day + kJulianDayOf1970));
+    }
+    Store(Cast<Out>(static_cast<int64_t>(nanoseconds)), i, out);
+  }
+}
+
+// A decimal's value as the nearest double.
+double ScaledDown(Int128 unscaled, int32_t scale) {
+  static constexpr std::array<double, 23> kPowers = {
+      1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+      1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  constexpr Int128 kExactLimit = Int128{1} << 53;
+  if (unscaled <= kExactLimit && unscaled >= -kExactLimit && scale >= 0 &&
+      scale < static_cast<int32_t>(kPowers.size())) {
+    // Both are exact, so the quotient is rounded once.
+    return static_cast<double>(static_cast<int64_t>(unscaled)) /
+           kPowers[static_cast<size_t>(scale)];
+  }
+  const std::string text = Text(unscaled) + "e" + std::to_string(-int64_t{scale});
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+Int128 LoadBigEndian(const uint8_t* in, int32_t num_bytes) {
+  // The first byte's sign fills what is not stored.
+  auto value = static_cast<UInt128>(static_cast<Int128>(static_cast<int8_t>(in[0])));
+  for (int32_t i = 1; i < num_bytes; ++i) value = value << 8 | in[i];
+  return static_cast<Int128>(value);
+}
+
+template <Stored kStored>
+Int128 LoadUnscaled(const uint8_t* in, int32_t num_bytes) {
+  if constexpr (kStored == Stored::kDecimal32) {
+    return Load<int32_t>(in);
+  } else if constexpr (kStored == Stored::kDecimal64) {
+    return Load<int64_t>(in);
+  } else if constexpr (kStored == Stored::kDecimalBytes) {
+    return LoadBigEndian(in, num_bytes);
+  } else {
+    return Load<Int128>(in);
+  }
+}
+
+template <Stored kStored, typename Out>
+void ConvertDecimal(const StoredType& type, const uint8_t* in, int64_t num_values,
+                    uint8_t* out) {
+  for (int64_t i = 0; i < num_values; ++i) {
+    const Int128 unscaled =
+        LoadUnscaled<kStored>(in + i * type.num_bytes, type.num_bytes);
+    if constexpr (kIsFloat<Out>) {
+      Store(ToFloat<Out>(ScaledDown(unscaled, type.scale)), i, out);
+    } else {
+      if (unscaled != static_cast<Out>(unscaled)) throw DoesNotFit<Out>(unscaled);
+      Store(static_cast<Out>(unscaled), i, out);
+    }
+  }
+}
+
+using Function = void (*)(const StoredType&, const uint8_t*, int64_t, uint8_t*);
+
+void CopyBytes(const StoredType& type, const uint8_t* in, int64_t num_values,
+               uint8_t* out) {
+  std::memcpy(out, in, static_cast<size_t>(num_values * type.num_bytes));
+}
+
+// Whether values of that form keep their meaning in that type.
+template <Stored kStored, typename Out>
+constexpr bool IsAllowed() {
+  switch (kStored) {
+    case Stored::kBool:
+      return true;
+    case Stored::kFixedBytes:
+      return std::is_same_v<Out, uint8_t>;
+    case Stored::kFloat16:
+    case Stored::kFloat32:
+    case Stored::kFloat64:
+      return kIsFloat<Out>;
+    case Stored::kInt96:
+    case Stored::kDecimal32:
+    case Stored::kDecimal64:
+    case Stored::kDecimalBytes:
+    case Stored::kDecimal128:
+      return kIsFloat<Out> || std::is_same_v<Out, int64_t>;
+    default:
+      return !std::is_same_v<Out, bool>;
+  }
+}
+
+// The function for one stored form and one output type; null where there is none.
+template <Stored kStored, typename Out>
+constexpr Function FunctionFor() {
+  if constexpr (!IsAllowed<kStored, Out>()) {
+    return nullptr;
+  } else if constexpr (kStored == Stored::kBool) {
+    return &ConvertBool<Out>;
+  } else if constexpr (kStored == Stored::kFixedBytes) {
+    return &CopyBytes;
+  } else if constexpr (kStored == Stored::kInt8) {
+    return &ConvertInteger<int32_t, int8_t, Out>;
+  } else if constexpr (kStored == Stored::kUInt8) {
+    return &ConvertInteger<int32_t, uint8_t, Out>;
+  } else if constexpr (kStored == Stored::kInt16) {
+    return &ConvertInteger<int32_t, int16_t, Out>;
+  } else if constexpr (kStored == Stored::kUInt16) {
+    return &ConvertInteger<int32_t, uint16_t, Out>;
+  } else if constexpr (kStored == Stored::kInt32) {
+    return &ConvertInteger<int32_t, int32_t, Out>;
+  } else if constexpr (kStored == Stored::kUInt32) {
+    return &ConvertInteger<uint32_t, uint32_t, Out>;
+  } else if constexpr (kStored == Stored::kInt64) {
+    return &ConvertInteger<int64_t, int64_t, Out>;
+  } else if constexpr (kStored == Stored::kUInt64) {
+    return &ConvertInteger<uint64_t, uint64_t, Out>;
+  } else if constexpr (kStored == Stored::kInt96) {
+    return &ConvertInt96<Out>;
+  } else if constexpr (kStored == Stored::kFloat16) {
+    return &ConvertFloat16<Out>;
+  } else if constexpr (kStored == Stored::kFloat32) {
+    return &ConvertFloat<float, Out>;
+  } else if constexpr (kStored == Stored::kFloat64) {
+    return &ConvertFloat<double, Out>;
+  } else {
+    return &ConvertDecimal<kStored, Out>;
+  }
+}
+
+using Row = std::array<Function, kNumDtypes>;
+
+template <Stored kStored>
+constexpr Row MakeRow() {
+  return {FunctionFor<kStored, bool>(),     FunctionFor<kStored, int8_t>(),
+          FunctionFor<kStored, uint8_t>(),  FunctionFor<kStored, int16_t>(),
+          FunctionFor<kStored, uint16_t>(), FunctionFor<kStored, int32_t>(),
+          FunctionFor<kStored, uint32_t>(), FunctionFor<kStored, int64_t>(),
+          FunctionFor<kStored, uint64_t>(), FunctionFor<kStored, Half>(),
+          FunctionFor<kStored, BHalf>(),    FunctionFor<kStored, float>(),
+          FunctionFor<kStored, double>()};
+}
+
+constexpr int kNumStored = static_cast<int>(Stored::kFixedBytes) + 1;
+
+template <int... kStored>
+constexpr std::array<Row, kNumStored> MakeTable(std::integer_sequence<int, kStored...>) {
+  return {MakeRow<static_cast<Stored>(kStored)>()...};
+}
+constexpr auto kTable = MakeTable(std::make_integer_sequence<int, kNumStored>());
+
+constexpr std::array<int64_t, kNumDtypes> kOutBytes = {1, 1, 1, 2, 2, 4, 4,
+                                                       8, 8, 2, 2, 4, 8};
+
+bool IsCopy(Stored stored, Dtype dtype) {
+  switch (stored) {
+    case Stored::kBool:
+      return dtype == Dtype::kBool || dtype == Dtype::kUInt8 || dtype == Dtype::kInt8;
+    case Stored::kInt32:
+      return dtype == Dtype::kInt32;
+    case Stored::kUInt32:
+      return dtype == Dtype::kUInt32;
+    case Stored::kInt64:
+    case Stored::kDecimal64:
+      return dtype == Dtype::kInt64;
+    case Stored::kUInt64:
+      return dtype == Dtype::kUInt64;
+    case Stored::kFloat16:
+      return dtype == Dtype::kFloat16;
+    case Stored::kFloat32:
+      return dtype == Dtype::kFloat32;
+    case Stored::kFloat64:
+      return dtype == Dtype::kFloat64;
+    case Stored::kFixedBytes:
+      return dtype == Dtype::kUInt8;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string_view DtypeName(Dtype dtype) { return kNames[static_cast<size_t>(dtype)]; }
+
+int64_t DtypeBytes(Dtype dtype) { return kOutBytes[static_cast<size_t>(dtype)]; }
+
+std::optional<Dtype> DtypeOfName(std::string_view name) {
+  for (int i = 0; i < kNumDtypes; ++i) {
+    if (kNames[static_cast<size_t>(i)] == name) return static_cast<Dtype>(i);
+  }
+  return std::nullopt;
+}
+
+void Conversion::Convert(const uint8_t* in, int64_t num_values, uint8_t* out) const {
+  if (num_values == 0) return;
+  if (function_ == nullptr) {
+    CopyBytes(type_, in, num_values, out);
+  } else {
+    function_(type_, in, num_values, out);
+  }
+}
+
+std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype) {
+  if (type.stored == Stored::kBytes) return std::nullopt;
+  const auto column = static_cast<size_t>(dtype);
+  const Function function = kTable[static_cast<size_t>(type.stored)][column];
+  if (function == nullptr) return std::nullopt;
+  return Conversion(type, kOutBytes[column],
+                    IsCopy(type.stored, dtype) ? nullptr : function);
+}
+
+std::vector<Dtype> DtypesOf(const StoredType& type) {
+  std::vector<Dtype> dtypes;
+  for (int i = 0; i < kNumDtypes; ++i) {
+    const auto dtype = static_cast<Dtype>(i);
+    if (Conversion::Find(type, dtype)) dtypes.push_back(dtype);
+  }
+  return dtypes;
+}
+
+}  // namespace torchparquet::kernels

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+
+#include "batches/jagged.h"
+#include "batches/slab_pool.h"
+#include "tasks/scratch_pool.h"
+
+namespace torchparquet {
+
+// The memory of a reader, which a later one goes on with as far as it fits. Any may be
+// null.
+struct ReaderMemory {
+  std::shared_ptr<SlabPool> slabs;
+  std::shared_ptr<SinkPool> sinks;
+  std::shared_ptr<ScratchPool> scratch;
+};
+
+}  // namespace torchparquet

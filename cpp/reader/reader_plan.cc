@@ -1,0 +1,155 @@
+#include "reader/reader_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "ceil_divide.h"
+#include "errors.h"
+#include "tasks/lane_walks.h"
+#include "windows/window_cells.h"
+#include "windows/window_places.h"
+
+namespace torchparquet {
+
+namespace {
+
+// What a row takes of the memory that a window's column is staged in, of the largest.
+double StagedRowBytes(const ReaderSpec& spec, const BatchLayout& layout) {
+  double largest = 0;
+  const auto add = [&](int64_t number) {
+    if (number < 0) return;
+    const FieldPlace& place = layout.fields[static_cast<size_t>(number)];
+    const int64_t cell_bytes = place.cell_items * place.item_bytes;
+    auto row_bytes = static_cast<double>(cell_bytes);
+    if (place.num_offsets > 0) {
+      row_bytes = sizeof(int64_t) + spec.fields[static_cast<size_t>(number)].row_bytes;
+    } else if (!WindowCells::AreItems(cell_bytes)) {
+      return;
+    }
+    if (place.valid_offset >= 0) row_bytes += static_cast<double>(place.valid_items);
+    largest = std::max(largest, row_bytes);
+  };
+  for (const ColumnSpec& column : spec.columns) add(column.field);
+  add(spec.row_id_field);
+  add(spec.row_valid_field);
+  return largest;
+}
+
+// The most batches that one window touches, and that two windows which follow each other
+// do.
+WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
+                              const BatchMap& batches) {
+  WindowDemand demand;
+  int64_t max_rows = 0;
+  int64_t least_chunks = spec.num_threads;
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    int64_t begin_before = -1;
+    for (WindowWalk walk(&spec.lane(lane), lane); walk.next(); walk.Advance()) {
+      const ChunkWindow& next = *walk.next();
+      // All rows are put in order, also where some are delivered.
+      int64_t num_rows = 0;
+      for (const Chunk& chunk : next.chunks) num_rows += chunk.rows.num_rows;
+      max_rows = std::max(max_rows, num_rows);
+      least_chunks = std::min<int64_t>(least_chunks, std::ssize(next.chunks));
+      const BatchRange range = BatchesOf(batches, next);
+      demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
+      const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
+      demand.pair_batches = std::max(demand.pair_batches, range.end - begin);
+      begin_before = range.begin;
+    }
+  }
+  // A slot is a number of 32 bits, of which the last means none.
+  if (demand.window_batches >= int64_t{1} << (32 - RowBits(layout))) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a shuffle window has too many batches to be numbered: " +
+                    std::to_string(demand.window_batches) + " of " +
+                    std::to_string(layout.capacity_rows) + " rows");
+  }
+  demand.num_columns = CeilDivide(spec.num_threads, least_chunks);
+  // Footers may claim more than there is memory; that is found when it is decoded.
+  demand.column_bytes = static_cast<int64_t>(
+      std::min(static_cast<double>(max_rows) * StagedRowBytes(spec, layout),
+               static_cast<double>(spec.max_memory_bytes) / 4));
+  return demand;
+}
+
+}  // namespace
+
+BatchMap MakeBatchMap(const ReaderSpec& spec) {
+  if (spec.batch_rows > 0) {
+    std::vector<int64_t> lane_rows;
+    lane_rows.reserve(static_cast<size_t>(spec.num_lanes()));
+    for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+      lane_rows.push_back(NumRows(spec.lane(lane)));
+    }
+    return BatchMap::Lanes(std::move(lane_rows), spec.batch_rows);
+  }
+  std::vector<int64_t> batch_rows = spec.batch_sizes;
+  if (batch_rows.empty()) {
+    for (const Chunk& chunk : spec.share.chunks) {
+      batch_rows.push_back(chunk.rows.num_rows);
+    }
+  }
+  return BatchMap::PerChunk(batch_rows);
+}
+
+MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
+                          const BatchMap& batches) {
+  int64_t max_chunk_rows = 0;
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    for (const Chunk& chunk : spec.lane(lane).chunks) {
+      max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
+    }
+  }
+  // What rows are likely to have of items makes batches larger, but none impossible: by
+  // what footers claim they may have more bytes than can be counted.
+  double row_bytes = 0;
+  for (const FieldSpec& field : spec.fields) row_bytes += field.row_bytes;
+  const double batch_items_bytes = row_bytes * static_cast<double>(layout.capacity_rows);
+  const int64_t room =
+      std::max<int64_t>(spec.max_memory_bytes / 2 - layout.slab_bytes, 0);
+  const int64_t items_bytes =
+      std::min(static_cast<int64_t>(std::min(batch_items_bytes, 0x1p62)), room);
+  if (spec.has_windows()) {
+    WindowDemand demand = MakeWindowDemand(spec, layout, batches);
+    demand.slab_bytes = layout.slab_bytes;
+    demand.batch_bytes =
+        layout.slab_bytes + items_bytes + layout.capacity_rows * WindowPlaces::kRowBytes;
+    demand.max_memory_bytes = spec.max_memory_bytes;
+    return PlanWindows(demand);
+  }
+  return PlanMemory({.slab_bytes = layout.slab_bytes + items_bytes,
+                     .batch_rows = layout.capacity_rows,
+                     .lane_rows = spec.num_lanes() == 1
+                                      ? layout.capacity_rows
+                                      : spec.batch_rows / spec.num_lanes(),
+                     .max_chunk_rows = max_chunk_rows,
+                     .num_batches = batches.num_batches(),
+                     .num_tasks = spec.num_tasks(),
+                     .num_threads = spec.num_threads,
+                     .max_memory_bytes = spec.max_memory_bytes});
+}
+
+std::vector<double> RowBytes(const ReaderSpec& spec) {
+  std::vector<double> row_bytes;
+  for (const FieldSpec& field : spec.fields) {
+    if (field.num_offsets > 0) row_bytes.push_back(field.row_bytes);
+  }
+  return row_bytes;
+}
+
+int64_t MaxItemsBytes(const ReaderSpec& spec, const BatchLayout& layout,
+                      const MemoryPlan& memory) {
+  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  return rest - rest / 4;
+}
+
+int64_t MaxHeldBytes(const ReaderSpec& spec, const BatchLayout& layout,
+                     const MemoryPlan& memory) {
+  if (layout.jagged_fields.empty()) return memory.max_held_bytes;
+  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  return std::min(memory.max_held_bytes, rest / 4);
+}
+
+}  // namespace torchparquet

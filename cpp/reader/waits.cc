@@ -1,0 +1,46 @@
+#include "reader/waits.h"
+
+#include <algorithm>
+
+namespace torchparquet {
+namespace {
+
+int64_t Nanoseconds(ConsumerWait::Clock::time_point time) {
+  return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+// Relaxed: nothing else is passed on with the word.
+void ConsumerWait::Begin(Clock::time_point now) {
+  const int64_t waited = word_.load(std::memory_order_relaxed) >> 1;
+  word_.store((waited - Nanoseconds(now)) * 2 + 1, std::memory_order_relaxed);
+}
+
+void ConsumerWait::End(Clock::time_point now) {
+  const int64_t before = word_.load(std::memory_order_relaxed) >> 1;
+  word_.store((before + Nanoseconds(now)) * 2, std::memory_order_relaxed);
+}
+
+std::chrono::nanoseconds ConsumerWait::Total(Clock::time_point now) const {
+  const int64_t word = word_.load(std::memory_order_relaxed);
+  const bool is_waiting = (word & 1) != 0;
+  return std::chrono::nanoseconds((word >> 1) + (is_waiting ? Nanoseconds(now) : 0));
+}
+
+void RoomWaits::Count(Clock::time_point now, int64_t begun) {
+  num_waiting_ += begun;
+  all_ -= begun * now.time_since_epoch();
+  beside_ -= begun * consumer_->Total(now);
+}
+
+RoomWaits::Sums RoomWaits::Total(Clock::time_point now) const {
+  const auto all = all_ + num_waiting_ * std::chrono::nanoseconds(now.time_since_epoch());
+  // The consumer may have begun or ended a wait since `now` was read.
+  const auto for_memory =
+      std::clamp(beside_ + num_waiting_ * consumer_->Total(now),
+                 std::chrono::nanoseconds(0), std::max(all, std::chrono::nanoseconds(0)));
+  return {.for_consumer = all - for_memory, .for_memory = for_memory};
+}
+
+}  // namespace torchparquet

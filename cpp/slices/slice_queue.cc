@@ -1,0 +1,187 @@
+#include "slices/slice_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torchparquet {
+
+SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
+                       std::vector<ColumnBuffers> spare)
+    : num_tasks_(num_tasks), max_held_bytes_(max_held_bytes) {
+  for (ColumnBuffers& buffers : spare) KeepSpare(&buffers);
+}
+
+void SliceQueue::Push(OpenSlice slice) {
+  const int64_t chunk_number = slice.slice.chunk_number;
+  std::shared_ptr<OpenChunk>& chunk = last_chunks_[slice.slice.lane];
+  if (chunk == nullptr || chunk->number != chunk_number) {
+    chunk = std::make_shared<OpenChunk>();
+    chunk->number = chunk_number;
+    chunk->columns.resize(static_cast<size_t>(num_tasks_));
+  }
+  entries_.push_back({.slice = std::move(slice),
+                      .chunk = chunk,
+                      .taken = std::vector<bool>(static_cast<size_t>(num_tasks_)),
+                      .paused = {},
+                      .num_unfinished = num_tasks_});
+}
+
+std::optional<SliceTask> SliceQueue::Take(Choice choice,
+                                          const std::optional<Pressure>& pressure) {
+  for (Entry& entry : entries_) {
+    for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
+      const auto i = static_cast<size_t>(index);
+      if (entry.taken[i]) continue;
+      if (choice == Choice::kUnshared && entry.chunk->columns[i].num_running > 0)
+        continue;
+      if (pressure && MustWait(entry, index, *pressure)) continue;
+      return TakeFrom(&entry, index);
+    }
+  }
+  return std::nullopt;
+}
+
+bool SliceQueue::MustWait(const Entry& entry, int64_t index, const Pressure& pressure) {
+  if (!(*pressure.waits)[static_cast<size_t>(index)]) return false;
+  const auto paused = entry.paused.find(index);
+  const int64_t span = paused == entry.paused.end() ? 0 : paused->second.num_spans_done;
+  return entry.slice.spans[static_cast<size_t>(span)].batch != pressure.front;
+}
+
+SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
+  const auto i = static_cast<size_t>(index);
+  entry->taken[i] = true;
+  while (entry->first_untaken < num_tasks_ &&
+         entry->taken[static_cast<size_t>(entry->first_untaken)]) {
+    ++entry->first_untaken;
+  }
+  ++num_running_;
+  Column& column = entry->chunk->columns[i];
+  ++column.num_running;
+  column.last_taken = entry->slice.slice.ends_chunk;
+  SliceTask task{.slice = &entry->slice, .index = index};
+  if (const auto found = entry->paused.find(index); found != entry->paused.end()) {
+    Paused& paused = found->second;
+    task.num_spans_done = paused.num_spans_done;
+    task.reader = std::move(paused.reader);
+    task.place = paused.place;
+    entry->paused.erase(found);
+    if (task.reader == nullptr)
+      task.buffers = TakeSpare();
+    else
+      held_bytes_ -= task.reader->held_bytes();
+    return task;
+  }
+  // A column's slices are taken in order, so no reader and no place that is kept is
+  // behind the slice's first row.
+  if (column.idle != nullptr) {
+    task.reader = TakeIdle(&column);
+    return task;
+  }
+  task.place = column.place;
+  task.buffers = TakeSpare();
+  return task;
+}
+
+ColumnBuffers SliceQueue::TakeSpare() {
+  if (spare_.empty()) return {};
+  ColumnBuffers buffers = std::move(spare_.back());
+  spare_.pop_back();
+  held_bytes_ -= buffers.num_bytes();
+  return buffers;
+}
+
+SliceQueue::Entry& SliceQueue::EntryOf(const SliceTask& task) {
+  return *std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
+    return &candidate.slice == task.slice;
+  });
+}
+
+// The slices behind may have gone on with the column beside this task, so that its reader
+// is kept apart from theirs.
+SliceTask SliceQueue::Pause(SliceTask task) {
+  --num_running_;
+  Entry& entry = EntryOf(task);
+  --entry.chunk->columns[static_cast<size_t>(task.index)].num_running;
+  Paused paused{.num_spans_done = task.num_spans_done,
+                .reader = nullptr,
+                .place = task.reader->place()};
+  if (MayHold(task.reader->held_bytes())) {
+    held_bytes_ += task.reader->held_bytes();
+    paused.reader = std::move(task.reader);
+  }
+  entry.paused.emplace(task.index, std::move(paused));
+  entry.taken[static_cast<size_t>(task.index)] = false;
+  entry.first_untaken = std::min(entry.first_untaken, task.index);
+  return task;
+}
+
+std::unique_ptr<ColumnReader> SliceQueue::TakeIdle(Column* column) {
+  if (column->idle != nullptr) held_bytes_ -= column->idle->held_bytes();
+  return std::move(column->idle);
+}
+
+bool SliceQueue::MayHold(int64_t num_bytes) const {
+  return held_bytes_ + num_bytes <= max_held_bytes_;
+}
+
+SliceTask SliceQueue::Finish(SliceTask task) {
+  --num_running_;
+  Entry& entry = EntryOf(task);
+  Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
+  --column.num_running;
+  if (task.reader != nullptr) {
+    Keep(&task, &column);
+  } else {
+    KeepSpare(&task.buffers);  // a generated column needs none
+  }
+  if (--entry.num_unfinished == 0) {
+    entries_.remove_if([&](const Entry& candidate) { return &candidate == &entry; });
+  }
+  return task;
+}
+
+// Keeps the reader for the slices to come if there is room; of two, the one that is
+// further on. What is not wanted any more leaves its buffers to the next chunk.
+void SliceQueue::Keep(SliceTask* task, Column* column) {
+  const PagePlace place = task->reader->place();
+  if (place.first_row > column->place.first_row) column->place = place;
+  // With the chunk's last slice the idle reader was taken, so none is left behind.
+  const bool is_behind =
+      column->idle != nullptr && column->idle->row() > task->reader->row();
+  if (column->last_taken || is_behind) {
+    task->buffers = task->reader->TakeBuffers();
+    task->reader.reset();
+    KeepSpare(&task->buffers);
+    return;
+  }
+  if (auto behind = TakeIdle(column)) {
+    task->buffers = behind->TakeBuffers();
+    KeepSpare(&task->buffers);
+  }
+  if (!MayHold(task->reader->held_bytes())) return;
+  held_bytes_ += task->reader->held_bytes();
+  column->idle = std::move(task->reader);
+}
+
+// Moves the buffers to the spare ones if there is anything in them, and room.
+void SliceQueue::KeepSpare(ColumnBuffers* buffers) {
+  const int64_t num_bytes = buffers->num_bytes();
+  if (num_bytes == 0 || !MayHold(num_bytes)) return;
+  held_bytes_ += num_bytes;
+  spare_.push_back(std::move(*buffers));
+}
+
+bool SliceQueue::has_untaken() const {
+  return std::ranges::any_of(
+      entries_, [&](const Entry& entry) { return entry.first_untaken < num_tasks_; });
+}
+
+std::vector<ColumnBuffers> SliceQueue::Clear() {
+  entries_.clear();
+  last_chunks_.clear();
+  held_bytes_ = 0;
+  return std::exchange(spare_, {});
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "slices/slice_queue.h"
+#include "slices/slice_tasks.h"
+#include "tasks/share.h"
+#include "tasks/task_context.h"
+#include "tasks/task_stream.h"
+
+namespace torchparquet {
+
+// The tasks of a share whose rows are delivered as they stand in the files: the columns
+// of one slice after the other.
+class SliceStream : public TaskStream {
+ public:
+  struct Bounds {
+    int64_t max_slice_rows;
+    int64_t max_held_bytes;
+  };
+  // `kept` is of an earlier reader.
+  SliceStream(const TaskContext& context, const Bounds& bounds, KeptScratch kept);
+
+  std::optional<BatchRange> next() const override;
+  void OpenNext() override;
+  int64_t num_opened() const override { return num_slices_; }
+  std::unique_ptr<DecodeTask> Take(Choice choice) override;
+  bool empty() const override { return slices_.empty(); }
+  bool has_untaken() const override { return slices_.has_untaken(); }
+  int64_t num_running() const override { return slices_.num_running(); }
+  int64_t held_bytes() const override { return slices_.held_bytes(); }
+  KeptScratch Clear() override { return {.columns = slices_.Clear(), .places = {}}; }
+
+ private:
+  class Task;
+
+  const TaskContext context_;
+  const SliceTaskRunner runner_;
+  const std::vector<bool> is_jagged_;  // by task
+  // By lane. References stay valid.
+  std::deque<SliceWalk> walks_;
+  SliceQueue slices_;
+  int64_t num_slices_ = 0;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "batches/layout.h"
+#include "columns/column_reader.h"
+#include "files/parquet_files.h"
+#include "tasks/share.h"
+
+namespace torchparquet {
+
+// One stored column and the place of its values: element `element` of field `field`.
+struct ColumnSpec {
+  ColumnRequest request;
+  int64_t field = 0;
+  int64_t element = 0;
+  NullPolicy nulls = NullPolicy::kError;
+  uint64_t fill_bits = 0;
+  // Not stored, but one value for each of the planned files, as partition keys are.
+  std::vector<uint64_t> file_bits = {};
+};
+
+// All that a reader is told. Immutable once the reader is made.
+struct ReaderSpec {
+  std::shared_ptr<ParquetFiles> files;  // which other readers may share
+  Share share;
+  // Further shares that are read at once: the rows of each stand behind those of the one
+  // before in every batch.
+  std::vector<Share> beside = {};
+  int64_t batch_rows = 0;  // 0: one batch per chunk, or what batch_sizes says
+  // Rows of each batch, those of none left out; only where batch_rows is 0, and needed
+  // there with windows.
+  std::vector<int64_t> batch_sizes = {};
+  std::vector<FieldSpec> fields;
+  std::vector<ColumnSpec> columns;
+  int64_t row_id_field = -1;     // int64; -1: not wanted
+  int64_t row_valid_field = -1;  // bool; -1: not wanted
+  int64_t num_threads = 1;
+  int64_t max_memory_bytes = int64_t{1} << 30;
+  bool lent_slabs = false;  // the consumer brings the memory of batches
+
+  int64_t num_lanes() const { return 1 + static_cast<int64_t>(beside.size()); }
+  const Share& lane(int64_t number) const {
+    return number == 0 ? share : beside[static_cast<size_t>(number - 1)];
+  }
+  bool has_windows() const;
+
+  // Per slice: one for each column, then those for row ids and validity if wanted.
+  int64_t num_tasks() const {
+    return static_cast<int64_t>(columns.size()) + (row_id_field >= 0) +
+           (row_valid_field >= 0);
+  }
+};
+
+// Throws Error(kInvalidArgument) for a specification that contradicts itself.
+void CheckReaderSpec(const ReaderSpec& spec);
+
+// Whether what a task decodes is of variable length, by task.
+std::vector<bool> AreJagged(const ReaderSpec& spec);
+
+}  // namespace torchparquet

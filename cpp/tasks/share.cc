@@ -1,0 +1,120 @@
+#include "tasks/share.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+
+namespace {
+
+ChunkCursor CursorOf(const Share& share) {
+  return {static_cast<int64_t>(share.chunks.size()) * share.world_size, share.rank,
+          share.world_size};
+}
+
+}  // namespace
+
+void CheckWindows(const Share& share) {
+  if (share.windows.empty()) return;
+  size_t chunk = 0;
+  for (const Window& window : share.windows) {
+    const size_t rest = share.chunks.size() - chunk;
+    if (window.num_chunks < 0 || static_cast<size_t>(window.num_chunks) > rest) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "the windows of a share hold more chunks than it has");
+    }
+    int64_t num_rows = 0;
+    for (int64_t i = 0; i < window.num_chunks; ++i) {
+      num_rows += share.chunks[chunk++].rows.num_rows;
+    }
+    if (window.begin < 0 || window.begin > window.end || window.end > num_rows) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a window has not the positions that it is to deliver: [" +
+                      std::to_string(window.begin) + ", " + std::to_string(window.end) +
+                      ") of " + std::to_string(num_rows));
+    }
+  }
+  if (chunk != share.chunks.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the windows of a share hold fewer chunks than it has");
+  }
+}
+
+int64_t NumRows(const Share& share) {
+  int64_t num_rows = 0;
+  if (share.windows.empty()) {
+    for (const Chunk& chunk : share.chunks) num_rows += chunk.rows.num_rows;
+  }
+  for (const Window& window : share.windows) num_rows += window.end - window.begin;
+  return num_rows;
+}
+
+WindowWalk::WindowWalk(const Share* share, int64_t lane)
+    : share_(share), lane_(lane), cursor_(CursorOf(*share)) {
+  Advance();
+}
+
+void WindowWalk::Advance() {
+  next_.reset();
+  while (!next_ && number_ < share_->windows.size()) {
+    ChunkWindow found{share_->windows[number_++], {}, lane_, share_row_};
+    for (int64_t i = 0; i < found.window.num_chunks; ++i) {
+      const int64_t position = cursor_.Claim().value();
+      const Chunk& chunk =
+          share_->chunks[static_cast<size_t>(position / share_->world_size)];
+      if (chunk.rows.num_rows > 0) found.chunks.push_back(chunk);
+    }
+    if (found.window.begin == found.window.end) continue;
+    share_row_ += found.window.end - found.window.begin;
+    next_ = std::move(found);
+  }
+}
+
+SliceWalk::SliceWalk(const Share* share, const SliceCut& cut, int64_t lane)
+    : share_(share), cut_(cut), lane_(lane), cursor_(CursorOf(*share)) {
+  Advance();
+}
+
+void SliceWalk::Advance() {
+  next_.reset();
+  ClaimChunk();
+  if (rest_) CutSlice();
+}
+
+// Leaves in rest_ what is still to be cut, claiming chunks until one has rows.
+void SliceWalk::ClaimChunk() {
+  while (!rest_) {
+    const auto position = cursor_.Claim();
+    if (!position) return;
+    const Chunk& chunk =
+        share_->chunks[static_cast<size_t>(*position / share_->world_size)];
+    if (chunk.rows.num_rows == 0) continue;
+    rest_ = chunk;
+    ++chunk_number_;
+  }
+}
+
+void SliceWalk::CutSlice() {
+  next_ = Slice{.chunk = *rest_,
+                .lane = lane_,
+                .share_row = share_row_,
+                .chunk_number = chunk_number_};
+  int64_t num_rows = rest_->rows.num_rows;
+  if (num_rows > cut_.max_rows) {
+    num_rows = cut_.max_rows;
+    if (cut_.batch_rows > 0) num_rows -= (share_row_ + num_rows) % cut_.batch_rows;
+  }
+  next_->chunk.rows.num_rows = num_rows;
+  share_row_ += num_rows;
+  rest_->rows.begin += num_rows;
+  rest_->rows.num_rows -= num_rows;
+  rest_->first_row_id += num_rows;
+  if (rest_->rows.num_rows > 0) return;
+  next_->ends_chunk = true;
+  rest_.reset();
+}
+
+}  // namespace torchparquet

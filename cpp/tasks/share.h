@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "columns/column_reader.h"
+#include "tasks/chunk_cursor.h"
+
+namespace torchparquet {
+
+// A contiguous row range of one row group, as the plan ordered it.
+struct Chunk {
+  int64_t file = 0;
+  RowRange rows;
+  int64_t first_row_id = 0;  // global number, in file order, of the range's first row
+  bool valid = true;         // false: repeats rows that were delivered before
+};
+
+// Consecutive chunks whose rows, counted over all of them, are permuted together: by
+// kernels::Permutation of that key.
+struct Window {
+  int64_t num_chunks = 0;
+  uint64_t key = 0;
+  // The positions that are delivered, in order.
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// One rank's part of an epoch. Chunk k stands at position k * world_size + rank of the
+// sequence that the cursor walks.
+struct Share {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  std::vector<Chunk> chunks;
+  std::vector<Window> windows = {};  // of all chunks; none: rows stand as in the files
+};
+
+// Throws Error(kInvalidArgument) unless the windows, if there are any, hold all chunks,
+// and each of them the positions that it is to deliver.
+void CheckWindows(const Share& share);
+
+// Rows that the share delivers.
+int64_t NumRows(const Share& share);
+
+// Part of a chunk, small enough for its batches to fit the memory bound together.
+struct Slice {
+  Chunk chunk;               // its rows are the slice's
+  int64_t lane = 0;          // of its share, among those that are read at once
+  int64_t share_row = 0;     // of its first row, counted over the share
+  int64_t chunk_number = 0;  // of the chunk that it is a part of, counted from 0
+  bool ends_chunk = false;   // no rows of that chunk are left behind it
+};
+
+// How a chunk is cut to slices.
+struct SliceCut {
+  int64_t max_rows = 1;    // of a slice, at least batch_rows
+  int64_t batch_rows = 0;  // slices end where batches of this size do; 0: anywhere
+};
+
+// A window with its chunks, those without rows left out.
+struct ChunkWindow {
+  Window window;
+  std::vector<Chunk> chunks;
+  int64_t lane = 0;       // of its share, among those that are read at once
+  int64_t share_row = 0;  // of the first row that it delivers, counted over the share
+};
+
+// Walks a share in order, window by window, as the cursor hands out their chunks. Windows
+// that deliver nothing are passed over. One thread at a time.
+class WindowWalk {
+ public:
+  explicit WindowWalk(const Share* share, int64_t lane = 0);
+
+  // The window that Advance leads to next, or nothing at the end of the share.
+  const std::optional<ChunkWindow>& next() const { return next_; }
+  void Advance();
+
+ private:
+  const Share* share_;
+  const int64_t lane_;
+  ChunkCursor cursor_;
+  size_t number_ = 0;
+  int64_t share_row_ = 0;
+  std::optional<ChunkWindow> next_;
+};
+
+// Walks a share in order, chunk by chunk as the cursor hands them out, each cut to
+// slices. Empty chunks are passed over. One thread at a time.
+class SliceWalk {
+ public:
+  SliceWalk(const Share* share, const SliceCut& cut, int64_t lane = 0);
+
+  // The slice that Advance leads to next, or nothing at the end of the share.
+  const std::optional<Slice>& next() const { return next_; }
+  void Advance();
+
+ private:
+  void ClaimChunk();
+  void CutSlice();
+
+  const Share* share_;
+  const SliceCut cut_;
+  const int64_t lane_;
+  ChunkCursor cursor_;
+  std::optional<Chunk> rest_;  // what is left of the claimed chunk
+  int64_t share_row_ = 0;
+  int64_t chunk_number_ = -1;
+  std::optional<Slice> next_;
+};
+
+}  // namespace torchparquet

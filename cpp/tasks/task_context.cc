@@ -1,0 +1,83 @@
+#include "tasks/task_context.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "columns/open_column.h"
+#include "errors.h"
+
+namespace torchparquet {
+
+TaskKind KindOfTask(const ReaderSpec& spec, int64_t index) {
+  const auto num_columns = static_cast<int64_t>(spec.columns.size());
+  if (index < num_columns) return TaskKind::kColumn;
+  const bool is_first_behind = index == num_columns;
+  return is_first_behind && spec.row_id_field >= 0 ? TaskKind::kRowIds
+                                                   : TaskKind::kRowValid;
+}
+
+const FieldPlace& FieldOfTask(const TaskContext& context, int64_t index) {
+  const ReaderSpec& spec = *context.spec;
+  int64_t field = spec.row_valid_field;
+  switch (KindOfTask(spec, index)) {
+    case TaskKind::kColumn:
+      field = spec.columns[static_cast<size_t>(index)].field;
+      break;
+    case TaskKind::kRowIds:
+      field = spec.row_id_field;
+      break;
+    case TaskKind::kRowValid:
+      break;
+  }
+  return context.layout->fields[static_cast<size_t>(field)];
+}
+
+int64_t ElementOfTask(const ReaderSpec& spec, int64_t index) {
+  if (KindOfTask(spec, index) != TaskKind::kColumn) return 0;
+  return spec.columns[static_cast<size_t>(index)].element;
+}
+
+void WriteGenerated(TaskKind kind, const Chunk& chunk, int64_t first_row,
+                    const Segment& segment) {
+  if (kind == TaskKind::kRowIds) {
+    // Fields and strips are aligned to 64 bytes.
+    auto* row_ids = reinterpret_cast<int64_t*>(segment.values);
+    std::iota(row_ids, row_ids + segment.num_rows, chunk.first_row_id + first_row);
+  } else {
+    std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
+  }
+}
+
+std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t index,
+                                             const Chunk& chunk, const PagePlace& place,
+                                             ColumnBuffers* buffers) {
+  const ColumnSpec& column = context.spec->columns[static_cast<size_t>(index)];
+  if (!column.file_bits.empty()) {
+    return OpenConstant(column.request,
+                        column.file_bits[static_cast<size_t>(chunk.file)]);
+  }
+  std::shared_ptr<const ParquetFile> file;
+  try {
+    file = context.files->Open(chunk.file);
+  } catch (...) {
+    throw CurrentErrorAt({.path = context.files->path(chunk.file)});
+  }
+  return OpenColumn(file, column.request, chunk.rows.row_group, place,
+                    std::move(*buffers));
+}
+
+ColumnTarget TargetOfTask(const ReaderSpec& spec, int64_t index) {
+  const ColumnSpec& column = spec.columns[static_cast<size_t>(index)];
+  const FieldSpec& field = spec.fields[static_cast<size_t>(column.field)];
+  return {.segments = {},
+          .stride = field.width,
+          .item_bytes = field.item_bytes,
+          .cell_items = field.cell_items,
+          .valid_items = field.valid_items,
+          .has_item_valid = field.has_item_valid,
+          .nulls = column.nulls,
+          .fill_bits = column.fill_bits};
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,147 @@
+#include "tasks/share.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "draws.h"
+
+namespace torchparquet {
+namespace {
+
+using testing::Draws;
+
+Share RandomShare(Draws& draws) {
+  Share share;
+  share.world_size = draws.Between(1, 5);
+  share.rank = draws.Below(share.world_size);
+  share.chunks.resize(static_cast<size_t>(draws.Below(12)));
+  for (Chunk& chunk : share.chunks) {
+    chunk = {.file = draws.Below(4),
+             .rows = {.row_group = draws.Below(9),
+                      .begin = draws.Below(50),
+                      .num_rows = draws.OneIn(3) ? 0 : draws.Below(90)},
+             .first_row_id = draws.Below(1'000'000),
+             .valid = !draws.OneIn(3)};
+  }
+  return share;
+}
+
+SliceCut RandomCut(Draws& draws) {
+  SliceCut cut;
+  cut.batch_rows = draws.OneIn(3) ? 0 : draws.Between(1, 20);
+  cut.max_rows = draws.Between(std::max<int64_t>(1, cut.batch_rows), 45);
+  return cut;
+}
+
+// One row of a share, with all that a slice says about it.
+struct Row {
+  int64_t file;
+  int64_t row_group;
+  int64_t row;
+  int64_t row_id;
+  bool valid;
+  int64_t chunk_number;
+
+  bool operator==(const Row&) const = default;
+};
+
+void AppendRows(const Chunk& chunk, int64_t chunk_number, std::vector<Row>* rows) {
+  for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
+    rows->push_back({chunk.file, chunk.rows.row_group, chunk.rows.begin + i,
+                     chunk.first_row_id + i, chunk.valid, chunk_number});
+  }
+}
+
+std::vector<Row> RowsOf(const Share& share) {
+  std::vector<Row> rows;
+  int64_t chunk_number = 0;
+  for (const Chunk& chunk : share.chunks) {
+    AppendRows(chunk, chunk_number, &rows);
+    chunk_number += chunk.rows.num_rows > 0;
+  }
+  return rows;
+}
+
+std::vector<Slice> SlicesOf(const Share& share, const SliceCut& cut) {
+  std::vector<Slice> slices;
+  for (SliceWalk walk(&share, cut); walk.next(); walk.Advance()) {
+    slices.push_back(*walk.next());
+  }
+  return slices;
+}
+
+TEST_CASE("the slices are the share's rows in order, chunk by chunk") {
+  Draws draws(40);
+  for (int trial = 0; trial < 1000; ++trial) {
+    const Share share = RandomShare(draws);
+    const std::vector<Row> expected = RowsOf(share);
+    std::vector<Row> found;
+    for (const Slice& slice : SlicesOf(share, RandomCut(draws))) {
+      CHECK(slice.share_row == static_cast<int64_t>(found.size()));
+      AppendRows(slice.chunk, slice.chunk_number, &found);
+      const bool chunk_goes_on =
+          found.size() < expected.size() &&
+          expected[found.size()].chunk_number == slice.chunk_number;
+      CHECK(slice.ends_chunk == !chunk_goes_on);
+    }
+    CHECK(found == expected);
+  }
+}
+
+TEST_CASE("chunks are cut only where they must be, and as late as a batch's end allows") {
+  Draws draws(41);
+  for (int trial = 0; trial < 1000; ++trial) {
+    const Share share = RandomShare(draws);
+    const std::vector<Row> rows = RowsOf(share);
+    const SliceCut cut = RandomCut(draws);
+    CAPTURE(cut.max_rows);
+    CAPTURE(cut.batch_rows);
+    for (const Slice& slice : SlicesOf(share, cut)) {
+      const int64_t num_rows = slice.chunk.rows.num_rows;
+      CHECK(num_rows >= 1);
+      CHECK(num_rows <= cut.max_rows);
+      const auto left_rows = std::count_if(
+          rows.begin() + slice.share_row, rows.end(),
+          [&](const Row& row) { return row.chunk_number == slice.chunk_number; });
+      CHECK(slice.ends_chunk == (left_rows <= cut.max_rows));
+      if (slice.ends_chunk) continue;
+      if (cut.batch_rows > 0) CHECK((slice.share_row + num_rows) % cut.batch_rows == 0);
+      CHECK(num_rows + std::max<int64_t>(1, cut.batch_rows) > cut.max_rows);
+    }
+  }
+}
+
+TEST_CASE("a chunk that begins within a batch is cut where batches end") {
+  Share share;
+  share.chunks = {
+      {.rows = {.num_rows = 25}}, {.rows = {.num_rows = 20}}, {.rows = {.num_rows = 21}}};
+  const auto sizes = [&](const SliceCut& cut) {
+    std::vector<int64_t> found;
+    for (const Slice& slice : SlicesOf(share, cut)) {
+      found.push_back(slice.chunk.rows.num_rows);
+    }
+    return found;
+  };
+  CHECK(sizes({.max_rows = 20, .batch_rows = 10}) ==
+        std::vector<int64_t>{20, 5, 20, 15, 6});
+  CHECK(sizes({.max_rows = 20, .batch_rows = 0}) ==
+        std::vector<int64_t>{20, 5, 20, 20, 1});
+  CHECK(sizes({.max_rows = 25, .batch_rows = 25}) == std::vector<int64_t>{25, 20, 21});
+  CHECK(sizes({.max_rows = std::numeric_limits<int64_t>::max(), .batch_rows = 10}) ==
+        std::vector<int64_t>{25, 20, 21});
+}
+
+TEST_CASE("the end stays the end") {
+  const Share empty;
+  SliceWalk walk(&empty, {.max_rows = 8, .batch_rows = 4});
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(walk.next());
+    walk.Advance();
+  }
+}
+
+}  // namespace
+}  // namespace torchparquet

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "kernels/byte_array.h"
+#include "kernels/encodings/dictionary.h"
+#include "pages/page_header.h"
+#include "scratch.h"
+
+namespace torchparquet {
+
+// The values of a dictionary page, which differ in length.
+class ByteArrayDictionary {
+ public:
+  // What it holds is kept in the two buffers, which must outlive it.
+  ByteArrayDictionary(ScratchBuffer* bytes, ScratchBuffer* entries)
+      : bytes_(bytes), entries_(entries) {}
+
+  // Copies the values of a PLAIN page. Throws Error(kCorruptFile) where `bytes` hold
+  // fewer.
+  void Assign(std::span<const uint8_t> bytes, int64_t num_values);
+
+  // Where a value stands, in one word: its offset in the upper half, its length below.
+  const kernels::Dictionary<uint64_t>* entries() const { return &entries_; }
+  const uint8_t* data(uint64_t entry) const { return bytes_->data() + (entry >> 32); }
+  static uint32_t length(uint64_t entry) { return static_cast<uint32_t>(entry); }
+  std::string_view value(int64_t index) const;
+  const uint8_t* readable_end() const { return readable_end_; }
+
+ private:
+  ScratchBuffer* bytes_;
+  kernels::Dictionary<uint64_t> entries_;
+  const uint8_t* readable_end_ = nullptr;
+};
+
+// The values of a column chunk's pages as they are stored: strings and other bytes, each
+// page's by the class for its encoding. All throw Error(kCorruptFile) for what cannot be.
+class ByteArrayValues {
+ public:
+  explicit ByteArrayValues(ColumnBuffers* buffers)
+      : dictionary_(&buffers->indices, &buffers->dictionary) {}
+
+  // `bytes` are needed within the call only.
+  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes);
+  // `bytes` and this must outlive the reader.
+  std::unique_ptr<kernels::ByteArrayReader> Open(const PageHeader& header,
+                                                 std::span<const uint8_t> bytes) const;
+
+  const ByteArrayDictionary& dictionary() const { return dictionary_; }
+
+ private:
+  ByteArrayDictionary dictionary_;
+  bool has_dictionary_ = false;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/byte_sink.h"
+#include "kernels/values/expand.h"
+#include "scratch.h"
+#include "values/byte_array_values.h"
+#include "values/page_values.h"
+
+namespace torchparquet {
+
+// Values that follow each other, some of which may be null.
+struct ValueRun {
+  int64_t size = 0;
+  const uint8_t* validity = nullptr;  // a byte for each; null: all are valid
+  int64_t num_valid = 0;              // of which the page has a value
+  uint64_t fill_bits = 0;             // the item that stands for a null number
+};
+
+// Appends the values of a column chunk's pages to a sink.
+class ItemAppender {
+ public:
+  virtual ~ItemAppender() = default;
+  // As those of PageValues.
+  virtual void ReadDictionary(const PageHeader& header,
+                              std::span<const uint8_t> bytes) = 0;
+  virtual void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) = 0;
+  // Where values are strings, writes to `starts`, for each value of the run, where it
+  // begins in the sink, and nothing for a null.
+  virtual void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
+                      kernels::ByteSink* sink) = 0;
+  virtual void Skip(int64_t num_valid) = 0;
+};
+
+// Values of `cell_items` items each. Out is the bit pattern of an item.
+template <typename Out>
+class NumberAppender : public ItemAppender {
+ public:
+  NumberAppender(std::unique_ptr<PageValues<Out>> values, int64_t cell_items)
+      : values_(std::move(values)), cell_items_(cell_items) {}
+
+  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    values_->ReadDictionary(header, bytes);
+  }
+  void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    page_ = values_->Open(header, bytes);
+  }
+
+  void Append(const ValueRun& run, DecodeScratch* scratch, int64_t*,
+              kernels::ByteSink* sink) override {
+    const size_t num_bytes = static_cast<size_t>(run.size * cell_items_) * sizeof(Out);
+    // The sink holds nothing but items of this type, so all are aligned.
+    auto* out = reinterpret_cast<Out*>(sink->Extend(num_bytes));
+    if (run.validity == nullptr) return page_->Read(out, run.size);
+    Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items_ +
+                                                  kernels::kExpandReadableItems<Out>);
+    page_->Read(dense, run.num_valid);
+    const auto fill = static_cast<Out>(run.fill_bits);
+    if (cell_items_ > 1) {
+      kernels::ExpandCells(dense, run.validity, run.size, cell_items_, fill, out);
+    } else {
+      expand_(dense, run.validity, run.size, fill, out);
+    }
+  }
+  void Skip(int64_t num_valid) override { page_->Skip(num_valid); }
+
+ private:
+  const std::unique_ptr<PageValues<Out>> values_;
+  const int64_t cell_items_;
+  const kernels::ExpandFunction<Out> expand_ =
+      kernels::ChooseExpand<Out>(kernels::Stores::kCached);
+  std::unique_ptr<ValueReader<Out>> page_;
+};
+
+// Strings and other bytes; a null is empty.
+class BytesAppender : public ItemAppender {
+ public:
+  explicit BytesAppender(ColumnBuffers* buffers) : values_(buffers) {}
+
+  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    values_.ReadDictionary(header, bytes);
+  }
+  void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) override {
+    page_ = values_.Open(header, bytes);
+  }
+
+  void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
+              kernels::ByteSink* sink) override;
+  void Skip(int64_t num_valid) override { page_->Skip(num_valid); }
+
+ private:
+  ByteArrayValues values_;
+  std::unique_ptr<kernels::ByteArrayReader> page_;
+};
+
+}  // namespace torchparquet

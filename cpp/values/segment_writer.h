@@ -1,0 +1,164 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "batches/column_target.h"
+#include "errors.h"
+#include "kernels/levels/validity.h"
+#include "kernels/streaming_stores.h"
+#include "kernels/values/expand.h"
+#include "kernels/values/placement.h"
+#include "scratch.h"
+#include "values/value_reader.h"
+
+namespace torchparquet {
+
+// Writes a column's rows into its segments, one after the other, whatever the borders
+// of the pages that they come from. T is the bit pattern of the output type.
+template <typename T>
+class SegmentWriter {
+ public:
+  SegmentWriter(const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress)
+      : target_(target),
+        fill_(static_cast<T>(target.fill_bits)),
+        expand_(kernels::ChooseExpand<T>(target.streaming && target.stride == 1
+                                             ? kernels::Stores::kStreaming
+                                             : kernels::Stores::kCached)),
+        scratch_(scratch),
+        progress_(progress) {
+    SkipFullSegments();
+  }
+
+  // Takes the next `num_rows` values of `reader`, none of them null.
+  void WriteValid(ValueReader<T>& reader, int64_t num_rows) {
+    while (num_rows > 0) {
+      const int64_t count = std::min(num_rows, RowsInBlock());
+      if (target_.stride == 1 && target_.streaming) {
+        reader.ReadStreaming(values(), count);
+      } else if (target_.stride == 1) {
+        reader.Read(values(), count);
+      } else {
+        T* block = scratch_->block.ReserveItems<T>(kBlockRows);
+        reader.Read(block, count);
+        kernels::ScatterStrided(block, count, target_.stride, values());
+      }
+      if (valid() != nullptr) {
+        kernels::FillStrided<uint8_t>(1, count * target_.valid_items, target_.stride,
+                                      valid());
+      }
+      Advance(count);
+      num_rows -= count;
+    }
+  }
+
+  // Takes the next `num_rows` rows of `validity`, those with a value from `reader`, the
+  // others null. Throws Error(kNullValue) for a null under kError, naming its row as
+  // `first_row` plus its index, when the rows of the segments before are delivered.
+  void WriteNullable(ValueReader<T>& reader, kernels::ValidityReader& validity,
+                     int64_t num_rows, int64_t first_row) {
+    while (num_rows > 0) {
+      // A long run without nulls goes straight to place; shorter ones are not worth it.
+      const int64_t run_rows = std::min(num_rows, validity.ValidRunRows());
+      int64_t count = run_rows;
+      if (run_rows >= std::min(num_rows, kMinRunRows)) {
+        validity.Skip(run_rows);
+        WriteValid(reader, run_rows);
+      } else {
+        count = std::min({num_rows, RowsInSegment(), BlockRows()});
+        WriteBlock(reader, validity, count, first_row);
+      }
+      first_row += count;
+      num_rows -= count;
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlockRows = 2048;
+  static constexpr int64_t kMinRunRows = 256;
+
+  T* values() const {
+    // Fields are aligned to 64 bytes and hold items of T's size.
+    return reinterpret_cast<T*>(target_.segments[segment_].values) +
+           row_ * target_.stride * target_.cell_items;
+  }
+  uint8_t* valid() const {
+    uint8_t* valid = target_.segments[segment_].valid;
+    return valid == nullptr ? nullptr
+                            : valid + row_ * target_.stride * target_.valid_items;
+  }
+  int64_t RowsInSegment() const {
+    if (segment_ == target_.segments.size()) {
+      throw Error(ErrorKind::kInternal, "more rows were decoded than were planned");
+    }
+    return target_.segments[segment_].num_rows - row_;
+  }
+  int64_t RowsInBlock() const {
+    return target_.stride == 1 ? RowsInSegment() : std::min(RowsInSegment(), kBlockRows);
+  }
+
+  // Rows whose values pass through a block on their way.
+  int64_t BlockRows() const {
+    return std::max<int64_t>(1, kBlockRows / target_.cell_items);
+  }
+
+  // Rows of one segment, at most BlockRows().
+  void WriteBlock(ValueReader<T>& reader, kernels::ValidityReader& validity,
+                  int64_t num_rows, int64_t first_row) {
+    uint8_t* bytes = scratch_->validity.Reserve(kBlockRows);
+    const int64_t num_valid = validity.Read(num_rows, bytes);
+    if (num_valid == num_rows) {
+      WriteValid(reader, num_rows);
+      return;
+    }
+    if (target_.nulls == NullPolicy::kError) {
+      throw NullError(first_row + (std::find(bytes, bytes + num_rows, 0) - bytes));
+    }
+    T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items) +
+                                               kernels::kExpandReadableItems<T>);
+    reader.Read(dense, num_valid);
+    PlaceNullable(dense, bytes, num_rows);
+    Advance(num_rows);
+  }
+
+  void PlaceNullable(const T* dense, const uint8_t* validity, int64_t count) {
+    if (target_.cell_items > 1) {
+      kernels::ExpandCells(dense, validity, count, target_.cell_items, fill_, values());
+    } else if (target_.stride == 1) {
+      expand_(dense, validity, count, fill_, values());
+    } else {
+      T* block = scratch_->block.ReserveItems<T>(kBlockRows);
+      expand_(dense, validity, count, fill_, block);
+      kernels::ScatterStrided(block, count, target_.stride, values());
+    }
+    if (valid() != nullptr)
+      kernels::ScatterStrided(validity, count, target_.stride, valid());
+  }
+
+  void Advance(int64_t num_rows) {
+    row_ += num_rows;
+    SkipFullSegments();
+  }
+  void SkipFullSegments() {
+    while (segment_ < target_.segments.size() &&
+           row_ == target_.segments[segment_].num_rows) {
+      ++segment_;
+      row_ = 0;
+      if (target_.streaming) kernels::EndStreamingStores();
+      progress_->SegmentDone();
+    }
+  }
+
+  const ColumnTarget target_;
+  const T fill_;
+  const kernels::ExpandFunction<T> expand_;
+  DecodeScratch* scratch_;
+  DecodeProgress* progress_;
+  size_t segment_ = 0;
+  int64_t row_ = 0;  // next row within the segment
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "scratch.h"
+#include "values/page_values.h"
+
+namespace torchparquet {
+
+// Numbers strings. Immutable, so shared by all threads.
+class Vocabulary {
+ public:
+  // A string's code is its place in `words`; `unknown_code` is that of all others. Throws
+  // Error(kInvalidArgument) for a word that is there twice.
+  Vocabulary(std::vector<std::string> words, int64_t unknown_code);
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
+
+  int64_t CodeOf(std::string_view word) const {
+    const auto found = codes_.find(word);
+    return found == codes_.end() ? unknown_code_ : found->second;
+  }
+
+ private:
+  const std::vector<std::string> words_;
+  const int64_t unknown_code_;
+  std::unordered_map<std::string_view, int64_t> codes_;  // of what words_ holds
+};
+
+// The codes of a column chunk's strings. A dictionary's values are looked up once for the
+// column chunk; no string is built of any. Codes must fit Out. Strings that share their
+// start may be longer than their page by far: those that are looked up together take at
+// most `max_bytes`.
+template <typename Out>
+std::unique_ptr<PageValues<Out>> MakeCodeValues(
+    std::shared_ptr<const Vocabulary> vocabulary, int64_t max_bytes,
+    ColumnBuffers* buffers);
+
+}  // namespace torchparquet

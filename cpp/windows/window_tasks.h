@@ -1,0 +1,38 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/shuffle/scatter.h"
+#include "scratch.h"
+#include "tasks/task_context.h"
+#include "windows/open_window.h"
+
+namespace torchparquet {
+
+// Does what a task says: decodes one column of a chunk, strip by strip, and brings each
+// strip on its way to the batches of the window. Immutable, so shared by all threads.
+class WindowTaskRunner {
+ public:
+  explicit WindowTaskRunner(const TaskContext& context) : context_(context) {}
+
+  // Throws Error with path, row group and column; Error(kStopped) when told to end.
+  void Run(const WindowTask& task, DecodeScratch* scratch) const;
+
+ private:
+  class Strips;
+  class Staged;
+
+  void CheckItems(OpenWindow* window) const;
+  std::unique_ptr<ColumnReader> OpenReader(const WindowTask& task,
+                                           DecodeScratch* scratch) const;
+  void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
+  void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
+  void ReadCells(const WindowTask& task, DecodeScratch* scratch) const;
+  void EndCells(const WindowTask& task, DecodeScratch* scratch) const;
+  void CountDown(OpenWindow* window) const;
+
+  const TaskContext context_;
+};
+
+}  // namespace torchparquet
