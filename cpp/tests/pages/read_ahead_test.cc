@@ -147,9 +147,10 @@ TEST_CASE("what was read ahead is held, to its end and not beyond") {
     const int64_t held_end = std::max<int64_t>(ahead_end, 1200);
     setting.read_ahead.View({1000, 200}, ahead_end);
     setting.file.Write(setting.after);
-    CHECK(IsFrom(setting.read_ahead.View({1000, held_end - 1000}, 0), 1000, setting.before));
-    CHECK(
-        IsFrom(setting.read_ahead.View({held_end - 1, 1}, 0), held_end - 1, setting.before));
+    CHECK(IsFrom(setting.read_ahead.View({1000, held_end - 1000}, 0), 1000,
+                 setting.before));
+    CHECK(IsFrom(setting.read_ahead.View({held_end - 1, 1}, 0), held_end - 1,
+                 setting.before));
     CHECK(IsFrom(setting.read_ahead.View({1100, 50}, 5000), 1100, setting.before));
     CHECK(IsMixOf(setting.read_ahead.View({1050, held_end + 100 - 1050}, 0), 1050,
                   setting.before, held_end, setting.after));
@@ -161,7 +162,8 @@ TEST_CASE("reading ahead needs no byte behind its end") {
   setting.file.Truncate(2000);
   CHECK(IsFrom(setting.read_ahead.View({1000, 100}, 2000), 1000, setting.before));
   setting.read_ahead.Use(&setting.memory);
-  CHECK(Throws(ErrorKind::kCorruptFile, [&] { setting.read_ahead.View({1000, 100}, 2001); }));
+  CHECK(Throws(ErrorKind::kCorruptFile,
+               [&] { setting.read_ahead.View({1000, 100}, 2001); }));
 }
 
 TEST_CASE("what a view and those held before it share is not read again") {
@@ -247,7 +249,8 @@ TEST_CASE("after a read that failed nothing stale is left") {
     setting.file.Truncate(1250);
     CHECK(Throws(ErrorKind::kCorruptFile,
                  [&] { setting.read_ahead.View({1200, more_bytes}, 0); }));
-    CHECK(Throws(ErrorKind::kCorruptFile, [&] { setting.read_ahead.View({1100, 200}, 0); }));
+    CHECK(Throws(ErrorKind::kCorruptFile,
+                 [&] { setting.read_ahead.View({1100, 200}, 0); }));
     setting.file.Write(setting.after);
     for (const int64_t offset : {1000, 1100, 1200, 1300}) {
       CAPTURE(offset);
