@@ -15,8 +15,7 @@ import pytest
 
 import torchparquet
 from shape_files import shape_files
-from torchparquet import _pyarrow
-from torchparquet.reading import batch_stream as reader
+from torchparquet import _pyarrow, native
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 PUBLIC = [
@@ -141,7 +140,7 @@ def test_all_pins_of_pyarrow_are_one():
     pin = f"pyarrow>={major}.{minor},<{major}.{minor + 1}"
     assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
     assert pins_of(PROJECT["build-system"]["requires"]) == [pin]
-    assert reader.PYARROW_VERSION.split(".")[:2] == [str(major), str(minor)]
+    assert native.PYARROW_VERSION.split(".")[:2] == [str(major), str(minor)]
     constraints = (Path(__file__).parents[1] / "constraints.txt").read_text().splitlines()
     (exact,) = pins_of(constraints)
     assert exact.startswith(f"pyarrow=={major}.{minor}.")
@@ -180,7 +179,7 @@ READ_ALL = """
     import sys
     from shape_files import COLUMNS, digest_of
     from torchparquet import ParquetDataset
-    from torchparquet.reader import instructions
+    from torchparquet.native import instructions
     options = dict(columns=COLUMNS, batch_size=250, shuffle=True, shuffle_window=2, row_ids=True)
     print(instructions(), digest_of(ParquetDataset(sys.argv[1], **options)))
 """
