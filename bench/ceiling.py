@@ -21,7 +21,7 @@ from sides import CommandSide
 _DIRECTORY = Path(__file__).resolve().parent
 _CPP = _DIRECTORY.parent / "cpp"
 _SOURCES = [_DIRECTORY / "least_work.cc"]
-_SOURCES += [_CPP / name for name in ("errors.cc", "page_header.cc", "page_codec.cc")]
+_SOURCES += [_CPP / name for name in ("errors.cc", "pages/page_header.cc", "page_codec.cc")]
 # As arrow::Compression numbers them.
 _CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 3, "ZSTD": 4, "LZ4": 5}
 Way = Literal["codec", "pread"]

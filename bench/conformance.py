@@ -3,7 +3,7 @@
     python bench/conformance.py path/to/parquet-testing/data > docs/conformance.md
 
 Each column is read by itself, whole, with masks for nulls. That values are right is for the tests
-to say: tests/test_corpus.py holds each column of the same files against pyarrow's reading.
+to say: tests/formats/test_corpus.py holds each column of the same files against pyarrow's reading.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def lines_of(folder: Path) -> Iterator[str]:
     yield ""
     yield (
         "The files of [parquet-testing](https://github.com/apache/parquet-testing), written by "
-        "many tools, some of them with faults on purpose. `tests/test_corpus.py` holds every "
-        "column that is read against pyarrow's reading, value by value."
+        "many tools, some of them with faults on purpose. `tests/formats/test_corpus.py` holds "
+        "every column that is read against pyarrow's reading, value by value."
     )
     yield ""
     yield (

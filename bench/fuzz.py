@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 # The format by another parser, and tables of every kind.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from fuzz_files import given_files, write_files
 from fuzz_mutations import MUTATION_KINDS, Target

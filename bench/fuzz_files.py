@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from parquet_files import CODECS, KINDS, kinds_table, write
+from tests.fixtures.parquet_files import CODECS, KINDS, kinds_table, write
 
 NUM_ROWS = 240
 # So large a file is mostly pages of one kind, and slow to read thousands of times.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from thrift_bytes import (
+from tests.fixtures.thrift_bytes import (
     COLUMN_META_DATA,
     FILE_NUM_ROWS,
     FILE_ROW_GROUPS,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fuzz_mutations import Mutation, Target, mutate
-from thrift_bytes import FILE_NUM_ROWS, footer
+from tests.fixtures.thrift_bytes import FILE_NUM_ROWS, footer
 from torchparquet import (
     CastError,
     CorruptFileError,

@@ -36,7 +36,7 @@
 #include <vector>
 
 #include "page_codec.h"
-#include "page_header.h"
+#include "pages/page_header.h"
 
 namespace {
 

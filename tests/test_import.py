@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import subprocess
 import sys
@@ -14,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import torchparquet
-from shape_files import shape_files
+from tests.fixtures.shape_files import shape_files
+from tests.fixtures.tree import ROOT, child_environment
 from torchparquet import _pyarrow, native
 
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PUBLIC = [
     "CastError",
     "Column",
@@ -141,7 +141,7 @@ def test_all_pins_of_pyarrow_are_one():
     assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
     assert pins_of(PROJECT["build-system"]["requires"]) == [pin]
     assert native.PYARROW_VERSION.split(".")[:2] == [str(major), str(minor)]
-    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text().splitlines()
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
     (exact,) = pins_of(constraints)
     assert exact.startswith(f"pyarrow=={major}.{minor}.")
 
@@ -177,7 +177,7 @@ def test_types_are_announced():
 
 READ_ALL = """
     import sys
-    from shape_files import COLUMNS, digest_of
+    from tests.fixtures.shape_files import COLUMNS, digest_of
     from torchparquet import ParquetDataset
     from torchparquet.native import instructions
     options = dict(columns=COLUMNS, batch_size=250, shuffle=True, shuffle_window=2, row_ids=True)
@@ -186,11 +186,9 @@ READ_ALL = """
 
 
 def read_with(name: str, files: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"TORCHPARQUET_INSTRUCTIONS": name}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path[1:]])
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(READ_ALL), files],
-        env=environment,
+        env=child_environment(TORCHPARQUET_INSTRUCTIONS=name),
         capture_output=True,
         text=True,
         check=False,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs import JOB_SECONDS, ROOT, python, run
-from recorded import ids_of, write_data
+from tests.fixtures.tree import ROOT
+from tests.frameworks.jobs import JOB_SECONDS, python, run
+from tests.frameworks.recorded import ids_of, write_data
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "examples"))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.fixtures.tree import ROOT, child_environment
+
 KILLED_ONCE = Path(__file__).parent / "killed_once.py"
 # Of machines that do other work beside it, too.
 JOB_SECONDS = 900
@@ -23,7 +24,7 @@ def start(command: list[str], cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+        env=child_environment(OMP_NUM_THREADS="1", RAY_USAGE_STATS_ENABLED="0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

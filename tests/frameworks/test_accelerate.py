@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from jobs import run, torchrun
-from recorded import (
+from tests.frameworks.jobs import run, torchrun
+from tests.frameworks.recorded import (
     assert_each_row_once,
     dataset_of,
     ids_of,

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from example_records import NUM_ROWS, STEPS, batches_of_epoch, read_record
-from jobs import documented, run
+from tests.frameworks.example_records import NUM_ROWS, STEPS, batches_of_epoch, read_record
+from tests.frameworks.jobs import documented, run
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from example_records import (
+from tests.frameworks.example_records import (
     Record,
     assert_even_steps,
     assert_no_row_is_missing,
@@ -17,7 +17,7 @@ from example_records import (
     rows_of_epoch,
     upto,
 )
-from jobs import run, torchrun
+from tests.frameworks.jobs import run, torchrun
 
 PROGRAM = "examples/fsdp2.py"
 

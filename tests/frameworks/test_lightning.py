@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from jobs import python, run
-from recorded import (
+from tests.frameworks.jobs import python, run
+from tests.frameworks.recorded import (
     assert_each_row_once,
     dataset_of,
     ids_of,
@@ -22,7 +22,7 @@ from recorded import (
 from torchparquet import MixedDataset, mix
 
 pl = pytest.importorskip("lightning.pytorch")
-from lightning_modules import FailedStepError, recording_module, trainer_of  # noqa: E402
+from tests.frameworks.lightning_modules import FailedStepError, recording_module, trainer_of  # noqa: E402
 
 HERE = Path(__file__).parent
 NUM_STEPS = 25  # of one rank

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from clicks import ClickModel, open_clicks
-from example_records import (
+from tests.frameworks.example_records import (
     NUM_ROWS,
     assert_even_steps,
     assert_no_row_is_missing,
@@ -20,8 +20,8 @@ from example_records import (
     read_record,
     rows_of_epoch,
 )
-from jobs import documented, run
-from recorded import ids_of
+from tests.frameworks.jobs import documented, run
+from tests.frameworks.recorded import ids_of
 
 
 def test_a_stateful_loader_goes_on_bit_for_bit(clicks, tmp_path):

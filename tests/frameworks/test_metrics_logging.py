@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from recorded import BATCH_SIZE, dataset_of
+from tests.frameworks.recorded import BATCH_SIZE, dataset_of
 from torchparquet import mix
 from torchparquet.frameworks.metrics import MetricsLog
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_logged(data):
 def fit(tmp_path: Path, loader: Any, package: str, **options: Any) -> list[tuple[int, dict]]:
     """Train for two epochs; what a logger of Lightning's was given of the data."""
     pl = pytest.importorskip(package)
-    from lightning_modules import recording_module, trainer_of
+    from tests.frameworks.lightning_modules import recording_module, trainer_of
     from torchparquet.frameworks.lightning import metrics_callback
 
     loggers = pytest.importorskip(f"{package}.loggers")

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader
 
 import port_row_stream
 import port_sparse_features
-from jobs import ROOT, python, run, torchrun
+from tests.fixtures.tree import ROOT
+from tests.frameworks.jobs import python, run, torchrun
 
 LINE = re.compile(r"epoch (\d+), rank (\d+): (\d+) rows(?:, (\d+) active)?, loss ([\d.]+)")
 

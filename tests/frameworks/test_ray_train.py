@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from example_records import (
+from tests.fixtures.tree import ROOT
+from tests.frameworks.example_records import (
     Record,
     assert_begun_anew,
     assert_each_share_in_even_steps,
@@ -16,7 +17,7 @@ from example_records import (
     rows_of_epoch,
     upto,
 )
-from jobs import KILLED_ONCE, ROOT, python, run
+from tests.frameworks.jobs import KILLED_ONCE, python, run
 
 pytest.importorskip("ray.train", reason="Ray Train is not installed")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from example_records import (
+from tests.fixtures.tree import ROOT
+from tests.frameworks.example_records import (
     Record,
     assert_begun_anew,
     assert_each_share_in_even_steps,
@@ -20,7 +21,7 @@ from example_records import (
     rows_of_epoch,
     upto,
 )
-from jobs import KILLED_ONCE, ROOT, run, torchrun
+from tests.frameworks.jobs import KILLED_ONCE, run, torchrun
 
 PROGRAM = "examples/torchrun_ddp.py"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from jobs import run, torchrun
-from recorded import assert_each_row_once, in_order, read_lines, stream_of
+from tests.frameworks.jobs import run, torchrun
+from tests.frameworks.recorded import assert_each_row_once, in_order, read_lines, stream_of
 
 pytest.importorskip("transformers")
 

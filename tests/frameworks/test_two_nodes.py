@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from example_records import (
+from tests.frameworks.example_records import (
     assert_even_steps,
     assert_no_row_is_missing,
     read_record,
     rows_of_epoch,
     upto,
 )
-from jobs import documented, end, finish, run, start, torchrun
+from tests.frameworks.jobs import documented, end, finish, run, start, torchrun
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 

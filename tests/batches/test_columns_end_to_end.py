@@ -1,0 +1,299 @@
+"""Choosing columns: what a batch holds, in which order, and what cannot be chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fixtures.parquet_files import column_at, read_all, same_bits, stored_values, write
+from torchparquet import (
+    Column,
+    ParquetDataset,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
+
+NUM_ROWS = 500
+
+
+def dataset(paths, columns=None, **options):
+    options = {"batch_size": 64, "rank": 0, "world_size": 1, **options}
+    return ParquetDataset(paths, columns=columns, **options)
+
+
+def flat_table(first=0):
+    ids = np.arange(first, first + NUM_ROWS)
+    return pa.table(
+        {
+            "b": pa.array(ids % 2 == 0),
+            "a": pa.array(ids, pa.int64()),
+            "f": pa.array(ids.astype(np.float32)),
+            "c": pa.array(-ids, pa.int64()),
+            "g": pa.array(ids.astype(np.float32) / 3),
+            "d": pa.array(ids * 2, pa.int64()),
+        }
+    )
+
+
+@pytest.fixture
+def flat(tmp_path):
+    table = flat_table()
+    return table, write(tmp_path / "a.parquet", table)
+
+
+def assert_holds(read, table, names):
+    assert list(read) == list(names)
+    for name in names:
+        assert same_bits(read[name], stored_values(column_at(table, name))), name
+
+
+def test_all_columns_in_the_order_of_the_file(flat):
+    table, path = flat
+    assert_holds(read_all(path), table, table.column_names)
+
+
+@pytest.mark.parametrize("names", [["d", "b", "a"], ("g",), ["f", "a", "g", "c"]])
+def test_names_in_the_order_given(flat, names):
+    table, path = flat
+    assert_holds(read_all(path, columns=names), table, names)
+
+
+def test_row_id_and_row_valid_come_last(flat):
+    table, path = flat
+    read = read_all(path, columns=["f", "a", "b"], row_ids=True, even="pad")
+    assert list(read) == ["f", "a", "b", "row.id", "row.valid"]
+    assert same_bits(read["row.id"], np.arange(NUM_ROWS))
+    assert read["row.valid"].all()
+    assert same_bits(read["a"], stored_values(table["a"]))
+
+
+def test_mapping_renames_repeats_and_groups(flat):
+    table, path = flat
+    columns = {
+        "label": "b",
+        "dense": ["g", "f"],
+        "id": "a",
+        "again": "a",
+        "one": ["a"],
+        "ids": Column(["d", "a", "c"]),
+        "masked": Column("f", nulls="mask"),
+    }
+    read = read_all(path, columns=columns)
+    assert list(read) == [*columns, "masked.valid"]
+    for name, sources in {"label": "b", "id": "a", "again": "a", "masked": "f"}.items():
+        assert same_bits(read[name], stored_values(table[sources]))
+    for name, sources in {"dense": "gf", "one": "a", "ids": "dac"}.items():
+        expected = np.stack([stored_values(table[source]) for source in sources], axis=1)
+        assert same_bits(read[name], expected), name
+
+
+def test_a_wide_group(tmp_path):
+    """More columns than threads or blocks, in one tensor, in an order of its own."""
+    rng = np.random.default_rng(0)
+    values = rng.random((3000, 70), np.float32)
+    table = pa.table({f"c{i}": values[:, i] for i in range(70)})
+    path = write(tmp_path / "a.parquet", table, row_group_size=1100)
+    order = rng.permutation(70).tolist()
+    columns = {"x": [f"c{i}" for i in order]}
+    for batch_size in (7, 1024, None):
+        read = read_all(path, columns=columns, batch_size=batch_size, num_threads=3)
+        assert same_bits(read["x"], values[:, order])
+
+
+def test_tensors_are_contiguous_and_writable(flat):
+    _, path = flat
+    batch = next(iter(dataset(path, {"g": ["f", "g"], "a": "a", "b": "b"})))
+    for tensor in batch.values():
+        assert tensor.is_contiguous()
+        tensor.zero_()
+    assert batch["g"].shape == (64, 2)
+    assert batch["a"].sum() == 0
+
+
+@pytest.fixture
+def nested(tmp_path):
+    ids = pa.array(range(NUM_ROWS))
+    inner = pa.StructArray.from_arrays([ids, ids.cast(pa.float64())], ["x", "y"])
+    outer = pa.StructArray.from_arrays([inner, ids.cast(pa.int32())], ["inner", "z"])
+    strings = ids.cast(pa.string())
+    table = pa.table(
+        {
+            "s": outer,
+            "plain": ids,
+            "text": strings,
+            "raw": strings.cast(pa.binary()),
+            "list": pa.array([[i] for i in range(NUM_ROWS)]),
+            "fixed": pa.array([[i, i] for i in range(NUM_ROWS)], pa.list_(pa.int32(), 2)),
+            "money": ids.cast(pa.decimal128(30, 2)),
+            "wide": ids.cast(pa.decimal256(50, 2)),
+            "with.dot": ids.cast(pa.int16()),
+        }
+    )
+    return table, write(tmp_path / "nested.parquet", table)
+
+
+def test_struct_leaves_by_dotted_path(nested):
+    table, path = nested
+    names = ["s.z", "plain", "s.inner.y", "s.inner.x"]
+    read = read_all(path, columns=names)
+    assert_holds(read, table, names)
+    group = read_all(path, columns={"x": ["s.inner.x", "plain"]})["x"]
+    assert same_bits(group[:, 0], group[:, 1])
+
+
+def test_a_name_that_holds_a_dot(nested):
+    table, path = nested
+    read = read_all(path, columns=["with.dot"])
+    assert same_bits(read["with.dot"], stored_values(table["with.dot"]))
+
+
+def test_a_struct_itself_names_its_leaves(nested):
+    _, path = nested
+    with pytest.raises(ValueError, match=r"s\.inner\.x"):
+        dataset(path, ["s"])
+
+
+def test_kinds_not_covered_fail_at_construction_and_name_the_rest(nested):
+    _, path = nested
+    with pytest.raises(UnsupportedColumnError) as caught:
+        dataset(path)
+    message = str(caught.value)
+    assert "'wide' (decimal(50, 2))" in message
+    assert isinstance(caught.value, TypeError)
+    # The columns that the message suggests can be read as they stand.
+    suggested = message[message.index("columns=[") + len("columns=") :]
+    names = eval(suggested)
+    leaves = {"s.inner.x", "s.inner.y", "s.z", "plain", "money", "with.dot"}
+    assert set(names) == {*leaves, "text", "raw", "list", "fixed"}
+    assert sum(batch["text"].num_rows for batch in dataset(path, names)) == NUM_ROWS
+
+
+def test_a_kind_not_covered_is_named_when_chosen(nested):
+    _, path = nested
+    with pytest.raises(UnsupportedColumnError, match="wide"):
+        dataset(path, ["plain", "wide"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "text"),
+    [
+        (["nope"], ValueError, "nope"),
+        (["A"], ValueError, "'a'"),
+        (["a", "a"], ValueError, "'a'"),
+        ([], ValueError, "at least one"),
+        ("a", TypeError, "list or tuple"),
+        ({"x": ["a", "f"]}, ValueError, "dtype"),
+        ({"row.id": "a"}, ValueError, "row.id"),
+        ({"x": Column("a", nulls="nan")}, ValueError, "nan"),
+        ({"x": Column("a", nulls=0.5)}, ValueError, "0.5"),
+        ({"x": Column("a", nulls=2**63)}, ValueError, str(2**63)),
+    ],
+)
+def test_wrong_choices_fail_at_construction(flat, columns, error, text):
+    _, path = flat
+    with pytest.raises(error, match=text):
+        dataset(path, columns)
+
+
+def two_files(folder, first, second):
+    return [write(folder / "0.parquet", first), write(folder / "1.parquet", second)]
+
+
+def test_files_may_order_their_columns_differently(tmp_path):
+    first, second = flat_table(0), flat_table(NUM_ROWS)
+    paths = two_files(tmp_path, first, second.select(["d", "g", "a", "b", "c", "f"]))
+    table = pa.concat_tables([first, second])
+    for names in (None, ["g", "a"]):
+        read = read_all(paths, columns=names, batch_size=300)
+        assert_holds(read, table, names or first.column_names)
+
+
+def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path):
+    first, second = flat_table(0), flat_table(NUM_ROWS)
+    second = second.drop_columns(["g"]).append_column("new", pa.array(["t"] * NUM_ROWS))
+    second = second.set_column(0, "b", second["b"].cast(pa.int8()))
+    paths = two_files(tmp_path, first, second)
+    read = read_all(paths, columns=["a", "f"])
+    assert same_bits(read["a"], np.arange(2 * NUM_ROWS))
+
+
+def test_files_may_differ_in_nullability(tmp_path):
+    """Required here, nullable and null there."""
+    ids = np.arange(NUM_ROWS)
+    required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    nullable = pa.table({"a": pa.array(ids, mask=ids % 2 == 1)})
+    paths = two_files(tmp_path, pa.table({"a": ids}).cast(required), nullable)
+    expected = np.concatenate([ids, np.where(ids % 2 == 1, -1, ids)])
+    for order in (1, -1):
+        read = read_all(paths[::order], columns=["a"], nulls=-1, batch_size=333)
+        halves = [expected[:NUM_ROWS], expected[NUM_ROWS:]][::order]
+        assert same_bits(read["a"], np.concatenate(halves))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (pa.int32(), "int32"),
+        (pa.float64(), "float64"),
+        (pa.string(), "string"),
+        (pa.timestamp("us"), "timestamp[us]"),
+        (pa.timestamp("us", "UTC"), "timestamp[us, UTC]"),
+    ],
+)
+def test_a_kind_that_differs_names_both_files(tmp_path, kind, shown):
+    first, second = flat_table(0).select(["a", "f"]), flat_table(NUM_ROWS).select(["a", "f"])
+    paths = two_files(tmp_path, first, second.set_column(0, "a", second["a"].cast(kind)))
+    with pytest.raises(SchemaMismatchError) as caught:
+        dataset(paths)
+    for part in (*paths, "'a'", "int64", shown):
+        assert part in str(caught.value), part
+    assert isinstance(caught.value, ValueError)
+    assert same_bits(read_all(paths, columns=["f"])["f"], np.arange(2 * NUM_ROWS, dtype=np.float32))
+
+
+@pytest.mark.parametrize("missing_in", [0, 1])
+def test_a_column_that_is_missing_names_both_files(tmp_path, missing_in):
+    tables = [flat_table(0), flat_table(NUM_ROWS)]
+    tables[missing_in] = tables[missing_in].drop_columns(["c"])
+    paths = two_files(tmp_path, *tables)
+    for columns in (None, ["a", "c"]):
+        with pytest.raises(SchemaMismatchError) as caught:
+            dataset(paths, columns)
+        for part in (*paths, "'c'", "missing"):
+            assert part in str(caught.value), part
+
+
+def test_a_file_without_rows_has_no_say_about_columns(tmp_path):
+    first = flat_table(0)
+    empty = pa.table({"a": pa.array([], pa.string()), "other": pa.array([], pa.int8())})
+    paths = two_files(tmp_path, empty, first)
+    read = read_all(paths)
+    assert_holds(read, first, first.column_names)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    ids = pa.array(range(10))
+    path = write(tmp_path / "a.parquet", pa.table([ids, ids, ids], ["a", "x", "x"]))
+    with pytest.raises(ValueError, match="'x'"):
+        dataset(path)
+    assert same_bits(read_all(path, columns=["a"])["a"], np.arange(10))
+
+
+def test_names_that_are_not_ascii(tmp_path):
+    names = ["größe", "列", "with space", "a'b\"c", "tab\tnew\nline"]
+    table = pa.table({name: np.arange(10) + i for i, name in enumerate(names)})
+    path = write(tmp_path / "täble ✓.parquet", table)
+    assert_holds(read_all(path), table, names)
+
+
+def test_a_column_without_a_name_is_left_out_by_the_user(tmp_path):
+    """As the index of a table that was written as CSV and read again."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"": [0, 1], "a": [5, 6]}), path)
+    with pytest.raises(UnsupportedColumnError, match=r"without a name.*columns=\['a'\]") as caught:
+        ParquetDataset(path, batch_size=2)
+    assert str(path) in str(caught.value)
+    (batch,) = ParquetDataset(path, batch_size=2, columns=["a"])
+    assert batch["a"].tolist() == [5, 6]

@@ -1,0 +1,358 @@
+"""Batches that are delivered on a device.
+
+Where there is no accelerator the CPU takes its place: everything is as for one, but for the
+stream that copies. `pytest -p MODULE` brings an accelerator of another package's.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import torchparquet
+from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
+from torchparquet import NullValueError, ParquetDataset, mix
+from torchparquet.batches.device_transfer import parsed_device
+
+PACKAGE = Path(torchparquet.__file__).parent
+ACCELERATOR = (
+    torch.accelerator.current_accelerator()
+    if hasattr(torch, "accelerator") and torch.accelerator.is_available()
+    else None
+)
+NUM_ROWS = 3000
+
+
+def digests(batches: Iterable[dict[str, Any]]) -> list[str]:
+    """What tells each batch's bytes, taken at once."""
+    return [digest(batch) for batch in batches]
+
+
+def digest(batch: dict[str, Any]) -> str:
+    return digest_of_batch({name: value.to("cpu") for name, value in batch.items()})
+
+
+@pytest.fixture(params=["CPU in its place", "accelerator"])
+def on_device(request, monkeypatch) -> dict[str, Any]:
+    """Options with which a data set delivers on a device."""
+    if request.param == "accelerator":
+        if ACCELERATOR is None:
+            pytest.skip("torch finds no accelerator")
+        return {"device": ACCELERATOR.type}
+    monkeypatch.setattr(
+        "torchparquet.reading.streams.resolved_device", lambda device: torch.device("cpu")
+    )
+    return {"device": "cuda", "pin_memory": False}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> str:
+    return shape_files(tmp_path_factory.mktemp("device"), NUM_ROWS, 2, 6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"shuffle": True, "shuffle_window": 3, "seed": 4},
+        {"max_memory": "120KB"},
+        {"even": "pad", "world_size": 2, "rank": 1},
+        {"batch_size": None},
+        {"canonical_world_size": 4},
+        {"num_epochs": 3, "shuffle": True},
+    ],
+    ids=str,
+)
+def test_batches_are_those_of_the_host(files: str, on_device, options) -> None:
+    options = {"columns": COLUMNS, "batch_size": 128, "row_ids": True} | options
+    expected = digests(ParquetDataset(files, **options))
+    kept = list(ParquetDataset(files, **options, **on_device))
+    if "pin_memory" not in on_device:
+        found = {t.device.type for batch in kept for v in batch.values() for t in tensors_of(v)}
+        assert found == {on_device["device"]}
+    assert digests(kept) == expected
+
+
+def test_every_batch_has_memory_of_its_own(files: str, on_device) -> None:
+    dataset = ParquetDataset(files, columns=["id", "list"], nulls=0, batch_size=100, **on_device)
+    expected = digests(ParquetDataset(files, columns=["id", "list"], nulls=0, batch_size=100))
+    for batch, other in zip(dataset, expected, strict=True):
+        assert digest(batch) == other
+        batch["id"].fill_(-1)
+        batch["list"].values.fill_(7)
+
+
+def test_transforms_are_given_batches_on_the_device(files: str, on_device) -> None:
+    def doubled(batch):
+        return {"id": batch["id"] * 2}
+
+    dataset = ParquetDataset(files, columns=["id"], batch_size=500, transform=doubled, **on_device)
+    assert torch.cat([batch["id"].cpu() for batch in dataset]).tolist() == list(
+        range(0, 2 * NUM_ROWS, 2)
+    )
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 11, 29, 30])
+def test_a_state_counts_what_was_delivered(files: str, on_device, step: int) -> None:
+    options = {"columns": COLUMNS, "batch_size": 100, "shuffle": True, "seed": 9}
+    expected = digests(ParquetDataset(files, **options))
+    dataset = ParquetDataset(files, **options, **on_device)
+    iterator = iter(dataset)
+    found = [digest(next(iterator)) for _ in range(step)]
+    state = dataset.state_dict()
+    host = ParquetDataset(files, **options)
+    host.load_state_dict(state)
+    assert digests(host)[: 30 - step] == expected[step:]
+    resumed = ParquetDataset(files, **options, **on_device)
+    resumed.load_state_dict(state)
+    if step < 30:
+        assert [*found, *digests(resumed)] == expected
+
+
+def test_dynamic_shares(files: str, on_device, tmp_path: Path) -> None:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    dataset = ParquetDataset(
+        files,
+        columns=COLUMNS,
+        batch_size=64,
+        even="dynamic",
+        store=store,
+        rank=0,
+        world_size=1,
+        **on_device,
+    )
+    expected = ParquetDataset(files, columns=COLUMNS, batch_size=NUM_ROWS)
+    ids = torch.cat([batch["id"].cpu() for batch in dataset])
+    assert ids.tolist() == next(iter(expected))["id"].tolist()
+
+
+def test_an_error_comes_behind_the_batches_before_it(tmp_path: Path, on_device) -> None:
+    values = [None if row == 750 else row for row in range(1000)]
+    pq.write_table(pa.table({"n": values}), tmp_path / "part.parquet", row_group_size=100)
+    dataset = ParquetDataset(tmp_path, batch_size=100, **on_device)
+    iterator = iter(dataset)
+    assert [next(iterator)["n"][0].item() for _ in range(7)] == list(range(0, 700, 100))
+    for _ in range(2):
+        with pytest.raises(NullValueError, match="row 50"):
+            next(iterator)
+
+
+def test_mixed_rows(files: str, on_device) -> None:
+    def mixed(**options):
+        sets = [
+            ParquetDataset(
+                files, columns=COLUMNS, batch_size=60, seed=seed, shuffle=True, **options
+            )
+            for seed in (1, 2)
+        ]
+        return mix(
+            sets, weights=[2, 1], within_batch=True, batch_size=90, seed=5, source_key="from"
+        )
+
+    found = next(iter(mixed(**on_device)))
+    assert found["from"].device == found["id"].device
+    assert digests(mixed(**on_device)) == digests(mixed())
+
+
+def test_a_batch_that_fails_to_be_joined_keeps_none_before_it(tmp_path: Path, on_device) -> None:
+    def row_group(num_lists: int) -> pa.Table:
+        kind = pa.list_(pa.list_(pa.int8()))
+        return pa.table({"l": pa.array([[[1]] * num_lists] * 10, kind)})
+
+    with pq.ParquetWriter(tmp_path / "part.parquet", row_group(1).schema) as writer:
+        for number in range(12):
+            writer.write_table(row_group(9000 if number in (8, 9) else 5), row_group_size=10)
+
+    def outcomes(**options) -> list[object]:
+        dataset = ParquetDataset(
+            tmp_path, batch_size=20, nulls=0, max_memory="1MB", num_threads=1, **options
+        )
+        iterator, found = iter(dataset), []
+        for _ in range(6):
+            try:
+                found.append(digest(next(iterator)))
+            except MemoryError:
+                found.append("MemoryError")
+        return found
+
+    expected = outcomes()
+    assert expected[4:] == ["MemoryError"] * 2 != expected[2:4]
+    assert outcomes(**on_device) == expected
+
+
+# What an exception between taking a batch and delivering it loses: nothing.
+
+DELIVERING = (
+    "_next",
+    "_take",
+    "begin",
+    "arrive",
+    "<lambda>",
+    "cut",
+    "__next__",
+    "in_wait_range",
+    "_slab",
+    "_lend",
+    "tensors_in",
+)
+
+
+class InterruptedHere(Exception):  # noqa: N818
+    """What a signal's handler might raise."""
+
+
+@pytest.mark.parametrize("place", ["host", "device", "traced"])
+def test_an_interrupt_anywhere_loses_no_batch(
+    files: str, on_device, place: str, monkeypatch
+) -> None:
+    if place == "traced":
+        # As where CUDA is: the range ends behind all that `next` does.
+        monkeypatch.setattr("torchparquet.metrics.wait_ranges._has_nvtx", lambda: True)
+        for name in ("range_push", "range_pop"):
+            monkeypatch.setattr(torch.cuda.nvtx, name, lambda *_: None)
+    options = {"columns": ["id", "list"], "nulls": 0, "batch_size": 300}
+    expected = digests(ParquetDataset(files, **options))
+    if place == "device":
+        options |= on_device
+    stop_at, passed, num_interrupts = 0, 0, 0
+
+    def trace(frame, event, argument):
+        nonlocal passed, num_interrupts
+        if (
+            not frame.f_code.co_filename.startswith(str(PACKAGE))
+            or frame.f_code.co_name not in DELIVERING
+        ):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        # Behind the count of batches no call follows, so that no signal's handler runs.
+        is_behind = Path(frame.f_code.co_filename).stem == "iteration" and line == "return batch"
+        if event == "line" and not is_behind:
+            passed += 1
+            if passed == stop_at:
+                num_interrupts += 1
+                raise InterruptedHere
+        return trace
+
+    while True:
+        stop_at, passed = stop_at + 1, 0
+        iterator = iter(ParquetDataset(files, **options))
+        found = [digest(next(iterator)) for _ in range(3)]
+        sys.settrace(trace)
+        try:
+            found.append(digest(next(iterator)))
+        except InterruptedHere:
+            pass
+        finally:
+            sys.settrace(None)
+        is_over = passed < stop_at
+        found += digests(iterator)
+        assert found == expected
+        if is_over:
+            break
+    assert num_interrupts > 20
+
+
+def test_workers_are_refused(files: str) -> None:
+    dataset = ParquetDataset(files, columns=["id"], batch_size=100, device="cuda")
+    with pytest.raises(ValueError, match=r"device='cuda' needs a DataLoader with num_workers=0"):
+        next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), None])
+def test_the_cpu_is_where_batches_are_anyway(files: str, device) -> None:
+    assert parsed_device(device) is None
+    batch = next(iter(ParquetDataset(files, columns=["id"], batch_size=5, device=device)))
+    assert batch["id"].tolist() == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "message"),
+    [
+        (0, TypeError, "device must be a torch.device, a str or None, got 0"),
+        ("gpu", ValueError, "got 'gpu'"),
+        ("meta", ValueError, "must hold data"),
+    ],
+)
+def test_what_is_no_device(files: str, device, error, message) -> None:
+    with pytest.raises(error, match=message):
+        ParquetDataset(files, batch_size=5, device=device)
+
+
+def test_a_device_that_is_not_there(files: str) -> None:
+    absent = "xpu" if torch.cuda.is_available() else "cuda"
+    dataset = ParquetDataset(files, columns=["id"], batch_size=5, device=absent)
+    with pytest.raises(RuntimeError, match=f"device='{absent}': torch .* finds no such device"):
+        next(iter(dataset))
+
+
+@pytest.mark.skipif(ACCELERATOR is None, reason="torch finds no accelerator")
+def test_checksums_while_slabs_are_used_again(tmp_path: Path) -> None:
+    """10,000 batches, each summed up on the device by work that runs behind the loop."""
+    rng = np.random.default_rng(1)
+    num_rows = 10_000 * 256
+    table = pa.table(
+        {"a": rng.integers(0, 1 << 40, num_rows), "b": rng.random(num_rows, np.float32)}
+    )
+    pq.write_table(table, tmp_path / "part.parquet", row_group_size=100_000)
+    dataset = ParquetDataset(tmp_path, batch_size=256, device=ACCELERATOR, max_memory="1MB")
+    sums = [
+        torch.stack([batch["a"].sum(), batch["b"].view(torch.int32).sum()]) for batch in dataset
+    ]
+    assert len(sums) == 10_000
+    a = table["a"].to_numpy().reshape(-1, 256).sum(axis=1)
+    b = table["b"].to_numpy().view(np.int32).reshape(-1, 256).sum(axis=1, dtype=np.int64)
+    assert torch.equal(torch.stack(sums).cpu(), torch.from_numpy(np.stack([a, b], axis=1)))
+
+
+@pytest.mark.skipif(ACCELERATOR is None, reason="torch finds no accelerator")
+def test_memory_is_not_written_to_while_the_loop_still_computes(files: str) -> None:
+    options = {"columns": ["id", "x"], "batch_size": 30}
+    expected = torch.cat([batch["id"].clone() for batch in ParquetDataset(files, **options)])
+    busy = torch.zeros(1 << 26, dtype=torch.uint8, device=ACCELERATOR)
+    with torch.Stream(device=ACCELERATOR):
+        found = []
+        for batch in ParquetDataset(files, **options, device=ACCELERATOR):
+            for _ in range(4):
+                busy.copy_(torch.empty_like(busy))
+            # Copied behind all of that, long after the batch was given up.
+            found.append(batch["id"].clone())
+            del batch
+        assert torch.equal(torch.cat(found).cpu(), expected)
+
+
+@pytest.mark.skipif(ACCELERATOR is None, reason="torch finds no accelerator")
+def test_the_threads_current_stream_stays_what_it_was(files: str) -> None:
+    """Two loops at once, each on a stream of its own."""
+    strayed = []
+
+    def loop() -> None:
+        own = torch.Stream(device=ACCELERATOR)
+        with own:
+            dataset = ParquetDataset(files, columns=["id"], batch_size=5, device=ACCELERATOR)
+            for _ in dataset:
+                current = torch.accelerator.current_stream()
+                if current.stream_id != own.stream_id:
+                    strayed.append(current)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=loop) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not strayed

@@ -1,0 +1,87 @@
+"""`python -m bench`: rows give ratios and verdicts, what is missing is named, results are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.tree import ROOT
+
+# A ratio, its spread over rounds, the target and the verdict.
+JUDGED = re.compile(
+    r"\| +([\d.]+)(x| ms) \| +[\d.]+ to [\d.]+ \| +(at \w+) ([\d.]+).*\| +(.*met) \|"
+)
+
+
+def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+        check=False,
+    )
+
+
+# It compiles two programs.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    results = folder / "RESULTS.md"
+    rows = ("pread", "jollyjack")
+    done = bench("--quick", "--only", *rows, "--data-dir", folder, "--results", results)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, results
+
+
+def test_each_case_is_judged_by_its_target(run):
+    judged = JUDGED.findall(run[0])
+    assert len(judged) == 1
+    for figure, unit, sense, target, verdict in judged:
+        assert (unit, sense) == ("x", "at least")
+        is_met = float(figure) >= float(target)
+        # Shown figures are rounded.
+        if abs(float(figure) - float(target)) > 0.01:
+            assert verdict.strip() == ("met" if is_met else "not met")
+
+
+def test_who_is_not_installed_is_skipped_by_name(run):
+    assert "skipped: jollyjack is not installed" in run[0]
+
+
+def test_results_are_written_where_told(run):
+    printed, path = run
+    text = path.read_text()
+    assert JUDGED.findall(text) == JUDGED.findall(printed)
+    for name in ("pyarrow", "torch", "numpy", "torchparquet"):
+        assert re.search(rf"\b{name} \d", text)
+    assert re.search(r"on \d{4}-\d\d-\d\d", text)
+    assert re.search(r"\d cores", text)
+    assert "python -m bench --quick --only pread jollyjack" in text
+
+
+def test_an_unknown_row_is_refused_with_those_that_are():
+    done = bench("--only", "nothing")
+    assert done.returncode == 2
+    assert "'nothing'" in done.stderr
+    assert "ceiling" in done.stderr
+
+
+def test_a_drawing_has_a_bar_for_each_side(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    from results import draw
+
+    path = tmp_path / "rates.svg"
+    draw({"torchparquet": 2e7, "one rival": 5e6, "another": 1.25e6}, path)
+    text = path.read_text()
+    for shown in ("20.00", "5.00", "1.25", "another"):
+        assert f"<!-- {shown} -->" in text

@@ -1,0 +1,69 @@
+"""Damaged files by the thousand, and proof that the fuzzer notices what it is there for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.tree import ROOT
+
+FUZZ = str(ROOT / "bench" / "fuzz.py")
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+        check=False,
+    )
+
+
+def assert_nothing_is_found(cases: int, seed: int) -> None:
+    done = run(FUZZ, "--cases", str(cases), "--seed", str(seed))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{cases} cases of" in done.stdout
+    assert " 0 findings" in done.stdout
+
+
+def test_damaged_files_read_right_or_raise():
+    assert_nothing_is_found(1000, 1)
+
+
+@pytest.mark.long
+def test_many_damaged_files_read_right_or_raise():
+    assert_nothing_is_found(20_000, 2)
+
+
+def test_a_case_is_the_same_every_time(tmp_path):
+    outputs = []
+    for name in ("a", "b"):
+        done = run(FUZZ, "--seed", "5", "--case", "11", "--keep", str(tmp_path / name))
+        assert done.returncode == 0, done.stdout + done.stderr
+        outputs.append(done.stdout.splitlines()[0])
+    assert outputs[0] == outputs[1]
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_each_planted_bug_is_found():
+    done = run(str(Path(__file__).parent / "fuzz_plants.py"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == {
+        "drop_last_batch": ["short"],
+        "shorten_one_column": ["unequal columns"],
+        "pass_over_damage": ["wrong values"],
+        "end_the_process": ["crash"],
+        "wait_forever": ["hang"],
+        "allocate_much": ["out of memory"],
+        "touch_much": ["memory growth"],
+        "raise_another_error": ["undocumented error"],
+        "raise_an_escape_sequence": ["unprintable message"],
+        "name_no_path": ["message without path"],
+    }

@@ -1,0 +1,200 @@
+"""The command line as a whole: exit codes, one-line errors, JSON, progress, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from tests.fixtures.encrypted_files import LAYOUTS, write_encrypted
+from tests.fixtures.parquet_files import id_files
+from torchparquet import __version__
+from torchparquet.cli import application, main
+
+COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return id_files(tmp_path_factory.mktemp("cli") / "data", [300, 200], [500])
+
+
+def arguments_of(command: str, data: str, tmp_path: Path) -> list[str]:
+    more = {
+        "bench": ["--repeats", "1", "--batch-size", "100", "--num-threads", "1"],
+        "rewrite": ["--output", str(tmp_path / "output")],
+    }
+    return [command, data, *more.get(command, [])]
+
+
+def test_help_names_every_command():
+    result = CliRunner().invoke(application, ["--help"])
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert re.search(rf"^  {command}  +\S", result.output, re.MULTILINE)
+        own = CliRunner().invoke(application, [command, "--help"])
+        assert own.exit_code == 0
+        assert "--json" in own.output
+        assert "--debug" in own.output
+
+
+def test_version_and_module():
+    command = [sys.executable, "-m", "torchparquet", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == f"torchparquet {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-command"],
+        ["plan"],
+        ["plan", "x", "--world-size", "0"],
+        ["plan", "x", "--no-such-option"],
+        ["plan", "x", "--max-memory", "much"],
+        ["plan", "x", "--plot", "a.pdf"],
+        ["rewrite", "x"],
+        ["rewrite", "x", "--output", "y", "--encoding", "a"],
+        ["rewrite", "x", "--output", "y", "--encoding", "a=zip"],
+        ["demo", "--nproc", "two"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(arguments, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("torchparquet: error: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_no_command_shows_the_help(capsys):
+    assert main([]) == 2
+    assert "Usage: torchparquet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
+def test_a_missing_path_is_one_line_and_code_1(command, tmp_path, capsys):
+    missing = str(tmp_path / "missing.parquet")
+    assert main([*arguments_of(command, missing, tmp_path), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert missing in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_debug_raises_before_and_behind_the_command(tmp_path):
+    missing = str(tmp_path / "missing.parquet")
+    for arguments in (["--debug", "plan", missing], ["plan", missing, "--debug"]):
+        with pytest.raises(FileNotFoundError):
+            main(arguments)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
+def test_json_is_all_there_is_on_standard_output(command, data, tmp_path, capsys):
+    assert main([*arguments_of(command, data, tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert isinstance(json.loads(captured.out), dict)
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
+def test_text_is_without_escapes_where_there_is_no_terminal(command, data, tmp_path, capsys):
+    assert main(arguments_of(command, data, tmp_path)) == 0
+    captured = capsys.readouterr()
+    assert "1,000" in captured.out
+    assert "\x1b" not in captured.out
+    assert captured.err == ""
+
+
+def test_progress_is_on_standard_error_and_only_on_a_terminal(data, tmp_path):
+    output = str(tmp_path / "output")
+    command = [sys.executable, "-m", "torchparquet", "rewrite", data, "--output", output, "--json"]
+    terminal, end = pty.openpty()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=end, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        os.close(end)
+        shown = b""
+        while part := _read(terminal):
+            shown += part
+        assert process.stdout is not None
+        report = json.loads(process.stdout.read())
+    os.close(terminal)
+    assert process.returncode == 0
+    assert report["rows"] == 1000
+    assert b"rewriting" in shown
+    assert b"\x1b[" in shown
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # what Linux answers when the other end is closed
+        return b""
+
+
+def test_nobody_reads_the_output(data):
+    """A pipe whose reader has gone ends the command without a traceback."""
+    command = f"{sys.executable} -m torchparquet inspect {data} --json | true"
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("layout", ["encrypted footer", "plaintext footer"])
+@pytest.mark.parametrize("command", ["inspect", "bench", "rewrite", "verify"])
+def test_encrypted_files_are_refused(command, layout, tmp_path):
+    """In a process of its own, which pyarrow may end."""
+    table = pa.table({"secret": [1], "words": ["a"], "items": [[1]]})
+    path = write_encrypted(tmp_path / "a.parquet", table, LAYOUTS[layout])
+    done = subprocess.run(
+        [sys.executable, "-m", "torchparquet", *arguments_of(command, path, tmp_path), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 1
+    told = done.stderr
+    if command == "verify":
+        (failure,) = json.loads(done.stdout)["failures"]
+        told = failure["error"] + "\n"
+    assert "encrypted" in told
+    assert path in told
+    assert told.count("\n") == 1
+
+
+def test_no_progress_where_colors_are_forced(data, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "torchparquet", *arguments_of("rewrite", data, tmp_path), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"},
+    )
+    assert json.loads(done.stdout)["rows"] == 1000
+    assert done.stderr == ""
+
+
+def test_names_do_not_steer_the_terminal(tmp_path, capsys):
+    path = tmp_path / "a\x1b[31m.parquet"
+    pq.write_table(pa.table({"b\x1b[31m": [1]}), path)
+    assert main(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "b\\x1b[31m" in shown

@@ -1,0 +1,558 @@
+"""Dtypes that are asked for: values as torch casts them, or an error that names the place."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from tests.fixtures.parquet_files import (
+    KINDS,
+    kinds_table,
+    random_array,
+    stored_values,
+    validity,
+    with_nulls,
+    write,
+)
+from tests.fixtures.thrift_bytes import RLE_DICTIONARY, pages
+from torchparquet import (
+    CastError,
+    Column,
+    CorruptFileError,
+    NullValueError,
+    ParquetDataset,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
+from torchparquet.files.manifest import read_manifest
+
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+DTYPES = ("bool", *INTEGERS, *FLOATS)
+PLAIN_KINDS = tuple(kind for kind in KINDS if not kind.startswith("decimal"))
+DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
+NUM_ROWS = 1500
+
+
+def dtypes_of(kind):
+    """The dtypes that values of a kind may be cast to."""
+    if kind in FLOATS:
+        return FLOATS
+    if kind in DECIMALS:
+        return ("int64", *FLOATS)
+    return DTYPES if kind == "bool" else (*INTEGERS, *FLOATS)
+
+
+def limits_of(dtype):
+    info = torch.iinfo(getattr(torch, dtype))
+    return info.min, info.max
+
+
+def cast(values, dtype, fill=None, valid=None):
+    """The values by torch, and `fill` where they are not valid."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, dtype))
+    if valid is not None and not valid.all():
+        # By their bits: torch does not fill all its unsigned types.
+        as_bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
+        stored = torch.tensor([fill], dtype=tensor.dtype).view(as_bits)
+        tensor.view(as_bits)[torch.from_numpy(~valid)] = stored
+    return tensor
+
+
+def bits_of(tensor):
+    """Bit patterns, of which all NaNs have the same one."""
+    if tensor.is_floating_point():
+        tensor = torch.where(tensor.isnan(), torch.full_like(tensor, torch.nan), tensor)
+    return tensor.contiguous().view(torch.uint8)
+
+
+def assert_same(actual, expected, place=""):
+    assert actual.dtype == expected.dtype, place
+    assert actual.shape == expected.shape, place
+    assert torch.equal(bits_of(actual), bits_of(expected)), place
+
+
+def read_tensors(paths, columns, **options):
+    options = {"batch_size": 400, "rank": 0, "world_size": 1, **options}
+    batches = list(ParquetDataset(paths, columns=columns, **options))
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def in_range(kind, dtype, num_rows=NUM_ROWS, distinct=None, seed=0):
+    """An array of a kind, without null, whose every value a dtype holds; its limits are there."""
+    rng = np.random.default_rng([seed, num_rows])
+    array = random_array(kind, num_rows, rng, distinct)
+    if dtype not in INTEGERS or kind == "bool" or kind in DECIMALS:
+        return array
+    low, high = limits_of(dtype)
+    width = KINDS[kind].bit_width
+    if kind.startswith("u"):
+        low, high = max(low, 0), min(high, 2**width - 1)
+    else:
+        low, high = max(low, -(2 ** (width - 1))), min(high, 2 ** (width - 1) - 1)
+    if kind.startswith("time["):
+        low, high = max(low, 0), min(high, 80_000_000)
+    words = rng.integers(0, 2**63, num_rows).tolist()
+    values = [low + word % (high - low + 1) for word in words]
+    if distinct is not None:
+        values = [values[word % distinct] for word in words]
+    values[:2] = [low, high]
+    storage = pa.uint64() if kind == "uint64" else pa.int64()
+    plain = pa.array(values, storage)
+    if pa.types.is_temporal(KINDS[kind]):
+        plain = plain.cast(pa.int32()) if width == 32 else plain
+    return plain.cast(KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dtypes_that_a_file_offers(tmp_path, kind):
+    path = write(tmp_path / "a.parquet", kinds_table(3, [kind], ["required"]))
+    ((leaf,),) = read_manifest(path).schemas
+    assert sorted(leaf.dtypes) == sorted(dtypes_of(kind))
+
+
+def encodings_of(kind):
+    """How values may be stored, as options of the writer."""
+    plain = {"use_dictionary": False}
+    yield "plain", plain
+    if kind == "bool":
+        yield "runs", {**plain, "column_encoding": {"x": "RLE"}}
+        return
+    yield "dictionary", {"use_dictionary": True}
+    if not kind.startswith("float"):
+        yield "delta", {**plain, "column_encoding": {"x": "DELTA_BINARY_PACKED"}}
+    yield "split", {**plain, "column_encoding": {"x": "BYTE_STREAM_SPLIT"}}
+
+
+PAIRS = [(kind, dtype) for kind in PLAIN_KINDS for dtype in dtypes_of(kind)]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), PAIRS)
+def test_every_cast_of_every_encoding(tmp_path, kind, dtype):
+    """As torch casts what is read without a dtype, whose own values other tests check."""
+    rng = np.random.default_rng(3)
+    null = rng.random(NUM_ROWS) < 0.2
+    for name, options in encodings_of(kind):
+        array = in_range(kind, dtype, distinct=50 if name == "dictionary" else None)
+        for nulls in (False, True):
+            table = pa.table({"x": with_nulls(array, null) if nulls else array})
+            path = write(
+                tmp_path / f"{name} {nulls}.parquet",
+                table,
+                row_group_size=1100,
+                data_page_size=600,
+                write_batch_size=60,
+                **options,
+            )
+            if name == "dictionary":
+                assert RLE_DICTIONARY in {page.encoding for page in pages(path) if page.is_data}
+            expected = cast(stored_values(table["x"]), dtype, 0, validity(table["x"]))
+            read = read_tensors(path, {"o": Column("x", dtype=dtype, nulls="mask")})
+            assert_same(read["o"], expected, (name, nulls))
+            assert torch.equal(read["o.valid"], torch.from_numpy(validity(table["x"])))
+
+
+@pytest.mark.parametrize("kind", [*PLAIN_KINDS, *DECIMALS])
+def test_nulls_of_a_cast_column(tmp_path, kind):
+    rng = np.random.default_rng(4)
+    null = rng.random(NUM_ROWS) < 0.4
+    for dtype in dtypes_of(kind):
+        if kind in DECIMALS and dtype == "int64":
+            continue
+        array = with_nulls(in_range(kind, dtype), null)
+        path = write(tmp_path / f"{dtype}.parquet", pa.table({"x": array}), row_group_size=1100)
+        values = stored_values(array)
+
+        def read(path=path, dtype=dtype, **options):
+            return read_tensors(path, {"o": Column("x", dtype=dtype, **options)})["o"]
+
+        with pytest.raises(NullValueError, match="'x'"):
+            read(nulls="error")
+        fill = True if dtype == "bool" else 1
+        assert_same(read(nulls=fill), cast(values, dtype, fill, ~null), dtype)
+        if dtype in FLOATS:
+            assert_same(read(nulls="nan"), cast(values, dtype, torch.nan, ~null), dtype)
+            assert_same(read(), cast(values, dtype, torch.nan, ~null), dtype)
+            assert_same(read(nulls=0.1), cast(values, dtype, 0.1, ~null), dtype)
+        else:
+            with pytest.raises(NullValueError, match="'x'"):
+                read()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats_round_as_torch_does(tmp_path, dtype):
+    """Ties of each format, their neighbours, subnormals, what overflows, and infinities."""
+    powers = 2.0 ** np.arange(-160, 129)
+    ties = [powers * (1 + step * 2.0**-digits) for digits in (8, 11, 24) for step in (1, 3)]
+    values = np.concatenate([powers, *ties, [0, 65519.99, 65520, 3.3961776e38, np.inf, 5e-324]])
+    values = np.concatenate([values, np.nextafter(values, 0), np.nextafter(values, np.inf)])
+    values = np.concatenate([values, -values, [np.nan]])
+    with np.errstate(over="ignore"):
+        table = pa.table(
+            {kind: pa.array(values.astype(kind)) for kind in ("float16", "float32", "float64")}
+        )
+    path = write(tmp_path / "a.parquet", table, use_dictionary=False)
+    for kind in table.column_names:
+        read = read_tensors(path, {"o": Column(kind, dtype=dtype)})["o"]
+        assert_same(read, cast(stored_values(table[kind]), dtype), kind)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_integers_round_as_torch_does(tmp_path, kind, dtype):
+    numbers = {2**i + step for i in range(65) for step in range(-3, 4)}
+    for digits in (8, 11, 24, 53):
+        ties = [2**i + 2 ** (i - digits) for i in range(digits, 65)]
+        numbers |= {tie + step for tie in ties for step in (-1, 0, 1)}
+    info = np.iinfo(kind)
+    numbers |= {-number for number in numbers}
+    values = np.array(sorted(n for n in numbers if info.min <= n <= info.max), kind)
+    path = write(tmp_path / "a.parquet", pa.table({"x": values}))
+    read = read_tensors(path, {"o": Column("x", dtype=dtype)})["o"]
+    assert_same(read, cast(values, dtype))
+
+
+@pytest.fixture(scope="module")
+def cast_folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("casts")
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    values=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 70_000), min_size=1),
+    dtype=st.sampled_from(INTEGERS),
+    dictionary=st.booleans(),
+)
+def test_integers_fit_or_the_first_that_does_not_is_named(cast_folder, values, dtype, dictionary):
+    path = write(cast_folder / "a.parquet", pa.table({"x": values}), use_dictionary=dictionary)
+    low, high = limits_of(dtype)
+    misfits = [value for value in values if not low <= value <= high]
+    columns = {"o": Column("x", dtype=dtype)}
+    if not misfits:
+        read = read_tensors(path, columns)["o"]
+        assert read.dtype == getattr(torch, dtype)
+        assert read.tolist() == values
+        return
+    with pytest.raises(CastError) as caught:
+        read_tensors(path, columns, batch_size=10**6)
+    assert f"does not fit {dtype}: {misfits[0]}: file" in str(caught.value)
+
+
+NARROWER = [
+    (kind, dtype)
+    for kind, dtype in itertools.product(INTEGERS, INTEGERS)
+    if limits_of(kind)[0] < limits_of(dtype)[0] or limits_of(kind)[1] > limits_of(dtype)[1]
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), NARROWER)
+def test_one_beyond_the_limits_names_value_and_place(tmp_path, kind, dtype):
+    (low, high), (least, greatest) = limits_of(dtype), limits_of(kind)
+    beyond = {
+        number for number in (low - 1, high + 1, least, greatest) if not low <= number <= high
+    }
+    for encoding, wrong in itertools.product(("plain", "dictionary"), sorted(beyond)):
+        if not least <= wrong <= greatest:
+            continue
+        values = [max(low, least)] * 250
+        values[170] = wrong
+        table = pa.table({"s": pa.StructArray.from_arrays([pa.array(values, kind)], ["x"])})
+        path = write(
+            tmp_path / f"{encoding} {wrong}.parquet",
+            table,
+            row_group_size=100,
+            use_dictionary=encoding == "dictionary",
+        )
+        with pytest.raises(CastError) as caught:
+            read_tensors(path, {"o": Column("s.x", dtype=dtype)})
+        message = str(caught.value)
+        for part in (dtype, f": {wrong}:", path, "row group 1", "'s.x'"):
+            assert part in message, part
+        assert isinstance(caught.value, ValueError)
+
+
+def test_a_value_that_does_not_fit_fails_its_own_batch_and_none_before(tmp_path):
+    ids = np.arange(1000)
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": np.where(ids == 777, 300, ids % 100)}),
+        use_dictionary=False,
+        row_group_size=500,
+    )
+    for num_threads in (1, 3):
+        iterator = iter(
+            ParquetDataset(
+                path,
+                batch_size=10,
+                columns={"o": Column("x", dtype="uint8")},
+                rank=0,
+                world_size=1,
+                num_threads=num_threads,
+            )
+        )
+        taken = []
+        with pytest.raises(CastError, match=r"uint8: 300\b.*row group 1\b"):
+            taken.extend(iterator)
+        assert [row for batch in taken for row in batch["o"].tolist()] == (ids % 100).tolist()[:770]
+        with pytest.raises(CastError):
+            next(iterator)
+
+
+def test_values_of_other_rows_need_not_fit(tmp_path):
+    """Those that are null here, or in a row group of another rank."""
+    ids = np.arange(400)
+    values = np.where(ids < 100, ids % 7, 1000)
+    mask = (ids >= 100) & (ids < 200)
+    path = write(
+        tmp_path / "a.parquet", pa.table({"x": pa.array(values, mask=mask)}), row_group_size=200
+    )
+    columns = {"o": Column("x", dtype="int8", nulls=-1)}
+    read = read_tensors(path, columns, world_size=2)["o"]
+    assert read.tolist() == [*(ids[:100] % 7).tolist(), *[-1] * 100]
+    with pytest.raises(CastError, match="int8: 1000"):
+        read_tensors(path, columns, rank=1, world_size=2)
+
+
+def test_mixed_groups(tmp_path):
+    """[B, F] of one dtype from columns of several kinds."""
+    rng = np.random.default_rng(6)
+    kinds = ("float32", "bool", "int8", "uint64", "float16", "int64", "date", "decimal(18, 0)")
+    arrays = {
+        kind: with_nulls(random_array(kind, NUM_ROWS, rng, 40), rng.random(NUM_ROWS) < 0.1)
+        for kind in kinds
+    }
+    table = pa.table(arrays)
+    path = write(tmp_path / "a.parquet", table, row_group_size=700)
+    order = list(kinds[::-1])
+    for dtype in FLOATS:
+        columns = {
+            "m": Column(order, dtype=dtype, nulls="mask"),
+            "n": Column(order, dtype=getattr(torch, dtype)),
+            "one": Column(["bool"], dtype=dtype, nulls=7),
+        }
+        read = read_tensors(path, columns)
+        values = [stored_values(table[kind]) for kind in order]
+        valid = [validity(table[kind]) for kind in order]
+        masked, nans = (
+            torch.stack([cast(v, dtype, fill, m) for v, m in zip(values, valid, strict=True)], 1)
+            for fill in (0, torch.nan)
+        )
+        assert_same(read["m"], masked, dtype)
+        assert_same(read["n"], nans, dtype)
+        assert torch.equal(read["m.valid"], torch.from_numpy(np.stack(valid, 1)))
+        expected = cast(stored_values(table["bool"]), dtype, 7, validity(table["bool"]))
+        assert_same(read["one"], expected[:, None], dtype)
+
+
+def test_integer_groups(tmp_path):
+    rng = np.random.default_rng(7)
+    table = pa.table({kind: rng.integers(0, 100, 999).astype(kind) for kind in INTEGERS})
+    table = table.append_column("bool", pa.array(rng.random(999) < 0.5))
+    path = write(tmp_path / "a.parquet", table)
+    names = rng.permutation(table.column_names).tolist()
+    for dtype in INTEGERS:
+        read = read_tensors(path, {"g": Column(names, dtype=dtype)})["g"]
+        assert_same(read, torch.stack([cast(stored_values(table[n]), dtype) for n in names], 1))
+    bad = pa.table({"int8": table["int8"], "uint8": pa.array([*[1] * 998, 128], pa.uint8())})
+    path = write(tmp_path / "b.parquet", bad)
+    with pytest.raises(CastError, match=r"int8: 128: .*'uint8'"):
+        read_tensors(path, {"g": Column(["int8", "uint8"], dtype="int8")})
+
+
+def test_one_column_as_several_dtypes(tmp_path):
+    values = np.arange(300) % 120
+    path = write(tmp_path / "a.parquet", pa.table({"x": values}))
+    read = read_tensors(path, {d: Column("x", dtype=d) for d in DTYPES[1:]} | {"x": "x"})
+    assert [str(tensor.dtype) for tensor in read.values()] == [
+        *(f"torch.{dtype}" for dtype in DTYPES[1:]),
+        "torch.int64",
+    ]
+    for dtype in DTYPES[1:]:
+        assert_same(read[dtype], cast(values, dtype))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bool"])
+def test_refused_casts_fail_at_construction(tmp_path, kind):
+    path = write(tmp_path / "a.parquet", kinds_table(5, [kind, "bool"], ["required"]))
+    refused = [dtype for dtype in DTYPES if dtype not in dtypes_of(kind)]
+    assert "bool" in refused
+    for dtype in refused:
+        for source in (f"{kind} required", [f"{kind} required"]):
+            with pytest.raises(UnsupportedColumnError) as caught:
+                ParquetDataset(path, batch_size=1, columns={"o": Column(source, dtype=dtype)})
+            message = str(caught.value)
+            for part in (repr(f"{kind} required"), kind, f"as {dtype}", path, *dtypes_of(kind)):
+                assert part in message, part
+
+
+def test_unknown_dtypes_fail_at_construction():
+    for wrong in ("float", "int", "complex64", torch.complex64, torch.float8_e4m3fn, "", "INT8"):
+        with pytest.raises(ValueError, match="dtype must be one of"):
+            Column("x", dtype=wrong)
+    for wrong in (int, float, np.float32, np.dtype("int8"), 8, b"int8", ["int8"]):
+        with pytest.raises(TypeError, match="dtype must be a torch dtype"):
+            Column("x", dtype=wrong)
+
+
+# Files that hold a column in different kinds
+
+
+def files_of(folder, kinds, num_rows=300):
+    """One file for each kind; the column "x" counts on from file to file, in steps of 1."""
+    paths = []
+    for number, kind in enumerate(kinds):
+        first = number * num_rows
+        array = pa.array(np.arange(first, first + num_rows))
+        if pa.types.is_decimal(kind):
+            array = array.cast(pa.decimal128(38, kind.scale))
+        array = array.cast(kind)
+        paths.append(
+            write(folder / f"{number}.parquet", pa.table({"x": array}), row_group_size=200)
+        )
+    return paths
+
+
+DRIFT = [
+    (pa.int32(), pa.int64(), pa.uint16()),
+    (pa.int64(), pa.int32()),
+    (pa.float32(), pa.float64(), pa.int64()),
+    (pa.decimal128(9, 2), pa.decimal128(30, 5), pa.int32(), pa.float32()),
+]
+
+
+@pytest.mark.parametrize("kinds", DRIFT, ids=str)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_kinds_that_drift_are_read_as_one_dtype(tmp_path, kinds, num_threads):
+    paths = files_of(tmp_path, kinds)
+    expected = np.arange(300 * len(kinds))
+    whole = all(pa.types.is_integer(kind) for kind in kinds)
+    for dtype in ("float64", "float32", *(("int64", "uint16") if whole else ())):
+        for columns in ({"o": Column("x", dtype=dtype)}, {"o": Column(["x"], dtype=dtype)}):
+            read = read_tensors(paths, columns, num_threads=num_threads, batch_size=77)["o"]
+            assert_same(read.flatten(), cast(expected, dtype))
+    for columns in (None, ["x"], {"o": "x"}, {"o": Column("x", nulls=0)}):
+        with pytest.raises(SchemaMismatchError, match="dtype=") as caught:
+            ParquetDataset(paths, batch_size=1, columns=columns)
+        for part in (paths[0], paths[1], "'x'"):
+            assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.string()])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_kind_that_cannot_be_cast_fails_at_construction(tmp_path, kind, first):
+    kinds = [pa.int64(), pa.int32()]
+    kinds.insert(first, kind)
+    paths = files_of(tmp_path, kinds)
+    for dtype in ("int64", "float32") if kind == pa.string() else ("int64",):
+        with pytest.raises((SchemaMismatchError, UnsupportedColumnError)) as caught:
+            ParquetDataset(paths, batch_size=1, columns={"o": Column("x", dtype=dtype)})
+        assert ("string" if kind == pa.string() else "float32") in str(caught.value)
+
+
+def test_cast_error_of_a_drifted_file_names_that_file(tmp_path):
+    paths = files_of(tmp_path, [pa.int32(), pa.int64()])
+    with pytest.raises(CastError, match="uint8: 256") as caught:
+        read_tensors(paths, {"o": Column("x", dtype="uint8")})
+    assert paths[0] in str(caught.value)
+    more = write(tmp_path / "2.parquet", pa.table({"x": pa.array([40000], pa.uint16())}))
+    with pytest.raises(CastError, match="int16: 40000") as caught:
+        read_tensors([*paths, more], {"o": Column("x", dtype="int16")})
+    assert more in str(caught.value)
+
+
+def test_a_file_that_turns_into_another_kind_after_planning(tmp_path):
+    """Even one that could be cast: what the plan knows is not what is read."""
+    path = tmp_path / "a.parquet"
+    write(path, pa.table({"x": np.arange(100, dtype=np.int32)}))
+    dataset = ParquetDataset(
+        str(path), batch_size=10, columns={"o": Column("x", dtype="float32")}, rank=0, world_size=1
+    )
+    write(path, pa.table({"x": np.arange(100, dtype=np.int64)}))
+    with pytest.raises(CorruptFileError, match="changed"):
+        list(dataset)
+
+
+# Used as any other data set
+
+
+def test_data_set_with_dtypes_pickles(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(100)}))
+    columns = {"o": Column("x", dtype=torch.bfloat16), "i": Column("x", dtype="uint8")}
+    dataset = ParquetDataset(path, batch_size=10, columns=columns, rank=0, world_size=1)
+    copies = [list(pickle.loads(pickle.dumps(dataset))), list(dataset)]
+    for first, second in zip(*copies, strict=True):
+        for name in ("o", "i"):
+            assert_same(first[name], second[name])
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_of_a_loader_cast(tmp_path, context):
+    values = np.arange(1000)
+    path = write(
+        tmp_path / "a.parquet", pa.table({"x": values, "b": values % 2 == 0}), row_group_size=100
+    )
+    columns = {
+        "o": Column("x", dtype=torch.bfloat16),
+        "u": Column("x", dtype="uint16"),
+        "g": Column(["b", "x"], dtype="float16"),
+    }
+    dataset = ParquetDataset(path, batch_size=100, columns=columns, rank=0, world_size=1)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
+    batches = list(loader)
+    read = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    order = read["u"].to(torch.int64)
+    assert sorted(order.tolist()) == values.tolist()
+    assert_same(read["o"], order.to(torch.bfloat16))
+    assert_same(
+        read["g"], torch.stack([(order % 2 == 0).to(torch.float16), order.to(torch.float16)], 1)
+    )
+
+
+UNITS = {
+    "ms": pa.array([1, 2], pa.timestamp("ms")),
+    "us": pa.array([1000, 2000], pa.timestamp("us")),
+    "utc": pa.array([3, 4], pa.timestamp("ms", "UTC")),
+    "date": pa.array([1, 2], pa.date32()),
+    "int": pa.array([5, 6], pa.int64()),
+    "scale 2": pa.array([Decimal("5.00"), Decimal("6.00")], pa.decimal128(9, 2)),
+    "scale 3": pa.array([Decimal("7.000"), Decimal("8.000")], pa.decimal128(9, 3)),
+    "scale 0": pa.array([Decimal("9"), Decimal("10")], pa.decimal128(9, 0)),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype", "values"),
+    [
+        ("ms", "us", "int64", None),
+        ("ms", "us", "float64", None),
+        ("ms", "utc", "int64", [1, 2, 3, 4]),
+        ("date", "int", "int64", None),
+        ("ms", "int", "int64", None),
+        ("int", "scale 2", "int64", None),
+        ("scale 2", "scale 3", "int64", None),
+        ("int", "scale 0", "int64", [5, 6, 9, 10]),
+        ("scale 2", "scale 3", "float64", [5, 6, 7, 8]),
+        ("int", "scale 2", "float32", [5, 6, 5, 6]),
+    ],
+)
+def test_files_that_mean_different_units_are_not_mixed(tmp_path, first, second, dtype, values):
+    for name, kind in (("a", first), ("b", second)):
+        pq.write_table(pa.table({"x": UNITS[kind]}), tmp_path / f"{name}.parquet")
+    columns = {"x": Column("x", dtype=dtype)}
+    if values is None:
+        with pytest.raises(SchemaMismatchError, match=r"'x' in what its values mean.*a\.parquet"):
+            ParquetDataset(tmp_path, batch_size=4, columns=columns)
+    else:
+        (batch,) = ParquetDataset(tmp_path, batch_size=4, columns=columns)
+        assert batch["x"].tolist() == values

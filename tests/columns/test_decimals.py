@@ -1,0 +1,514 @@
+"""Decimals in their four stored forms, and timestamps in the old form of 96 bits."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fixtures.parquet_files import (
+    assert_reads_as,
+    decimal_array,
+    random_unscaled,
+    read_all,
+    same_bits,
+    stored_values,
+    validity,
+    write,
+)
+from tests.fixtures.thrift_bytes import (
+    PAGE_BYTES,
+    PAGE_COMPRESSED_BYTES,
+    RLE_DICTIONARY,
+    all_replaced,
+    pages,
+)
+from torchparquet import (
+    CastError,
+    Column,
+    CorruptFileError,
+    NullValueError,
+    ParquetDataset,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
+from torchparquet.files.manifest import read_manifest
+
+# Precision, scale and, by these, the stored bytes: 1 to 16 of them.
+SHAPES = [
+    (1, 0),
+    (2, 2),
+    (4, 1),
+    (5, 5),
+    (9, 2),
+    (11, 0),
+    (14, 3),
+    (16, 16),
+    (18, 4),
+    (19, 0),
+    (21, 20),
+    (23, 22),
+    (24, 23),
+    (28, 7),
+    (31, 30),
+    (33, 1),
+    (36, 18),
+    (38, 0),
+    (38, 10),
+    (38, 38),
+]
+FORMS = ("fixed bytes", "integers")
+INT64 = (-(2**63), 2**63 - 1)
+ROWS = 1200
+
+
+def stored_as(form, **options):
+    return {"store_decimal_as_integer": form == "integers", **options}
+
+
+def decimals(precision, scale, num_rows=ROWS, distinct=None, null_share=0.0):
+    """Decimals of every number of digits, and their unscaled values."""
+    rng = np.random.default_rng([precision, scale])
+    values = random_unscaled(precision, distinct or num_rows, rng)
+    if distinct:
+        values = [values[i] for i in rng.integers(0, distinct, num_rows)]
+    values = [
+        None if null else value
+        for value, null in zip(values, rng.random(num_rows) < null_share, strict=True)
+    ]
+    return decimal_array(pa.decimal128(precision, scale), values), values
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("precision", "scale"), SHAPES)
+def test_every_precision_is_the_nearest_double(tmp_path, precision, scale, form):
+    table = pa.table(
+        {
+            "many": decimals(precision, scale)[0],
+            "few": decimals(precision, scale, distinct=min(60, 10**precision))[0],
+            "null": decimals(precision, scale, null_share=0.3)[0],
+        }
+    )
+    physical = {"integers": "INT32" if precision < 10 else "INT64"}.get(form)
+    for codec, dictionary in (("none", False), ("zstd", True)):
+        path = write(
+            tmp_path / f"{dictionary}.parquet",
+            table,
+            use_dictionary=dictionary,
+            compression=codec,
+            row_group_size=700,
+            data_page_size=900,
+            write_batch_size=60,
+            **stored_as(form),
+        )
+        if physical and precision <= 18:
+            assert pq.read_metadata(path).schema.column(0).physical_type == physical
+        assert_reads_as(table, path, batch_size=333)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "form"),
+    [
+        ("DELTA_BINARY_PACKED", "integers"),
+        ("DELTA_BYTE_ARRAY", "fixed bytes"),
+        ("BYTE_STREAM_SPLIT", "integers"),
+        ("BYTE_STREAM_SPLIT", "fixed bytes"),
+    ],
+)
+def test_encodings(tmp_path, encoding, form):
+    for precision, scale in [(9, 2), (18, 4)] + [(38, 10), (4, 1)] * (form != "integers"):
+        table = pa.table(
+            {
+                "x": decimals(precision, scale, 5000)[0],
+                "null": decimals(precision, scale, 5000, null_share=0.3)[0],
+            }
+        )
+        path = write(
+            tmp_path / f"{precision}.parquet",
+            table,
+            use_dictionary=False,
+            column_encoding=dict.fromkeys(table.column_names, encoding),
+            data_page_size=20_000,
+            write_batch_size=100,
+            **stored_as(form),
+        )
+        assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
+        assert_reads_as(table, path, batch_size=777)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("precision", "scale"), [(5, 2), (9, 9), (18, 0), (38, 0), (38, 30)])
+def test_other_floats_are_the_double_as_torch_casts_it(tmp_path, precision, scale, dtype):
+    array, _ = decimals(precision, scale, null_share=0.2)
+    for form in FORMS:
+        path = write(tmp_path / f"{form}.parquet", pa.table({"x": array}), **stored_as(form))
+        column = Column("x", dtype=dtype, nulls="mask")
+        batch = next(
+            iter(ParquetDataset(path, batch_size=ROWS, columns={"o": column}, rank=0, world_size=1))
+        )
+        expected = torch.from_numpy(stored_values(array)).to(getattr(torch, dtype))
+        assert batch["o"].dtype == expected.dtype
+        assert torch.equal(batch["o"].view(torch.uint8), expected.view(torch.uint8))
+        assert same_bits(batch["o.valid"].numpy(), validity(array))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize(("precision", "scale"), SHAPES)
+def test_int64_is_the_unscaled_value(tmp_path, precision, scale, form, dictionary):
+    digits = min(precision, 18)
+    values = random_unscaled(digits, ROWS, np.random.default_rng(1))
+    if precision >= 19:
+        values[:4] = [*INT64, 0, -1]
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": decimal_array(pa.decimal128(precision, scale), values)}),
+        use_dictionary=dictionary,
+        **stored_as(form),
+    )
+    read = read_all(path, columns={"o": Column("x", dtype="int64")})["o"]
+    assert same_bits(read, np.array(values, np.int64))
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize("wrong", [2**63, -(2**63) - 1, 10**38 - 1, 1 - 10**38, 2**64, -(2**64)])
+def test_an_unscaled_value_beyond_int64_is_named(tmp_path, wrong, dictionary):
+    values = [5] * 300
+    values[250] = wrong
+    kind = pa.decimal128(38, 4)
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": decimal_array(kind, values)}),
+        use_dictionary=dictionary,
+        row_group_size=200,
+    )
+    with pytest.raises(CastError) as caught:
+        read_all(path, columns={"o": Column("x", dtype=torch.int64)})
+    for part in (f"int64: {wrong}:", path, "row group 1", "'x'"):
+        assert part in str(caught.value), part
+    read = read_all(path, columns=["x"])["x"]
+    assert read[250] == float(Decimal(wrong).scaleb(-4))
+
+
+@pytest.fixture(scope="module")
+def decimal_folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("decimals")
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_any_decimal(decimal_folder, data):
+    precision = data.draw(st.integers(1, 38))
+    scale = data.draw(st.integers(0, precision))
+    limit = 10**precision - 1
+    number = st.integers(-limit, limit) | st.none()
+    values = data.draw(st.lists(number, min_size=1, max_size=50))
+    array = decimal_array(pa.decimal128(precision, scale), values)
+    options = {
+        "store_decimal_as_integer": data.draw(st.booleans()),
+        "use_dictionary": data.draw(st.booleans()),
+        "data_page_version": data.draw(st.sampled_from(["1.0", "2.0"])),
+        "data_page_size": data.draw(st.sampled_from([1, 100, 10**6])),
+        "write_batch_size": data.draw(st.sampled_from([1, 7, 100])),
+    }
+    path = write(decimal_folder / "a.parquet", pa.table({"x": array}), **options)
+    assert_reads_as(pa.table({"x": array}), path, batch_size=7)
+    fits = all(value is None or INT64[0] <= value <= INT64[1] for value in values)
+    column = {"o": Column("x", dtype="int64", nulls=-1)}
+    if fits:
+        expected = [-1 if value is None else value for value in values]
+        assert read_all(path, columns=column)["o"].tolist() == expected
+    else:
+        with pytest.raises(CastError, match="int64"):
+            read_all(path, columns=column)
+
+
+def test_nulls(tmp_path):
+    array, values = decimals(9, 2, null_share=0.3)
+    whole = [0 if value is None else value for value in values]
+    for form in FORMS:
+        path = write(tmp_path / f"{form}.parquet", pa.table({"x": array}), **stored_as(form))
+        assert same_bits(read_all(path)["x"], stored_values(array, math.nan))
+        columns = {
+            "f": Column("x", nulls=0.1),
+            "n": Column("x", nulls="nan"),
+            "m": Column("x", nulls="mask", dtype="int64"),
+            "g": Column(["x"], nulls=-7, dtype="int64"),
+        }
+        read = read_all(path, columns=columns)
+        assert same_bits(read["f"], stored_values(array, 0.1))
+        assert same_bits(read["n"], stored_values(array, math.nan))
+        assert same_bits(read["m"], np.array(whole, np.int64))
+        assert same_bits(read["m.valid"], validity(array))
+        filled = [-7 if value is None else value for value in values]
+        assert same_bits(read["g"], np.array(filled, np.int64)[:, None])
+        for wrong in (Column("x", nulls="error"), Column("x", dtype="int64")):
+            with pytest.raises(NullValueError, match="'x'"):
+                read_all(path, columns={"o": wrong})
+        with pytest.raises(ValueError, match="nan"):
+            read_all(path, columns={"o": Column("x", dtype="int64", nulls="nan")})
+
+
+def test_scales_that_differ_between_files(tmp_path):
+    """One dtype of floats takes all of them; their unscaled values would be of different units."""
+    paths = [
+        write(tmp_path / f"{scale}.parquet", pa.table({"x": decimals(9, scale)[0]}))
+        for scale in (2, 3)
+    ]
+    with pytest.raises(SchemaMismatchError, match=r"decimal\(9, 2\).*decimal\(9, 3\)"):
+        ParquetDataset(paths, batch_size=1)
+    read = read_all(paths, columns={"o": Column("x", dtype="float64")})["o"]
+    expected = [stored_values(decimals(9, scale)[0]) for scale in (2, 3)]
+    assert same_bits(read, np.concatenate(expected))
+
+
+def test_more_than_38_digits_are_not_covered(tmp_path):
+    array = pa.array([Decimal(1)], pa.decimal256(39, 1))
+    path = write(tmp_path / "a.parquet", pa.table({"x": array}))
+    with pytest.raises(UnsupportedColumnError, match=r"decimal\(39, 1\)"):
+        ParquetDataset(path, batch_size=1)
+
+
+# Decimals of varying length, which pyarrow does not write
+
+
+def corpus_file(name):
+    folder = os.environ.get("PARQUET_TEST_DATA", "")
+    path = Path(folder) / name
+    if not folder or not path.exists():
+        pytest.skip("PARQUET_TEST_DATA names no directory of parquet-testing files")
+    return path
+
+
+def byte_array_file(path, *stored):
+    """24 decimals(4, 2) of varying length, 1.00 to 24.00, or of those stored: 47 bytes in all.
+
+    Each stands behind its length, in one page with 6 bytes of levels.
+    """
+    content = corpus_file("byte_array_decimal.parquet").read_bytes()
+    path.write_bytes(content)
+    (page,) = pages(path)
+    if not stored:
+        return
+    body = b"".join(len(value).to_bytes(4, "little") + value for value in stored)
+    assert len(body) == page.end - page.begin - 6
+    path.write_bytes(content[: page.begin + 6] + body + content[page.end :])
+
+
+def test_varying_length(tmp_path):
+    path = tmp_path / "a.parquet"
+    byte_array_file(path)
+    ((leaf,),) = read_manifest(str(path)).schemas
+    assert (leaf.kind, leaf.dtype) == ("decimal(4, 2)", "float64")
+    values = np.arange(1, 25)
+    assert same_bits(read_all(str(path))["value"], values.astype(np.float64))
+    read = read_all(str(path), columns={"o": Column("value", dtype="int64")})["o"]
+    assert same_bits(read, values * 100)
+    read = read_all(str(path), columns={"o": Column("value", dtype="float32")})["o"]
+    assert same_bits(read, values.astype(np.float32))
+
+
+def test_varying_length_of_every_sign_and_padding(tmp_path):
+    path = tmp_path / "a.parquet"
+    numbers = [-1, 9999, *range(-11, 11)]
+    sizes = [16, 9, *[1] * 22]
+    stored = [n.to_bytes(size, "big", signed=True) for n, size in zip(numbers, sizes, strict=True)]
+    for order in (1, -1):
+        byte_array_file(path, *stored[::order])
+        expected = np.array(numbers[::order])
+        assert same_bits(read_all(str(path))["value"], expected / 100)
+        column = {"o": Column("value", dtype="int64")}
+        for batch_size in (1, 5, 100):
+            read = read_all(str(path), columns=column, batch_size=batch_size)
+            assert same_bits(read["o"], expected)
+
+
+def test_varying_length_beyond_int64(tmp_path):
+    path = tmp_path / "a.parquet"
+    wrong = -(2**63) - 1
+    byte_array_file(
+        path, bytes(16), *[b"\1"] * 10, wrong.to_bytes(9, "big", signed=True), *[b"\2"] * 12
+    )
+    assert read_all(str(path))["value"][11] == float(Decimal(wrong).scaleb(-2))
+    with pytest.raises(CastError, match=f"int64: {wrong}: .*'value'"):
+        read_all(str(path), columns={"o": Column("value", dtype="int64")})
+
+
+@pytest.mark.parametrize("number", [0, 11, 23])
+@pytest.mark.parametrize("length", [0, 17, 18, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1])
+def test_wrong_length_of_a_decimal(tmp_path, length, number):
+    path = tmp_path / "a.parquet"
+    byte_array_file(path)
+    content = path.read_bytes()
+    (page,) = pages(path)
+    at = page.begin + 6
+    for _ in range(number):
+        at += 4 + int.from_bytes(content[at : at + 4], "little")
+    path.write_bytes(content[:at] + length.to_bytes(4, "little") + content[at + 4 :])
+    for dtype in (None, "int64", "float16"):
+        with pytest.raises(CorruptFileError) as caught:
+            read_all(str(path), columns={"o": Column("value", dtype=dtype)})
+        assert str(path) in str(caught.value)
+        assert "'value'" in str(caught.value)
+
+
+# Damaged pages
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize("precision", [9, 18, 38])
+@pytest.mark.parametrize("form", FORMS)
+def test_cut_pages(tmp_path, form, precision, dictionary, version):
+    """A page whose header says fewer bytes than its values take."""
+    array, _ = decimals(precision, 2, 500, distinct=40)
+    path = tmp_path / "a.parquet"
+    write(
+        path,
+        pa.table({"x": array}),
+        use_dictionary=dictionary,
+        compression="none",
+        data_page_version=version,
+        **stored_as(form),
+    )
+    content = path.read_bytes()
+    for page in pages(path):
+        # Behind the last index there are bits to spare.
+        packed = page.is_data and page.encoding == RLE_DICTIONARY
+        for fewer in (5, 63) if packed else (1, 5, 63):
+            numbers = {
+                page.header[key]: page.header[key].value - fewer
+                for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES)
+            }
+            path.write_bytes(all_replaced(content, numbers))
+            for dtype in (None, "int64") if precision <= 18 else (None, "float16"):
+                column = {"o": Column("x", dtype=dtype, nulls=0)}
+                with pytest.raises(CorruptFileError, match="'x'"):
+                    read_all(str(path), columns=column)
+
+
+@pytest.mark.parametrize("claimed", [41, 1000, 2**20, 2**31 - 1, -1])
+@pytest.mark.parametrize("form", FORMS)
+def test_dictionary_that_claims_another_number_of_values(tmp_path, form, claimed):
+    array, _ = decimals(9, 2, 500, distinct=40)
+    path = tmp_path / "a.parquet"
+    write(path, pa.table({"x": array}), compression="none", **stored_as(form))
+    content = path.read_bytes()
+    dictionary = pages(path)[0]
+    assert not dictionary.is_data
+    path.write_bytes(all_replaced(content, {dictionary.details[1]: claimed}))
+    with pytest.raises(CorruptFileError, match="'x'"):
+        read_all(str(path))
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_damage_is_an_error_or_changes_no_length(decimal_folder, data):
+    """Checksums aside, any byte of a decimal may change its value, but nothing else."""
+    precision = data.draw(st.sampled_from([4, 9, 18, 38]))
+    array, values = decimals(precision, 2, 200, distinct=data.draw(st.sampled_from([None, 20])))
+    path = decimal_folder / "damaged.parquet"
+    write(
+        path,
+        pa.table({"x": array}),
+        compression="none",
+        write_page_checksum=False,
+        **stored_as(data.draw(st.sampled_from(FORMS))),
+    )
+    content = bytearray(path.read_bytes())
+    found = pages(path)
+    page = data.draw(st.sampled_from(found))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(page.begin - 10, page.end - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    dtype = data.draw(st.sampled_from([None, "int64", "float16"]))
+    error = None
+    try:
+        rows = len(read_all(str(path), columns={"o": Column("x", dtype=dtype)})["o"])
+    except (CorruptFileError, CastError, NullValueError) as caught:
+        error = caught
+    assert str(path) in str(error) if error else rows == len(values)
+
+
+# Timestamps of 96 bits
+
+FIRST, LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+MOMENTS = [
+    0,
+    -1,
+    1,
+    1_700_000_000_123_456_789,
+    -(86_400 * 10**9),
+    86_400 * 10**9 - 1,
+    LAST,
+    FIRST + 1,
+    FIRST + 86_400 * 10**9,
+    int(np.datetime64("1677-09-22T00:00:00", "ns").astype(np.int64)),
+    int(np.datetime64("2262-04-11T23:47:16", "ns").astype(np.int64)),
+]
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_int96_as_int64_nanoseconds(tmp_path, dictionary):
+    rng = np.random.default_rng(2)
+    values = np.array(MOMENTS + rng.integers(FIRST, LAST, 2000 - len(MOMENTS)).tolist())
+    null = rng.random(2000) < 0.2
+    table = pa.table(
+        {
+            "x": pa.array(values).cast(pa.timestamp("ns")),
+            "null": pa.array(values, mask=null).cast(pa.timestamp("ns")),
+        }
+    )
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        use_deprecated_int96_timestamps=True,
+        use_dictionary=dictionary,
+        row_group_size=1500,
+        data_page_size=900,
+        write_batch_size=70,
+    )
+    assert pq.read_metadata(path).schema.column(0).physical_type == "INT96"
+    ((leaf, _),) = read_manifest(path).schemas
+    assert (leaf.kind, leaf.dtype) == ("timestamp[int96]", "int64")
+    assert_reads_as(pq.read_table(path), path, batch_size=333)
+    assert same_bits(read_all(path, columns=["x"])["x"], values)
+    for dtype in ("float32", "float64", "bfloat16"):
+        columns = {"o": Column("x", dtype=dtype)}
+        batch = next(
+            iter(ParquetDataset(path, batch_size=2000, columns=columns, rank=0, world_size=1))
+        )
+        expected = torch.from_numpy(values).to(getattr(torch, dtype))
+        assert torch.equal(batch["o"].view(torch.uint8), expected.view(torch.uint8))
+    for dtype in ("int32", "uint64", "bool"):
+        with pytest.raises(UnsupportedColumnError, match=r"timestamp\[int96\]"):
+            ParquetDataset(path, batch_size=1, columns={"o": Column("x", dtype=dtype)})
+
+
+@pytest.mark.parametrize("year", [1, 1677, 2263, 9999])
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_int96_beyond_int64_nanoseconds(tmp_path, year, dictionary):
+    moments = [datetime(2020, 1, 2), datetime(year, 1, 2), datetime(2020, 1, 2)]
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"x": pa.array(moments, pa.timestamp("us"))}),
+        use_deprecated_int96_timestamps=True,
+        use_dictionary=dictionary,
+    )
+    for dtype in (None, "float64"):
+        with pytest.raises(CastError, match=r"nanoseconds.*row group 0, column 'x'") as caught:
+            read_all(path, columns={"o": Column("x", dtype=dtype)})
+        julian_day = (datetime(year, 1, 2) - datetime(1, 1, 1)).days + 1_721_426
+        assert str(julian_day) in str(caught.value)
+        assert path in str(caught.value)

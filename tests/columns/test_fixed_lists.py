@@ -1,0 +1,352 @@
+"""Column(length=L): lists of one length as tensors of rows, however they are stored."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from tests.fixtures.parquet_files import (
+    KINDS,
+    first_difference,
+    random_array,
+    same_bits,
+    with_nulls,
+    write,
+)
+from tests.oracles.arrow_leaves import LeafRows, table_leaves
+from torchparquet import (
+    CastError,
+    Column,
+    ListLengthError,
+    NullValueError,
+    ParquetDataset,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
+
+NUM_ROWS = 500
+LAYOUTS = {
+    "dictionary": {"use_dictionary": True},
+    "plain": {"use_dictionary": False},
+    "tiny pages": {"data_page_size": 1, "write_batch_size": 7},
+    "V2": {"data_page_version": "2.0", "data_page_size": 200, "write_batch_size": 20},
+}
+LIST_KINDS = {
+    "list": lambda kind, length: pa.list_(kind),
+    "large list": lambda kind, length: pa.large_list(kind),
+    "fixed": pa.list_,
+}
+
+
+def fixed_rows(kind, length, null_share, seed=0, distinct=None, list_kind="list"):
+    """A column of lists of one length; as many rows as values are null."""
+    rng = np.random.default_rng([seed, length])
+    items = random_array(kind, NUM_ROWS * length, rng, distinct)
+    if null_share:
+        items = with_nulls(items, rng.random(len(items)) < null_share)
+    null = rng.random(NUM_ROWS) < null_share
+    offsets = np.concatenate([[0], (~null * length).cumsum()])
+    items = items.slice(0, int(offsets[-1]))
+    plain = pa.LargeListArray.from_arrays(
+        pa.array(offsets), items, mask=pa.array(null) if null_share else None
+    )
+    if list_kind == "large list":
+        return plain
+    if list_kind == "fixed":
+        # Built from what every row has, as nulls have items there too.
+        rows = plain.to_pylist() if pa.types.is_decimal(items.type) else None
+        if rows is not None:
+            return pa.array(rows, pa.list_(items.type, length))
+    return plain.cast(LIST_KINDS[list_kind](items.type, length))
+
+
+def dense(leaf: LeafRows, length, fill=0):
+    """Values `[B, L, ...]` and mask `[B, L]`; a null list is L nulls."""
+    rows = [[None] * length if row is None else row for row in leaf.rows]
+    assert {len(row) for row in rows} == {length}
+    empty = np.full_like(leaf.no_value, fill)
+    values = np.array([[empty if v is None else v for v in row] for row in rows], empty.dtype)
+    values = values.reshape(len(rows), length, *empty.shape)
+    valid = np.array([[v is not None for v in row] for row in rows], bool)
+    return values.reshape(len(rows), -1), valid
+
+
+def read(paths, columns, **options):
+    options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
+    batches = list(ParquetDataset(paths, columns=columns, **options))
+    return {name: torch.cat([batch[name] for batch in batches]).numpy() for name in batches[0]}
+
+
+def assert_bits(actual, expected):
+    assert same_bits(actual, expected), first_difference(actual, expected)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_with_masks(tmp_path, kind, layout):
+    distinct = 20 if layout == "dictionary" else None
+    table = pa.table(
+        {
+            f"{length} {nulls}": fixed_rows(kind, length, nulls, distinct=distinct)
+            for length in (1, 3)
+            for nulls in (0, 0.2)
+        }
+    )
+    path = write(tmp_path / "a.parquet", table, row_group_size=300, **LAYOUTS[layout])
+    columns = {name: Column(name, length=int(name[0]), nulls="mask") for name in table.column_names}
+    batch = read(path, columns)
+    for leaf in table_leaves(table):
+        values, valid = dense(leaf, int(leaf.path[0]))
+        assert_bits(batch[leaf.path], values)
+        assert_bits(batch[f"{leaf.path}.valid"], valid)
+
+
+@pytest.mark.parametrize("list_kind", LIST_KINDS)
+@pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
+@pytest.mark.parametrize("null_share", [0, 0.3])
+def test_every_arrow_type_of_lists(tmp_path, kind, list_kind, null_share):
+    table = pa.table({"x": fixed_rows(kind, 4, null_share, list_kind=list_kind)})
+    path = write(tmp_path / "a.parquet", table, row_group_size=300)
+    fill = True if kind == "bool" else 1
+    values, _ = dense(table_leaves(table)[0], 4, fill)
+    assert_bits(read(path, {"o": Column("x", length=4, nulls=fill)})["o"], values)
+    for batch_size in (1, 64, None):
+        batch = read(path, {"o": Column("x", length=4, nulls="mask")}, batch_size=batch_size)
+        values, valid = dense(table_leaves(table)[0], 4)
+        assert_bits(batch["o"], values)
+        assert_bits(batch["o.valid"], valid)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 2049, 5000])
+def test_lengths_around_the_blocks_of_levels(tmp_path, length):
+    rng = np.random.default_rng(length)
+    rows = rng.integers(-(2**40), 2**40, (23, length))
+    plain = [row.tolist() for row in rows]
+    some = [
+        None if i % 5 == 1 else [v if v % 3 else None for v in row] for i, row in enumerate(plain)
+    ]
+    table = pa.table({"x": plain, "n": some})
+    path = write(tmp_path / "a.parquet", table, row_group_size=9, data_page_size=3000)
+    columns = {n: Column(n, length=length, nulls="mask") for n in ("x", "n")}
+    for options in ({"batch_size": 4}, {"batch_size": 100}, {"batch_size": 2, "num_threads": 3}):
+        batch = read(path, columns, **options)
+        for leaf in table_leaves(table):
+            values, valid = dense(leaf, length)
+            assert_bits(batch[leaf.path], values)
+            assert_bits(batch[f"{leaf.path}.valid"], valid)
+
+
+@pytest.mark.parametrize("policy", [None, "nan", 0.5, "error"])
+def test_policies(tmp_path, policy):
+    """A null list is a row of nulls."""
+    path = write(tmp_path / "a.parquet", pa.table({"x": [[1.0, None], None, [2.0, 3.0]]}))
+    columns = {"o": Column("x", length=2, nulls=policy)}
+    if policy == "error":
+        with pytest.raises(NullValueError, match=r"row 0 of its row group.*column 'x'"):
+            read(path, columns)
+        return
+    fill = np.nan if policy in (None, "nan") else policy
+    expected = np.array([[1.0, fill], [fill, fill], [2.0, 3.0]])
+    np.testing.assert_array_equal(read(path, columns)["o"], expected)
+
+
+@pytest.mark.parametrize("batch_size", [1, 9, 1000])
+@pytest.mark.parametrize("bad", [None, [1, None]], ids=str)
+def test_a_null_is_an_error_that_names_its_row(tmp_path, bad, batch_size):
+    rows = [[1, 2]] * 141 + [bad] + [[3, 4]] * 58
+    path = write(tmp_path / "a.parquet", pa.table({"x": rows}), row_group_size=100)
+    with pytest.raises(NullValueError, match=r"row 41 of its row group: .*row group 1, column 'x'"):
+        read(path, {"x": Column("x", length=2)}, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch_size", [1, 9, 42, 1000])
+@pytest.mark.parametrize("bad", [[], [1], [1, 2, 3, 4], [None] * 2, [1] * 300], ids=len)
+@pytest.mark.parametrize("row", [100, 141, 199])
+def test_a_list_of_another_length_names_its_row(tmp_path, row, bad, batch_size, layout):
+    """Wherever it stands in a batch and its row group; also as one of rows that have nulls."""
+    rows = [[1, 2, 3] for _ in range(200)]
+    rows[row] = bad
+    path = write(
+        tmp_path / "a.parquet", pa.table({"x": rows}), row_group_size=100, **LAYOUTS[layout]
+    )
+    message = rf"length=3\) or.*row {row - 100} of its row group: .*row group 1, column 'x'"
+    columns = {"o": Column("x", length=3, nulls=0)}
+    dataset = ParquetDataset(
+        path, columns=columns, batch_size=batch_size, rank=0, world_size=1, nulls=0
+    )
+    iterator, before = iter(dataset), []
+    with pytest.raises(ListLengthError, match=message) as caught:
+        before.extend(iterator)
+    assert path in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    found = re.match(r"list of (\d+)( or more)? is not", str(caught.value))
+    assert found is not None
+    assert int(found[1]) == len(bad) or (found[2] and 3 < int(found[1]) < len(bad))
+    for batch in before:
+        assert (batch["o"] == torch.tensor([1, 2, 3])).all()
+    assert sum(len(batch["o"]) for batch in before) == row // batch_size * batch_size
+
+
+def test_lengths_that_make_up_for_each_other(tmp_path):
+    """As many values in all as rows of three would have."""
+    path = write(tmp_path / "a.parquet", pa.table({"x": [[1, 2, 3], [4, 5], [6, 7, 8, 9]]}))
+    with pytest.raises(ListLengthError, match="row 1 of its row group"):
+        read(path, {"x": Column("x", length=3)})
+
+
+@pytest.mark.parametrize("num_bytes", [1, 3])
+def test_binary_of_a_fixed_size_in_lists(tmp_path, num_bytes):
+    """The bytes of a row's values lie side by side; the mask has one place for each value."""
+    cells = [bytes([i % 256] * num_bytes) for i in range(40)]
+    rows = [None if i % 7 == 3 else [cells[i], None, cells[i + 1]] for i in range(39)]
+    table = pa.table({"x": pa.array(rows, pa.list_(pa.binary(num_bytes)))})
+    path = write(tmp_path / "a.parquet", table)
+    batch = read(path, {"o": Column("x", length=3, nulls="mask")})
+    values, valid = dense(table_leaves(table)[0], 3)
+    assert batch["o"].shape == (39, 3 * num_bytes)
+    assert_bits(batch["o"], values)
+    assert_bits(batch["o.valid"], valid)
+    values, _ = dense(table_leaves(table)[0], 3, fill=9)
+    assert_bits(read(path, {"o": Column("x", length=3, nulls=9)})["o"], values)
+
+
+def test_elements_are_cast(tmp_path):
+    table = pa.table(
+        {
+            "i": pa.array([[1, 300], None, [3, None]], pa.list_(pa.int64())),
+            "d": pa.array([[Decimal("1.25"), None]] * 3, pa.list_(pa.decimal128(5, 2))),
+        }
+    )
+    path = write(tmp_path / "a.parquet", table)
+    columns = {
+        "i": Column("i", length=2, dtype="float32", nulls=-1),
+        "d": Column("d", length=2, dtype="int64", nulls=0),
+    }
+    batch = read(path, columns)
+    assert_bits(batch["i"], np.array([[1, 300], [-1, -1], [3, -1]], np.float32))
+    assert_bits(batch["d"], np.array([[125, 0]] * 3))
+    with pytest.raises(CastError, match=r"int8: 300: .*row group 0, column 'i'"):
+        read(path, {"i": Column("i", length=2, dtype="int8", nulls=0)})
+
+
+def test_files_that_lack_the_column_take_the_default(tmp_path):
+    folder = tmp_path / "data"
+    write(folder / "a.parquet", pa.table({"x": [[1, 2]], "i": [0]}))
+    write(folder / "b.parquet", pa.table({"i": [1, 2]}))
+    columns = {"x": Column("x", length=2, default=7, nulls="mask"), "i": "i"}
+    batch = read(folder, columns)
+    assert batch["x"].tolist() == [[1, 2], [7, 7], [7, 7]]
+    assert batch["x.valid"].all()
+    assert batch["i"].tolist() == [0, 1, 2]
+
+
+def test_a_default_for_values_of_several_items(tmp_path):
+    """The mask has a place for each value, the tensor one for each of its bytes."""
+    folder = tmp_path / "data"
+    cells = pa.array([[b"abc", None]], pa.list_(pa.binary(3)))
+    write(folder / "a.parquet", pa.table({"x": cells, "i": [0]}))
+    write(folder / "b.parquet", pa.table({"i": [1, 2]}))
+    for batch_size in (1, 2, 10):
+        columns = {"x": Column("x", length=2, default=7, nulls="mask")}
+        batch = read(folder, columns, batch_size=batch_size)
+        assert batch["x"].tolist() == [[97, 98, 99, 0, 0, 0], [7] * 6, [7] * 6]
+        assert batch["x.valid"].tolist() == [[True, False], [True, True], [True, True]]
+
+
+def test_files_with_elements_of_different_kinds(tmp_path):
+    folder = tmp_path / "data"
+    write(folder / "a.parquet", pa.table({"x": pa.array([[1, 2]], pa.list_(pa.int32(), 2))}))
+    write(folder / "b.parquet", pa.table({"x": pa.array([[3, 4]], pa.large_list(pa.int64()))}))
+    with pytest.raises(SchemaMismatchError, match=r"list<int32>"):
+        ParquetDataset(folder, batch_size=1, columns={"x": Column("x", length=2)})
+    columns = {"x": Column("x", length=2, dtype="int64")}
+    assert read(folder, columns)["x"].tolist() == [[1, 2], [3, 4]]
+    write(folder / "c.parquet", pa.table({"x": [5]}))
+    with pytest.raises(SchemaMismatchError, match=r"list<int32> in .*int64 in"):
+        ParquetDataset(folder, batch_size=1, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        (Column("k", length=1), ValueError, "length is for lists of numbers.*'k', which is int64"),
+        (Column("s", length=1), ValueError, "which is string"),
+        (Column("n", length=1), ValueError, r"which is list<list<int64>>"),
+        (Column("t", length=1), ValueError, r"which is list<string>"),
+        (Column("x", length=1, nulls="empty"), ValueError, 'nulls="empty" is for strings'),
+        (Column(["x"], length=1), ValueError, "tensors of their own"),
+        (Column("x", length=1, dtype="bool"), UnsupportedColumnError, "cannot be read as bool"),
+        (Column("x", length=1, default=0.5), ValueError, "default must be representable"),
+    ],
+)
+def test_what_cannot_have_a_length(tmp_path, column, error, message):
+    table = pa.table({"k": [1], "s": ["a"], "n": [[[1]]], "t": [["a"]], "x": [[1]]})
+    path = write(tmp_path / "a.parquet", table)
+    with pytest.raises(error, match=message):
+        ParquetDataset(path, batch_size=1, columns={"o": column})
+
+
+@pytest.mark.parametrize("length", [0, -1, 2**31])
+def test_lengths_out_of_range(length):
+    with pytest.raises(ValueError, match="length must be at least 1 and below"):
+        Column("x", length=length)
+
+
+@pytest.mark.parametrize("length", [True, 2.0, "2"])
+def test_lengths_that_are_no_int(length):
+    with pytest.raises(TypeError, match="length must be an int"):
+        Column("x", length=length)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize("max_memory", [12_000, "1GiB"])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_ranks_and_slices(tmp_path, world_size, max_memory, num_threads):
+    """Rows begin in the middle of row groups and pages."""
+    table = pa.table({"x": fixed_rows("int32", 5, 0.2), "l": fixed_rows("int32", 5, 0)})
+    path = write(tmp_path / "a.parquet", table, row_group_size=400, data_page_size=300)
+    columns = {n: Column(n, length=5, nulls="mask") for n in ("x", "l")}
+    seen = []
+    for rank in range(world_size):
+        batch = read(
+            path,
+            columns,
+            batch_size=13,
+            row_ids=True,
+            max_memory=max_memory,
+            num_threads=num_threads,
+            rank=rank,
+            world_size=world_size,
+        )
+        ids = batch["row.id"]
+        seen += ids.tolist()
+        for leaf in table_leaves(table):
+            values, valid = dense(leaf, 5)
+            assert_bits(batch[leaf.path], values[ids])
+            assert_bits(batch[f"{leaf.path}.valid"], valid[ids])
+    assert set(seen) == set(range(NUM_ROWS))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_loader_workers(tmp_path, num_workers):
+    table = pa.table({"x": fixed_rows("float32", 3, 0.2)})
+    path = write(tmp_path / "a.parquet", table, row_group_size=60)
+    columns = {"x": Column("x", length=3, nulls="mask")}
+    dataset = ParquetDataset(
+        path, columns=columns, batch_size=7, row_ids=True, even="none", rank=0, world_size=1
+    )
+    values, valid = dense(table_leaves(table)[0], 3)
+    seen = []
+    for batch in DataLoader(dataset, batch_size=None, num_workers=num_workers):
+        ids = batch["row.id"].numpy()
+        assert_bits(batch["x"].numpy(), values[ids])
+        assert_bits(batch["x.valid"].numpy(), valid[ids])
+        seen += ids.tolist()
+    assert sorted(seen) == list(range(NUM_ROWS))

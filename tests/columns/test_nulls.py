@@ -1,0 +1,259 @@
+"""What becomes of nulls: error, fill, NaN and mask, per column and for the whole data set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.fixtures.parquet_files import (
+    KINDS,
+    assert_reads_as,
+    random_array,
+    read_all,
+    same_bits,
+    stored_values,
+    validity,
+    with_nulls,
+    write,
+)
+from torchparquet import Column, NullValueError, ParquetDataset
+
+NUM_ROWS = 2500
+FILLS = {"bool": True, "uint8": 255, "int8": -128, "uint64": 2**64 - 1, "int64": -(2**63)}
+
+
+def table_of(kinds, null_share=0.2, seed=0):
+    rng = np.random.default_rng(seed)
+    columns = {}
+    for kind in kinds:
+        array = random_array(kind, NUM_ROWS, rng, distinct=100)
+        columns[kind] = with_nulls(array, rng.random(NUM_ROWS) < null_share)
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    table = table_of(KINDS)
+    path = tmp_path_factory.mktemp("nulls") / "a.parquet"
+    return table, write(path, table, row_group_size=1300, data_page_size=700, write_batch_size=70)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """Columns f (float32) and i, j (int32) whose nulls differ, and k without any."""
+    ids = np.arange(NUM_ROWS)
+    table = pa.table(
+        {
+            "f": pa.array(ids.astype(np.float32), mask=ids % 7 == 0),
+            "i": pa.array(ids.astype(np.int32), mask=ids % 5 == 0),
+            "j": pa.array(ids.astype(np.int32) + 10**6, mask=ids % 3 == 0),
+            "k": pa.array(ids.astype(np.int32)),
+        }
+    )
+    path = tmp_path_factory.mktemp("nulls") / "a.parquet"
+    return table, write(path, table, row_group_size=900)
+
+
+def test_mask_keeps_values_and_says_where_they_are(every_kind):
+    table, path = every_kind
+    assert_reads_as(table, path, batch_size=333)
+
+
+def test_mask_without_nulls_is_all_true(tmp_path):
+    table = table_of(["int32", "bool", "float64"], null_share=0)
+    assert_reads_as(table, write(tmp_path / "a.parquet", table))
+    schema = pa.schema([field.with_nullable(False) for field in table.schema])
+    assert_reads_as(table, write(tmp_path / "b.parquet", table.cast(schema)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fill_of_every_kind(every_kind, kind):
+    table, path = every_kind
+    fill = FILLS.get(kind, 7)
+    read = read_all(path, columns={"x": Column(kind, nulls=fill)}, batch_size=333)
+    assert list(read) == ["x"]
+    assert same_bits(read["x"], stored_values(table[kind], fill))
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("how", ["by default", "per column", "data set"])
+def test_nan_for_floats(every_kind, kind, how):
+    table, path = every_kind
+    columns = {"x": Column(kind, nulls="nan")} if how == "per column" else {"x": kind}
+    nulls = "nan" if how == "data set" else None
+    read = read_all(path, columns=columns, nulls=nulls)
+    # The NaN of a null is numpy's quiet one, the values keep their own bits.
+    assert same_bits(read["x"], stored_values(table[kind], np.nan))
+
+
+@pytest.mark.parametrize("fill", [float("inf"), -0.0, 0.1])
+def test_float_fills(every_kind, fill):
+    table, path = every_kind
+    for kind in ("float16", "float32", "float64"):
+        read = read_all(path, columns={"x": Column(kind, nulls=fill)})
+        assert same_bits(read["x"], stored_values(table[kind], fill)), kind
+
+
+def test_column_overrules_the_data_set(numbers):
+    table, path = numbers
+    columns = {
+        "f": "f",
+        "nan": Column("f", nulls="nan"),
+        "i": Column("i", nulls="mask"),
+        "j": "j",
+        "k": Column("k", nulls="error"),
+    }
+    read = read_all(path, columns=columns, nulls=-1)
+    assert list(read) == ["f", "nan", "i", "i.valid", "j", "k"]
+    assert same_bits(read["f"], stored_values(table["f"], -1))
+    assert same_bits(read["nan"], stored_values(table["f"], np.nan))
+    assert same_bits(read["i"], stored_values(table["i"]))
+    assert same_bits(read["i.valid"], validity(table["i"]))
+    assert same_bits(read["j"], stored_values(table["j"], -1))
+    assert same_bits(read["k"], stored_values(table["k"]))
+
+
+@pytest.mark.parametrize("batch_size", [1, 100, 2048, None])
+def test_groups_mask_and_fill_each_place(numbers, batch_size):
+    table, path = numbers
+    names = ["i", "k", "j"]
+    columns = {"m": Column(names, nulls="mask"), "g": Column(names, nulls=-9), "f": "f"}
+    read = read_all(path, columns=columns, batch_size=batch_size)
+    assert list(read) == ["m", "m.valid", "g", "f"]
+    for place, name in enumerate(names):
+        assert same_bits(read["m"][:, place], stored_values(table[name]))
+        assert same_bits(read["m.valid"][:, place], validity(table[name]))
+        assert same_bits(read["g"][:, place], stored_values(table[name], -9))
+    assert same_bits(read["f"], stored_values(table["f"], np.nan))
+
+
+def test_error_names_the_place_and_the_way_out(tmp_path):
+    """Row 1234 of the second row group of the second file, deep within a page."""
+    ids = np.arange(4000)
+    folder = tmp_path / "data"
+    write(folder / "a.parquet", pa.table({"x": ids, "y": ids}), row_group_size=2000)
+    mask = (ids == 3234) | (ids == 3900)
+    table = pa.table({"x": ids, "y": pa.array(ids, mask=mask)})
+    path = write(folder / "b.parquet", table, row_group_size=2000)
+    with pytest.raises(NullValueError) as caught:
+        read_all(str(folder))
+    message = str(caught.value)
+    for part in (path, "row group 1", "'y'", "row 1234", "'mask'", "'nan'", "Column("):
+        assert part in message, part
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("page_rows", [50, 10**6])
+@pytest.mark.parametrize("batch_size", [1, 64, 999, 10**5])
+def test_error_names_the_row_wherever_pages_and_batches_end(tmp_path, batch_size, page_rows):
+    ids = np.arange(6000)
+    table = pa.table({"x": pa.array(ids, mask=ids == 4321)})
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        row_group_size=3000,
+        data_page_size=1,
+        write_batch_size=page_rows,
+    )
+    for memory in ("1GiB", max(200, 2 * batch_size) * 64):
+        dataset = ParquetDataset(
+            path, batch_size=batch_size, rank=0, world_size=1, max_memory=memory
+        )
+        with pytest.raises(NullValueError, match=r"row 1321\b.*row group 1\b"):
+            list(dataset)
+
+
+@pytest.mark.parametrize("policy", [None, "error"])
+def test_error_is_the_default_except_for_floats(numbers, policy):
+    _, path = numbers
+    with pytest.raises(NullValueError, match="'i'"):
+        read_all(path, columns=["i"], nulls=policy)
+    if policy is None:
+        assert np.isnan(read_all(path, columns=["f"])["f"][::7]).all()
+    else:
+        with pytest.raises(NullValueError, match="'f'"):
+            read_all(path, columns=["f"], nulls=policy)
+
+
+def test_error_in_a_group_names_its_column(numbers):
+    _, path = numbers
+    with pytest.raises(NullValueError, match=r"row 0\b.*'j'"):
+        read_all(path, columns={"g": ["k", "j"]})
+
+
+def test_nullable_without_nulls_is_no_error(numbers):
+    table, path = numbers
+    assert same_bits(read_all(path, columns=["k"])["k"], stored_values(table["k"]))
+
+
+def null_at(folder, *places):
+    """20 row groups of 100 rows; column x of places[0] is null there, y of places[1]."""
+    ids = np.arange(2000)
+    columns = {
+        name: pa.array(ids, mask=ids == place) for name, place in zip("xy", places, strict=False)
+    }
+    return write(folder / "a.parquet", pa.table(columns), row_group_size=100)
+
+
+def batches_until_error(path, **options):
+    options = {"rank": 0, "world_size": 1, **options}
+    iterator = iter(ParquetDataset(path, **options))
+    batches = []
+    with pytest.raises(NullValueError) as caught:
+        batches.extend(iterator)
+    # From then on every call raises the same.
+    for _ in range(2):
+        with pytest.raises(NullValueError) as again:
+            next(iterator)
+        assert str(again.value) == str(caught.value)
+    iterator.close()
+    return batches, str(caught.value)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+@pytest.mark.parametrize("batch_size", [10, 100, 250])
+def test_batches_before_the_null_arrive_whole(tmp_path, batch_size, num_threads):
+    """An error takes its place in the order, whatever was decoded ahead of it."""
+    path = null_at(tmp_path, 1357)
+    iterator = iter(
+        ParquetDataset(path, batch_size=batch_size, rank=0, world_size=1, num_threads=num_threads)
+    )
+    batches = []
+    with pytest.raises(NullValueError, match=r"row 57\b.*row group 13\b"):
+        batches.extend(iterator)
+    rows = [row for batch in batches for row in batch["x"].tolist()]
+    # All batches that end before the row group of the null; at most up to its batch.
+    assert rows == list(range(len(rows)))
+    assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size
+
+
+def test_a_null_fails_its_own_batch_and_none_before(tmp_path):
+    path = null_at(tmp_path, 1357)
+    batches, _ = batches_until_error(path, batch_size=10)
+    assert len(batches) == 135
+
+
+def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path):
+    path = null_at(tmp_path, 1800, 650)
+    found = {
+        (len(batches), message)
+        for threads in (1, 2, 3, 4)
+        for memory in ("1GiB", 40_000)
+        for batches, message in [
+            batches_until_error(path, batch_size=100, num_threads=threads, max_memory=memory)
+        ]
+    }
+    assert len(found) == 1
+    ((count, message),) = found
+    assert count == 6
+    assert "row 50 " in message
+    assert "'y'" in message
+
+
+def test_null_outside_this_ranks_share_is_none_of_its_business(tmp_path):
+    path = null_at(tmp_path, 150)  # row group 1, dealt to rank 1
+    read = read_all(path, rank=0, world_size=2)
+    assert len(read["x"]) == 1000
+    with pytest.raises(NullValueError, match="row group 1"):
+        read_all(path, rank=1, world_size=2)

@@ -1,0 +1,340 @@
+"""Values: every covered kind, nullability, encoding, codec and page shape, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import torchparquet
+from tests.fixtures.parquet_files import (
+    CODECS,
+    KINDS,
+    assert_reads_as,
+    column_at,
+    first_difference,
+    from_bits,
+    id_files,
+    kinds_table,
+    random_array,
+    read_all,
+    same_bits,
+    stored_values,
+    validity,
+    with_nulls,
+    write,
+)
+from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from torchparquet import ParquetDataset
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "float32", "float64")
+TEMPORAL = tuple(kind for kind in KINDS if kind.startswith(("date", "time")))
+DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
+# NaNs with payloads and signs, infinities, zeros of both signs, subnormals.
+_NAN32, _NAN64, _INF64 = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
+SPECIAL_BITS = {
+    "float16": [0x7E00, 0x7C01, 0xFE2A, 0xFFFF, 0x7C00, 0xFC00, 0x8000, 0, 1, 0x83FF],
+    "float32": [_NAN32, 0x7F80_0001, 0xFFC1_2345, 2**32 - 1, 0x7F80_0000, 0xFF80_0000, 2**31, 0, 1],
+    "float64": [
+        _NAN64,
+        _INF64 + 1,
+        2**63 + _NAN64 + 7,
+        2**64 - 1,
+        _INF64,
+        2**63 + _INF64,
+        2**63,
+        0,
+    ],
+}
+
+
+def data_page_encodings(path, column):
+    return {page.encoding for page in pages(path, column=column) if page.is_data}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_kind_and_nullability(tmp_path, codec, version):
+    """Dictionary pages of a few values, by each codec and data page version."""
+    table = kinds_table(1201, distinct=37)
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        compression=codec,
+        data_page_version=version,
+        row_group_size=700,
+    )
+    assert pq.read_metadata(path).row_group(0).column(5).has_dictionary_page
+    assert_reads_as(table, path, batch_size=500)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("pages", ["few", "tiny"])
+def test_plain(tmp_path, codec, version, pages):
+    table = kinds_table(1500)
+    sizes = {"data_page_size": 64, "write_batch_size": 9} if pages == "tiny" else {}
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        use_dictionary=False,
+        compression=codec,
+        data_page_version=version,
+        row_group_size=1100,
+        write_page_checksum=True,
+        **sizes,
+    )
+    assert_reads_as(table, path, batch_size=333)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3, 200, 5000])
+def test_dictionary_sizes(tmp_path, distinct):
+    kinds = ["int16", "int64", "float16", "float32", "timestamp[us]"]
+    table = kinds_table(3001, kinds, distinct=distinct)
+    path = write(tmp_path / "a.parquet", table, data_page_size=500, write_batch_size=50)
+    assert_reads_as(table, path)
+
+
+def test_dictionary_of_more_than_65536_values(tmp_path):
+    rng = np.random.default_rng(1)
+    values = rng.permutation(np.concatenate([np.arange(70_000)] * 2))
+    table = pa.table({"i": values * 2**33, "f": values.astype(np.float32)})
+    table = table.append_column("n", with_nulls(table["i"].chunk(0), rng.random(140_000) < 0.1))
+    path = write(tmp_path / "a.parquet", table, dictionary_pagesize_limit=2**24)
+    for column in range(3):
+        assert data_page_encodings(path, column) == {RLE_DICTIONARY}
+    assert_reads_as(table, path, batch_size=9999)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, version):
+    kinds = [kind for kind in KINDS if KINDS[kind].bit_width >= 16 and kind != "bool"]
+    table = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        dictionary_pagesize_limit=1500,
+        data_page_size=300,
+        write_batch_size=100,
+        data_page_version=version,
+    )
+    for column in range(table.num_columns):
+        assert data_page_encodings(path, column) == {RLE_DICTIONARY, PLAIN}
+    assert_reads_as(table, path, batch_size=777)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize(
+    ("encoding", "kinds"),
+    [
+        ("DELTA_BINARY_PACKED", (*INTEGERS, *TEMPORAL)),
+        ("BYTE_STREAM_SPLIT", (*INTEGERS, *FLOATS, *TEMPORAL, *DECIMALS)),
+        ("DELTA_BYTE_ARRAY", (*DECIMALS, "float16")),
+        ("RLE", ("bool",)),
+    ],
+)
+def test_encodings_of_the_fallback(tmp_path, encoding, kinds, version):
+    # More than a decoder's block of values in a page, and several pages.
+    table = kinds_table(11_000, kinds, ["required", "some null", "all null"])
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(table.column_names, encoding),
+        data_page_version=version,
+        data_page_size=40_000,
+        write_batch_size=100,
+        row_group_size=9000,
+    )
+    assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
+    assert_reads_as(table, path, batch_size=2500, num_threads=2)
+
+
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED"])
+@pytest.mark.parametrize("case", ["constant", "counting", "extremes"])
+def test_integers_of_every_shape(tmp_path, encoding, case):
+    num_rows = 4100
+    arrays = {}
+    for kind in INTEGERS:
+        limits = np.iinfo(kind)
+        if case == "constant":
+            values = np.full(num_rows, limits.max, kind)
+        elif case == "counting":
+            values = np.arange(num_rows).astype(kind)
+        else:
+            values = np.resize(np.array([limits.min, limits.max, 0, 1], kind), num_rows)
+        arrays[kind] = values
+    table = pa.table(arrays)
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(arrays, encoding),
+    )
+    assert_reads_as(table, path)
+
+
+@pytest.mark.parametrize("encoding", ["PLAIN", "BYTE_STREAM_SPLIT", "dictionary"])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats_keep_every_bit(tmp_path, kind, encoding):
+    bits = np.array(SPECIAL_BITS[kind], f"u{KINDS[kind].bit_width // 8}")
+    if encoding == "dictionary":
+        # The writer's dictionary takes all NaNs for one, so each column has one value.
+        arrays = {f"{value:x}": from_bits(kind, np.full(300, value, bits.dtype)) for value in bits}
+        options = {"use_dictionary": True}
+    else:
+        arrays = {"x": from_bits(kind, np.resize(bits, 1003))}
+        options = {"use_dictionary": False, "column_encoding": dict.fromkeys(arrays, encoding)}
+    table = pa.table(arrays)
+    path = write(tmp_path / "a.parquet", table, **options)
+    assert_reads_as(table, path)
+    # A fill or a NaN for nulls touches no value, and a group of columns neither.
+    names = [*arrays, "again"]
+    twice = table.append_column("again", table.column(0))
+    path = write(tmp_path / "b.parquet", twice, **{**options, "column_encoding": None})
+    read = read_all(path, columns={"group": names})["group"]
+    for index, name in enumerate(names):
+        assert same_bits(read[:, index], stored_values(twice[name])), name
+
+
+def test_dictionary_indices_of_bit_width_zero(tmp_path):
+    """A dictionary of one value needs no bits for its indices; pyarrow spends one all the same."""
+    table = pa.table({"x": pa.array(np.full(1000, 0x0123456789ABCDEF))})
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    path = tmp_path / "a.parquet"
+    write(path, table.cast(schema), compression="none", write_statistics=False)
+    content = path.read_bytes()
+    # Bit width 1, a run of 1000 (its header is 2000 as a varint), its value in one byte.
+    assert content.count(b"\x01\xd0\x0f\x00") == 1
+    path.write_bytes(content.replace(b"\x01\xd0\x0f\x00", b"\x00\xd0\x0f\x00"))
+    assert pq.read_table(path)["x"].to_pylist() == [0x0123456789ABCDEF] * 1000
+    assert_reads_as(table, str(path), batch_size=300)
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 31, 63, 64, 65, 129])
+def test_few_rows(tmp_path, num_rows):
+    table = kinds_table(num_rows, distinct=3)
+    path = write(tmp_path / "a.parquet", table)
+    for batch_size in (1, 7, 1000):
+        assert_reads_as(table, path, batch_size=batch_size)
+
+
+def test_batches_cross_row_groups_and_files(tmp_path):
+    """Row groups without rows lie between; files come in the order of their names."""
+    folder = id_files(tmp_path / "data", [5, 0, 1, 300], [0], [], [77, 0, 0], [1, 1, 1])
+    for batch_size in (1, 3, 76, 386, 1000):
+        read = read_all(folder, columns=["id", "even"], nulls=-1, batch_size=batch_size)
+        ids = np.arange(386)
+        assert same_bits(read["id"], ids)
+        assert same_bits(read["even"], np.where(ids % 2, -1, ids).astype(np.int32))
+
+
+def test_tensors_have_the_documented_dtypes(tmp_path):
+    path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
+    batch = next(iter(ParquetDataset(path, batch_size=3, rank=0, world_size=1)))
+    dtypes = {name.removesuffix(" required"): str(t.dtype) for name, t in batch.items()}
+    unlike = dict.fromkeys(TEMPORAL, "int64") | dict.fromkeys(DECIMALS, "float64")
+    assert dtypes == {kind: f"torch.{unlike.get(kind, kind)}" for kind in KINDS}
+    assert all(tensor.shape == (3,) for tensor in batch.values())
+
+
+def test_groups_of_every_kind(tmp_path):
+    """[B, F] tensors interleave columns; nulls and masks keep their places."""
+    rng = np.random.default_rng(5)
+    names, arrays = [], []
+    for kind in KINDS:
+        for number in range(3):
+            array = random_array(kind, 5001, rng, distinct=[None, 20, None][number])
+            null = rng.random(5001) < (0, 0.2, 0.9)[number]
+            names.append(f"{kind} {number}")
+            arrays.append(with_nulls(array, null) if number else array)
+    table = pa.table(arrays, names)
+    path = write(tmp_path / "a.parquet", table, row_group_size=2600)
+    columns = {kind: [f"{kind} {n}" for n in (2, 0, 1)] for kind in KINDS}
+    read = read_all(path, columns=columns, nulls="mask", batch_size=2222)
+    for kind, sources in columns.items():
+        expected = np.stack([stored_values(table[s]) for s in sources], axis=1)
+        assert same_bits(read[kind], expected), first_difference(read[kind], expected)
+        expected = np.stack([validity(table[s]) for s in sources], axis=1)
+        assert same_bits(read[f"{kind}.valid"], expected), kind
+
+
+DUCKDB_SELECT = """
+    select i % 2 = 0 as b, (i % 100)::tinyint as i8, (i % 9000)::smallint as i16,
+      (i * 7919 % 40000)::integer as i32, i * 1000003 as i64, (i % 200)::utinyint as u8,
+      (i % 60000)::usmallint as u16, (i * 104729)::uinteger as u32, (i * 15485863)::ubigint as u64,
+      (i / 3.0)::float as f32, i / 7.0::double as f64, 42::integer as one,
+      date '1969-12-25' + (i % 5000)::integer as d, time '00:00:01' + to_seconds(i % 80000) as t,
+      timestamp '2020-01-01' + to_seconds(i) as ts, (timestamp '2020-01-01')::timestamp_ns as ns,
+      (timestamp '2020-01-01' + to_seconds(i))::timestamp_ms as ms,
+      (timestamp '2020-01-01' + to_seconds(i))::timestamptz as tz,
+      (i / 20 - 500)::decimal(4, 1) as d4, (i / 7 - 500)::decimal(9, 3) as d9,
+      (i * 1e9 - 5e12)::decimal(18, 4) as d18, (i * 1e20 - 5e23)::decimal(38, 9) as d38,
+      case when i % 3 = 0 then null else i end as some_null, null::integer as all_null,
+      case when (i // 700) % 2 = 0 then null else i::double end as runs
+    from range(12000) t(i)
+"""
+
+
+@pytest.mark.parametrize("version", ["V1", "V2"])
+@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd", "gzip", "lz4_raw"])
+def test_files_written_by_duckdb(tmp_path, codec, version):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    path = str(tmp_path / "a.parquet")
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"copy ({DUCKDB_SELECT}) to '{path}' (format parquet, codec '{codec}', "
+            f"parquet_version '{version}', row_group_size 5000)"
+        )
+    assert_reads_as(pq.read_table(path), path, batch_size=1024)
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd"])
+def test_files_written_by_polars(tmp_path, codec):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    path = str(tmp_path / "a.parquet")
+    table = kinds_table(
+        9000, [k for k in KINDS if k in (*INTEGERS, *DECIMALS, "bool", "float32", "date")]
+    )
+    polars.from_arrow(table).write_parquet(
+        path, compression=codec, row_group_size=4000, data_page_size=3000
+    )
+    assert_reads_as(pq.read_table(path), path, batch_size=1024)
+
+
+def test_struct_leaves_of_every_nullability(tmp_path):
+    """A leaf is null where it is, and where a struct around it is."""
+    rng = np.random.default_rng(9)
+
+    def struct(values, depth):
+        for _ in range(depth):
+            null = pa.array(rng.random(len(values)) < 0.3)
+            values = pa.StructArray.from_arrays([values], ["x"], mask=null)
+        return values
+
+    leaf = with_nulls(random_array("int32", 3000, rng), rng.random(3000) < 0.3)
+    table = pa.table({f"s{depth}": struct(leaf, depth) for depth in (1, 2, 3)})
+    path = write(tmp_path / "a.parquet", table, data_page_size=300, write_batch_size=30)
+    names = ["s1.x", "s2.x.x", "s3.x.x.x"]
+    read = read_all(path, columns=names, nulls="mask")
+    for name in names:
+        expected = column_at(table, name)
+        assert 0 < expected.null_count < 3000
+        assert same_bits(read[name], stored_values(expected)), name
+        assert same_bits(read[f"{name}.valid"], validity(expected)), name
+
+
+def test_a_value_beyond_its_type_is_an_error(tmp_path):
+    """An int8 column whose stored INT32 is 300: pyarrow would hand out 44."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": pa.array([77] * 10, pa.int8())})
+    write(path, table, use_dictionary=False, compression="none", write_statistics=False)
+    stored = np.full(10, 77, "<i4").tobytes()
+    content = path.read_bytes()
+    assert content.count(stored) == 1
+    path.write_bytes(content.replace(stored, np.array([77] * 9 + [300], "<i4").tobytes()))
+    with pytest.raises(torchparquet.CorruptFileError, match="8 bits") as caught:
+        read_all(str(path))
+    assert str(path) in str(caught.value)

@@ -1,0 +1,323 @@
+"""Column(vocab=...): strings as the numbers of words, by a dictionary's entries or one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from tests.columns.test_strings import ENCODINGS, nulled, words
+from tests.fixtures.parquet_files import write
+from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from torchparquet import (
+    Column,
+    Jagged,
+    NullValueError,
+    ParquetDataset,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
+
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def batches_of(paths, columns, **options):
+    options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
+    return list(ParquetDataset(paths, columns=columns, **options))
+
+
+def read(paths, column, **options):
+    return torch.cat([batch["o"] for batch in batches_of(paths, {"o": column}, **options)])
+
+
+def codes(values, vocab, unknown=-1, null=None):
+    """By looking each string up in the list of words."""
+    known = [word.encode() if isinstance(word, str) else word for word in vocab]
+    strings = [value.encode() if isinstance(value, str) else value for value in values]
+    return [
+        null if value is None else known.index(value) if value in known else unknown
+        for value in strings
+    ]
+
+
+def layout_of(encoding, name="s"):
+    if encoding == "dictionary":
+        return {"use_dictionary": True}
+    return {"use_dictionary": False, "column_encoding": {name: encoding}}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_every_encoding(tmp_path, encoding, version, nulls):
+    """Pages of few and of many values, read whole and skipped into."""
+    values = words(3000, distinct=150)
+    if nulls:
+        values = nulled(values, np.random.default_rng(1).random(3000) < 0.2)
+    vocab = sorted({value for value in values if value})[::2]
+    expected = codes(values, vocab, null=-7)
+    for page_size, write_batch in ((200, 10), (2**20, 1024)):
+        path = write(
+            tmp_path / "a.parquet",
+            pa.table({"s": values}),
+            data_page_version=version,
+            data_page_size=page_size,
+            write_batch_size=write_batch,
+            row_group_size=1900,
+            **layout_of(encoding),
+        )
+        for batch_size in (50, None):
+            column = Column("s", vocab=vocab, nulls=-7)
+            got = read(path, column, batch_size=batch_size)
+            assert got.dtype == torch.int64
+            assert got.tolist() == expected
+        rows = []
+        for rank in range(3):
+            for batch in batches_of(path, {"o": column}, row_ids=True, rank=rank, world_size=3):
+                ids = batch["row.id"].tolist()
+                rows += ids
+                assert batch["o"].tolist() == [expected[i] for i in ids]
+        assert set(rows) == set(range(3000))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, version):
+    values = words(3000, distinct=2500)
+    path = write(
+        tmp_path / "a.parquet",
+        pa.table({"s": values}),
+        dictionary_pagesize_limit=1500,
+        data_page_size=300,
+        write_batch_size=100,
+        data_page_version=version,
+    )
+    found = {page.encoding for page in pages(path) if page.is_data}
+    assert found == {RLE_DICTIONARY, PLAIN}
+    vocab = list(dict.fromkeys(values))[::3]
+    for options in ({}, {"max_memory": 5000, "batch_size": 40}):
+        assert read(path, Column("s", vocab=vocab), **options).tolist() == codes(values, vocab)
+
+
+@pytest.mark.parametrize("encoding", ["dictionary", "PLAIN"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_every_integer_dtype(tmp_path, dtype, encoding):
+    """Up to the largest number that it holds, which is the unknown's."""
+    values = words(400, distinct=200)
+    path = write(tmp_path / "a.parquet", pa.table({"s": values}), **layout_of(encoding))
+    vocab = list(dict.fromkeys(values))[:100]
+    info = torch.iinfo(getattr(torch, dtype))
+    for unknown in (info.min, info.max):
+        got = read(path, Column("s", vocab=vocab, unknown=unknown, dtype=dtype))
+        assert got.dtype == getattr(torch, dtype)
+        assert got.numpy().tolist() == codes(values, vocab, unknown)
+
+
+def test_words_are_str_or_bytes(tmp_path):
+    """Empty ones, NUL bytes and what is not UTF-8 among them."""
+    values = [b"a", b"", b"\0", b"\xff\xfe", b"\xc3\xa9", b"a\0", b"zz", b"A"]
+    path = write(tmp_path / "a.parquet", pa.table({"s": values}))
+    vocab = [b"\xff\xfe", "é", "", b"\0", "a"]
+    assert read(path, Column("s", vocab=vocab, unknown=9)).tolist() == [4, 2, 3, 0, 1, 9, 9, 9]
+    assert read(path, Column("s", vocab=tuple(vocab))).tolist() == [4, 2, 3, 0, 1, -1, -1, -1]
+
+
+def test_the_unknown_may_share_a_words_number(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"s": ["a", "b", "c"]}))
+    assert read(path, Column("s", vocab=["b", "a"], unknown=0)).tolist() == [1, 0, 0]
+
+
+def test_a_hundred_thousand_words(tmp_path):
+    rng = np.random.default_rng(3)
+    vocab = [f"word {i}" for i in range(100_000)]
+    picked = rng.integers(0, 110_000, 20_000).tolist()
+    path = write(tmp_path / "a.parquet", pa.table({"s": [f"word {i}" for i in picked]}))
+    expected = [i if i < 100_000 else -5 for i in picked]
+    column = Column("s", vocab=vocab, unknown=-5, dtype=torch.int32)
+    assert read(path, column).tolist() == expected
+
+
+@pytest.mark.parametrize("policy", [None, "error", 7, "mask"])
+def test_policies(tmp_path, policy):
+    """A null is no word and not the unknown either."""
+    path = write(tmp_path / "a.parquet", pa.table({"s": ["b", None, "?", "a"]}))
+    columns = {"o": Column("s", vocab=["a", "b"], nulls=policy)}
+    if policy in (None, "error"):
+        with pytest.raises(NullValueError, match=r"row 1 of its row group.*column 's'"):
+            batches_of(path, columns)
+        return
+    (batch,) = batches_of(path, columns)
+    assert batch["o"].tolist() == [1, 0 if policy == "mask" else 7, -1, 0]
+    if policy == "mask":
+        assert batch["o.valid"].tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("encoding", ["dictionary", "PLAIN", "DELTA_BYTE_ARRAY"])
+def test_lists_of_strings(tmp_path, encoding):
+    rows = [["a", "?", None], None, [], ["b"], [None, "", "a"]] * 40
+    table = pa.table({"s": rows, "n": [None if row is None else [row, []] for row in rows]})
+    path = write(
+        tmp_path / "a.parquet",
+        table,
+        row_group_size=70,
+        data_page_size=50,
+        write_batch_size=9,
+        **layout_of(encoding, "s.list.element"),
+    )
+    vocab = ["b", "a", ""]
+    columns = {
+        "s": Column("s", vocab=vocab, dtype="int8", nulls="mask", unknown=-2),
+        "f": Column("s", vocab=vocab, nulls=5),
+        "n": Column("n", vocab=vocab, nulls=5),
+    }
+    expected = [[] if row is None else codes(row, vocab, -2, null=0) for row in rows]
+    filled = [[] if row is None else codes(row, vocab, -1, null=5) for row in rows]
+    first = 0
+    for batch in batches_of(path, columns, batch_size=33):
+        taken = slice(first, first + batch["s"].num_rows)
+        assert isinstance(batch["s"], Jagged)
+        assert batch["s"].values.dtype == torch.int8
+        assert batch["s"].to_list() == expected[taken]
+        assert batch["f"].to_list() == filled[taken]
+        valid = [value is not None for row in rows[taken] for value in row or []]
+        assert batch["s.values.valid"].tolist() == valid
+        assert batch["s.valid"].tolist() == [row is not None for row in rows[taken]]
+        nested = [[] if rows[i] is None else [filled[i], []] for i in range(len(rows))[taken]]
+        assert batch["n"].to_list() == nested
+        first = taken.stop
+    assert first == 200
+    with pytest.raises(NullValueError, match="row 0 of its row group"):
+        batches_of(path, {"s": Column("s", vocab=vocab)})
+
+
+def test_lists_of_one_length(tmp_path):
+    rows = [["a", "b"], ["?", None], None, ["b", "b"]] * 20
+    path = write(tmp_path / "a.parquet", pa.table({"s": rows}), row_group_size=33)
+    column = Column("s", vocab=["a", "b"], length=2, dtype="int16", nulls=9)
+    assert read(path, column).tolist() == [[0, 1], [-1, 9], [9, 9], [1, 1]] * 20
+
+
+def test_groups(tmp_path):
+    """Several columns of strings with one vocabulary, side by side."""
+    values = words(300, distinct=50)
+    table = pa.table({"a": values, "b": values[::-1], "c": nulled(values, np.arange(300) % 3 == 0)})
+    path = write(tmp_path / "a.parquet", table, row_group_size=70)
+    vocab = list(dict.fromkeys(values))[::2]
+    got = read(path, Column(["b", "c", "a"], vocab=vocab, nulls=-3))
+    assert got.shape == (300, 3)
+    for place, name in enumerate("bca"):
+        assert got[:, place].tolist() == codes(table[name].to_pylist(), vocab, null=-3)
+
+
+@pytest.fixture
+def by_region(tmp_path):
+    """Files below region=/year= directories, of two rows each."""
+    for region in ("de", "fr", "it"):
+        for year in (2023, 2024):
+            path = tmp_path / "data" / f"region={region}" / f"year={year}" / "a.parquet"
+            write(path, pa.table({"s": [region, "fr"], "i": [1, 2]}))
+    return tmp_path / "data"
+
+
+def test_partition_keys(by_region):
+    """Also together with a column of strings, in one tensor."""
+    vocab = ["fr", b"de"]
+    column = Column("region", vocab=vocab, unknown=-4, dtype="int8")
+    got = read(by_region, column)
+    assert got.dtype == torch.int8
+    assert got.tolist() == [1] * 4 + [0] * 4 + [-4] * 4
+    group = read(by_region, Column(["region", "s"], vocab=vocab, unknown=7))
+    assert group[:, 0].tolist() == [1] * 4 + [0] * 4 + [7] * 4
+    assert group[:, 1].tolist() == [1, 0] * 2 + [0, 0] * 2 + [7, 0] * 2
+    years = read(by_region, Column("year", vocab=["2024", "2023"]))
+    assert years.tolist() == [1, 1, 0, 0] * 3
+    masked = batches_of(by_region, {"o": Column("region", vocab=vocab, nulls="mask")})
+    assert all(batch["o.valid"].all() for batch in masked)
+    with pytest.raises(UnsupportedColumnError, match="partition key 'de'"):
+        ParquetDataset(by_region, batch_size=1, columns=["region"])
+
+
+def test_files_may_hold_strings_or_bytes(tmp_path):
+    """Or lack the column, for whose rows the default is a number."""
+    folder = tmp_path / "data"
+    write(folder / "a.parquet", pa.table({"s": ["a", "b"], "i": [0, 1]}))
+    write(folder / "b.parquet", pa.table({"s": pa.array([b"b"]), "i": [2]}))
+    write(folder / "c.parquet", pa.table({"s": pa.array(["?"], pa.large_string()), "i": [3]}))
+    assert read(folder, Column("s", vocab=["a", "b"])).tolist() == [0, 1, 1, -1]
+    write(folder / "d.parquet", pa.table({"i": [4, 5]}))
+    assert read(folder, Column("s", vocab=["a", "b"], default=1)).tolist() == [0, 1, 1, -1, 1, 1]
+    write(folder / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
+    with pytest.raises(SchemaMismatchError, match=r"string in .*list<string> in"):
+        read(folder, Column("s", vocab=["a"], default=1))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_loader_workers(tmp_path, num_workers):
+    values = words(300, distinct=40)
+    path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=40)
+    vocab = list(dict.fromkeys(values))[::2]
+    dataset = ParquetDataset(
+        path,
+        columns={"o": Column("s", vocab=vocab)},
+        batch_size=7,
+        row_ids=True,
+        even="none",
+        rank=0,
+        world_size=1,
+    )
+    expected, seen = codes(values, vocab), []
+    for batch in DataLoader(dataset, batch_size=None, num_workers=num_workers):
+        ids = batch["row.id"].tolist()
+        seen += ids
+        assert batch["o"].tolist() == [expected[i] for i in ids]
+    assert sorted(seen) == list(range(300))
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        (Column("k", vocab=["1"]), ValueError, "vocab is for strings; .*'k', which is int64"),
+        (Column("l", vocab=["1"]), ValueError, r"vocab is for strings; .*list<int64>"),
+        (Column("f", vocab=["abc"]), ValueError, r"vocab is for strings; .*fixed_size_binary"),
+        (Column(["s", "k"], vocab=["1"]), ValueError, "vocab is for strings"),
+        (Column("s", vocab=["a"], dtype="uint8"), ValueError, r"representable.*uint8.*-1"),
+        (Column("s", vocab=["a"], dtype="float32"), ValueError, "must have an integer dtype"),
+        (Column("s", vocab=["a"], dtype="bool"), ValueError, "must have an integer dtype"),
+        (Column("s", vocab=["a"], nulls="empty"), ValueError, 'nulls="empty" is for strings'),
+        (Column("s", vocab=["a"], nulls="nan"), ValueError, "needs a float column"),
+        (Column("s", vocab=["a"], default=0.5), ValueError, "default must be representable"),
+        (Column("s", vocab=["a"], length=2), ValueError, "length is for lists"),
+        (Column("t", vocab=["a"], default=0), ValueError, "cannot have a default"),
+        (
+            Column("s", vocab=[str(i) for i in range(129)], dtype="int8"),
+            ValueError,
+            "int8, the value 128",
+        ),
+    ],
+)
+def test_what_does_not_fit(tmp_path, column, error, message):
+    table = pa.table(
+        {"s": ["a"], "t": [["a"]], "k": [1], "l": [[1]], "f": pa.array([b"abc"], pa.binary(3))}
+    )
+    path = write(tmp_path / "a.parquet", table)
+    with pytest.raises(error, match=message):
+        ParquetDataset(path, batch_size=1, columns={"o": column})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"vocab": []}, ValueError, "at least one word"),
+        ({"vocab": "abc"}, TypeError, "must be a sequence of str or bytes"),
+        ({"vocab": b"abc"}, TypeError, "must be a sequence of str or bytes"),
+        ({"vocab": {"a"}}, TypeError, "must be a sequence of str or bytes"),
+        ({"vocab": ["a", 1]}, TypeError, "must hold str or bytes; got 1"),
+        ({"vocab": ["a", "b", b"a"]}, ValueError, "only once; repeated: b'a'"),
+        ({"vocab": ["a"], "unknown": True}, TypeError, "unknown must be an int"),
+        ({"vocab": ["a"], "unknown": 1.0}, TypeError, "unknown must be an int"),
+    ],
+)
+def test_arguments_that_are_no_vocabulary(options, error, message):
+    with pytest.raises(error, match=message):
+        Column("s", **options)

@@ -1,0 +1,495 @@
+"""Sources in memory: buffers, tables and frames read as the same bytes on disk do."""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from tests.fixtures.parquet_files import (
+    assert_reads_as,
+    gathered,
+    id_table,
+    ids_of,
+    kinds_table,
+    read_all,
+)
+from torchparquet import CorruptFileError, ParquetDataset, SchemaMismatchError
+
+ROW_GROUPS = [300, 1, 250, 0, 90, 333, 64]
+BUFFERS = {
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "memoryview": memoryview,
+    "memoryview of a bytearray": lambda data: memoryview(bytearray(data)),
+    "memoryview of a part": lambda data: memoryview(b"PAR1" + data + b"rest")[4:-4],
+    "memoryview with gaps": lambda data: memoryview(np.repeat(np.frombuffer(data, "u1"), 2))[::2],
+    "pyarrow.Buffer": pa.py_buffer,
+    "slice of a pyarrow.Buffer": lambda data: pa.py_buffer(b"x" + data).slice(1),
+    "BytesIO": io.BytesIO,
+}
+FRAMES = {
+    "pyarrow.Table": lambda table: table,
+    "pyarrow.RecordBatch": lambda table: table.combine_chunks().to_batches()[0],
+    "pandas.DataFrame": lambda table: table.to_pandas(types_mapper=pd.ArrowDtype),
+    "polars.DataFrame": pl.from_arrow,
+}
+
+
+def rows_table(first: int, num_rows: int) -> pa.Table:
+    """Columns "id" and "x" of the rows from `first` on, without nulls."""
+    return id_table(first, num_rows).select(["id", "x"])
+
+
+def encoded(table: pa.Table, row_groups: list[int] | None = None, **options) -> bytes:
+    """The table as a Parquet file, in row groups of the given numbers of rows."""
+    sink, first = io.BytesIO(), 0
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        for num_rows in row_groups or [table.num_rows]:
+            writer.write_table(table.slice(first, num_rows), row_group_size=max(1, num_rows))
+            first += num_rows
+    return sink.getvalue()
+
+
+def run(program: str, stdin: bytes) -> str:
+    """What a program prints in a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    found = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stderr.decode()
+    return found.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    table = rows_table(0, sum(ROW_GROUPS))
+    return encoded(table, ROW_GROUPS, compression="none", use_dictionary=False)
+
+
+@pytest.fixture(scope="module")
+def on_disk(data, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("memory") / "file.parquet"
+    path.write_bytes(data)
+    return str(path)
+
+
+# What is read
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_a_buffer_reads_as_its_table(kind):
+    table = kinds_table(250, ["bool", "int32", "float64", "timestamp[us]"])
+    assert_reads_as(table, BUFFERS[kind](encoded(table)))
+
+
+def test_all_of_a_bytesio_is_read_wherever_its_position(data):
+    source = io.BytesIO(data)
+    source.seek(100)
+    assert read_all(source)["id"].tolist() == list(range(sum(ROW_GROUPS)))
+    assert source.tell() == 100
+
+
+@pytest.mark.parametrize("num_rows", [1, 63, 64, 65, 1000])
+def test_a_table_of_every_kind_keeps_its_types(num_rows):
+    table = kinds_table(num_rows)
+    assert_reads_as(table, table)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_a_frame_reads_as_its_table(kind):
+    kinds = ["bool", "int8", "uint16", "int32", "int64", "float32", "timestamp[us]"]
+    table = kinds_table(500, kinds, ["no null", "some null"])
+    assert_reads_as(table, FRAMES[kind](table))
+
+
+def test_pandas_own_kinds():
+    frame = pd.DataFrame(
+        {
+            "i": np.arange(5, dtype=np.int16),
+            "f": [0.5, np.nan, 2.0, -1.0, np.inf],
+            "b": [True, False, True, True, False],
+            "t": pd.to_datetime(
+                ["2020-01-01", "2021-06-01", "2022-01-01", "2023-01-01", "1969-01-01"]
+            ),
+            "n": pd.array([1, None, 3, 4, 5], dtype="Int64"),
+        },
+        index=[10, 20, 30, 40, 50],
+    )
+    (batch,) = ParquetDataset(frame, batch_size=5, nulls="mask")
+    assert set(batch) == {name for c in frame.columns for name in (c, f"{c}.valid")}
+    assert batch["i"].dtype == torch.int16
+    assert batch["i"].tolist() == frame["i"].tolist()
+    assert batch["f.valid"].tolist() == [True, False, True, True, True]
+    assert batch["f"].tolist() == [0.5, 0, 2.0, -1.0, np.inf]
+    assert batch["b"].tolist() == frame["b"].tolist()
+    unit = pa.Schema.from_pandas(frame).field("t").type.unit
+    assert batch["t"].tolist() == frame["t"].dt.as_unit(unit).astype(np.int64).tolist()
+    assert batch["n.valid"].tolist() == [True, False, True, True, True]
+    assert batch["n"].tolist() == [1, 0, 3, 4, 5]
+
+
+def test_frames_of_classes_derived_from_the_known_ones():
+    class Frame(pd.DataFrame):
+        pass
+
+    assert read_all(Frame({"a": [1, 2]}))["a"].tolist() == [1, 2]
+
+
+def test_a_sequence_is_a_file_each_in_its_order(data):
+    other = encoded(rows_table(5000, 40))
+    dataset = ParquetDataset([other, bytearray(data)], batch_size=100, columns=["id"])
+    assert dataset.manifest.files == ("<buffer 0>", "<buffer 1>")
+    assert dataset.manifest.row_group_file.tolist() == [0] + [1] * len(ROW_GROUPS)
+    assert ids_of(dataset) == [*range(5000, 5040), *range(sum(ROW_GROUPS))]
+    tables = (rows_table(0, 70), pl.from_arrow(rows_table(70, 30)))
+    dataset = ParquetDataset(tables, batch_size=7)
+    assert dataset.manifest.files == ("<pyarrow.Table 0>", "<polars.DataFrame 1>")
+    assert ids_of(dataset) == list(range(100))
+
+
+@pytest.mark.parametrize("num_rows", [1, 10, 64, 1000, 70_000, 64 * 65_536 + 1])
+def test_a_table_has_many_row_groups_of_even_size(num_rows):
+    table = pa.table({"x": pa.array(np.zeros(num_rows, np.int8))})
+    rows = ParquetDataset(table, batch_size=1).manifest.row_group_num_rows
+    assert rows.sum() == num_rows
+    assert rows.max() <= 65_536
+    assert len(rows) >= min(num_rows, 33)
+    assert (rows[:-1] == rows[0]).all()
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+def test_every_rank_gets_something_of_a_small_table(even):
+    for rank in range(4):
+        dataset = ParquetDataset(
+            rows_table(0, 10), batch_size=2, even=even, rank=rank, world_size=4
+        )
+        assert len(ids_of(dataset)) >= 2
+
+
+# As on disk
+
+
+def batches_of(dataset) -> list[dict[str, list]]:
+    return [{name: values.tolist() for name, values in batch.items()} for batch in dataset]
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_the_stream_is_that_of_the_same_bytes_on_disk(data, on_disk, even, shuffle, world_size):
+    for rank in range(world_size):
+        options = {
+            **{"batch_size": 64, "shuffle": shuffle, "seed": 3, "even": even, "row_ids": True},
+            **{"rank": rank, "world_size": world_size, "drop_last": rank == 1},
+        }
+        here, there = ParquetDataset(data, **options), ParquetDataset(on_disk, **options)
+        for epoch in (0, 1, 5):
+            for dataset in (here, there):
+                dataset.set_epoch(epoch)
+            assert len(here) == len(there)
+            assert here.get_shard_distribution_info() == there.get_shard_distribution_info()
+            assert batches_of(here) == batches_of(there)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [("bytes", "fork"), ("pyarrow.Table", "fork"), ("bytes", "spawn")]
+)
+def test_dataloader_workers_read_it(data, tmp_path, kind, method):
+    source = {"bytes": data, "pyarrow.Table": rows_table(0, sum(ROW_GROUPS))}[kind]
+    path = tmp_path / "file.parquet"
+    dataset = ParquetDataset(source, batch_size=50, shuffle=True, row_ids=True)
+    path.write_bytes(dataset.manifest.memory[0].content)
+    there = ParquetDataset(path, batch_size=50, shuffle=True, row_ids=True)
+    # The parent reads too: what it has begun must not reach its workers.
+    assert batches_of(dataset) == batches_of(there)
+    streams = [
+        batches_of(DataLoader(each, None, num_workers=2, multiprocessing_context=context))
+        for each, context in ((dataset, method), (there, "fork"))
+    ]
+    assert streams[0] == streams[1]
+    rows = [row for batch in streams[0] for row in batch["row.id"]]
+    assert set(rows) == set(range(sum(ROW_GROUPS)))
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_the_data_travels_in_a_pickle(data, protocol):
+    sources = [data, bytearray(data), pa.py_buffer(data), rows_table(0, 300), [data, data]]
+    datasets = [ParquetDataset(source, batch_size=64, shuffle=True) for source in sources]
+    copies = pickle.loads(pickle.dumps(datasets, protocol))
+    for dataset, copied in zip(datasets, copies, strict=True):
+        assert copied.manifest.fingerprint == dataset.manifest.fingerprint
+        assert batches_of(copied) == batches_of(dataset)
+
+
+def test_a_pickle_is_read_by_another_process(data):
+    dataset = ParquetDataset([data, data], batch_size=64, shuffle=True)
+    program = """
+        import pickle, sys
+        dataset = pickle.load(sys.stdin.buffer)
+        dataset.set_epoch(0)
+        print([{name: values.tolist() for name, values in batch.items()} for batch in dataset])
+    """
+    assert run(program, pickle.dumps(dataset)) == f"{batches_of(dataset)}\n"
+
+
+def test_filters_leave_the_row_groups_that_they_leave_on_disk(data, on_disk):
+    for filters in ([("id", ">", 700)], [("x", "<", 10.0)], [[("id", "=", 5)], [("id", "=", 400)]]):
+        options = {"batch_size": 10, "filters": filters, "row_ids": True}
+        here, there = ParquetDataset(data, **options), ParquetDataset(on_disk, **options)
+        assert here.manifest.row_group_in_file.tolist() == there.manifest.row_group_in_file.tolist()
+        assert len(here.manifest.row_group_in_file) < len(ROW_GROUPS)
+        assert batches_of(here) == batches_of(there)
+    table = ParquetDataset(rows_table(0, 640), batch_size=5, filters=[("id", ">=", 633)])
+    assert ids_of(table) == list(range(630, 640))
+    both = [data, encoded(rows_table(5000, 40))]
+    assert ids_of(ParquetDataset(both, batch_size=9, filters=[("id", ">", 4000)])) == list(
+        range(5000, 5040)
+    )
+    with pytest.raises(ValueError, match=r"filters leave no row group of 7"):
+        ParquetDataset(data, batch_size=1, filters=[("id", "<", 0)])
+    with pytest.raises(ValueError, match=r"columns of '<buffer>'.*nope"):
+        ParquetDataset(data, batch_size=1, filters=[("nope", "<", 0)])
+
+
+# Identity
+
+
+def fingerprint(source) -> str:
+    return ParquetDataset(source, batch_size=1).manifest.fingerprint
+
+
+def test_the_fingerprint_is_that_of_the_bytes(data):
+    prints = {fingerprint(buffer(data)) for buffer in BUFFERS.values()}
+    assert prints == {fingerprint([data])}
+    # Other values, which no footer tells.
+    changed = data.replace(np.int64(123).tobytes(), np.int64(124).tobytes(), 1)
+    assert changed != data
+    others = [changed, [data, data], [data, changed], [changed, data]]
+    assert len(prints | {fingerprint(source) for source in others}) == 5
+
+
+def test_the_fingerprint_of_a_table_is_that_of_its_rows():
+    table = rows_table(0, 1000)
+    cut = pa.concat_tables([table.slice(0, 333), table.slice(333, 1), table.slice(334)])
+    wide = pa.concat_tables([rows_table(7, 50), table, rows_table(7, 50)]).slice(50, 1000)
+    assert cut.column("x").num_chunks == 3
+    same = [table, cut, wide, table.combine_chunks().to_batches()[0], rows_table(0, 1000)]
+    assert len(set(map(fingerprint, same))) == 1
+    assert fingerprint(rows_table(1, 1000)) != fingerprint(table)
+    # The writer ends a page of 1 MiB where a piece ends.
+    large = pa.table({"x": pa.array([b"12345678" * 1024] * 9000, pa.binary(8192))})
+    cut = pa.concat_tables([large.slice(0, 135), large.slice(135)])
+    assert fingerprint(cut) == fingerprint(large)
+
+
+# Ownership
+
+
+def test_bytes_are_not_copied(data):
+    sources = [data, memoryview(data), pa.py_buffer(data), [data], memoryview(data)[:]]
+    for source in sources:
+        (file,) = ParquetDataset(source, batch_size=1).manifest.memory
+        assert file.content.address == pa.py_buffer(data).address
+
+
+# What a source makes of some memory.
+WRITABLE = {
+    "bytearray": lambda array: array,
+    "memoryview": memoryview,
+    "read-only memoryview": lambda array: memoryview(array).toreadonly(),
+    "memoryview of an array": lambda array: memoryview(np.frombuffer(array, "u1")).toreadonly(),
+    "pyarrow.Buffer": pa.py_buffer,
+    "slice of a pyarrow.Buffer": lambda array: pa.py_buffer(array).slice(0).slice(0),
+}
+
+
+@pytest.mark.parametrize("kind", [*WRITABLE, "BytesIO", "BytesIO with a view"])
+def test_a_later_change_does_not_reach_the_data(data, kind):
+    array = bytearray(data)
+    source = WRITABLE[kind](array) if kind in WRITABLE else io.BytesIO(array)
+    memory = source.getbuffer() if kind == "BytesIO with a view" else memoryview(array)
+    dataset = ParquetDataset(source, batch_size=64, columns=["id"], max_memory="4KiB")
+    iterator = iter(dataset)
+    first = next(iterator)["id"].tolist()
+    memory[:] = bytes(len(data))
+    if kind == "BytesIO":
+        source.getbuffer()[:] = bytes(len(data))
+    rest = [row for batch in iterator for row in batch["id"].tolist()]
+    assert first + rest == list(range(sum(ROW_GROUPS)))
+    assert ids_of(dataset) == list(range(sum(ROW_GROUPS)))
+
+
+def test_a_changed_list_or_table_does_not_reach_the_data(data):
+    frame = pd.DataFrame({"id": np.arange(100)})
+    sources = [data]
+    from_list = ParquetDataset(sources, batch_size=64, columns=["id"])
+    from_frame = ParquetDataset(frame, batch_size=64)
+    sources.clear()
+    frame["id"] = -1
+    assert ids_of(from_list) == list(range(sum(ROW_GROUPS)))
+    assert ids_of(from_frame) == list(range(100))
+
+
+def test_the_data_lives_as_long_as_an_iterator(data):
+    source = bytearray(encoded(rows_table(0, 200_000), [1000] * 200))
+    options = {"batch_size": 100, "columns": ["id"], "num_threads": 1, "max_memory": "8KiB"}
+    iterator = iter(ParquetDataset(bytes(source), **options))
+    first = next(iterator)["id"].tolist()
+    gc.collect()
+    trash = [bytearray(b"\xff" * size) for size in [len(source)] * 3 + [len(source) + 33] * 3]
+    rows = first + [row for batch in iterator for row in batch["id"].tolist()]
+    assert rows == list(range(200_000))
+    assert len(trash) == 6
+
+
+def test_the_data_is_freed_with_the_data_set():
+    content = encoded(rows_table(0, 5000))
+    before = sys.getrefcount(content)
+    dataset = ParquetDataset(content, batch_size=10)
+    iterator = iter(dataset)
+    next(iterator)
+    del dataset
+    gc.collect()
+    assert sys.getrefcount(content) > before
+    del iterator
+    gc.collect()
+    assert sys.getrefcount(content) == before
+
+
+# Errors
+
+
+def damaged(data: bytes) -> bytes:
+    """The file with other bytes in the pages of its third row group."""
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(2).column(1)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    end = begin + chunk.total_compressed_size
+    return data[:begin] + b"\xff" * (end - begin) + data[end:]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda data: b"",
+        lambda data: data[:3],
+        lambda data: data[:-1],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-700] + bytes(692) + data[-8:],
+        lambda data: b"PAR1" * 5,
+        lambda data: b"/data/train",
+    ],
+)
+def test_what_is_no_parquet_file_is_named(data, cut):
+    for buffer in BUFFERS.values():
+        with pytest.raises(CorruptFileError, match=r"file '<buffer>'"):
+            ParquetDataset(buffer(cut(data)), batch_size=1)
+    with pytest.raises(CorruptFileError, match=r"file '<buffer 1>'"):
+        ParquetDataset([data, cut(data), data], batch_size=1)
+
+
+def test_a_damaged_page_is_named_at_its_place(data, tmp_path):
+    path = tmp_path / "file.parquet"
+    path.write_bytes(damaged(data))
+    messages, delivered = [], []
+    for source in (damaged(data), path):
+        rows: list[int] = []
+        stream = ParquetDataset(source, batch_size=100)
+        with pytest.raises(CorruptFileError) as caught:
+            rows.extend(row for batch in stream for row in batch["id"].tolist())
+        messages.append(str(caught.value).replace(str(path), "<buffer>"))
+        delivered.append(rows)
+    assert messages[0] == messages[1]
+    assert "file '<buffer>', row group 2, column 'x'" in messages[0]
+    assert delivered == [list(range(300))] * 2
+
+
+def test_a_footer_without_its_pages_is_named_when_they_are_read(data):
+    dataset = ParquetDataset(data[-3000:], batch_size=100)
+    with pytest.raises(CorruptFileError, match=r"file '<buffer>', row group \d, column '(id|x)'"):
+        list(dataset)
+
+
+def test_buffers_that_disagree_are_both_named(data):
+    other = encoded(pa.table({"id": ["text"]}))
+    with pytest.raises(SchemaMismatchError, match=r"<buffer 0>.*<buffer 1>"):
+        ParquetDataset([data, other], batch_size=1, columns=["id"])
+
+
+@pytest.mark.parametrize(
+    ("empty", "named"),
+    [
+        (rows_table(0, 0), "<pyarrow.Table>"),
+        (encoded(rows_table(0, 0)), "<buffer>"),
+        (pd.DataFrame({"a": np.zeros(0)}), "<pandas.DataFrame>"),
+        (pl.DataFrame({"a": []}, schema={"a": pl.Int8}), "<polars.DataFrame>"),
+        (pa.table({}), "<pyarrow.Table>"),
+        ([rows_table(0, 0)] * 3, "<pyarrow.Table 0>' and 2 more"),
+    ],
+)
+def test_no_row_is_an_error_as_for_files(empty, named):
+    with pytest.raises(ValueError, match="must hold at least one row") as caught:
+        ParquetDataset(empty, batch_size=1)
+    assert named in str(caught.value)
+
+
+def test_paths_and_memory_are_not_mixed(data, on_disk):
+    for mixed in ([data, on_disk], [on_disk, rows_table(0, 5), data], (data, 3), [data, [data]]):
+        with pytest.raises(TypeError, match=r"cannot be mixed.*paths\[[01]\]"):
+            ParquetDataset(mixed, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    "source", [pl.LazyFrame({"a": [1]}), pd.Series([1]), {"a": [1]}, io.StringIO("a"), 3, None]
+)
+def test_other_objects_are_refused(source):
+    with pytest.raises(TypeError, match=f"pyarrow.Table.*got {type(source).__name__}"):
+        ParquetDataset(source, batch_size=1)
+
+
+def test_columns_that_parquet_cannot_hold_are_refused():
+    intervals = pa.table({"x": pa.array([pa.MonthDayNano([1, 2, 3])])})
+    mixed = pd.DataFrame({"odd": [1, "a", 2.5]})
+    for source, named in ((intervals, "<pyarrow.Table>"), ([mixed], "<pandas.DataFrame 0>.*")):
+        with pytest.raises(ValueError, match=f"cannot be written as Parquet.*{named}"):
+            ParquetDataset(source, batch_size=1)
+
+
+def test_columns_without_tensors_are_refused_as_in_files():
+    wide = pa.array([1] * 10).cast(pa.decimal256(60, 2))
+    table = rows_table(0, 10).append_column("wide", wide)
+    assert ids_of(ParquetDataset(table, batch_size=3, columns=["id"])) == list(range(10))
+    with pytest.raises(TypeError, match="wide"):
+        ParquetDataset(table, batch_size=3)
+
+
+def test_neither_pandas_nor_polars_is_imported():
+    program = """
+        import sys
+        import pyarrow as pa
+        from torchparquet import ParquetDataset
+        table = pa.ipc.open_stream(sys.stdin.buffer.read()).read_all()
+        for source in (table, [table, table.to_batches()[0]]):
+            assert len(list(ParquetDataset(source, batch_size=table.num_rows))) >= 1
+        assert not {"pandas", "polars"} & set(sys.modules)
+    """
+    table = pa.BufferOutputStream()
+    with pa.ipc.new_stream(table, rows_table(0, 1).schema) as writer:
+        writer.write_table(rows_table(0, 100))
+    run(program, table.getvalue().to_pybytes())
+
+
+def test_tensors_outlive_the_data_set(data):
+    batches = list(ParquetDataset(data, batch_size=100, columns=["id"]))
+    gc.collect()
+    assert gathered(batches)["id"].tolist() == list(range(sum(ROW_GROUPS)))

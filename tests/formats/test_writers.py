@@ -1,0 +1,276 @@
+"""One table by several writers, each in the ways that it has: the same tensors from all files."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+
+import duckdb
+import fastparquet
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tests.fixtures.parquet_files import row_group_rows, write
+from tests.fixtures.thrift_bytes import PAGE_TYPE, PLAIN, RLE_DICTIONARY, pages
+from tests.oracles.arrow_leaves import assert_batches_are, assert_table_reads_as, table_leaves
+from torchparquet import Column, ParquetDataset
+
+NUM_ROWS = 5000
+FLAT = ("i", "n", "f", "b", "s", "y", "t")
+WORDS = ("", "a", "é", "word", "\0", "a longer word than can be kept in one register, that is")
+
+
+def flat_table(seed=0):
+    """Numbers, bools, strings and moments, most of them with nulls."""
+    rng = np.random.default_rng(seed)
+
+    def some_null(values):
+        null = rng.random(NUM_ROWS) < 0.1
+        return [None if is_null else v for is_null, v in zip(null, values, strict=True)]
+
+    words = [WORDS[i % 6] * (i % 3) for i in rng.integers(0, 60, NUM_ROWS).tolist()]
+    moments = [datetime.datetime(2024, 1, 1) + datetime.timedelta(seconds=i) for i in range(99)]
+    return pa.table(
+        {
+            "i": pa.array(rng.integers(-(2**62), 2**62, NUM_ROWS)),
+            "n": pa.array(some_null(rng.integers(0, 200, NUM_ROWS).tolist()), pa.int32()),
+            "f": pa.array(some_null(rng.standard_normal(NUM_ROWS).tolist()), pa.float64()),
+            "b": pa.array(some_null((rng.random(NUM_ROWS) < 0.3).tolist()), pa.bool_()),
+            "s": pa.array(some_null(words), pa.string()),
+            "y": pa.array(some_null([word.encode() + b"\xff" for word in words]), pa.binary()),
+            "t": pa.array(some_null((moments * 51)[:NUM_ROWS]), pa.timestamp("us")),
+        }
+    )
+
+
+def nested_table(seed=1):
+    """Lists of numbers and strings, lists of lists, a struct with a list."""
+    rng = np.random.default_rng(seed)
+
+    def lists(draw, null_share=0.1):
+        lengths = rng.integers(0, 5, NUM_ROWS).tolist()
+        null = rng.random(NUM_ROWS) < null_share
+        return [None if is_null else draw(n) for is_null, n in zip(null, lengths, strict=True)]
+
+    def numbers(count):
+        return [None if v % 7 == 0 else v for v in rng.integers(0, 300, count).tolist()]
+
+    def strings(count):
+        return [WORDS[i] if i else None for i in rng.integers(0, 6, count).tolist()]
+
+    structs = [
+        {"a": value, "l": row} for value, row in zip(numbers(NUM_ROWS), lists(numbers), strict=True)
+    ]
+    kind = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.int64()))])
+    return pa.table(
+        {
+            "l": pa.array(lists(numbers), pa.list_(pa.int64())),
+            "w": pa.array(lists(strings), pa.list_(pa.string())),
+            "d": pa.array(
+                lists(lambda n: [numbers(i) if i else None for i in range(n)]),
+                pa.list_(pa.list_(pa.int64())),
+            ),
+            "r": pa.array(structs, kind),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def flat():
+    return flat_table()
+
+
+@pytest.fixture(scope="module")
+def nested():
+    return nested_table()
+
+
+def by_pyarrow(path, table, **options):
+    return write(path, table, row_group_size=2100, **options)
+
+
+def by_duckdb(path, table, **options):
+    settings = {"format": "parquet", "row_group_size": 2048, **options}
+    text = ", ".join(f"{name} '{value}'" for name, value in settings.items())
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.register("given", table)
+        connection.execute(f"COPY given TO '{path}' ({text})")
+    return str(path)
+
+
+def by_polars(path, table, **options):
+    frame = pl.from_arrow(table)
+    frame.write_parquet(path, row_group_size=2100, **options)
+    return str(path)
+
+
+def by_fastparquet(path, table, version=1, page_values=None, **options):
+    """Flat columns alone: it has no lists."""
+    frame = table.to_pandas().astype({"n": "Int32", "b": "boolean", "t": "datetime64[us]"})
+    with pytest.MonkeyPatch.context() as patch:
+        # It takes these from its environment when it is imported.
+        patch.setattr(fastparquet.writer, "DATAPAGE_VERSION", version)
+        if page_values is not None:
+            patch.setattr(fastparquet.writer, "MAX_PAGE_SIZE", page_values * 8)
+        fastparquet.write(
+            str(path),
+            frame,
+            row_group_offsets=[0, 2100, 4200],
+            object_encoding={"s": "utf8", "y": "bytes"},
+            write_index=False,
+            **options,
+        )
+    return str(path)
+
+
+PYARROW = {
+    f"{version} {codec} {encoding} {page_size}": {
+        "data_page_version": version,
+        "compression": codec,
+        "use_dictionary": encoding == "dictionary",
+        "data_page_size": page_size,
+        "write_batch_size": 50,
+    }
+    for version, codec, encoding, page_size in itertools.product(
+        ("1.0", "2.0"), ("none", "zstd"), ("dictionary", "plain"), (200, 2**20)
+    )
+}
+DUCKDB = {
+    f"{version} {codec} {limit}": {
+        "parquet_version": version,
+        "compression": codec,
+        "dictionary_size_limit": limit,
+    }
+    for version, codec, limit in (
+        *itertools.product(("V1", "V2"), ("uncompressed", "zstd"), (1, 10**6)),
+        *itertools.product(("V2",), ("snappy", "gzip", "lz4_raw", "brotli"), (10**6,)),
+    )
+}
+POLARS = {
+    f"{codec} {page_size}": {"compression": codec, "data_page_size": page_size}
+    for codec, page_size in (
+        *itertools.product(("uncompressed", "zstd"), (500, 2**20)),
+        *itertools.product(("snappy", "gzip", "lz4", "brotli"), (500,)),
+    )
+}
+FASTPARQUET = {
+    f"{version} {codec} {page_values}": {
+        "version": version,
+        "compression": codec,
+        "page_values": page_values,
+    }
+    for version, codec, page_values in (
+        *itertools.product((1, 2), ("UNCOMPRESSED", "ZSTD"), (None, 100)),
+        *itertools.product((1,), ("SNAPPY", "GZIP"), (100,)),
+    )
+}
+WAYS = [
+    *((by_pyarrow, options) for options in PYARROW.values()),
+    *((by_duckdb, options) for options in DUCKDB.values()),
+    *((by_polars, options) for options in POLARS.values()),
+    *((by_fastparquet, options) for options in FASTPARQUET.values()),
+]
+NAMES = [
+    *(f"pyarrow {name}" for name in PYARROW),
+    *(f"duckdb {name}" for name in DUCKDB),
+    *(f"polars {name}" for name in POLARS),
+    *(f"fastparquet {name}" for name in FASTPARQUET),
+]
+each_way = pytest.mark.parametrize(("writer", "options"), WAYS, ids=NAMES)
+each_nested_way = pytest.mark.parametrize(
+    ("writer", "options"), WAYS[: -len(FASTPARQUET)], ids=NAMES[: -len(FASTPARQUET)]
+)
+
+
+@each_way
+def test_flat_columns(tmp_path, flat, writer, options):
+    path = writer(tmp_path / "a.parquet", flat, **options)
+    assert len(row_group_rows(path)) == 3
+    assert_table_reads_as(flat, path, batch_size=1024)
+
+
+@each_nested_way
+def test_nested_columns(tmp_path, nested, writer, options):
+    path = writer(tmp_path / "a.parquet", nested, **options)
+    assert len(row_group_rows(path)) == 3
+    assert_table_reads_as(nested, path, batch_size=1024)
+
+
+# What of the first row group's pages differs: numbers of pages, their types, their encodings.
+DICTIONARY_V1, DELTA_INTEGERS, DELTA_LENGTHS, STREAM_SPLIT = 2, 5, 6, 9
+V1_PAGE, V2_PAGE = 0, 3
+FINDINGS = {
+    "pyarrow 2.0 none dictionary 200": (V2_PAGE, {RLE_DICTIONARY, 3}, 10),
+    "pyarrow 1.0 none plain 1048576": (V1_PAGE, {PLAIN}, 1),
+    "duckdb V1 uncompressed 1": (V1_PAGE, {PLAIN}, 1),
+    "duckdb V1 zstd 1000000": (V1_PAGE, {PLAIN, DICTIONARY_V1}, 1),
+    "duckdb V2 zstd 1": (V1_PAGE, {PLAIN, DELTA_INTEGERS, DELTA_LENGTHS, STREAM_SPLIT}, 1),
+    "polars zstd 500": (V1_PAGE, {PLAIN, RLE_DICTIONARY}, 20),
+    "fastparquet 1 ZSTD 100": (V1_PAGE, {PLAIN}, 20),
+    "fastparquet 2 ZSTD None": (V2_PAGE, {PLAIN}, 1),
+}
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_files_differ_as_their_options_say(tmp_path, flat, name):
+    """In pages and encodings: the same file from all writers would prove little."""
+    writer, options = WAYS[NAMES.index(name)]
+    path = writer(tmp_path / "a.parquet", flat, **options)
+    kind, encodings, least_pages = FINDINGS[name]
+    chunks = [
+        [page for page in pages(path, column=column) if page.is_data] for column in range(len(FLAT))
+    ]
+    data_pages = [page for chunk in chunks for page in chunk]
+    assert {page.header[PAGE_TYPE].value for page in data_pages} == {kind}
+    assert {page.encoding for page in data_pages} == encodings
+    assert max(map(len, chunks)) >= least_pages
+
+
+def test_files_of_all_writers_are_one_data_set(tmp_path, flat, nested):
+    """Batches go from one writer's rows to the next one's."""
+    for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars)):
+        path = tmp_path / "data" / f"{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        both = flat
+        for name in nested.column_names:
+            both = both.append_column(name, nested[name])
+        writer(path, both)
+    leaves = {leaf.path: leaf for leaf in table_leaves(pa.concat_tables([both] * 3))}
+    for batch_size in (999, 7001):
+        dataset = ParquetDataset(
+            tmp_path / "data",
+            columns=list(leaves),
+            nulls="mask",
+            batch_size=batch_size,
+            num_threads=3,
+            rank=0,
+            world_size=1,
+        )
+        assert_batches_are(dataset, leaves)
+
+
+def test_words_are_the_same_numbers_by_all_writers(tmp_path, flat):
+    vocab = [word * count for word in WORDS for count in (1, 2) if word][::2]
+    expected = [
+        -2 if word is None else vocab.index(word) if word in vocab else -1
+        for word in flat["s"].to_pylist()
+    ]
+    columns = {"o": Column("s", vocab=vocab, nulls=-2)}
+    for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars, by_fastparquet)):
+        path = writer(tmp_path / f"{number}.parquet", flat)
+        dataset = ParquetDataset(path, columns=columns, batch_size=512, rank=0, world_size=1)
+        assert [code for batch in dataset for code in batch["o"].tolist()] == expected
+
+
+def test_fixed_size_arrays(tmp_path):
+    """DuckDB's and Polars' arrays are lists of one length, as pyarrow's are."""
+    rows = np.random.default_rng(4).standard_normal((3000, 6))
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 6)})
+    columns = {"x": Column("x", length=6, nulls="error")}
+    for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars)):
+        path = writer(tmp_path / f"{number}.parquet", table)
+        dataset = ParquetDataset(path, columns=columns, batch_size=701, rank=0, world_size=1)
+        read = np.concatenate([batch["x"].numpy() for batch in dataset])
+        assert (read == rows).all()

@@ -1,0 +1,28 @@
+"""The site: it builds without a warning, and its drawing is that of the plan."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.fixtures.tree import ROOT
+from tests.frameworks.jobs import run
+
+DOCS = ROOT / "docs"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+    run(command, ROOT)
+    api = (tmp_path / "site" / "api.html").read_text()
+    for name in ("ParquetDataset", "unbatched", "to_padded", "TransformError", "stopping"):
+        assert name in api, name
+
+
+def test_the_drawing_is_that_of_the_plan(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from draw_order import order_drawing
+
+    assert (DOCS / "images" / "order.svg").read_text() == order_drawing()

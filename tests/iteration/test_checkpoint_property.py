@@ -1,0 +1,213 @@
+"""The law of states: what follows a state is what followed it when it was taken.
+
+It is held for what torchdata asks of a data set (`state_dict` and `load_state_dict`, alone, in its
+loader and in its nodes), for the same on an iterator, and in Grain's own words (`get_state` and
+`set_state`), by our trials and by Grain's checker where Grain is installed.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files
+from torchparquet import Jagged, ParquetDataset
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "file order": {},
+    "row groups": {"shuffle": True, "shuffle_window": 0},
+    "windows": {"shuffle": True, "shuffle_window": 3},
+    "padded": {"shuffle": True, "even": "pad", "rank": 1, "world_size": 3},
+    "one batch per chunk": {"batch_size": None, "shuffle": True},
+    "two epochs": {"shuffle": True, "num_epochs": 2, "batch_size": 90},
+}
+
+
+# What torchdata's loader makes torch say about itself.
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return shape_files(tmp_path_factory.mktemp("checkpoint") / "data", 900, 3, 5)
+
+
+def make(folder: str, order: str) -> ParquetDataset:
+    options = {"batch_size": 40, "rank": 0, "world_size": 1, "num_threads": 2} | ORDERS[order]
+    return ParquetDataset(folder, columns=COLUMNS, seed=2, row_ids=True, **options)
+
+
+# A pass under each protocol, all in the words `__next__`, `get_state` and `set_state`
+
+
+class OfIterator:
+    """By the state of the iterator, which is one and the same throughout."""
+
+    def __init__(self, dataset: ParquetDataset) -> None:
+        self._batches = iter(dataset)
+
+    def __iter__(self) -> OfIterator:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return next(self._batches)
+
+    def get_state(self) -> dict[str, Any]:
+        return self._batches.state_dict()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._batches.load_state_dict(state)
+
+
+class OfDataset(OfIterator):
+    """By the state of the data set, or of a loader, of which a new iterator goes on."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        super().__init__(dataset)
+
+    def get_state(self) -> dict[str, Any]:
+        return self._dataset.state_dict()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._dataset.load_state_dict(state)
+        self._batches = iter(self._dataset)
+
+
+class OfNode(OfIterator):
+    """By the state of a node of torchdata, which is made to go on by `reset`."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._batches.reset(state)
+
+
+def of_loader(dataset: ParquetDataset) -> OfDataset:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    return OfDataset(stateful.StatefulDataLoader(dataset, batch_size=None))
+
+
+def of_node(dataset: ParquetDataset) -> OfNode:
+    return OfNode(pytest.importorskip("torchdata.nodes").IterableWrapper(dataset))
+
+
+PROTOCOLS = {"iterator": OfIterator, "data set": OfDataset, "loader": of_loader, "node": of_node}
+
+
+def history(run: OfIterator) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the digest of every batch, and the states before each of them and at the end."""
+    digests, states = [], [run.get_state()]
+    for batch in run:
+        digests.append(digest_of_batch(batch))
+        states.append(run.get_state())
+    assert len(digests) > 5
+    return digests, states
+
+
+def scrambled(count: int) -> list[int]:
+    """Return the places below `count`, far from their order."""
+    return sorted(range(count), key=lambda place: (place * 2_654_435_761) % 2**32)
+
+
+@pytest.fixture(params=ORDERS)
+def order(request) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_rest_behind_every_state(folder, order, protocol):
+    """Each state is loaded into a data set that has never read, and read on to the end."""
+    digests, states = history(PROTOCOLS[protocol](make(folder, order)))
+    for place in scrambled(len(digests)):
+        run = PROTOCOLS[protocol](make(folder, order))
+        run.set_state(states[place])
+        assert list(map(digest_of_batch, run)) == digests[place:], place
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_one_pass_is_restored_again_and_again(folder, order, protocol):
+    """Forth and back, twice to the same place, after no batch, some, or all that are left."""
+    run = PROTOCOLS[protocol](make(folder, order))
+    digests, states = history(run)
+    places = scrambled(len(digests))
+    for number, place in enumerate([*places, *places[::-1]]):
+        run.set_state(states[place])
+        length = (0, 1, 3, len(digests))[number % 4]
+        read = list(map(digest_of_batch, islice(run, length)))
+        assert read == digests[place : place + length], place
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_states_stay_as_they_were_taken(folder, order, protocol):
+    """Reading on does not change them, all are alike, and going on from one gives it again."""
+    run = PROTOCOLS[protocol](make(folder, order))
+    written, outlines = [json.dumps(run.get_state())], {outline(run.get_state())}
+    kept = [run.get_state()]
+    for _ in run:
+        kept.append(run.get_state())
+        written.append(json.dumps(kept[-1]))
+        outlines.add(outline(kept[-1]))
+    assert [json.dumps(state) for state in kept] == written
+    if protocol != "loader":  # whose own fields are torchdata's
+        assert len(outlines) == 1
+    restored = PROTOCOLS[protocol](make(folder, order))
+    for place in scrambled(len(kept) - 1):
+        restored.set_state(kept[place])
+        assert json.dumps(restored.get_state()) == written[place]
+        assert json.dumps(kept[place]) == written[place]
+
+
+def outline(state: Any) -> str:
+    """Return the structure of a state: its names and the types of its values."""
+    if isinstance(state, dict):
+        return str({name: outline(value) for name, value in state.items()})
+    if isinstance(state, list):
+        return str([outline(value) for value in state])
+    return type(state).__name__
+
+
+@pytest.mark.parametrize("protocol", ["iterator", "data set", "node"])
+def test_before_the_first_batch_and_behind_the_last(folder, order, protocol):
+    """From the first state all is read; the last one leads to the next epoch, as a loop does."""
+    dataset = make(folder, order)
+    before_any = dataset.state_dict()
+    run = PROTOCOLS[protocol](dataset)
+    first, states = history(run)
+    second = list(map(digest_of_batch, dataset))
+    for state, expected in ((states[0], first), (states[-1], second), (states[0], first)):
+        resumed = PROTOCOLS[protocol](make(folder, order))
+        resumed.set_state(state)
+        assert list(map(digest_of_batch, resumed)) == expected
+    resumed = make(folder, order)
+    resumed.load_state_dict(before_any)
+    assert list(map(digest_of_batch, resumed)) == first
+
+
+def test_the_checker_of_grain(folder, order):
+    """Grain's own trial of an iterator's states passes on ours."""
+    grain = pytest.importorskip("grain", reason="Grain has a checker of its own, and is not here")
+    experimental = pytest.importorskip("grain.experimental")
+
+    class Pass(OfIterator, grain.DatasetIterator):
+        def __init__(self, dataset: ParquetDataset) -> None:
+            OfIterator.__init__(self, dataset)
+            grain.DatasetIterator.__init__(self)
+
+        def __next__(self) -> dict[str, Any]:
+            return {name: as_arrays(value) for name, value in super().__next__().items()}
+
+    class Passes(grain.IterDataset):
+        def __iter__(self) -> Pass:
+            # A copy counts epochs by itself, so that each pass is of the same one.
+            return Pass(copy.copy(dataset))
+
+    dataset = make(folder, order)
+    experimental.assert_equal_output_after_checkpoint(Passes())
+
+
+def as_arrays(value: Any) -> Any:
+    """Return NumPy's arrays of a tensor or of the tensors of a Jagged."""
+    return tuple(map(as_arrays, value)) if isinstance(value, Jagged) else value.numpy()

@@ -1,0 +1,341 @@
+"""ParquetDataset under torch's DataLoader: shares, epochs, errors, start methods."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from tests.oracles.window_oracle import rows_of_share
+from torchparquet import CorruptFileError, NullValueError, ParquetDataset, mix
+
+ROW_GROUPS = [300, 1, 250, 0, 90, 700, 333, 20, 410, 64, 128, 500, 77, 200, 5]
+NUM_ROWS = sum(ROW_GROUPS)
+BATCH_SIZE = 64
+METHODS = ("fork", "forkserver", "spawn")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_forkserver():
+    """Lets the fork server import what every worker needs, once for all of them."""
+    multiprocessing.set_forkserver_preload(["torchparquet"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Three files of 5 row groups each, of very different length."""
+    root = tmp_path_factory.mktemp("dataloader")
+    first = 0
+    for number in range(3):
+        groups = ROW_GROUPS[5 * number : 5 * number + 5]
+        with pq.ParquetWriter(root / f"{number}.parquet", pa.schema([("id", pa.int64())])) as file:
+            for rows in groups:
+                file.write_table(pa.table({"id": np.arange(first, first + rows)}))
+                first += rows
+    return root
+
+
+def open_dataset(data: Path, **options) -> ParquetDataset:
+    defaults = {"batch_size": BATCH_SIZE, "row_ids": True, "shuffle": True, "even": "none"}
+    return ParquetDataset(data, **(defaults | {"num_threads": 2} | options))
+
+
+def open_loader(dataset, num_workers: int, method: str | None = None, **options) -> DataLoader:
+    if num_workers == 0:
+        method = None
+    return DataLoader(
+        dataset,
+        batch_size=None,
+        num_workers=num_workers,
+        multiprocessing_context=method,
+        timeout=60 if num_workers else 0,
+        **options,
+    )
+
+
+def planned(dataset: ParquetDataset, epoch: int, num_workers: int) -> list[list[int]]:
+    """The row ids of every batch of the epoch, in no particular order."""
+    plan = dataset.plan(epoch, num_workers)
+    first_row = dataset.manifest.row_group_first_row
+    batches = []
+    for index in range(plan.num_shares):
+        share = plan.share(index)
+        ids = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
+        batches += [ids[i : i + BATCH_SIZE] for i in range(0, len(ids), BATCH_SIZE)]
+    return sorted(batches)
+
+
+def ids_of(batches) -> list[list[int]]:
+    found = []
+    for batch in batches:
+        assert batch["id"].equal(batch["row.id"])
+        found.append(batch["row.id"].tolist())
+    return found
+
+
+def check_epoch(loader: DataLoader, epoch: int) -> list[list[int]]:
+    """One iteration delivers the epoch, every row once, as planned for all workers."""
+    batches = ids_of(loader)
+    assert sorted(row for ids in batches for row in ids) == list(range(NUM_ROWS))
+    assert sorted(batches) == planned(loader.dataset, epoch, loader.num_workers)
+    return batches
+
+
+def break_after(loader: DataLoader, count: int) -> None:
+    for number, _ in enumerate(loader, 1):
+        if number == count:
+            break
+
+
+# Processes of a spawn import everything anew: each of its cells starts as few as it can.
+CELLS = [
+    (0, None, False),
+    *((workers, "fork", persistent) for workers in (1, 2, 3) for persistent in (False, True)),
+    (1, "forkserver", False),
+    (2, "forkserver", True),
+    *(
+        pytest.param(workers, "forkserver", persistent, marks=pytest.mark.long)
+        for workers, persistent in ((1, True), (2, False), (3, False), (3, True))
+    ),
+    (1, "spawn", True),
+    (2, "spawn", False),
+]
+
+
+@pytest.mark.parametrize(("num_workers", "method", "persistent"), CELLS)
+def test_every_epoch_is_complete_and_another(data, num_workers, method, persistent):
+    dataset = open_dataset(data)
+    loader = open_loader(dataset, num_workers, method, persistent_workers=persistent)
+    first, second = check_epoch(loader, 0), check_epoch(loader, 1)
+    assert first != second
+    if method == "spawn" and not persistent:
+        return
+    dataset.set_epoch(7)
+    check_epoch(loader, 7)
+    check_epoch(loader, 8)
+    dataset.set_epoch(1)
+    assert check_epoch(loader, 1) == second
+    break_after(loader, 2)
+    check_epoch(loader, 3)
+    break_after(loader, 1)
+    dataset.set_epoch(0)
+    assert check_epoch(loader, 0) == first
+    check_epoch(loader, 1)
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad"])
+@pytest.mark.parametrize("num_workers", [0, 2, 3])
+def test_all_workers_take_as_many_steps(data, even, num_workers):
+    dataset = open_dataset(data, even=even, rank=1, world_size=2, batch_size=16)
+    loader = open_loader(dataset, num_workers, "fork")
+    plan = dataset.plan(0, num_workers)
+    assert len(set(plan.share_steps.tolist())) == 1
+    assert dataset.num_steps(num_workers) == sum(1 for _ in loader)
+
+
+def test_workers_of_ranks_share_one_order(data):
+    """The effective rank of a worker is `worker_id * world_size + rank`."""
+    found = []
+    for rank in range(2):
+        dataset = open_dataset(data, rank=rank, world_size=2, shuffle=False)
+        found += ids_of(open_loader(dataset, 3, "fork"))
+    assert sorted(row for ids in found for row in ids) == list(range(NUM_ROWS))
+    assert sorted(found) == planned(dataset, 0, 3)
+
+
+# Epochs
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_same_seed_before_every_epoch_still_moves_on(data, persistent):
+    loader = open_loader(open_dataset(data), 2, "fork", persistent_workers=persistent)
+    for epoch in range(4):
+        torch.manual_seed(0)
+        check_epoch(loader, epoch)
+
+
+def test_the_same_generator_seed_still_moves_on(data):
+    generator = torch.Generator()
+    loader = open_loader(open_dataset(data), 2, "fork", generator=generator)
+    for epoch in range(3):
+        generator.manual_seed(5)
+        check_epoch(loader, epoch)
+
+
+def test_the_same_seed_and_an_early_break(data):
+    loader = open_loader(open_dataset(data), 3, "fork")
+    for epoch in range(4):
+        torch.manual_seed(0)
+        if epoch % 2:
+            check_epoch(loader, epoch)
+        else:
+            break_after(loader, 1)
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (1, 2, 3), (3, 2, 1, 3), (0, 2, 0, 3)])
+def test_the_same_seed_and_another_number_of_workers(data, counts):
+    dataset = open_dataset(data)
+    for epoch, num_workers in enumerate(counts):
+        torch.manual_seed(0)
+        check_epoch(open_loader(dataset, num_workers, "fork"), epoch)
+
+
+def test_two_loaders_of_one_data_set_take_turns(data):
+    dataset = open_dataset(data)
+    first, second = open_loader(dataset, 2, "fork"), open_loader(dataset, 3, "fork")
+    for epoch in range(0, 4, 2):
+        check_epoch(first, epoch)
+        check_epoch(second, epoch + 1)
+
+
+def test_two_iterations_side_by_side(data):
+    dataset = open_dataset(data)
+    loader = open_loader(dataset, 2, "fork")
+    torch.manual_seed(0)
+    first = iter(loader)
+    head = [next(first)]
+    second = iter(loader)
+    head_of_second = [next(second)]
+    assert sorted(ids_of([*head, *first])) == planned(dataset, 0, 2)
+    assert sorted(ids_of([*head_of_second, *second])) == planned(dataset, 1, 2)
+
+
+def test_set_epoch_while_workers_are_at_work(data):
+    """It holds from the next iteration on; the one under way keeps its epoch."""
+    dataset = open_dataset(data)
+    loader = open_loader(dataset, 3, "fork", persistent_workers=True)
+    for epoch in range(3):
+        iterator = iter(loader)
+        dataset.set_epoch(epoch + 1)
+        assert sorted(ids_of(iterator)) == planned(dataset, epoch, 3)
+
+
+def test_set_epoch_between_the_workers_of_one_iteration(data):
+    """The second worker may begin after the user's `set_epoch` for the next iteration."""
+    from torchparquet.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
+
+    words = open_dataset(data)._source.progress._epochs._ledger.words
+    iteration = begin_iteration(words, 17, 0)
+    epoch = epoch_of(words, iteration)
+    set_epoch_of(words, num_iterations(words), 5)
+    assert begin_iteration(words, 17, 1) == iteration
+    assert epoch_of(words, iteration) == epoch
+    assert epoch_of(words, num_iterations(words)) == 5
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_main_process_and_workers_in_turn(data, persistent):
+    """A fork after threads have run here, and epochs that count on across processes."""
+    dataset = open_dataset(data)
+    bare = open_loader(dataset, 0)
+    loader = open_loader(dataset, 2, "fork", persistent_workers=persistent)
+    check_epoch(bare, 0)
+    check_epoch(loader, 1)
+    check_epoch(bare, 2)
+    check_epoch(loader, 3)
+    held = iter(dataset)
+    next(held)
+    check_epoch(loader, 5)
+    assert sum(1 for _ in held) == len(planned(dataset, 4, 0)) - 1
+    dataset.set_epoch(2)
+    check_epoch(loader, 2)
+    check_epoch(bare, 3)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@pytest.mark.parametrize("state", ["constructed", "ended", "under way", "closed", "pickled"])
+def test_the_state_of_the_data_set_before_the_loader(data, method, state):
+    dataset, iterator, epoch = open_dataset(data), None, 0
+    if state in ("ended", "under way", "closed"):
+        iterator, epoch = iter(dataset), 1
+        next(iterator)
+    if state == "ended":
+        list(iterator)
+    elif state == "closed":
+        dataset.close()
+    elif state == "pickled":
+        dataset = pickle.loads(pickle.dumps(dataset))
+    loader = open_loader(dataset, 2, method)
+    check_epoch(loader, epoch)
+    check_epoch(loader, epoch + 1)
+    if state == "under way":
+        assert sum(1 for _ in iterator) == dataset.plan(0).num_steps(0) - 1
+
+
+# Errors
+
+
+def error_of(loader: DataLoader) -> tuple[type, str]:
+    """The error that ends an iteration; its traceback, which keeps the workers, is let go."""
+    try:
+        list(loader)
+    except Exception as error:  # the kind of any error is looked at
+        return type(error), str(error)
+    pytest.fail("no error")
+
+
+@pytest.mark.parametrize(("num_workers", "method"), [(0, None), (1, "fork"), (2, "fork")])
+@pytest.mark.parametrize("kind", [CorruptFileError, NullValueError, FileNotFoundError])
+def test_an_error_names_the_file(tmp_path, num_workers, method, kind):
+    path = tmp_path / "a.parquet"
+    ids = np.arange(1000)
+    nulls = ids == 500 if kind is NullValueError else None
+    pq.write_table(pa.table({"id": pa.array(ids, mask=nulls)}), path, row_group_size=100)
+    dataset = ParquetDataset(path, batch_size=50)
+    if kind is FileNotFoundError:
+        path.unlink()
+    elif kind is CorruptFileError:
+        content = bytearray(path.read_bytes())
+        start = pq.read_metadata(path).row_group(5).column(0).dictionary_page_offset
+        content[start : start + 30] = b"\xff" * 30
+        path.write_bytes(content)
+        dataset = ParquetDataset(path, batch_size=50)
+    found, text = error_of(open_loader(dataset, num_workers, method))
+    assert found is kind
+    assert str(path) in text
+    if kind is not FileNotFoundError:
+        assert "row group 5" in text
+
+
+def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path):
+    """A loader that has raised is done; the data set is not."""
+    ids = np.arange(1000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": pa.array(ids, mask=ids == 999)}), path, row_group_size=100)
+    dataset = ParquetDataset(path, batch_size=50)
+    for _ in range(2):
+        assert error_of(open_loader(dataset, 2, "fork"))[0] is NullValueError
+    filled = ParquetDataset(path, batch_size=50, nulls=-1)
+    assert sum(len(batch["id"]) for batch in open_loader(filled, 2, "fork")) == 1000
+
+
+def test_a_pickle_is_small_and_counts_epochs_on(data):
+    """As Ray's workers get it."""
+    dataset = open_dataset(data)
+    for _ in range(3):
+        next(iter(dataset))
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 100_000
+    copy = pickle.loads(pickled)
+    assert copy.epoch == dataset.epoch == 3
+    next(iter(copy))
+    assert (copy.epoch, dataset.epoch) == (4, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_a_loader_that_stacks_batches_is_warned_of(data, options, recwarn):
+    for dataset in (open_dataset(data), mix([open_dataset(data)])):
+        with pytest.warns(UserWarning, match=r"stacks.*batch_size=None.*unbatched"):
+            next(iter(DataLoader(dataset, **options)))
+        recwarn.clear()
+        next(iter(open_loader(dataset, 0)))
+        next(iter(DataLoader(dataset, batch_size=2, collate_fn=list)))
+        next(iter(DataLoader(dataset.unbatched(), batch_size=2)))
+        assert not [one for one in recwarn if "stacks" in str(one.message)]

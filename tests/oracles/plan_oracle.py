@@ -1,0 +1,282 @@
+"""The laws of the epoch plan, against a slow reference that deals one row at a time.
+
+The reference knows rows, lists and the rules; it shares nothing with the plan, not even the
+way batches per chunk are cut: there the laws are checked instead (see `check_cut`).
+"""
+
+from collections import Counter
+from itertools import groupby
+
+import numpy as np
+
+from tests.oracles.window_oracle import MASK64, permuted
+from torchparquet.plan.epoch_plan import EpochPlan
+
+# The reference: a row is (row group, row, valid), a chunk is a list of rows.
+
+
+def deal(row_group_rows, order, num_shares):
+    shares = [[] for _ in range(num_shares)]
+    for position, row_group in enumerate(order):
+        rows = [(row_group, row, True) for row in range(row_group_rows[row_group])]
+        shares[position % num_shares].append(rows)
+    return shares
+
+
+def flat(chunks):
+    return [row for chunk in chunks for row in chunk]
+
+
+def filled(chunks):
+    return [chunk for chunk in chunks if chunk]
+
+
+def head(chunks, num_rows):
+    kept = []
+    for chunk in chunks:
+        kept.append(chunk[:num_rows])
+        num_rows -= len(kept[-1])
+    return kept
+
+
+def ceil_div(a, b):
+    return (a + b - 1) // b
+
+
+def repeat_rows(chunks, epoch, num_rows):
+    """Append rows of `chunks` (of `epoch` if there are none) from the start, up to `num_rows`."""
+    source = filled(chunks) or filled(epoch)
+    padded, k = list(chunks), 0
+    while (missing := num_rows - len(flat(padded))) > 0:
+        padded.append([(g, r, False) for g, r, _ in source[k % len(source)][:missing]])
+        k += 1
+    return padded
+
+
+def repeat_chunks(chunks, epoch, num_chunks):
+    source = filled(chunks) or filled(epoch)
+    padded, k = list(chunks), 0
+    while len(filled(padded)) < num_chunks:
+        padded.append([(g, r, False) for g, r, _ in source[k % len(source)]])
+        k += 1
+    return padded
+
+
+def reference_none(shares, options):
+    if options.drop_last and options.batch_size is not None:
+        sizes = [len(flat(share)) // options.batch_size * options.batch_size for share in shares]
+        return [head(share, size) for share, size in zip(shares, sizes, strict=True)]
+    return shares
+
+
+def reference_drop(shares, options):
+    if options.batch_size is None:
+        steps = min(len(filled(share)) for share in shares)
+        return [head(share, len(flat(filled(share)[:steps]))) for share in shares]
+    totals = [len(flat(share)) for share in shares]
+    if options.drop_last:
+        steps = min(total // options.batch_size for total in totals)
+    else:
+        steps = min(ceil_div(total, options.batch_size) for total in totals)
+    return [head(share, steps * options.batch_size) for share in shares]
+
+
+def reference_pad(shares, epoch, options):
+    if options.batch_size is None:
+        steps = max(len(filled(share)) for share in shares)
+        return [repeat_chunks(share, epoch, steps) for share in shares]
+    longest = max(len(flat(share)) for share in shares)
+    if options.drop_last:
+        longest = longest // options.batch_size * options.batch_size
+    return [repeat_rows(head(share, longest), epoch, longest) for share in shares]
+
+
+def reference_split(shares, epoch, options):
+    """Move rows one at a time, each from the first share with too many to the first short one."""
+    part, odd = divmod(len(flat(epoch)), len(shares))
+    by_size = sorted(range(len(shares)), key=lambda s: (-len(flat(shares[s])), s))
+    target = [part + (s in by_size[:odd]) for s in range(len(shares))]
+    stream = [row for s, share in enumerate(shares) for row in flat(share)[target[s] :]]
+    balanced = []
+    for s, share in enumerate(shares):
+        chunks = head(share, target[s])
+        missing = target[s] - len(flat(chunks))
+        taken, stream = stream[:missing], stream[missing:]
+        balanced.append(chunks + [list(rows) for _, rows in groupby(taken, lambda row: row[0])])
+    assert not stream
+    if options.drop_last:
+        size = part if options.batch_size is None else part // options.batch_size
+        return [head(share, size * (options.batch_size or 1)) for share in balanced]
+    longest = max(target)
+    last_rows = [(flat(share)[-1:] or flat(epoch)[:1])[0] for share in balanced]
+    repeats = [[(row_group, row, False)] for row_group, row, _ in last_rows]
+    return [share + [repeats[s]] * (longest - target[s]) for s, share in enumerate(balanced)]
+
+
+def reference(row_group_rows, order, options):
+    """Return each share's chunks, before split cuts any for `batch_size=None`."""
+    shares = deal(row_group_rows, order, options.world_size * options.num_workers)
+    epoch = deal(row_group_rows, order, 1)[0]
+    if options.even == "none":
+        return reference_none(shares, options)
+    if options.even == "drop":
+        return reference_drop(shares, options)
+    if options.even == "pad":
+        return reference_pad(shares, epoch, options)
+    return reference_split(shares, epoch, options)
+
+
+# The checks
+
+
+def delivered(share):
+    """Return the chunks of a Share as the reference's."""
+    columns = (share.row_group, share.row_begin, share.num_rows, share.valid)
+    return [
+        [(g, row, valid) for row in range(begin, begin + rows)]
+        for g, begin, rows, valid in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def check_cut(chunks, wanted, count):
+    """Check `chunks` against the uncut `wanted`: same rows, `count` pieces, as small as can be."""
+    chunks, wanted = filled(chunks), filled(wanted)
+    assert flat(chunks) == flat(wanted)
+    assert len(chunks) == count
+    if count == len(wanted):
+        assert chunks == wanted
+        return
+    bound = 1
+    while sum(ceil_div(len(chunk), bound) for chunk in wanted) > count:
+        bound += 1
+    assert max(map(len, chunks)) == bound
+    # The pieces of one chunk differ by one row at most, and small chunks are left whole.
+    for chunk in wanted:
+        pieces = []
+        while sum(pieces) < len(chunk):
+            pieces.append(len(chunks.pop(0)))
+        assert sum(pieces) == len(chunk)
+        assert max(pieces) - min(pieces) <= 1
+        assert len(pieces) <= ceil_div(len(chunk), max(bound - 1, 1))
+
+
+def check_audit(shares, row_group_rows, options):
+    """Check exactly-once on what the shares say, with no reference between."""
+    rows = [row for share in shares for row in flat(delivered(share)) if row[2]]
+    seen = Counter((g, r) for g, r, _ in rows)
+    every = {(g, r) for g, count in enumerate(row_group_rows) for r in range(count)}
+    assert set(seen) <= every
+    assert sum(seen.values()) == len(seen)
+    if options.even == "split" and not options.drop_last:
+        repeats = sum(share.total_rows for share in shares) - len(rows)
+        assert repeats == -len(every) % len(shares)
+    # Without full batches to cut to, drop_last shortens split alone, to equal rows.
+    cut = options.drop_last and (options.batch_size is not None or options.even == "split")
+    if options.even != "drop" and not cut:
+        assert set(seen) == every
+
+
+def check_even(plan, options):
+    steps = plan.share_steps.tolist()
+    if options.even != "none":
+        assert len(set(steps)) == 1
+        assert len({plan.num_steps(rank) for rank in range(options.world_size)}) == 1
+    if options.even == "split" or (options.even == "pad" and options.batch_size):
+        assert len(set(plan.share_rows.tolist())) == 1
+    if options.drop_last and options.batch_size:
+        assert all(rows % options.batch_size == 0 for rows in plan.share_rows.tolist())
+
+
+def check_positions(share, wanted, order, row_group_rows):
+    """Check that row groups stand where the epoch's order has them, empty ones included."""
+    chunks, dealt = delivered(share), order[share.index :: share.num_shares]
+    own, added = wanted[: len(dealt)], wanted[len(dealt) :]
+    for k, chunk in enumerate(own):
+        assert not chunk or chunks[k] == chunk
+    assert all(chunks[len(dealt) :]), "an empty chunk that holds no position"
+    uncut = len(flat(own)) == sum(row_group_rows[g] for g in dealt)
+    if uncut and filled(added):
+        assert share.row_group.tolist()[: len(dealt)] == dealt
+        assert chunks[: len(dealt)] == own
+
+
+def check_plan(row_group_rows, options):
+    """Check all shares of a plan, and return it."""
+    plan = EpochPlan(np.array(row_group_rows, dtype=np.int64), options)
+    order = plan.order.tolist()
+    assert sorted(order) == list(range(len(row_group_rows)))
+    assert plan.num_shares == options.world_size * options.num_workers
+    assert len(plan.share_rows) == len(plan.share_steps) == plan.num_shares
+    expected = reference(row_group_rows, order, options)
+    shares = [plan.share(index) for index in range(plan.num_shares)]
+    most = max(len(filled(chunks)) for chunks in expected)
+    for index, (share, wanted) in enumerate(zip(shares, expected, strict=True)):
+        chunks = delivered(share)
+        assert (share.index, share.num_shares) == (index, plan.num_shares)
+        assert share.batch_size == options.batch_size
+        assert not chunks or chunks[-1], "an empty tail"
+        if options.even == "split" and options.batch_size is None:
+            check_cut(chunks, wanted, most)
+        else:
+            assert filled(chunks) == filled(wanted)
+            check_positions(share, wanted, order, row_group_rows)
+        # What the plan says without laying out a share is what the share holds.
+        rows, steps = len(flat(chunks)), len(filled(chunks))
+        if options.batch_size is not None:
+            steps = ceil_div(rows, options.batch_size)
+        assert share.total_rows == plan.share_rows[index] == rows
+        assert share.num_steps == plan.share_steps[index] == steps
+        assert plan.own_rows[index] == sum(valid for _, _, valid in flat(chunks))
+    for rank in range(options.world_size):
+        of_rank = [shares[w * options.world_size + rank] for w in range(options.num_workers)]
+        assert plan.num_steps(rank) == sum(share.num_steps for share in of_rank)
+    check_audit(shares, row_group_rows, options)
+    check_even(plan, options)
+    return plan
+
+
+# The order, from its definition alone: what a plan says is not asked for
+
+
+def philox(options, counter, count):
+    key = np.array([options.seed, options.epoch], dtype=np.uint64)
+    counter = np.array(counter, dtype=np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(count).tolist()
+
+
+def shuffled(num_row_groups, options):
+    """Return the row groups in the epoch's order."""
+    if not options.shuffle:
+        return list(range(num_row_groups))
+    draws = philox(options, [0, 0, 0, 0], num_row_groups)
+    return sorted(range(num_row_groups), key=draws.__getitem__)
+
+
+def split_mix(base, step):
+    z = (base + step * 0x9E3779B97F4A7C15) & MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
+    return z ^ (z >> 31)
+
+
+def permuted_in_windows(chunks, index, options):
+    """Return the rows of a share in windows of `shuffle_window` chunks, repeats by themselves."""
+    (base,) = philox(options, [0, index, 1, 1], 1)
+    rows, number = [], 0
+    for _, run in groupby(filled(chunks), key=lambda chunk: chunk[0][2]):
+        own = list(run)
+        for first in range(0, len(own), options.shuffle_window):
+            window = flat(own[first : first + options.shuffle_window])
+            number += 1
+            places = permuted(split_mix(base, number), len(window)).tolist()
+            rows += [row for _, row in sorted(zip(places, window, strict=True))]
+    return rows
+
+
+def expected_shares(row_group_rows, options):
+    """Return every share's rows in the order in which they are delivered."""
+    order = shuffled(len(row_group_rows), options)
+    shares = reference(row_group_rows, order, options)
+    if not options.shuffle_window:
+        return [flat(chunks) for chunks in shares]
+    return [permuted_in_windows(chunks, i, options) for i, chunks in enumerate(shares)]

@@ -1,0 +1,249 @@
+"""An epoch that goes on in another world, against sets of rows and a slow permutation."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tests.oracles.window_oracle import permuted, rows_of_share
+from torchparquet.plan.elastic import Leg, plan_leg, steps_of_shares, subtract
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
+from torchparquet.plan.ranges import Ranges
+
+WORLDS = (1, 2, 3, 4, 6, 8)
+
+
+def deliver(plan, num_steps, num_rows=0):
+    """Return the rows of the first `num_steps` batches of every rank, repeats aside.
+
+    And `num_rows` more.
+    """
+    steps = steps_of_shares(plan, num_steps)
+    rows = []
+    repeating = np.flatnonzero(plan.own_rows == 0)
+    # Most shares of a world with more shares than rows; a few stand for them.
+    for index in repeating[:3].tolist():
+        share = plan.share(index)
+        assert not share.num_rows[share.valid].any()
+    for index in np.flatnonzero(plan.own_rows).tolist():
+        share = plan.share(index)
+        taken = rows_of_share(share)[: share.rows_of_first(int(steps[index])) + num_rows]
+        rows += [(group, row) for group, row, valid in taken if valid]
+    return rows
+
+
+def run_legs(row_group_rows, options, worlds, cuts):
+    """Deliver an epoch world after world; each but the last stops at its share of steps."""
+    legs, delivered = [], []
+    for world, cut in itertools.zip_longest(worlds, cuts):
+        legs.append(Leg(*world, 0))
+        plan = plan_leg(row_group_rows, options, legs)
+        if plan is None:
+            return delivered, None
+        most = max(plan.num_steps(rank) for rank in range(world[0]))
+        steps = most if cut is None else int(cut * most)
+        delivered += deliver(plan, steps)
+        legs[-1] = legs[-1]._replace(num_steps=steps)
+    return delivered, plan
+
+
+def every_row(row_group_rows):
+    return {(g, r) for g, rows in enumerate(row_group_rows) for r in range(rows)}
+
+
+def check(row_group_rows, options, worlds, cuts):
+    delivered, plan = run_legs(row_group_rows, options, worlds, cuts)
+    counts = Counter(delivered)
+    assert set(counts.values()) <= {1}
+    if plan is None:
+        assert set(counts) == every_row(row_group_rows)
+        return
+    steps = [plan.num_steps(rank) for rank in range(plan.options.world_size)]
+    if options.even != "none":
+        assert len(set(steps)) == 1
+    if options.even != "drop" and not options.drop_last:
+        assert set(counts) == every_row(row_group_rows)
+
+
+@pytest.mark.parametrize("window", [0, 1, 3])
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
+def test_all_pairs_of_worlds_cut_at_20_points(before, after, window):
+    rows = np.array([7, 0, 13, 5, 1, 22, 9, 4, 4, 17, 3, 8, 30, 2])
+    for cut in np.linspace(0, 1, 20):
+        options = PlanOptions(
+            3, shuffle=window > 0, seed=5, epoch=2, shuffle_window=window, drop_last=False
+        )
+        check(rows, options, [(before, 1, 3), (after, 1, 4)], [cut])
+
+
+def test_again_and_again():
+    rows = np.array([11, 5, 8, 2, 20, 9, 1, 16, 12, 7, 3])
+    options = PlanOptions(2, shuffle=True, shuffle_window=2, seed=1)
+    worlds = [(8, 1, 2), (4, 1, 2), (6, 1, 3), (1, 3, 2), (2, 1, 2), (8, 1, 1)]
+    check(rows, options, worlds, [0.3, 0.5, 0.25, 0.5, 0.5])
+
+
+world = st.tuples(st.integers(1, 7), st.integers(1, 3), st.sampled_from([1, 2, 3, 8]))
+chunk_world = st.tuples(st.integers(1, 7), st.integers(1, 3), st.none())
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 20), min_size=1, max_size=24).filter(any),
+    worlds=st.lists(world, min_size=1, max_size=5) | st.lists(chunk_world, min_size=1, max_size=4),
+    cuts=st.lists(st.floats(0, 1), min_size=4, max_size=4),
+    window=st.integers(0, 4),
+    window_rows=st.sampled_from([0, 5, 16]),
+    even=st.sampled_from(["split", "drop", "pad", "none"]),
+    drop_last=st.booleans(),
+    seed=st.integers(0, 3),
+)
+def test_every_row_once_over_all_worlds(
+    rows, worlds, cuts, window, window_rows, even, drop_last, seed
+):
+    options = PlanOptions(
+        1,
+        shuffle=True,
+        seed=seed,
+        shuffle_window=window,
+        window_rows=window_rows,
+        even=even,
+        drop_last=drop_last,
+    )
+    check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 20), min_size=1, max_size=16).filter(any),
+    worlds=st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([2, 3, 8, None])), min_size=2, max_size=4
+    ),
+    taken=st.lists(st.integers(0, 40), min_size=3, max_size=3),
+    window=st.integers(0, 3),
+    even=st.sampled_from(["split", "drop", "pad", "none"]),
+)
+def test_worlds_that_end_within_a_batch(rows, worlds, taken, window, even):
+    """Each leg ends behind a number of rows of each rank, the last at its end."""
+    rows = np.array(rows)
+    options = PlanOptions(1, shuffle=True, seed=2, shuffle_window=window, even=even)
+    legs, delivered = [], []
+    for (world_size, batch_size), num_rows in itertools.zip_longest(
+        worlds, taken[: len(worlds) - 1]
+    ):
+        legs.append(Leg(world_size, 1, batch_size, 0))
+        plan = plan_leg(rows, options, legs)
+        if plan is None:
+            break
+        if num_rows is None:
+            delivered += deliver(plan, int(plan.share_steps.max()))
+            break
+        steps, beyond = divmod(num_rows, batch_size) if batch_size else (0, num_rows)
+        delivered += deliver(plan, steps, beyond)
+        legs[-1] = legs[-1]._replace(num_steps=steps, num_rows=beyond)
+    counts = Counter(delivered)
+    assert set(counts.values()) <= {1}
+    if even != "drop":
+        assert set(counts) == every_row(rows)
+
+
+@pytest.mark.long
+@settings(max_examples=20_000, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, 60), min_size=1, max_size=60).filter(any),
+    worlds=st.lists(
+        st.tuples(st.integers(1, 4096), st.integers(1, 4), st.sampled_from([1, 3, 8])),
+        min_size=1,
+        max_size=3,
+    ),
+    cuts=st.lists(st.floats(0, 1), min_size=2, max_size=2),
+    window=st.integers(0, 5),
+    even=st.sampled_from(["split", "drop", "pad", "none"]),
+    drop_last=st.booleans(),
+)
+def test_every_row_once_in_large_worlds(rows, worlds, cuts, window, even, drop_last):
+    options = PlanOptions(1, shuffle=True, shuffle_window=window, even=even, drop_last=drop_last)
+    check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_subtract_is_the_difference_of_sets(data):
+    bounds = [sorted(data.draw(st.sets(st.integers(0, 30), max_size=6))) for _ in range(3)]
+    units = [
+        (group, begin, end)
+        for group, cuts in enumerate(bounds)
+        for begin, end in zip(cuts[::2], cuts[1::2], strict=False)
+    ]
+    units = data.draw(st.permutations(units))
+    spans = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.booleans())
+    inside = {(g, r) for g, begin, end in units for r in range(begin, end)}
+    gone = [
+        span
+        for span in data.draw(st.lists(spans, max_size=6))
+        if {(span[0], r) for r in range(span[1], span[1] + span[2])} <= inside
+    ]
+
+    def ranges(items):
+        columns = np.array(items, dtype=np.int64).reshape(-1, 4).T
+        return Ranges(columns[0], columns[1], columns[2], columns[3].astype(bool))
+
+    left = subtract(
+        ranges([(g, b, e - b, True) for g, b, e in units]), ranges([list(span) for span in gone])
+    )
+    rows = [
+        (int(g), row)
+        for g, begin, count in zip(left.row_group, left.row_begin, left.num_rows, strict=True)
+        for row in range(begin, begin + count)
+    ]
+    taken = {(g, r) for g, b, n, valid in gone if valid for r in range(b, b + n)}
+    wanted = [(g, r) for g, begin, end in units for r in range(begin, end)]
+    assert rows == [row for row in wanted if row not in taken]
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 9])
+def test_after_is_the_rest_of_the_share(window, steps):
+    rows = np.array([7, 0, 13, 5, 1, 22, 9])
+    for batch_size in (4, None):
+        options = PlanOptions(
+            batch_size, shuffle=True, shuffle_window=window, world_size=2, even="none"
+        )
+        share = EpochPlan(rows, options).share(1)
+        begin = share.rows_of_first(steps)
+        assert rows_of_share(share.after(steps)) == rows_of_share(share)[begin:]
+        assert share.after(steps).num_steps == max(share.num_steps - steps, 0)
+
+
+def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches():
+    rows = np.array([7, 0, 13, 5, 1, 22, 9, 4, 4, 17, 3, 8])
+    by_world = []
+    for world_size in (1, 2, 4):
+        options = PlanOptions(
+            8 // world_size,
+            shuffle=True,
+            shuffle_window=3,
+            world_size=world_size,
+            canonical_world_size=4,
+        )
+        plan = EpochPlan(rows, options)
+        batches = []
+        for step in range(plan.num_steps(0)):
+            batch = []
+            for rank in range(world_size):
+                for share in options.shares_of(rank):
+                    batch += rows_of_share(plan.share(share))[2 * step : 2 * step + 2]
+            batches.append(sorted(batch))
+        by_world.append(batches)
+    assert by_world[0] == by_world[1] == by_world[2]
+
+
+def test_the_permutation_of_the_oracle_is_one():
+    for n in (1, 2, 3, 7, 64, 1000):
+        assert sorted(permuted(12345, n).tolist()) == list(range(n))

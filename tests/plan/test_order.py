@@ -1,0 +1,271 @@
+"""The order of rows is frozen: an upgrade may not change it, nor threads, memory or loaders."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from torch.utils.data import DataLoader
+
+from tests.oracles.window_oracle import rows_of_share
+from torchparquet import ParquetDataset
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
+
+ROWS = [97, 3, 250, 41, 0, 180, 66, 128, 5, 211, 74, 90]
+
+# Windows of one bucket and of many, with strips and tails.
+LARGE_ROWS = [30_011, 2048, 9000, 70_007, 1, 8192, 123, 41_000, 16_384]
+
+# Digests of the order of all rows of share 1 of 3 at windows of 4, by (seed, epoch): first of ROWS,
+# then of share 0 of 2 of LARGE_ROWS.
+GOLDEN = {
+    (0, 0): ("941e84ef03764447", "8666d412bbedafbd"),
+    (0, 1): ("7bf57591b1e45d0c", "f15c52f352575b1b"),
+    (0, 2): ("b05dd9471661a5c0", "e049ac90d230ef93"),
+    (0, 7): ("9a7711d0de8b3fca", "4ce7c86925d14573"),
+    (0, 1000000): ("91db68f4dcf809e0", "0b9d07738af6c49e"),
+    (1, 0): ("5232fa1bdb824265", "5601d5a593818f00"),
+    (1, 1): ("f5b2d336afc5d42b", "f9e1da008c6f270b"),
+    (1, 2): ("868ea0ba841173cc", "7d25a969ce684eaa"),
+    (1, 7): ("ba15ca676e744a97", "54b538a6a21681df"),
+    (1, 1000000): ("64742fbd074a0792", "ef20ad692f465831"),
+    (4294967297, 0): ("da799905625431c3", "f02651e155cb7628"),
+    (4294967297, 1): ("04955a72e720a9d7", "6e0875c86c2a6818"),
+    (4294967297, 2): ("1ffba34b94906d25", "189854f91b767e24"),
+    (4294967297, 7): ("f3a5838413bd86d9", "e42bdaefaec649c6"),
+    (4294967297, 1000000): ("9916545e2c161847", "b6d1c98880ba3127"),
+    (18446744073709551615, 0): ("6f86722b955149a6", "f21aacf62d76bd7e"),
+    (18446744073709551615, 1): ("c7c23a2e45fd33e1", "1374d7311ddd1e80"),
+    (18446744073709551615, 2): ("6898fb1617623ce6", "6757ef7829099538"),
+    (18446744073709551615, 7): ("b559f65ece08bf7b", "9a858626667e6ab0"),
+    (18446744073709551615, 1000000): ("5e3859e7ef83b490", "f31964436bc680dc"),
+}
+
+
+def digest_of(rows):
+    return hashlib.blake2b(np.asarray(rows, dtype="<i8").tobytes(), digest_size=8).hexdigest()
+
+
+@pytest.mark.parametrize(("seed", "epoch"), list(GOLDEN))
+def test_the_order_of_an_epoch_never_changes(seed, epoch):
+    options = PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4, world_size=3)
+    share = EpochPlan(np.array(ROWS), options).share(1)
+    order = [(group, row) for group, row, _ in rows_of_share(share)]
+    large = replace(options, world_size=2)
+    share = EpochPlan(np.array(LARGE_ROWS), large).share(0)
+    order_of_large = [(group, row) for group, row, _ in rows_of_share(share)]
+    assert (digest_of(order), digest_of(order_of_large)) == GOLDEN[seed, epoch]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("order")
+    first = 0
+    for file in range(3):
+        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
+        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
+            for rows in ROWS[4 * file : 4 * file + 4]:
+                numbers = list(range(first, first + rows))
+                table = pa.table({"x": numbers, "name": [f"row {i}" for i in numbers]}, schema)
+                writer.write_table(table, row_group_size=max(rows, 1))
+                first += rows
+    return root
+
+
+def make(data, **options):
+    options = {
+        "batch_size": 32,
+        "columns": ["x"],
+        "shuffle": True,
+        "seed": 9,
+        "rank": 1,
+        "world_size": 3,
+        **options,
+    }
+    return ParquetDataset(data, **options)
+
+
+def rows_of(batches):
+    return [row for batch in batches for row in batch["x"].tolist()]
+
+
+@pytest.mark.parametrize("window", [0, 1, 4, 100])
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+@pytest.mark.parametrize("batch_size", [1, 32, None])
+def test_files_are_read_in_the_order_of_the_plan(data, window, even, batch_size):
+    dataset = make(data, shuffle_window=window, even=even, batch_size=batch_size)
+    first_row = np.cumsum(ROWS) - ROWS
+    share = dataset.plan().share(1)
+    expected = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
+    assert rows_of(dataset) == expected
+    assert len(expected) == share.total_rows
+
+
+def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path):
+    """Windows of many strips and buckets, cut by row groups, and resumed within."""
+    rng = np.random.default_rng(3)
+    columns = {
+        "x": np.arange(sum(LARGE_ROWS)),
+        "far": rng.integers(-(2**62), 2**62, sum(LARGE_ROWS)),
+        "float": rng.random(sum(LARGE_ROWS), dtype=np.float32),
+        "short": rng.integers(0, 2**16, sum(LARGE_ROWS)).astype(np.uint16),
+        "flag": rng.random(sum(LARGE_ROWS)) < 0.5,
+        "wide": pa.FixedSizeListArray.from_arrays(np.arange(3 * sum(LARGE_ROWS)), 3),
+        "name": [str(i) for i in range(sum(LARGE_ROWS))],
+    }
+    table = pa.table(columns)
+    with pq.ParquetWriter(tmp_path / "large.parquet", table.schema) as writer:
+        for end, rows in zip(np.cumsum(LARGE_ROWS), LARGE_ROWS, strict=True):
+            writer.write_table(table.slice(end - rows, rows))
+    dataset = make(tmp_path, columns=None, batch_size=5000, shuffle_window=4, rank=0, world_size=2)
+    first_row = np.cumsum(LARGE_ROWS) - LARGE_ROWS
+    order = [
+        int(first_row[group]) + row for group, row, _ in rows_of_share(dataset.plan().share(0))
+    ]
+    batches = list(dataset)
+    assert rows_of(batches) == order
+    for name in ("far", "float", "short", "flag"):
+        found = np.concatenate([batch[name].numpy() for batch in batches])
+        assert np.array_equal(found, columns[name][order])
+    wide = np.concatenate([batch["wide"].numpy() for batch in batches])
+    assert np.array_equal(wide, np.arange(3 * sum(LARGE_ROWS)).reshape(-1, 3)[order])
+    assert [name for batch in batches for name in batch["name"].to_str()] == list(map(str, order))
+    dataset.set_epoch(0)
+    dataset.seek(7)
+    assert rows_of(dataset) == order[7 * 5000 :]
+
+
+def test_strings_travel_with_their_rows(data):
+    for batch in make(data, shuffle_window=4, columns=None):
+        assert batch["name"].to_str() == [f"row {i}" for i in batch["x"].tolist()]
+
+
+def test_threads_memory_and_loaders_change_nothing(data):
+    orders = {digest_of(rows_of(make(data, shuffle_window=3)))}
+    for num_threads, memory in itertools.product((1, 2, 4), ("64KiB", "1MiB", "1GiB")):
+        dataset = make(data, shuffle_window=3, num_threads=num_threads, max_memory=memory)
+        orders.add(digest_of(rows_of(dataset)))
+    loader = DataLoader(make(data, shuffle_window=3), batch_size=None)
+    orders.add(digest_of(rows_of(loader)))
+    assert len(orders) == 1
+
+
+def test_rows_of_a_window_mix(data):
+    """Row groups meet in batches: what shuffling is for."""
+    whole = ParquetDataset(
+        data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=4, rank=0, world_size=1
+    )
+    group_of = np.repeat(np.arange(len(ROWS)), ROWS)
+    met = [len(set(group_of[batch["x"].numpy()])) for batch in whole]
+    assert np.mean(met) > 2.5
+    apart = ParquetDataset(
+        data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=0, rank=0, world_size=1
+    )
+    assert np.mean([len(set(group_of[batch["x"].numpy()])) for batch in apart]) < 2
+
+
+def test_epochs_and_ranks_have_orders_of_their_own(data):
+    dataset = make(data)
+    assert rows_of(dataset) != rows_of(dataset)
+    plans = [
+        PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4)
+        for seed, epoch in itertools.product(range(3), range(3))
+    ]
+    keys = [EpochPlan(np.array(ROWS), options).share(0).windows.key.tolist() for options in plans]
+    assert len(set(itertools.chain.from_iterable(keys))) == sum(map(len, keys))
+
+
+def test_a_window_that_does_not_fit_says_what_does(data):
+    with pytest.raises(ValueError, match=r"shuffle_window=\d+ fits"):
+        next(iter(make(data, shuffle_window=12, max_memory=8_000)))
+    with pytest.raises(ValueError, match="needs shuffle=True"):
+        make(data, shuffle=False, shuffle_window=3)
+
+
+def test_shares_side_by_side_need_no_more_than_two_batches(data):
+    """And what does not hold two is refused before anything is read."""
+    options = {"canonical_world_size": 4, "rank": 0, "world_size": 1, "shuffle_window": None}
+    slab_bytes = 32 * 8
+    dataset = make(data, **options, max_memory=2 * slab_bytes)
+    rows = rows_of(dataset)
+    assert sorted(set(rows)) == list(range(sum(ROWS)))
+    assert len(rows) == 4 * -(-sum(ROWS) // 4)  # shares of one length: some rows twice
+    with pytest.raises(ValueError, match=r"at least two batches, 512 bytes .* 32 rows: 511 bytes"):
+        make(data, **options, max_memory=2 * slab_bytes - 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"world_size": 3, "rank": 0}, "world_size must divide canonical_world_size, got 3 and 4"),
+        ({"batch_size": 30}, "must divide batch_size . world_size, got 4, 30 and 1"),
+        ({"batch_size": None}, "must divide batch_size . world_size, got 4, None and 1"),
+        # Shares that end one by one would leave batches of the others' rows alone.
+        ({"drop_last": True, "even": "none"}, 'drop_last=True .*needs even="split", "drop" or'),
+    ],
+)
+def test_what_a_canonical_world_cannot_have_is_refused(data, options, message):
+    dataset = make(data, **{"rank": 0, "world_size": 1, "canonical_world_size": 4} | options)
+    with pytest.raises(ValueError, match=message):
+        next(iter(dataset))
+
+
+@pytest.mark.parametrize(
+    ("even", "canonical"), [("split", 4), ("drop", 4), ("pad", 4), ("none", 1)]
+)
+def test_a_canonical_world_drops_what_is_not_a_full_batch(data, even, canonical):
+    world = {"rank": 0, "world_size": 1, "canonical_world_size": canonical}
+    dataset = make(data, **world, even=even, drop_last=True)
+    lengths = {len(batch["x"]) for batch in dataset}
+    assert lengths == {32}
+
+
+def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
+    dataset = make(data, shuffle_within_rank=True, even="none", shuffle_window=0)
+    read = []
+    for epoch in range(4):
+        dataset.set_epoch(epoch)
+        read.append(dataset.get_shard_distribution_info()["assigned_shards"])
+    assert all(sorted(groups) == sorted(read[0]) for groups in read)
+    assert len({tuple(groups) for groups in read}) > 1
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_each_epoch_is_told_by_its_number(data, shuffle):
+    dataset = make(data, shuffle=shuffle)
+    for epoch in range(3):
+        assert dataset.get_shard_distribution_info()["epoch"] == epoch
+        assert len(list(dataset)) == len(dataset)
+
+
+def test_balance_by_bytes(tmp_path):
+    """Few heavy row groups and many light ones: equal bytes, all rows once."""
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        rows = 4000 if number % 6 == 0 else 200
+        table = pa.table({"x": rng.integers(0, 2**60, rows), "unread": rng.random(rows)})
+        pq.write_table(table, tmp_path / f"{number:02}.parquet")
+    infos = []
+    for rank in range(3):
+        dataset = ParquetDataset(
+            tmp_path,
+            batch_size=100,
+            columns=["x"],
+            rank=rank,
+            world_size=3,
+            even="none",
+            balance="bytes",
+        )
+        infos.append(dataset.get_shard_distribution_info())
+    groups = [group for info in infos for group in info["assigned_shards"]]
+    assert sorted(groups) == list(range(24))
+    read = [info["bytes"] for info in infos]
+    assert max(read) - min(read) <= 1.05 * max(dataset.manifest.row_group_num_bytes.tolist())
+    with pytest.raises(ValueError, match='balance="bytes" needs even='):
+        ParquetDataset(tmp_path, batch_size=100, balance="bytes")

@@ -1,0 +1,147 @@
+"""`torchparquet bench`: every byte is read, every setting is timed, and the choice follows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fixtures.parquet_files import id_files
+from torchparquet.cli import main
+from torchparquet.files.manifest import read_manifest
+from torchparquet.tools.bench import Timing, choose, make_data, settings
+from torchparquet.tools.bench.consumption import PassTotals, bytes_of_array
+from torchparquet.tools.bench.routes import OURS, PYARROW_ROUTES, Setting, torchparquet_pass
+
+QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-threads", "1")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return id_files(tmp_path_factory.mktemp("bench") / "data", [300, 200], [500])
+
+
+def report_of(capsys, *arguments):
+    assert main(["bench", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_all_settings_are_timed(capsys, data):
+    report = report_of(capsys, data, *QUICK, "--num-threads", "2")
+    keys = {(t["route"], t["num_threads"], t["batch_size"]) for t in report["timings"]}
+    names = [OURS, *(name for name, _ in PYARROW_ROUTES)]
+    assert keys == {(n, threads, size) for n in names for threads in (1, 2) for size in (64, 100)}
+    for timing in report["timings"]:
+        assert len(timing["seconds"]) == 2
+        assert timing["rows_per_second"] == pytest.approx(
+            1000 / np.median(timing["seconds"]), rel=1e-3
+        )
+    ours = next(t for t in report["timings"] if t["route"] == OURS and t["batch_size"] == 64)
+    assert ours["batches"] == 16
+    chosen = report["choice"]
+    assert (OURS, chosen["num_threads"], chosen["batch_size"]) in keys
+
+
+def test_every_byte_is_read(tmp_path):
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("x", pa.float64(), False)])
+    ids = np.random.default_rng(0).integers(0, 2**62, 1000)
+    table = pa.table([ids, ids.astype(float)], schema=schema)
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
+    manifest = read_manifest(tmp_path / "a.parquet")
+    words = np.concatenate([column.to_numpy().view(np.uint64) for column in table.columns])
+    expected = int(words.sum())
+    for shuffle in (False, True):
+        data = make_data(
+            manifest, ["id", "x"], sample_bytes=1 << 30, shuffle=shuffle, max_memory=1 << 28
+        )
+        for route in (torchparquet_pass, *(route for _, route in PYARROW_ROUTES)):
+            totals = route(data, Setting(2, 64))()
+            assert (totals.rows, totals.num_bytes, totals.checksum) == (1000, 16_000, expected)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1, None, 3, 4, 5], pa.int16()),
+        pa.array([True, False, None, True, True] * 5),
+        pa.array(["a", None, "ccc", "", "dd"]),
+        pa.array([b"a", b"bb", b"ccc", b"", b"e"], pa.large_binary()),
+        pa.array([[1, 2], None, [], [3], [4, 5, 6]]),
+        pa.array([[["a"], []], [["b", "cc"]], [], None, [["d"]]]),
+        pa.array([[1, 2], [3, 4], None, [7, 8], [9, 0]], pa.list_(pa.int32(), 2)),
+        pa.array([{"a": 1, "b": "x"}, None, {"a": 2, "b": None}, {"a": 3, "b": "yy"}, None]),
+        pa.array(
+            [[("k", 1)], [], [("l", 2), ("m", 3)], None, [("n", 4)]], pa.map_("string", "int8")
+        ),
+        pa.array(["a", "b", "a", None, "b"]).dictionary_encode(),
+        pa.array([b"abc", None, b"def", b"ghi", b"jkl"], pa.binary(3)),
+        pa.nulls(5),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_arrays_are_read_whole_and_no_more(array):
+    """As many bytes as pyarrow counts in a slice."""
+    array = pa.concat_arrays([array] * 200)
+    for begin, length in ((0, len(array)), (1, 777), (501, 13), (7, 0)):
+        part = array.slice(begin, length)
+        read = sum(len(piece) for piece in bytes_of_array(part))
+        # pyarrow counts neither the last offset, nor bytes for bits that are cut, nor the bits
+        # of a child without nulls.
+        assert -4 <= read - part.nbytes <= 24 + length / 8, (begin, length)
+
+
+def test_a_sample_is_whole_row_groups_from_the_start(capsys, data):
+    report = report_of(capsys, data, *QUICK, "--sample", "1")
+    assert (report["rows"], report["row_groups"], report["rows_of_all"]) == (300, 1, 1000)
+
+
+def test_nulls_strings_and_lists(capsys, tmp_path):
+    table = pa.table(
+        {
+            "k": [1, None, 3] * 50,
+            "x": [1.0, None, 3.0] * 50,
+            "text": ["a", None, "ccc"] * 50,
+            "tags": [[1], [], None] * 50,
+            "s": [{"a": 1}, {"a": 2}, None] * 50,
+            "big": pa.array([1, 2, 3] * 50, pa.decimal256(50, 2)),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=40)
+    report = report_of(capsys, tmp_path, *QUICK, "--shuffle")
+    assert report["columns"] == 5
+    assert {timing["batches"] for timing in report["timings"]} >= {2, 3}
+
+
+def timing_of(route, num_threads, batch_size, seconds):
+    return Timing(route, Setting(num_threads, batch_size), PassTotals(rows=1000), [seconds])
+
+
+def test_the_fewest_threads_that_are_about_as_good():
+    timings = [
+        timing_of(OURS, 1, 64, 1.0),
+        timing_of(OURS, 1, 512, 0.5),
+        timing_of(OURS, 2, 512, 0.26),
+        timing_of(OURS, 4, 512, 0.25),
+        timing_of(PYARROW_ROUTES[0][0], 4, 512, 0.13 * 4),
+        timing_of(PYARROW_ROUTES[1][0], 4, 64, 0.6),
+    ]
+    choice = choose(timings)
+    assert (choice["num_threads"], choice["batch_size"]) == (2, 512)
+    assert choice["times_pyarrow"] == pytest.approx(2.0)
+    assert choose(timings[:2])["times_pyarrow"] is None
+
+
+def test_threads_that_are_tried(monkeypatch):
+    monkeypatch.setattr("torchparquet.tools.bench.os.sched_getaffinity", lambda _: range(6))
+    assert [setting.num_threads for setting in settings((), (64,))] == [1, 2, 4, 6]
+    assert settings((3,), (1, 2)) == [Setting(3, 1), Setting(3, 2)]
+
+
+def test_plot(capsys, data, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "bench.svg"
+    report_of(capsys, data, *QUICK, "--plot", path)
+    assert b"<svg" in path.read_bytes()

@@ -1,0 +1,178 @@
+"""`torchparquet plan`: what ranks get, and how well rows are mixed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.oracles.window_oracle import permuted
+from torchparquet import ParquetDataset
+from torchparquet.cli import main
+from torchparquet.native import window_order
+from torchparquet.tools.plan.plan_report import mixing_of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("plan")
+    for file in range(3):
+        table = pa.table({"x": np.arange(1000 * file, 1000 * file + 1000)})
+        pq.write_table(table, root / f"{file}.parquet", row_group_size=250)
+    return root
+
+
+def report_of(capsys, *arguments):
+    assert main(["plan", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_permutation_is_that_of_the_reader():
+    for key, n in ((0, 1), (1, 2), (12345, 1000), (2**64 - 1, 8193), (9, 300_001)):
+        assert np.array_equal(window_order(key, n)[permuted(key, n)], np.arange(n))
+
+
+def test_ranks_are_those_of_the_data_set(capsys, data):
+    arguments = ("--world-size", 5, "--batch-size", 64, "--num-workers", 2, "--epoch", 3)
+    report = report_of(capsys, data, *arguments)
+    assert report["rows"] == 3000
+    for rank in range(5):
+        dataset = ParquetDataset(data, batch_size=64, shuffle=True, rank=rank, world_size=5)
+        dataset.set_epoch(3)
+        assert report["ranks"][rank]["steps"] == dataset.num_steps(2)
+        assert report["ranks"][rank]["rows"] == 600
+
+
+def test_mixing_is_what_batches_show(capsys, data):
+    dataset = ParquetDataset(
+        data, batch_size=50, shuffle=True, shuffle_window=4, rank=0, world_size=1
+    )
+    rows = np.concatenate([batch["x"].numpy() for batch in dataset])
+    met = [len(np.unique(batch // 250)) for batch in np.split(rows, 60)]
+    report = report_of(capsys, data, "--batch-size", 50, "--shuffle-window", 4)
+    assert report["mixing"]["row_groups_per_batch"] == pytest.approx(np.mean(met))
+    assert report["mixing"]["rows_looked_at"] == 3000
+    unshuffled = report_of(capsys, data, "--batch-size", 50, "--no-shuffle")
+    assert unshuffled["mixing"]["row_groups_per_batch"] == 1
+    assert unshuffled["mixing"]["rows_travelled"] == 0
+    assert report["mixing"]["rows_travelled"] > 100
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
+@pytest.mark.parametrize("shuffle", [[], ["--no-shuffle"]])
+def test_the_heat_map_is_of_the_rows_that_are_delivered(capsys, data, even, shuffle):
+    arguments = ("--world-size", 5, "--batch-size", 64, "--even", even, *shuffle)
+    report = report_of(capsys, data, *arguments)
+    assert len(report["heat_map"]) == 5
+    for rank, line in enumerate(report["heat_map"]):
+        dataset = ParquetDataset(
+            data, batch_size=64, shuffle=not shuffle, even=even, rank=rank, world_size=5
+        )
+        rows = [
+            batch["x"][batch["row.valid"]] if even == "pad" else batch["x"] for batch in dataset
+        ]
+        read = np.bincount(np.concatenate(rows) // 250, minlength=12) / 250
+        if shuffle or even != "drop":
+            assert line == pytest.approx(read, abs=1e-3)
+        else:
+            # Which rows of its last window a rank leaves out is chance.
+            assert line == pytest.approx(read, abs=0.1)
+            assert sum(line) == pytest.approx(sum(read), abs=0.01)
+
+
+def test_many_ranks_and_row_groups_share_lines_and_columns(capsys, data):
+    report = report_of(capsys, data, "--world-size", 100, "--batch-size", 1)
+    lines = report["heat_map"]
+    assert len(lines) == 32
+    assert np.sum(lines) * 250 == pytest.approx(3000, rel=0.01)
+
+
+def test_the_heat_map_on_a_terminal_of_ascii(data):
+    arguments = ["plan", str(data), "--world-size", "2", "--batch-size", "10"]
+    printed = {}
+    for encoding in ("ascii", "utf-8"):
+        done = subprocess.run(
+            [sys.executable, "-m", "torchparquet", *arguments],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        )
+        text = done.stdout.decode(encoding)
+        printed[encoding] = [line[15:] for line in text.splitlines() if line.startswith("  ")][:2]
+    assert printed["ascii"] == [
+        line.translate(str.maketrans("░▒▓█", ".:*#")) for line in printed["utf-8"]
+    ]
+    assert all("#" in line for line in printed["ascii"])
+
+
+def test_workers_add_up_to_their_rank(capsys, data):
+    report = report_of(capsys, data, "--world-size", 2, "--num-workers", 3, "--batch-size", 64)
+    for rank in report["ranks"]:
+        assert [worker["worker"] for worker in rank["workers"]] == [0, 1, 2]
+        for name in ("rows", "bytes", "steps"):
+            assert sum(worker[name] for worker in rank["workers"]) == pytest.approx(
+                rank[name], abs=3
+            )
+    assert sum(rank["bytes"] for rank in report["ranks"]) == pytest.approx(report["bytes"], abs=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "begins"),
+    [
+        ("a.png", "matplotlib", b"\x89PNG"),
+        ("a.svg", "matplotlib", b"<?xml"),
+        ("a.html", "plotly", b"<!doctype html>"),
+    ],
+)
+def test_plots(capsys, data, tmp_path, name, library, begins):
+    pytest.importorskip(library)
+    path = tmp_path / name
+    report = report_of(capsys, data, "--world-size", 40, "--plot", path)
+    assert report["world_size"] == 40
+    content = path.read_bytes()
+    assert content.startswith(begins)
+    if library == "plotly":
+        assert b"Who reads which part of the data" in content
+        # It opens without a network.
+        assert b"<script src=" not in content
+
+
+@pytest.mark.parametrize(("name", "library"), [("a.png", "matplotlib"), ("a.html", "plotly")])
+def test_plots_without_their_library_say_what_to_install(
+    capsys, data, tmp_path, monkeypatch, name, library
+):
+    monkeypatch.setattr("torchparquet.cli.plots.find_spec", lambda name: None)
+    assert main(["plan", str(data), "--plot", str(tmp_path / name)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"needs {library}" in captured.err
+    assert 'pip install "torchparquet[plot]"' in captured.err
+
+
+def test_columns_that_cannot_be_read_are_left_out(capsys, tmp_path):
+    table = pa.table({"x": range(10), "big": pa.array(range(10), pa.decimal256(50, 2))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert report_of(capsys, tmp_path)["rows"] == 10
+    assert main(["plan", str(tmp_path), "--column", "big"]) == 1
+    assert "decimal" in capsys.readouterr().err
+
+
+def test_a_share_without_rows_mixes_nothing(data):
+    plan = ParquetDataset(
+        data, batch_size=50, shuffle=True, even="none", rank=0, world_size=20
+    ).plan()
+    assert mixing_of(plan.share(19)).rows_looked_at == 0
+
+
+def test_text_for_people(capsys, data):
+    assert main(["plan", str(data), "--world-size", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "3,000 rows" in text
+    assert "rank 1" in text
+    assert "mixing: a batch has rows of" in text

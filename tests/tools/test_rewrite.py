@@ -1,0 +1,528 @@
+"""`torchparquet rewrite`: exactly the same rows, whatever happens on the way."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fixtures import thrift_bytes
+from torchparquet import ParquetDataset
+from torchparquet.cli import main
+from torchparquet.tools.rewrite import journal
+
+FLAT = ("id", "k", "x", "text")
+
+
+def table_of(num_rows: int, first: int = 0) -> pa.Table:
+    """Rows of many types, with nulls."""
+    rng = np.random.default_rng(first)
+    missing = rng.random(num_rows) < 0.2
+    ids = np.arange(first, first + num_rows)
+    day = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "k": pa.array(rng.integers(0, 99, num_rows), pa.uint16(), mask=missing),
+            "x": pa.array(rng.random(num_rows), mask=missing),
+            "text": pa.array([None if i % 7 == 0 else f"word {i % 500}" for i in ids.tolist()]),
+            "color": pa.array(rng.choice(["red", "green"], num_rows)).dictionary_encode(),
+            "tags": pa.array([None if i % 5 == 0 else [i, None] * (i % 3) for i in ids.tolist()]),
+            "s": pa.array([{"a": i, "b": [str(i)]} if i % 3 else None for i in ids.tolist()]),
+            "m": pa.array(
+                [[(str(i), i)] * (i % 2) for i in ids.tolist()], pa.map_(pa.string(), pa.int64())
+            ),
+            "at": pa.array([day + datetime.timedelta(seconds=i) for i in ids.tolist()]),
+            "cents": pa.array(
+                [decimal.Decimal(i) / 100 for i in ids.tolist()], pa.decimal128(9, 2)
+            ),
+            "code": pa.array([i.to_bytes(4, "big") for i in ids.tolist()], pa.binary(4)),
+            "uuid": pa.array([uuid.UUID(int=i).bytes for i in ids.tolist()], pa.uuid()),
+            "flag": pa.array(ids % 2 == 0),
+        },
+        metadata={"owner": "somebody", "version": "3"},
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rewrite") / "input"
+    root.mkdir()
+    first = 0
+    for file, num_rows in enumerate((1700, 0, 2300, 41)):
+        table = table_of(num_rows or 9, first)[:num_rows]  # some rows tell the types
+        pq.write_table(table, root / f"{file}.parquet", row_group_size=400, compression="gzip")
+        first += num_rows
+    return root
+
+
+def rewritten(capsys, *arguments):
+    assert main(["rewrite", *map(str, arguments), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return json.loads(captured.out)
+
+
+def files_of(directory) -> list[Path]:
+    return sorted(Path(directory).rglob("*.parquet"))
+
+
+def names_in(directory) -> list[str]:
+    return sorted(path.name for path in Path(directory).iterdir())
+
+
+def read(directory) -> pa.Table:
+    return pa.concat_tables(pq.read_table(path) for path in files_of(directory))
+
+
+def same(table: pa.Table, other: pa.Table) -> bool:
+    """Whether types, metadata and values are; pyarrow tells numbers of dictionaries apart too."""
+    types = table.schema.equals(other.schema, check_metadata=True)
+    return types and table.to_pylist() == other.to_pylist()
+
+
+def test_the_same_rows_in_the_same_order(capsys, data, tmp_path):
+    output = tmp_path / "output"
+    report = rewritten(
+        capsys, data, "--output", output, "--row-group-rows", 300, "--row-groups-per-file", 4
+    )
+    assert same(read(output), read(data))
+    metadata = [pq.read_metadata(path) for path in files_of(output)]
+    assert [one.num_rows for one in metadata] == [1200, 1200, 1200, 441]
+    assert [metadata[3].row_group(i).num_rows for i in range(2)] == [300, 141]
+    assert {
+        one.row_group(i).column(j).compression
+        for one in metadata
+        for i in range(one.num_row_groups)
+        for j in range(one.num_columns)
+    } == {"ZSTD"}
+    for path in files_of(output):
+        assert pq.read_schema(path).equals(pq.read_schema(files_of(data)[0]), check_metadata=True)
+        kept = pq.read_metadata(path).metadata
+        assert (kept[b"owner"], kept[b"version"]) == (b"somebody", b"3")
+        for column in range(pq.read_metadata(path).num_columns):
+            for page in thrift_bytes.pages(path, 0, column):
+                assert thrift_bytes.PAGE_CRC in page.header
+    assert report["rows"] == 4041
+    assert [file["rows"] for file in report["files"]] == [1200, 1200, 1200, 441]
+    assert report["schema_changes"] == []
+    assert names_in(output) == [journal.JOURNAL, *(p.name for p in files_of(output))]
+
+
+def test_a_permutation_of_the_same_rows(capsys, data, tmp_path):
+    outputs = {}
+    for name, seed in (("a", 1), ("again", 1), ("b", 2)):
+        outputs[name] = tmp_path / name
+        rewritten(
+            capsys,
+            *(data, "--output", outputs[name], "--shuffle", "--seed", seed),
+            *("--row-group-rows", 300, "--row-groups-per-file", 4, "--max-memory", "2MiB"),
+        )
+    before, after = read(data), read(outputs["a"])
+    assert after.schema.equals(before.schema, check_metadata=True)
+    order = after["id"].to_numpy()
+    assert np.array_equal(np.sort(order), np.arange(4041))
+    assert same(before.take(pa.array(order)), after)
+    assert read(outputs["again"]).equals(after)
+    assert not np.array_equal(read(outputs["b"])["id"].to_numpy(), order)
+    # Each quarter of the output has rows of all quarters of the input: 1010 / 4 of each, where
+    # 60 more or less are 4.4 standard deviations.
+    counts = np.histogram2d(np.arange(4041), order, bins=4)[0]
+    assert np.abs(counts - 4041 / 16).max() < 60
+    assert abs(np.corrcoef(np.arange(4041), order)[0, 1]) < 0.06
+
+
+def test_duckdb_sees_the_same_multiset(capsys, data, tmp_path):
+    rewritten(capsys, data, "--output", tmp_path / "o", "--shuffle", "--max-memory", "2MiB")
+    columns = 'id, k, x, text, tags, s, "at", cents, code, flag'
+    with duckdb.connect() as connection:
+        one, other = (
+            f"(SELECT {columns} FROM read_parquet('{folder}/*.parquet'))"
+            for folder in (data, tmp_path / "o")
+        )
+        for first, second in ((one, other), (other, one)):
+            query = f"SELECT count(*) FROM (FROM {first} EXCEPT ALL FROM {second})"
+            assert connection.sql(query).fetchall() == [(0,)]
+
+
+def test_the_data_set_reads_what_was_written(capsys, data, tmp_path):
+    rewritten(capsys, data, "--output", tmp_path / "o", "--shuffle", "--row-group-rows", 100)
+    rows = []
+    for rank in range(2):
+        dataset = ParquetDataset(
+            tmp_path / "o", batch_size=64, columns=["id"], even="none", rank=rank, world_size=2
+        )
+        rows += [row for batch in dataset for row in batch["id"].tolist()]
+    assert sorted(rows) == list(range(4041))
+    assert main(["verify", str(tmp_path / "o")]) == 0
+
+
+# What it is laid out as
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("plain", "id"),
+        ("dictionary", "id"),
+        ("delta_binary_packed", "id"),
+        ("byte_stream_split", "x"),
+        ("delta_byte_array", "text"),
+        ("delta_length_byte_array", "s.b"),
+    ],
+)
+def test_encodings(capsys, data, tmp_path, encoding, name):
+    report = rewritten(capsys, data, "--output", tmp_path / "o", "--encoding", f"{name}={encoding}")
+    assert report["encodings"][name] == encoding
+    path = files_of(tmp_path / "o")[0]
+    column = list(report["encodings"]).index(name)
+    encodings = {page.encoding for page in thrift_bytes.pages(path, 0, column) if page.is_data}
+    number = {
+        "plain": 0,
+        "dictionary": 8,
+        "delta_binary_packed": 5,
+        "delta_length_byte_array": 6,
+        "delta_byte_array": 7,
+        "byte_stream_split": 9,
+    }[encoding]
+    assert encodings == {number}
+    assert same(read(tmp_path / "o"), read(data))
+
+
+def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(capsys, tmp_path):
+    columns = {name: np.arange(5000) for name in ("held", "fell", "delta", "plain")}
+    pq.write_table(
+        pa.table(columns | {"held": np.arange(5000) % 9}),
+        tmp_path / "a.parquet",
+        use_dictionary=["held", "fell"],
+        column_encoding={"delta": "DELTA_BINARY_PACKED"},
+        dictionary_pagesize_limit=20_000,
+        write_batch_size=100,
+        data_page_size=1000,
+    )
+    report = rewritten(capsys, tmp_path / "a.parquet", "--output", tmp_path / "o")
+    assert report["encodings"] == {
+        "held": "dictionary",
+        "fell": "plain",
+        "delta": "delta_binary_packed",
+        "plain": "plain",
+    }
+
+
+def test_codec_level_checksums_and_bytes_of_row_groups(capsys, data, tmp_path):
+    more = ("--codec", "snappy", "--no-page-checksums", "--row-group-bytes", "256KiB")
+    rewritten(capsys, data, "--output", tmp_path / "o", *more)
+    path = files_of(tmp_path / "o")[0]
+    group = pq.read_metadata(path).row_group(0)
+    assert group.column(0).compression == "SNAPPY"
+    assert all(thrift_bytes.PAGE_CRC not in page.header for page in thrift_bytes.pages(path))
+    table = pq.ParquetFile(path).read_row_group(0)
+    assert 100 * 1024 < table.nbytes < 400 * 1024
+
+
+def test_small_data_has_row_groups_to_deal_and_to_shuffle(capsys, tmp_path):
+    source = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": range(200_000)}), source)
+    assert rewritten(capsys, source, "--output", tmp_path / "new")["row_groups"] >= 60
+    told = rewritten(capsys, source, "--output", tmp_path / "one", "--row-group-bytes", "64MiB")
+    assert told["row_groups"] == 1
+
+
+def test_decimals_and_moments_are_stored_as_they_were(capsys, tmp_path):
+    source = tmp_path / "a.parquet"
+    moments = pa.array([0, 1_500_000_000_123_456_789, None], pa.timestamp("ns"))
+    decimals = pa.array([decimal.Decimal("1.25"), None, decimal.Decimal("-3.00")])
+    table = pa.table({"d": decimals.cast(pa.decimal128(9, 2)), "t": moments})
+    pq.write_table(
+        table, source, store_decimal_as_integer=True, use_deprecated_int96_timestamps=True
+    )
+    report = rewritten(capsys, source, "--output", tmp_path / "o")
+    assert read(tmp_path / "o").equals(table)
+    kinds = [pq.read_metadata(files_of(tmp_path / "o")[0]).row_group(0).column(i) for i in (0, 1)]
+    assert [kind.physical_type for kind in kinds] == ["INT32", "INT64"]
+    assert any("INT96 becomes INT64" in change for change in report["schema_changes"])
+
+
+def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(tmp_path, capsys):
+    source = tmp_path / "a.parquet"
+    far = pa.array([datetime.datetime(2500, 1, 1)], pa.timestamp("us"))
+    pq.write_table(pa.table({"t": far}), source, use_deprecated_int96_timestamps=True)
+    assert main(["rewrite", str(source), "--output", str(tmp_path / "o")]) == 1
+    error = capsys.readouterr().err
+    assert "does not fit int64 nanoseconds" in error
+    assert "column 't'" in error
+    assert files_of(tmp_path / "o") == []
+
+
+def test_metadata_that_files_disagree_about(capsys, tmp_path):
+    for name in ("a", "b"):
+        table = pa.table({"x": [1]}, metadata={"owner": "me", "part": name})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    more = pa.table({"x": pa.array([2])}, metadata={"extra": "yes"})
+    pq.write_table(more, tmp_path / "c.parquet")
+    report = rewritten(capsys, tmp_path / "*.parquet", "--output", tmp_path / "out" / "o")
+    assert report["differing_metadata"] == ["part"]
+    kept = pq.read_schema(files_of(tmp_path / "out")[0]).metadata
+    assert kept == {b"owner": b"me", b"part": b"a", b"extra": b"yes"}
+
+
+def test_a_column_that_may_be_null_in_one_file(capsys, tmp_path):
+    required = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"x": [1, 2]}, schema=required), tmp_path / "in" / "a.parquet")
+    pq.write_table(pa.table({"x": [None, 3]}), tmp_path / "in" / "b.parquet")
+    rewritten(capsys, tmp_path / "in", "--output", tmp_path / "o")
+    assert read(tmp_path / "o")["x"].to_pylist() == [1, 2, None, 3]
+
+
+def test_keys_of_directories_stay(capsys, tmp_path):
+    for year in (2023, 2024):
+        folder = tmp_path / "in" / f"year={year}"
+        folder.mkdir(parents=True)
+        for part in range(2):
+            table = pa.table({"x": np.arange(100) + 1000 * part + year})
+            pq.write_table(table, folder / f"{part}.parquet")
+    more = ("--row-group-rows", 50, "--row-groups-per-file", 3)
+    rewritten(capsys, tmp_path / "in", "--output", tmp_path / "o", *more)
+    for year in (2023, 2024):
+        assert read(tmp_path / "o" / f"year={year}").equals(read(tmp_path / "in" / f"year={year}"))
+    assert len(files_of(tmp_path / "o")) == 4
+    arguments = ["rewrite", str(tmp_path / "in"), "--output", str(tmp_path / "p"), "--shuffle"]
+    assert main(arguments) == 1
+    assert "key=value directories" in capsys.readouterr().err
+
+
+def test_the_key_of_a_single_directory_stays_too(capsys, tmp_path):
+    folder = tmp_path / "in" / "year=2023"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2]}), folder / "a.parquet")
+    rewritten(capsys, tmp_path / "in", "--output", tmp_path / "o")
+    (written,) = files_of(tmp_path / "o")
+    assert written.parent == tmp_path / "o" / "year=2023"
+    rewritten(capsys, folder, "--output", tmp_path / "p" / "year=2023", "--shuffle")
+    (written,) = files_of(tmp_path / "p")
+    assert written.parent == tmp_path / "p" / "year=2023"
+
+
+def test_metadata_and_lists_of_files_that_pyarrow_did_not_write(capsys, tmp_path):
+    """Of files without its own schema; lists whose items have another name than its own."""
+    kind = pa.list_(pa.field("array", pa.int64()))
+    table = pa.table({"x": pa.array([[1], [2, 3]], kind)})
+    source = tmp_path / "a.parquet"
+    with pq.ParquetWriter(
+        source, table.schema, store_schema=False, use_compliant_nested_type=False
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"org.apache.spark.version": "3.5.5"})
+    report = rewritten(capsys, source, "--output", tmp_path / "o")
+    assert same(read(tmp_path / "o"), pq.read_table(source))
+    metadata = pq.read_metadata(files_of(tmp_path / "o")[0])
+    assert metadata.metadata == {b"org.apache.spark.version": b"3.5.5"}
+    assert metadata.schema.column(0).path == "x.list.array"
+    assert report["schema_changes"] == []
+
+
+# Going on
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow.parquet as pq
+left, number = int(sys.argv[1]), int(sys.argv[2])
+def counted(function):
+    def call(*arguments, **named):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), number)
+        return function(*arguments, **named)
+    return call
+os.replace = counted(os.replace)
+pq.ParquetWriter.write_table = counted(pq.ParquetWriter.write_table)
+from torchparquet.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def run_until(number: signal.Signals, step: int, *arguments) -> subprocess.CompletedProcess[str]:
+    """Run a rewrite that gets a signal at a step: a row group written, or a file named."""
+    command = [sys.executable, "-c", KILLED, str(step), str(int(number)), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "steps"),
+    # With --shuffle: at a slice, at a row group of the first file, when the second is named.
+    [(False, (5, 6)), (True, (3, 5, 9))],
+)
+def test_killed_and_gone_on_with(capsys, data, tmp_path, shuffle, steps):
+    more = ["--row-group-rows", 300, "--row-groups-per-file", 4, "--max-memory", "2MiB"]
+    more += ["--shuffle", "--seed", 5] if shuffle else []
+    rewritten(capsys, data, "--output", tmp_path / "whole", *more)
+    output = tmp_path / "killed"
+    seen: dict[str, tuple[int, int]] = {}
+    for step in steps:
+        done = run_until(signal.SIGKILL, step, "rewrite", data, "--output", output, *more)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        for path in files_of(output):
+            # Whatever has a name is complete, and is not written again.
+            assert pq.read_table(path).equals(pq.read_table(tmp_path / "whole" / path.name))
+            status = path.stat()
+            assert seen.setdefault(path.name, (status.st_ino, status.st_mtime_ns)) == (
+                status.st_ino,
+                status.st_mtime_ns,
+            )
+    assert len(seen) >= 1
+    assert len(seen) < 4
+    report = rewritten(capsys, data, "--output", output, *more)
+    assert report["files_resumed"] == len(seen)
+    assert read(output).equals(read(tmp_path / "whole"))
+    assert names_in(output) == names_in(tmp_path / "whole")
+    again = rewritten(capsys, data, "--output", output, *more)
+    assert again["files_resumed"] == 4
+
+
+def test_ctrl_c_ends_cleanly(data, tmp_path):
+    more = ("--row-group-rows", 300, "--row-groups-per-file", 4)
+    done = run_until(signal.SIGINT, 7, "rewrite", data, "--output", tmp_path / "o", *more)
+    assert done.returncode == 130
+    assert done.stdout == ""
+    assert done.stderr == "torchparquet: interrupted\n"
+    assert names_in(tmp_path / "o") == [journal.JOURNAL, "part-00000.parquet"]
+
+
+def test_another_rewrite_is_not_gone_on_with(capsys, data, tmp_path):
+    output = tmp_path / "o"
+    rewritten(capsys, data, "--output", output)
+    before = {path: path.read_bytes() for path in files_of(output)}
+    assert main(["rewrite", str(data), "--output", str(output), "--codec", "lz4"]) == 1
+    assert "with codec='zstd', not 'lz4'" in capsys.readouterr().err
+    one = str(files_of(data)[0])
+    assert main(["rewrite", one, "--output", str(output)]) == 1
+    assert "other input files" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in files_of(output)} == before
+
+
+def test_a_directory_with_something_else_is_left_alone(capsys, data, tmp_path):
+    (tmp_path / "kept.txt").write_text("mine")
+    assert main(["rewrite", str(data), "--output", str(tmp_path)]) == 1
+    assert "holds 'kept.txt'" in capsys.readouterr().err
+    assert names_in(tmp_path) == ["kept.txt"]
+    assert main(["rewrite", str(data), "--output", str(data)]) == 1
+    assert "must not hold the input" in capsys.readouterr().err
+
+
+def test_output_within_the_input(capsys, data, tmp_path):
+    """A data set of that directory would have every row twice."""
+    assert main(["rewrite", str(data), "--output", str(data / "new" / "o")]) == 1
+    assert "must not be in a directory of the input" in capsys.readouterr().err
+    assert not (data / "new").exists()
+
+
+def test_two_at_once(capsys, data, tmp_path):
+    with journal.locked(tmp_path / "o"):
+        assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
+    assert "another rewrite" in capsys.readouterr().err
+
+
+# What goes wrong
+
+
+def test_files_with_different_columns(capsys, tmp_path):
+    pq.write_table(pa.table({"x": [1], "y": [1]}), tmp_path / "a.parquet")
+    for other in ({"x": [1]}, {"y": [1], "x": [1]}, {"x": [1], "y": ["a"]}):
+        pq.write_table(pa.table(other), tmp_path / "b.parquet")
+        files = str(tmp_path / "*.parquet")
+        assert main(["rewrite", files, "--output", str(tmp_path / "o")]) == 1
+        error = capsys.readouterr().err
+        assert "a.parquet" in error
+        assert "b.parquet" in error
+
+
+@pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
+def test_damage_is_named_and_nothing_of_it_gets_a_name(capsys, tmp_path, shuffle):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": np.random.default_rng(0).random(3000)})
+    pq.write_table(table, path, row_group_size=1000, use_dictionary=False, write_page_checksum=True)
+    (page,) = thrift_bytes.pages(path, 1)
+    content = bytearray(path.read_bytes())
+    content[page.end - 9] ^= 1
+    path.write_bytes(content)
+    output = tmp_path / "o"
+    more = ["--row-group-rows", "500", "--row-groups-per-file", "1"]
+    assert main(["rewrite", str(path), "--output", str(output), *more, *shuffle]) == 1
+    error = capsys.readouterr().err
+    assert f"{str(path)!r}, row group 1" in error
+    assert "checksum" in error.lower()
+    for written in files_of(output):
+        assert pq.read_table(written)["x"].to_pylist() == (
+            table["x"].to_pylist()[: pq.read_metadata(written).num_rows]
+            if written.name == "part-00000.parquet"
+            else table["x"].to_pylist()[500:1000]
+        )
+
+
+def test_a_column_to_encode_that_is_not_there(capsys, data, tmp_path):
+    arguments = ["--output", str(tmp_path / "o"), "--encoding", "nothing=plain"]
+    assert main(["rewrite", str(data), *arguments]) == 1
+    assert "no such column to encode: ['nothing']" in capsys.readouterr().err
+
+
+def test_an_encoding_that_a_column_cannot_have(capsys, data, tmp_path):
+    arguments = ["--output", str(tmp_path / "o"), "--encoding"]
+    assert main(["rewrite", str(data), *arguments, "text=delta_binary_packed"]) == 1
+    error = capsys.readouterr().err
+    assert "column 'text' cannot be encoded as delta_binary_packed" in error
+    assert names_in(tmp_path / "o") == []
+    # So that the directory serves the next try.
+    rewritten(capsys, data, *arguments, "text=delta_byte_array")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_damaged_journal_is_named(capsys, data, tmp_path, text):
+    rewritten(capsys, data, "--output", tmp_path / "o")
+    (tmp_path / "o" / journal.JOURNAL).write_text(text)
+    assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
+    error = capsys.readouterr().err
+    assert f"{journal.JOURNAL}', which says what a rewrite had begun, is damaged" in error
+
+
+def test_a_row_group_that_does_not_fit_max_memory(capsys, tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.random.default_rng(0).random(200_000)}), path)
+    arguments = ["--row-group-rows", "100000000", "--max-memory", "1MiB"]
+    assert main(["rewrite", str(path), "--output", str(tmp_path / "o"), *arguments]) == 1
+    assert "a row group must fit half" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
+def test_memory_is_bounded(capsys, tmp_path, shuffle):
+    """A row group of 64 MB in memory, and 16 MiB to take."""
+    path = tmp_path / "a.parquet"
+    num_rows = 1_000_000
+    ids = np.arange(num_rows)
+    table = pa.table({f"x{i}": ids * (i + 1) for i in range(8)})
+    pq.write_table(table, path, row_group_size=num_rows, use_dictionary=False, compression="lz4")
+    del table
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        more = ("--max-memory", "16MiB", "--row-group-bytes", "4MiB", *shuffle)
+        rewritten(capsys, path, "--output", tmp_path / "o", *more)
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 24 << 20
+    written = np.sort(pq.read_table(tmp_path / "o", columns=["x1"])["x1"].to_numpy())
+    assert np.array_equal(written, 2 * ids)
