@@ -1,6 +1,6 @@
 """What becomes of every file of a directory of test files: prints a table in Markdown.
 
-    python bench/conformance.py path/to/parquet-testing/data > docs/conformance.md
+    python bench/conformance.py path/to/parquet-testing/data > docs/reference/conformance.md
 
 Each column is read by itself, whole, with masks for nulls. That values are right is for the tests
 to say: tests/formats/test_corpus.py holds each column of the same files against pyarrow's reading.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from torchparquet import CorruptFileError, ParquetDataset, UnsupportedColumnError
 from torchparquet.files.manifest import Manifest, read_manifest
 
-COMMAND = "python bench/conformance.py path/to/parquet-testing/data > docs/conformance.md"
+COMMAND = "python bench/conformance.py path/to/parquet-testing/data > docs/reference/conformance.md"
 
 
 class Outcome(NamedTuple):

@@ -87,7 +87,7 @@ def write(path: Path, machine: dict[str, Any], rows: list[Measured], command: st
         "# Results",
         "",
         f"Printed by `{command}` on {machine['date']}. How each figure is taken is told in "
-        "[docs/performance.md](../docs/performance.md).",
+        "[docs/inside/performance.md](../docs/inside/performance.md).",
         "",
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB of memory, "
         f"Linux {machine['kernel']}, {machine['threads']} threads, page cache warm. {named}.",

@@ -71,7 +71,7 @@ def torchrun(
 
 def documented(page: str, block: int = 0) -> list[list[str]]:
     """Return the commands of one of a page's blocks that say which test runs them."""
-    text = (ROOT / "docs" / page).read_text()
+    text = (ROOT / "docs" / "start" / page).read_text()
     blocks = re.findall(r'<!-- skip: next "run by \w+\.py" -->\n```sh\n(.*?)```', text, re.DOTALL)
     lines = blocks[block].replace("\\\n", " ").splitlines()
     return [_as_run_here(shlex.split(line)) for line in lines]

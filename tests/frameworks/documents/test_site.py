@@ -16,7 +16,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs", reason="the extra docs is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     run(command, ROOT)
-    api = (tmp_path / "site" / "api.html").read_text()
+    api = (tmp_path / "site" / "reference" / "api.html").read_text()
     for name in ("ParquetDataset", "unbatched", "to_padded", "TransformError", "stopping"):
         assert name in api, name
 

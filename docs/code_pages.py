@@ -1,0 +1,39 @@
+"""Puts the pages that stand beside the code into the site, under the paths they have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+BESIDE_CODE = (
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "bench/*.md",
+    "bench/*.svg",
+    "cpp/**/README.md",
+    "python/torchparquet/**/README.md",
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add them."""
+    for pattern in BESIDE_CODE:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Take the folder docs/ out of links, for in the site it is the root."""
+    source = page.file.src_uri
+    if (ROOT / "docs" / source).exists():
+        up = "../" * source.count("/")
+        return markdown.replace(f"]({up}../", f"]({up}")
+    return re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", markdown)
