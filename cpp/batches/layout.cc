@@ -80,15 +80,6 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
   return layout;
 }
 
-BatchMap BatchMap::FixedSize(int64_t num_rows, int64_t batch_rows) {
-  if (num_rows < 0 || batch_rows < 1) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a batch map needs num_rows >= 0 and batch_rows >= 1: " +
-                    std::to_string(num_rows) + ", " + std::to_string(batch_rows));
-  }
-  return Lanes({num_rows}, batch_rows);
-}
-
 BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
   const int64_t num_lanes = std::ssize(lane_rows);
   if (batch_rows < 1 || batch_rows % num_lanes != 0) {
@@ -100,6 +91,10 @@ BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
   BatchMap map;
   map.step_rows_ = batch_rows / num_lanes;
   for (const int64_t rows : lane_rows) {
+    if (rows < 0) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a lane must have at least 0 rows: " + std::to_string(rows));
+    }
     map.num_rows_ += rows;
     map.num_batches_ =
         std::max(map.num_batches_, rows / map.step_rows_ + (rows % map.step_rows_ != 0));

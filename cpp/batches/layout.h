@@ -68,8 +68,8 @@ struct BatchRun {
 // among threads.
 class BatchMap {
  public:
-  static BatchMap FixedSize(int64_t num_rows, int64_t batch_rows);
-  // Throws Error(kInvalidArgument) unless `batch_rows` is a multiple of the lanes.
+  // Throws Error(kInvalidArgument) for negative rows, and unless `batch_rows` is a
+  // multiple of the number of lanes.
   static BatchMap Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows);
   // One batch per entry, empty entries excepted.
   static BatchMap PerChunk(const std::vector<int64_t>& chunk_rows);

@@ -179,14 +179,14 @@ TEST_CASE("batches of a fixed size") {
       for (int64_t left = num_rows; left > 0; left -= size) {
         batch_rows.push_back(std::min(left, size));
       }
-      CheckMap(BatchMap::FixedSize(num_rows, size), batch_rows);
+      CheckMap(BatchMap::Lanes({num_rows}, size), batch_rows);
     }
   }
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const BatchMap one = BatchMap::FixedSize(5, kMost);
+  const BatchMap one = BatchMap::Lanes({5}, kMost);
   CHECK(one.num_batches() == 1);
   CHECK(one.BatchRows(0) == 5);
-  CHECK(BatchMap::FixedSize(kMost, kMost).BatchRows(0) == kMost);
+  CHECK(BatchMap::Lanes({kMost}, kMost).BatchRows(0) == kMost);
 }
 
 TEST_CASE("one batch per chunk that has rows") {
@@ -205,8 +205,8 @@ TEST_CASE("one batch per chunk that has rows") {
 }
 
 TEST_CASE("batch maps that cannot be are refused") {
-  CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::FixedSize(-1, 4); }));
-  CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::FixedSize(1, 0); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::Lanes({-1}, 4); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::Lanes({1}, 0); }));
   CHECK(Throws(ErrorKind::kInvalidArgument, [] { BatchMap::PerChunk({3, -1}); }));
 }
 
