@@ -121,9 +121,9 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
   std::vector<Table> bucket_tables;
   bucket_tables.reserve(static_cast<size_t>(shape.num_bucket_tables()));
   for (int64_t i = 0; i < shape.num_bucket_tables(); ++i) {
-    bucket_tables.push_back(
-        MakeTable(StreamOf(key, kBucketTables + static_cast<uint64_t>(i)),
-                  shape.bucket_rows_, shape.bucket_table_rows(), &out));
+    bucket_tables.push_back(MakeTable(
+        StreamOf(key, kBucketTables + static_cast<uint64_t>(i)),
+        shape.BucketRows(shape.num_buckets() - 1), shape.bucket_table_rows(), &out));
   }
   const uint64_t words = StreamOf(key, kBucketWords);
   bucket_orders_.reserve(static_cast<size_t>(shape.num_buckets()));
@@ -185,39 +185,40 @@ Permutation::StripRuns Permutation::RunsOf(int64_t strip) const {
 void Permutation::SlotsOf(int64_t first, int64_t count, Slot* out) const {
   const int64_t in_run = shape_.run_rows() - 1;
   for (int64_t row = first; row < first + count;) {
-    const int64_t strip = row >> shape_.strip_bits_;
-    if (strip >= shape_.num_strips_) {
+    const int64_t strip = row >> shape_.strip_bits();
+    if (strip >= shape_.num_strips()) {
       int64_t place = row++ - shape_.tail_begin();
       if (shape_.num_buckets() > 1) place = tail_table_.inverse[place];
       *out++ = {.bucket = place & (shape_.num_buckets() - 1),
-                .index = (shape_.num_strips_ << shape_.run_bits_) +
-                         (place >> (shape_.strip_bits_ - shape_.run_bits_))};
+                .index = (shape_.num_strips() << shape_.run_bits()) +
+                         (place >> (shape_.strip_bits() - shape_.run_bits()))};
       continue;
     }
     const StripRuns runs = RunsOf(strip);
-    const int64_t strip_begin = strip << shape_.strip_bits_;
+    const int64_t strip_begin = strip << shape_.strip_bits();
     const int64_t end = std::min(first + count, strip_begin + shape_.strip_rows());
     for (; row < end; ++row) {
       const int64_t place = runs.places[row - strip_begin];
-      const int64_t bucket = (place >> shape_.run_bits_) ^ runs.turn;
+      const int64_t bucket = (place >> shape_.run_bits()) ^ runs.turn;
       const int64_t run = runs.block_places[bucket] * kBlockStrips + strip % kBlockStrips;
-      *out++ = {.bucket = bucket, .index = (run << shape_.run_bits_) + (place & in_run)};
+      *out++ = {.bucket = bucket, .index = (run << shape_.run_bits()) + (place & in_run)};
     }
   }
 }
 
 int64_t Permutation::RowOf(const Slot& slot) const {
-  const int64_t run_place = slot.index >> shape_.run_bits_;
-  if (run_place < shape_.num_strips_) {
+  const int64_t run_place = slot.index >> shape_.run_bits();
+  if (run_place < shape_.num_strips()) {
     const int64_t block =
         blocks_at_[slot.bucket * shape_.num_blocks() + run_place / kBlockStrips];
     const int64_t strip = block * kBlockStrips + run_place % kBlockStrips;
     const StripRuns runs = RunsOf(strip);
     const int64_t run = slot.bucket ^ runs.turn;
     const int64_t in_run = slot.index & (shape_.run_rows() - 1);
-    return (strip << shape_.strip_bits_) + runs.rows[(run << shape_.run_bits_) + in_run];
+    return (strip << shape_.strip_bits()) +
+           runs.rows[(run << shape_.run_bits()) + in_run];
   }
-  const int64_t in_tail = slot.index - (shape_.num_strips_ << shape_.run_bits_);
+  const int64_t in_tail = slot.index - (shape_.num_strips() << shape_.run_bits());
   int64_t place = in_tail * shape_.num_buckets() + slot.bucket;
   if (shape_.num_buckets() > 1) place = tail_table_.entries[place];
   return shape_.tail_begin() + place;

@@ -24,7 +24,7 @@ class PermutationShape {
 
   int64_t num_rows() const { return num_rows_; }
   int64_t num_buckets() const { return int64_t{1} << (strip_bits_ - run_bits_); }
-  // At most 2^16.
+  // At most 2^16; the first buckets may have one row more than the last one.
   int64_t BucketRows(int64_t bucket) const {
     return bucket_rows_ + (bucket < num_large_ ? 1 : 0);
   }
@@ -36,6 +36,8 @@ class PermutationShape {
   // rows are the tail's.
   int64_t strip_rows() const { return int64_t{1} << strip_bits_; }
   int64_t run_rows() const { return int64_t{1} << run_bits_; }
+  int strip_bits() const { return strip_bits_; }
+  int run_bits() const { return run_bits_; }
   int64_t num_strips() const { return num_strips_; }
   int64_t tail_begin() const { return num_strips_ << strip_bits_; }
   // Of strips whose runs stand side by side in each bucket; the last one may have fewer,
@@ -53,8 +55,6 @@ class PermutationShape {
   int64_t num_table_entries() const;
 
  private:
-  friend class Permutation;
-
   int64_t num_rows_;
   int64_t bucket_rows_ = 0;  // of the small ones
   int64_t num_large_ = 0;    // of the first buckets, which have one row more
