@@ -1,8 +1,5 @@
 #include "pages/column_pages.h"
 
-#include <parquet/column_reader.h>
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
 #include <parquet/types.h>
 
 #include <algorithm>
@@ -18,32 +15,7 @@
 namespace torchparquet {
 namespace {
 
-// The bytes of a column chunk, dictionary page included.
-ByteRange ColumnChunkRange(const parquet::FileMetaData& metadata,
-                           const parquet::ColumnChunkMetaData& chunk,
-                           int64_t file_bytes) {
-  ByteRange range{chunk.data_page_offset(), chunk.total_compressed_size()};
-  // Some writers leave the dictionary's offset 0 or unset; it then stands where the
-  // data pages are said to begin.
-  const int64_t dictionary_offset =
-      chunk.has_dictionary_page() ? chunk.dictionary_page_offset() : 0;
-  if (dictionary_offset > 0 && dictionary_offset < range.offset)
-    range.offset = dictionary_offset;
-  if (range.offset < 0 || range.num_bytes < 0 || range.offset > file_bytes ||
-      range.num_bytes > file_bytes - range.offset) {
-    throw CorruptFile("column chunk lies outside the file: offset " +
-                      std::to_string(range.offset) + ", " +
-                      std::to_string(range.num_bytes) + " bytes, file of " +
-                      std::to_string(file_bytes));
-  }
-  // parquet-mr before 1.2.9 left the dictionary page's header out of the size.
-  if (metadata.writer_version().VersionLt(
-          parquet::ApplicationVersion::PARQUET_816_FIXED_VERSION())) {
-    constexpr int64_t kMaxDictionaryHeaderBytes = 100;
-    range.num_bytes += std::min(kMaxDictionaryHeaderBytes, file_bytes - range.end());
-  }
-  return range;
-}
+using kernels::BitPackedLevels;
 
 // Reads a little-endian 32-bit length at the start of `bytes`.
 int64_t ReadLength(std::span<const uint8_t> bytes) {
@@ -83,104 +55,29 @@ int LevelWidth(int max_level) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(max_level)));
 }
 
-// How many bytes one compressed byte can become at most; 0 where that is no useful bound.
-int64_t MaxExpansion(parquet::Compression::type codec) {
-  switch (codec) {
-    case parquet::Compression::SNAPPY:
-      return 22;  // a copy of 64 bytes takes 3
-    case parquet::Compression::LZ4:
-    case parquet::Compression::LZ4_HADOOP:
-      return 256;  // each further byte of a length adds 255
-    case parquet::Compression::GZIP:
-      return 1032;  // a match of 258 bytes takes 2 bits
-    case parquet::Compression::ZSTD:
-      return 128 << 10;  // a block of 128 KiB takes more than one byte
-    default:
-      return 0;
-  }
-}
-
 }  // namespace
-
-// What the footer says of the column chunk.
-struct ColumnPages::Chunk {
-  ByteRange range;
-  int64_t dictionary_bytes;    // as far as known, else 0
-  int64_t uncompressed_bytes;  // of all pages
-  int64_t group_rows;
-  parquet::Compression::type codec;  // of pages as they are read here
-  bool is_encrypted;
-  // Arrow before 3.0 wrote V2 pages that say they are not compressed but are.
-  bool always_compressed;
-  int max_definition_level;
-  int max_repetition_level;
-
-  static std::unique_ptr<const Chunk> Make(const ParquetFile& file, int64_t row_group,
-                                           int column) {
-    const parquet::FileMetaData& metadata = file.metadata();
-    if (row_group < 0 || row_group >= metadata.num_row_groups()) {
-      throw CorruptFile("file has only " + std::to_string(metadata.num_row_groups()) +
-                        " row groups");
-    }
-    const auto group = metadata.RowGroup(static_cast<int>(row_group));
-    const auto chunk = file.ColumnChunk(*group, column);
-    const parquet::ColumnDescriptor& descriptor = *metadata.schema()->Column(column);
-    if (descriptor.max_repetition_level() == 0 &&
-        chunk->num_values() != group->num_rows()) {
-      throw CorruptFile("column chunk claims " + std::to_string(chunk->num_values()) +
-                        " values in a row group of " + std::to_string(group->num_rows()) +
-                        " rows");
-    }
-    if (!parquet::IsCodecSupported(chunk->compression())) {
-      throw Error(ErrorKind::kNotSupported,
-                  "pages are compressed by a codec that is not built in");
-    }
-    const bool is_encrypted = chunk->crypto_metadata() != nullptr;
-    const ByteRange range = ColumnChunkRange(metadata, *chunk, file.file().num_bytes());
-    return std::make_unique<const Chunk>(Chunk{
-        .range = range,
-        .dictionary_bytes = std::clamp<int64_t>(chunk->data_page_offset() - range.offset,
-                                                0, range.num_bytes),
-        .uncompressed_bytes = chunk->total_uncompressed_size(),
-        .group_rows = group->num_rows(),
-        .codec = is_encrypted ? parquet::Compression::UNCOMPRESSED : chunk->compression(),
-        .is_encrypted = is_encrypted,
-        .always_compressed = metadata.writer_version().VersionLt(
-            parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION()),
-        .max_definition_level = descriptor.max_definition_level(),
-        .max_repetition_level = descriptor.max_repetition_level()});
-  }
-};
 
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
                          const Limits& limits, ColumnBuffers* buffers)
-    : chunk_(Chunk::Make(file, row_group, column)),
+    : chunk_(DescribeColumnChunk(file, row_group, column)),
       limits_(limits),
       buffers_(buffers),
       read_ahead_(&file.file()),
-      next_offset_(chunk_->range.offset) {
-  if (!is_compressed()) read_ahead_.Use(&buffers_->file_bytes);
-  if (chunk_->is_encrypted) decrypted_.emplace(file, row_group, column);
-}
-
-ColumnPages::~ColumnPages() = default;
-
-int64_t ColumnPages::group_rows() const { return chunk_->group_rows; }
-
-bool ColumnPages::is_compressed() const {
-  return chunk_->codec != parquet::Compression::UNCOMPRESSED;
+      next_offset_(chunk_.range.offset) {
+  if (!chunk_.is_compressed) read_ahead_.Use(&buffers_->file_bytes);
+  if (chunk_.is_encrypted) decrypted_.emplace(file, row_group, column);
 }
 
 void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
   scratch_ = scratch;
-  scratch->costs.codec = chunk_->codec;
+  scratch->costs.codec = chunk_.codec;
   read_ahead_.CountIn(&scratch->costs);
   const auto share = static_cast<double>(num_rows) /
-                     static_cast<double>(std::max<int64_t>(1, chunk_->group_rows));
-  const int64_t data_bytes = chunk_->range.num_bytes - chunk_->dictionary_bytes;
+                     static_cast<double>(std::max<int64_t>(1, chunk_.group_rows));
+  const int64_t data_bytes = chunk_.range.num_bytes - chunk_.dictionary_bytes;
   task_bytes_ = static_cast<int64_t>(static_cast<double>(data_bytes) * share);
   // Compressed bytes are needed no longer than it takes to decompress them.
-  if (is_compressed()) read_ahead_.Use(&scratch->file_bytes);
+  if (chunk_.is_compressed) read_ahead_.Use(&scratch->file_bytes);
 }
 
 // Where to stop when bytes from next_offset_ on have to be read: enough for what is
@@ -190,13 +87,13 @@ int64_t ColumnPages::AheadEnd() const {
   constexpr int64_t kMinBytes = int64_t{4} << 10;
   constexpr int64_t kMaxBytes = int64_t{128} << 10;
   const int64_t first_bytes =
-      next_offset_ == chunk_->range.offset ? chunk_->dictionary_bytes : 0;
+      next_offset_ == chunk_.range.offset ? chunk_.dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
   const int64_t page_bytes = last_page_bytes + last_page_bytes / 16;
   const int64_t likely = std::max(task_bytes_, page_bytes);
   const int64_t most = std::max(kMaxBytes, std::min(page_bytes, 4 * kMaxBytes));
   return std::min(next_offset_ + std::clamp(first_bytes + likely, kMinBytes, most),
-                  chunk_->range.end());
+                  chunk_.range.end());
 }
 
 const PageHeader* ColumnPages::NextDecrypted() {
@@ -206,7 +103,7 @@ const PageHeader* ColumnPages::NextDecrypted() {
   page_offset_ = decrypted_->number();
   if (page_offset_ == 0) {
     // With its first page Arrow reads a column chunk as a whole.
-    scratch_->costs.bytes_read += chunk_->range.num_bytes;
+    scratch_->costs.bytes_read += chunk_.range.num_bytes;
     ++scratch_->costs.num_reads;
   }
   CheckPageBytes(header_.uncompressed_bytes);
@@ -216,7 +113,7 @@ const PageHeader* ColumnPages::NextDecrypted() {
 const PageHeader* ColumnPages::Next() {
   if (decrypted_) return NextDecrypted();
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
-  const int64_t rest_bytes = chunk_->range.end() - next_offset_;
+  const int64_t rest_bytes = chunk_.range.end() - next_offset_;
   if (rest_bytes <= 0) return nullptr;
   const int64_t ahead_end = AheadEnd();
   // Few headers are longer than this: those with long strings in their statistics.
@@ -234,7 +131,7 @@ const PageHeader* ColumnPages::Next() {
   }
   page_offset_ = next_offset_;
   next_offset_ += header_.header_bytes + header_.compressed_bytes;
-  if (next_offset_ > chunk_->range.end()) {
+  if (next_offset_ > chunk_.range.end()) {
     throw CorruptFile("page claims more bytes than its column chunk has left: " +
                       std::to_string(header_.compressed_bytes) + ", " +
                       std::to_string(rest_bytes - header_.header_bytes));
@@ -262,7 +159,7 @@ std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
   if (!bytes.empty() || num_bytes > 0) {
     TaskCosts& costs = scratch_->costs;
     const CostTimer timer(&costs.decompress_time);
-    scratch_->codec.Decompress(chunk_->codec, bytes, decompressed);
+    scratch_->codec.Decompress(chunk_.codec, bytes, decompressed);
     costs.bytes_decompressed += num_bytes;
     ++costs.num_decompressed;
   }
@@ -271,7 +168,7 @@ std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
 
 std::span<const uint8_t> ColumnPages::ReadDictionaryPage() {
   const auto body = ReadBody();
-  if (!is_compressed()) return body;
+  if (!chunk_.is_compressed) return body;
   CheckUncompressedBytes();
   uint8_t* out = scratch_->page.Reserve(static_cast<size_t>(header_.uncompressed_bytes));
   return Decompress(body, header_.uncompressed_bytes, out);
@@ -280,7 +177,7 @@ std::span<const uint8_t> ColumnPages::ReadDictionaryPage() {
 // Before memory is taken because a header says so.
 void ColumnPages::CheckUncompressedBytes() const {
   const int64_t num_bytes = header_.uncompressed_bytes;
-  const int64_t expansion = MaxExpansion(chunk_->codec);
+  const int64_t expansion = chunk_.max_expansion;
   // What a codec adds to a short input is below this.
   constexpr int64_t kFrameBytes = 64;
   if (expansion > 0 && num_bytes > header_.compressed_bytes * expansion + kFrameBytes) {
@@ -288,10 +185,10 @@ void ColumnPages::CheckUncompressedBytes() const {
                       std::to_string(num_bytes) + ", " +
                       std::to_string(header_.compressed_bytes));
   }
-  if (num_bytes > chunk_->uncompressed_bytes) {
+  if (num_bytes > chunk_.uncompressed_bytes) {
     throw CorruptFile("page claims more bytes than its column chunk has in all: " +
                       std::to_string(num_bytes) + ", " +
-                      std::to_string(chunk_->uncompressed_bytes));
+                      std::to_string(chunk_.uncompressed_bytes));
   }
   CheckPageBytes(num_bytes);
 }
@@ -306,22 +203,22 @@ void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
 
 PageParts ColumnPages::ReadDataPage() {
   const auto body = ReadBody();
-  if (is_compressed()) CheckUncompressedBytes();
+  if (chunk_.is_compressed) CheckUncompressedBytes();
   return header_.kind == PageHeader::Kind::kDataV2 ? ReadV2(body) : ReadV1(body);
 }
 
 // The parts of a V1 page are compressed together.
 PageParts ColumnPages::ReadV1(std::span<const uint8_t> body) {
-  if (is_compressed()) {
+  if (chunk_.is_compressed) {
     const int64_t num_bytes = header_.uncompressed_bytes;
     body = Decompress(body, num_bytes,
                       buffers_->page.Reserve(static_cast<size_t>(num_bytes)));
   }
   PageParts parts;
   parts.repetition =
-      TakeLevels(&body, chunk_->max_repetition_level, header_.repetition_level_encoding);
+      TakeLevels(&body, chunk_.max_repetition_level, header_.repetition_level_encoding);
   parts.definition =
-      TakeLevels(&body, chunk_->max_definition_level, header_.definition_level_encoding);
+      TakeLevels(&body, chunk_.max_definition_level, header_.definition_level_encoding);
   RepackLevels(&parts);
   parts.values = body;
   return parts;
@@ -338,7 +235,10 @@ std::span<const uint8_t> ColumnPages::TakeLevels(std::span<const uint8_t>* body,
       return TakeFront(body, length);
     }
     case parquet::Encoding::BIT_PACKED:
-      return TakeFront(body, (header_.num_values * LevelWidth(max_level) + 7) / 8);
+      return TakeFront(body, BitPackedLevels{.bytes = *body,
+                                             .width = LevelWidth(max_level),
+                                             .num_values = header_.num_values}
+                                 .NumBytes());
     default:
       throw CorruptFile(
           "levels are neither RLE nor BIT_PACKED but have encoding number " +
@@ -348,12 +248,11 @@ std::span<const uint8_t> ColumnPages::TakeLevels(std::span<const uint8_t>* body,
 
 // Gives levels in the deprecated encoding the form of the other.
 void ColumnPages::RepackLevels(PageParts* parts) {
-  using kernels::BitPackedLevels;
   const BitPackedLevels repetition{.bytes = parts->repetition,
-                                   .width = LevelWidth(chunk_->max_repetition_level),
+                                   .width = LevelWidth(chunk_.max_repetition_level),
                                    .num_values = header_.num_values};
   const BitPackedLevels definition{.bytes = parts->definition,
-                                   .width = LevelWidth(chunk_->max_definition_level),
+                                   .width = LevelWidth(chunk_.max_definition_level),
                                    .num_values = header_.num_values};
   const auto is_packed = [](const BitPackedLevels& levels, int encoding) {
     return levels.width > 0 && encoding == parquet::Encoding::BIT_PACKED;
@@ -380,18 +279,18 @@ PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
   // Some writers store repetition levels although the column has none.
   auto repetition = TakeFront(&body, header_.repetition_level_bytes);
   auto definition = TakeFront(&body, header_.definition_level_bytes);
-  if (chunk_->max_repetition_level == 0) repetition = {};
-  if (chunk_->max_definition_level == 0) definition = {};
-  if (!is_compressed()) {
+  if (chunk_.max_repetition_level == 0) repetition = {};
+  if (chunk_.max_definition_level == 0) definition = {};
+  if (!chunk_.is_compressed) {
     return {.repetition = repetition, .definition = definition, .values = body};
   }
-  const bool values_compressed = header_.is_compressed || chunk_->always_compressed;
+  const bool values_compressed = header_.is_compressed || chunk_.always_compressed;
   const int64_t value_bytes = values_compressed ? header_.uncompressed_bytes -
                                                       header_.repetition_level_bytes -
                                                       header_.definition_level_bytes
                                                 : static_cast<int64_t>(body.size());
   if (value_bytes < 0) throw CorruptFile("page is too short for its levels");
-  // The window is the thread's, so what it holds is copied to outlive the task.
+  // The bytes that were read ahead are the thread's: copies outlive the task.
   uint8_t* out = buffers_->page.Reserve(repetition.size() + definition.size() +
                                         static_cast<size_t>(value_bytes));
   PageParts parts;

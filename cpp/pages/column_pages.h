@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 
 #include "files/parquet_file.h"
+#include "pages/column_chunk.h"
 #include "pages/decrypted_pages.h"
 #include "pages/page_header.h"
 #include "pages/read_ahead.h"
@@ -32,10 +32,9 @@ class ColumnPages {
   // group. `file` and `buffers` must outlive the pages.
   ColumnPages(const ParquetFile& file, int64_t row_group, int column,
               const Limits& limits, ColumnBuffers* buffers);
-  ~ColumnPages();
 
   // Rows of the row group.
-  int64_t group_rows() const;
+  int64_t group_rows() const { return chunk_.group_rows; }
 
   // Must be called before a task's first use of what follows. The task will ask for
   // about `num_rows` rows.
@@ -59,8 +58,6 @@ class ColumnPages {
   std::span<const uint8_t> ReadDictionaryPage();
 
  private:
-  struct Chunk;
-
   const PageHeader* NextDecrypted();
   std::span<const uint8_t> ReadBody();
   void CheckPageBytes(int64_t num_bytes) const;
@@ -73,15 +70,14 @@ class ColumnPages {
   PageParts ReadV1(std::span<const uint8_t> body);
   PageParts ReadV2(std::span<const uint8_t> body);
   int64_t AheadEnd() const;
-  bool is_compressed() const;
 
-  const std::unique_ptr<const Chunk> chunk_;
+  const ColumnChunk chunk_;
   const Limits limits_;
   ColumnBuffers* buffers_;
   ReadAhead read_ahead_;
   DecodeScratch* scratch_ = nullptr;
   int64_t task_bytes_ = 0;  // that the task's rows are likely to take in the file
-  // Of a column chunk that is encrypted, and then instead of the window.
+  // Of an encrypted column chunk, which is not read through `read_ahead_`.
   std::optional<DecryptedPages> decrypted_;
   int64_t page_offset_ = 0;
   int64_t next_offset_ = 0;
