@@ -7,23 +7,39 @@
 namespace torchparquet {
 namespace {
 
+// Bytes of the UTF-8 sequence that begins with `first`, 0 where none does.
+size_t Utf8LengthBy(unsigned char first) {
+  if (first >= 0xC2 && first <= 0xDF) return 2;
+  if (first >= 0xE0 && first <= 0xEF) return 3;
+  if (first >= 0xF0 && first <= 0xF4) return 4;
+  return 0;
+}
+
+// Two bytes that begin an overlong form, a surrogate or a code point beyond U+10FFFF.
+bool IsOutsideUnicode(unsigned char first, unsigned char second) {
+  switch (first) {
+    case 0xE0:
+      return second < 0xA0;
+    case 0xED:
+      return second > 0x9F;
+    case 0xF0:
+      return second < 0x90;
+    case 0xF4:
+      return second > 0x8F;
+    default:
+      return false;
+  }
+}
+
 // Length of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none.
 size_t Utf8SequenceLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  size_t length = 0;
-  if (byte(0) >= 0xC2 && byte(0) <= 0xDF) length = 2;
-  if (byte(0) >= 0xE0 && byte(0) <= 0xEF) length = 3;
-  if (byte(0) >= 0xF0 && byte(0) <= 0xF4) length = 4;
+  const size_t length = Utf8LengthBy(byte(0));
   if (length == 0 || text.size() < length) return 0;
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates and code points beyond U+10FFFF.
-  if (byte(0) == 0xE0 && byte(1) < 0xA0) return 0;
-  if (byte(0) == 0xED && byte(1) > 0x9F) return 0;
-  if (byte(0) == 0xF0 && byte(1) < 0x90) return 0;
-  if (byte(0) == 0xF4 && byte(1) > 0x8F) return 0;
-  return length;
+  return IsOutsideUnicode(byte(0), byte(1)) ? 0 : length;
 }
 
 // Whether a reader sees nothing of a code point, or other characters moved by it:

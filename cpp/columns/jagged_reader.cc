@@ -208,11 +208,9 @@ class JaggedReader : public RowWalk {
   }
 
   // The general case. Source: Melnik et al., "Dremel", on repetition and definition
-  // levels: an entry that repeats at level r begins a new list at all levels behind r
-  // that its definition level reaches, and is an element of each list from r on.
+  // levels: an entry that repeats at level r begins a new list at each level above r that
+  // its definition level reaches, and is an element of each list from level r on.
   void WriteLists(const LevelBlock& block, int64_t row) {
-    const std::vector<int16_t>& element_levels = leaf().element_levels;
-    std::vector<int64_t>& num_items = items_.num_items;
     uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
     ValueRun run{.validity = validity, .fill_bits = fill_bits_};
     for (int64_t i = 0; i < block.size; ++i) {
@@ -220,24 +218,13 @@ class JaggedReader : public RowWalk {
       const int defined =
           block.definition == nullptr ? leaf().max_level : block.definition[i];
       if (repeated == 0) {
-        *row_starts_++ = num_items[0];
-        const bool is_valid = defined >= element_levels[0] - 1;
-        if (!is_valid && fails_on_null_) throw NullError(row);
-        if (row_valid_ != nullptr) *row_valid_++ = is_valid;
-        ++row;
-      } else if (repeated > num_open_ || defined < element_levels[repeated - 1]) {
+        BeginRow(defined, row++);
+      } else if (repeated > num_open_ || defined < leaf().element_levels[repeated - 1]) {
         ThrowGoesOn();
       }
-      size_t list = repeated == 0 ? 0 : repeated - 1;
-      for (; list < num_lists_; ++list) {
-        if (list > 0 && list >= repeated) AppendStart(list, num_items[list]);
-        if (defined < element_levels[list]) break;
-        ++num_items[list];
-      }
-      num_open_ = list;
-      if (list < num_lists_) {
-        if (list > 0 && fails_on_null_ && defined < element_levels[list] - 1)
-          throw NullError(row - 1);
+      num_open_ = OpenLists(repeated, defined);
+      if (num_open_ < num_lists_) {
+        if (num_open_ > 0) CheckNotNull(defined, num_open_, row - 1);
         continue;
       }
       const bool is_valid = defined == leaf().max_level;
@@ -247,6 +234,32 @@ class JaggedReader : public RowWalk {
     }
     if (run.num_valid == run.size) run.validity = nullptr;
     AppendValues(run);
+  }
+
+  // The outermost list of the row begins.
+  void BeginRow(int defined, int64_t row) {
+    *row_starts_++ = items_.num_items[0];
+    CheckNotNull(defined, 0, row);
+    if (row_valid_ != nullptr) {
+      *row_valid_++ = defined >= leaf().element_levels[0] - 1;
+    }
+  }
+
+  // Throws where an entry says that its list at that level is null and none may be.
+  void CheckNotNull(int defined, size_t list, int64_t row) const {
+    if (fails_on_null_ && defined < leaf().element_levels[list] - 1) throw NullError(row);
+  }
+
+  // Counts an entry as an element of its lists, from the one that it repeats on, and
+  // begins the lists within. Returns the number of lists that it is an element of.
+  size_t OpenLists(size_t repeated, int defined) {
+    size_t list = repeated == 0 ? 0 : repeated - 1;
+    for (; list < num_lists_; ++list) {
+      if (list > 0 && list >= repeated) AppendStart(list, items_.num_items[list]);
+      if (defined < leaf().element_levels[list]) break;
+      ++items_.num_items[list];
+    }
+    return list;
   }
 
   // Where the items of an inner list begin.

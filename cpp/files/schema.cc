@@ -130,6 +130,19 @@ ValueType DescribePhysical(const parquet::ColumnDescriptor& descriptor) {
   }
 }
 
+ValueType DescribeText(const LogicalType& logical) {
+  switch (logical.type()) {
+    case LogicalType::Type::STRING:
+      return Bytes("string");
+    case LogicalType::Type::ENUM:
+      return Bytes("enum");
+    case LogicalType::Type::JSON:
+      return Bytes("json");
+    default:
+      return Bytes("bson");
+  }
+}
+
 ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
   const LogicalType* logical = descriptor.logical_type().get();
   const Type::type physical = descriptor.physical_type();
@@ -159,13 +172,10 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
     case LogicalType::Type::INTERVAL:
       return {"interval", "uint8", {Stored::kFixedBytes, descriptor.type_length()}};
     case LogicalType::Type::STRING:
-      return Bytes("string");
     case LogicalType::Type::ENUM:
-      return Bytes("enum");
     case LogicalType::Type::JSON:
-      return Bytes("json");
     case LogicalType::Type::BSON:
-      return Bytes("bson");
+      return DescribeText(*logical);
     case LogicalType::Type::NIL:
       return NotCovered("null");
     default:

@@ -251,6 +251,35 @@ constexpr bool IsAllowed() {
   }
 }
 
+// Forms whose values are integers stand side by side.
+template <Stored kStored>
+constexpr bool kIsInteger = kStored >= Stored::kInt8 && kStored <= Stored::kUInt64;
+
+// The function for such a form and one output type.
+template <Stored kStored, typename Out>
+constexpr Function IntegerFunctionFor() {
+  switch (kStored) {
+    case Stored::kInt8:
+      return &ConvertInteger<int32_t, int8_t, Out>;
+    case Stored::kUInt8:
+      return &ConvertInteger<int32_t, uint8_t, Out>;
+    case Stored::kInt16:
+      return &ConvertInteger<int32_t, int16_t, Out>;
+    case Stored::kUInt16:
+      return &ConvertInteger<int32_t, uint16_t, Out>;
+    case Stored::kInt32:
+      return &ConvertInteger<int32_t, int32_t, Out>;
+    case Stored::kUInt32:
+      return &ConvertInteger<uint32_t, uint32_t, Out>;
+    case Stored::kInt64:
+      return &ConvertInteger<int64_t, int64_t, Out>;
+    case Stored::kUInt64:
+      return &ConvertInteger<uint64_t, uint64_t, Out>;
+    default:
+      return nullptr;
+  }
+}
+
 // The function for one stored form and one output type; null where there is none.
 template <Stored kStored, typename Out>
 constexpr Function FunctionFor() {
@@ -260,22 +289,6 @@ constexpr Function FunctionFor() {
     return &ConvertBool<Out>;
   } else if constexpr (kStored == Stored::kFixedBytes) {
     return &CopyBytes;
-  } else if constexpr (kStored == Stored::kInt8) {
-    return &ConvertInteger<int32_t, int8_t, Out>;
-  } else if constexpr (kStored == Stored::kUInt8) {
-    return &ConvertInteger<int32_t, uint8_t, Out>;
-  } else if constexpr (kStored == Stored::kInt16) {
-    return &ConvertInteger<int32_t, int16_t, Out>;
-  } else if constexpr (kStored == Stored::kUInt16) {
-    return &ConvertInteger<int32_t, uint16_t, Out>;
-  } else if constexpr (kStored == Stored::kInt32) {
-    return &ConvertInteger<int32_t, int32_t, Out>;
-  } else if constexpr (kStored == Stored::kUInt32) {
-    return &ConvertInteger<uint32_t, uint32_t, Out>;
-  } else if constexpr (kStored == Stored::kInt64) {
-    return &ConvertInteger<int64_t, int64_t, Out>;
-  } else if constexpr (kStored == Stored::kUInt64) {
-    return &ConvertInteger<uint64_t, uint64_t, Out>;
   } else if constexpr (kStored == Stored::kInt96) {
     return &ConvertInt96<Out>;
   } else if constexpr (kStored == Stored::kFloat16) {
@@ -284,6 +297,8 @@ constexpr Function FunctionFor() {
     return &ConvertFloat<float, Out>;
   } else if constexpr (kStored == Stored::kFloat64) {
     return &ConvertFloat<double, Out>;
+  } else if constexpr (kIsInteger<kStored>) {
+    return IntegerFunctionFor<kStored, Out>();
   } else {
     return &ConvertDecimal<kStored, Out>;
   }
