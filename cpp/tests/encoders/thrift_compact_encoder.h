@@ -101,8 +101,53 @@ inline Field RandomField(Draws& draws, int64_t id, int depth) {
   return field;
 }
 
+inline Bytes RandomInteger(Draws& draws, int bits) {
+  return Zigzag(static_cast<int64_t>(draws.Bits()) >> draws.Between(64 - bits, 63));
+}
+
+inline Bytes RandomBinary(Draws& draws) {
+  const int64_t size = draws.OneIn(20) ? draws.Below(400) : draws.Below(6);
+  Bytes bytes = Varint(static_cast<uint64_t>(size));
+  Append(&bytes, RandomBytes(draws, size));
+  return bytes;
+}
+
+inline Bytes RandomList(Draws& draws, int depth) {
+  const int element_type = RandomType(draws, depth - 1);
+  const int64_t size = draws.Below(draws.OneIn(4) ? 40 : 4);
+  Bytes bytes =
+      ListHead(element_type, static_cast<uint64_t>(size), size < 15 && !draws.OneIn(4));
+  for (int64_t i = 0; i < size; ++i) {
+    Append(&bytes, RandomElement(draws, element_type, depth - 1));
+  }
+  return bytes;
+}
+
+inline Bytes RandomMap(Draws& draws, int depth) {
+  const int64_t size = draws.Below(4);
+  Bytes bytes = Varint(static_cast<uint64_t>(size));
+  if (size == 0) return bytes;
+  const int key_type = RandomType(draws, depth - 1);
+  const int value_type = RandomType(draws, depth - 1);
+  bytes.push_back(static_cast<uint8_t>(key_type * 16 + value_type));
+  for (int64_t i = 0; i < size; ++i) {
+    Append(&bytes, RandomElement(draws, key_type, depth - 1));
+    Append(&bytes, RandomElement(draws, value_type, depth - 1));
+  }
+  return bytes;
+}
+
+inline Bytes RandomStruct(Draws& draws, int depth) {
+  std::vector<Field> fields;
+  int64_t id = 0;
+  for (int64_t left = draws.Below(4); left > 0; --left) {
+    id += draws.OneIn(3) ? draws.Between(1, 1000) : 1;
+    fields.push_back(RandomField(draws, id, depth - 1));
+  }
+  return Struct(fields, &draws);
+}
+
 inline Bytes RandomElement(Draws& draws, int type, int depth) {
-  Bytes bytes;
   switch (type) {
     case kTrue:
     case kFalse:
@@ -110,54 +155,24 @@ inline Bytes RandomElement(Draws& draws, int type, int depth) {
     case kByte:
       return {static_cast<uint8_t>(draws.Bits())};
     case kI16:
+      return RandomInteger(draws, 16);
     case kI32:
-    case kI64: {
-      const int bits = type == kI16 ? 16 : type == kI32 ? 32 : 64;
-      return Zigzag(static_cast<int64_t>(draws.Bits()) >> draws.Between(64 - bits, 63));
-    }
+      return RandomInteger(draws, 32);
+    case kI64:
+      return RandomInteger(draws, 64);
     case kDouble:
       return RandomBytes(draws, 8);
     case kUuid:
       return RandomBytes(draws, 16);
-    case kBinary: {
-      const int64_t size = draws.OneIn(20) ? draws.Below(400) : draws.Below(6);
-      bytes = Varint(static_cast<uint64_t>(size));
-      Append(&bytes, RandomBytes(draws, size));
-      return bytes;
-    }
+    case kBinary:
+      return RandomBinary(draws);
     case kList:
-    case kSet: {
-      const int element_type = RandomType(draws, depth - 1);
-      const int64_t size = draws.Below(draws.OneIn(4) ? 40 : 4);
-      bytes = ListHead(element_type, static_cast<uint64_t>(size),
-                       size < 15 && !draws.OneIn(4));
-      for (int64_t i = 0; i < size; ++i) {
-        Append(&bytes, RandomElement(draws, element_type, depth - 1));
-      }
-      return bytes;
-    }
-    case kMap: {
-      const int64_t size = draws.Below(4);
-      bytes = Varint(static_cast<uint64_t>(size));
-      if (size == 0) return bytes;
-      const int key_type = RandomType(draws, depth - 1);
-      const int value_type = RandomType(draws, depth - 1);
-      bytes.push_back(static_cast<uint8_t>(key_type * 16 + value_type));
-      for (int64_t i = 0; i < size; ++i) {
-        Append(&bytes, RandomElement(draws, key_type, depth - 1));
-        Append(&bytes, RandomElement(draws, value_type, depth - 1));
-      }
-      return bytes;
-    }
-    default: {
-      std::vector<Field> fields;
-      int64_t id = 0;
-      for (int64_t left = draws.Below(4); left > 0; --left) {
-        id += draws.OneIn(3) ? draws.Between(1, 1000) : 1;
-        fields.push_back(RandomField(draws, id, depth - 1));
-      }
-      return Struct(fields, &draws);
-    }
+    case kSet:
+      return RandomList(draws, depth);
+    case kMap:
+      return RandomMap(draws, depth);
+    default:
+      return RandomStruct(draws, depth);
   }
 }
 

@@ -24,72 +24,91 @@ using Numbers = std::vector<uint64_t>;
 // The definition, step by step, for all rows.
 class Definition {
  public:
-  Definition(uint64_t key, uint64_t n) : key_(key), positions_(n) {
+  Definition(uint64_t key, uint64_t n) : key_(key), n_(n), positions_(n) {
     uint64_t bits = 0;
     while (uint64_t{1} << bits < n) ++bits;
-    uint64_t buckets = 1;
-    if (bits > 13)
-      buckets = uint64_t{1} << std::min(bits - 13,
-                                        std::max<uint64_t>(9, bits > 16 ? bits - 16 : 0));
-    const uint64_t strip =
-        std::min<uint64_t>(std::max<uint64_t>(8 * buckets, 2048), 65536);
-    const uint64_t run = strip / buckets;
-    const uint64_t strips = buckets == 1 ? 0 : n / strip;
-    const uint64_t tail = n - strips * strip;
-
-    std::vector<Numbers> strip_tables;
-    for (uint64_t i = 0; strips > 0 && i < Some((strips + 3) / 4, 32); ++i) {
-      strip_tables.push_back(Table(64 + i, strip));
+    if (bits > 13) {
+      const uint64_t most = std::max<uint64_t>(9, bits > 16 ? bits - 16 : 0);
+      buckets_ = uint64_t{1} << std::min(bits - 13, most);
     }
-    std::vector<Numbers> bucket_tables;
-    for (uint64_t i = 0; i < Some(buckets, 16); ++i) {
-      bucket_tables.push_back(Table(16 + i, n / buckets));
-    }
+    strip_ = std::min<uint64_t>(std::max<uint64_t>(8 * buckets_, 2048), 65536);
+    run_ = strip_ / buckets_;
+    strips_ = buckets_ == 1 ? 0 : n / strip_;
     // Each bucket's rows, strip by strip.
-    std::vector<Numbers> filled(buckets, Numbers(strips * run));
-    std::vector<Numbers> run_places;
-    for (uint64_t b = 0; b < buckets; ++b) {
-      Numbers blocks = Table(128 + b, strips / 8);
-      if (strips % 8 > 0) blocks.push_back(strips / 8);
-      Numbers& places = run_places.emplace_back(strips);
-      uint64_t place = 0;
-      for (const uint64_t block : blocks) {
-        for (uint64_t s = 8 * block; s < std::min(strips, 8 * block + 8); ++s) {
-          places[s] = place++;
-        }
-      }
-    }
-    for (uint64_t s = 0; s < strips; ++s) {
-      const Numbers& table = strip_tables[Word(1, 2 * s) % strip_tables.size()];
-      const uint64_t turn = Word(1, 2 * s + 1) % buckets;
-      for (uint64_t b = 0; b < buckets; ++b) {
-        const uint64_t place = run_places[b][s];
-        for (uint64_t i = 0; i < run; ++i) {
-          filled[b][place * run + i] = s * strip + table[(b ^ turn) * run + i];
-        }
-      }
-    }
-    const Numbers tail_table = Table(3, tail);
-    for (uint64_t i = 0; i < tail; ++i) {
-      const uint64_t row = buckets == 1 ? i : tail_table[i];
-      filled[i % buckets].push_back(strips * strip + row);
-    }
-    uint64_t position = 0;
-    for (uint64_t b = 0; b < buckets; ++b) {
-      const uint64_t size = filled[b].size();
-      Numbers table = bucket_tables[b % bucket_tables.size()];
-      if (size > table.size()) table.push_back(table.size());
-      const uint64_t first = Word(2, b) * size >> 32;
-      for (uint64_t p = 0; p < size; ++p) {
-        positions_[filled[b][table[(p + first) % size]]] =
-            static_cast<uint32_t>(position++);
-      }
-    }
+    filled_.assign(buckets_, Numbers(strips_ * run_));
+    FillStrips();
+    FillTail();
+    PermuteBuckets();
   }
 
   const std::vector<uint32_t>& positions() const { return positions_; }
 
  private:
+  // By bucket, where the run of each strip stands: strips in blocks of eight, whose order
+  // is the bucket's own.
+  std::vector<Numbers> RunPlaces() const {
+    std::vector<Numbers> run_places;
+    for (uint64_t b = 0; b < buckets_; ++b) {
+      Numbers blocks = Table(128 + b, strips_ / 8);
+      if (strips_ % 8 > 0) blocks.push_back(strips_ / 8);
+      Numbers& places = run_places.emplace_back(strips_);
+      uint64_t place = 0;
+      for (const uint64_t block : blocks) {
+        for (uint64_t s = 8 * block; s < std::min(strips_, 8 * block + 8); ++s) {
+          places[s] = place++;
+        }
+      }
+    }
+    return run_places;
+  }
+
+  void FillStrips() {
+    if (strips_ == 0) return;
+    std::vector<Numbers> tables;
+    for (uint64_t i = 0; i < Some((strips_ + 3) / 4, 32); ++i) {
+      tables.push_back(Table(64 + i, strip_));
+    }
+    const std::vector<Numbers> run_places = RunPlaces();
+    for (uint64_t s = 0; s < strips_; ++s) {
+      const Numbers& table = tables[Word(1, 2 * s) % tables.size()];
+      const uint64_t turn = Word(1, 2 * s + 1) % buckets_;
+      for (uint64_t b = 0; b < buckets_; ++b) {
+        for (uint64_t i = 0; i < run_; ++i) {
+          filled_[b][run_places[b][s] * run_ + i] =
+              s * strip_ + table[(b ^ turn) * run_ + i];
+        }
+      }
+    }
+  }
+
+  // Deals the rows after the last strip to the buckets in turn.
+  void FillTail() {
+    const uint64_t tail = n_ - strips_ * strip_;
+    const Numbers table = Table(3, tail);
+    for (uint64_t i = 0; i < tail; ++i) {
+      const uint64_t row = buckets_ == 1 ? i : table[i];
+      filled_[i % buckets_].push_back(strips_ * strip_ + row);
+    }
+  }
+
+  void PermuteBuckets() {
+    std::vector<Numbers> tables;
+    for (uint64_t i = 0; i < Some(buckets_, 16); ++i) {
+      tables.push_back(Table(16 + i, n_ / buckets_));
+    }
+    uint64_t position = 0;
+    for (uint64_t b = 0; b < buckets_; ++b) {
+      const uint64_t size = filled_[b].size();
+      Numbers table = tables[b % tables.size()];
+      if (size > table.size()) table.push_back(table.size());
+      const uint64_t first = Word(2, b) * size >> 32;
+      for (uint64_t p = 0; p < size; ++p) {
+        positions_[filled_[b][table[(p + first) % size]]] =
+            static_cast<uint32_t>(position++);
+      }
+    }
+  }
+
   static uint64_t Mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
@@ -114,6 +133,12 @@ class Definition {
   }
 
   const uint64_t key_;
+  const uint64_t n_;
+  uint64_t buckets_ = 1;
+  uint64_t strip_ = 0;  // rows of a strip
+  uint64_t run_ = 0;    // rows of a strip in each bucket
+  uint64_t strips_ = 0;
+  std::vector<Numbers> filled_;
   std::vector<uint32_t> positions_;
 };
 
