@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,9 +96,7 @@ def _holds(path: Path, description: bytes) -> bool:
     return bool(metadata.get(_METADATA_KEY) == description)
 
 
-def ensure_files(
-    directory: Path, codecs: tuple[str, ...], options: ClickLogOptions
-) -> dict[str, Path]:
+def ensure_files(directory: Path, codecs: Any, options: ClickLogOptions) -> dict[str, Path]:
     """Writes the files that are not in ``directory`` yet and returns the path of each codec's.
 
     Args:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,7 +111,7 @@ class _ColumnSums:
             totals[name] = (totals.get(name, 0) + value) & _WORD_MASK
 
 
-def consume(batches: Iterable[dict[str, torch.Tensor]]) -> PassTotals:
+def consume(batches: Any) -> PassTotals:
     """Reads every byte of ``batches`` at about the speed of memory.
 
     The first call compiles the code that does so, even if there are no batches.

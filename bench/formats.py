@@ -247,7 +247,7 @@ def pyarrows(path: Path) -> Work:
     """Return a pass of pyarrow over `path`, of whole row groups on two threads."""
     footer = pq.read_metadata(path)
 
-    def read(index: int) -> pa.ChunkedArray:
+    def read(index: Any) -> pa.ChunkedArray:
         with pq.ParquetFile(path, metadata=footer, memory_map=True) as file:
             return file.read_row_group(index, use_threads=False).column(0)
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
+from typing import Any
 
 import jollyjack
 import numpy as np
@@ -42,7 +43,7 @@ class Arrays:
         shape = (max(self.rows), len(self._names))
         self._arrays = [np.zeros(shape, dtype, order="F") for _ in range(self.num_arrays)]
 
-    def read(self, index: int) -> Batch:
+    def read(self, index: Any) -> Batch:
         """Reads row group ``index`` into the array whose turn it is."""
         values = self._arrays[index % self.num_arrays][: self.rows[index]]
         jollyjack.read_into_numpy(

@@ -110,7 +110,7 @@ def vectors(setting: Setting, codec: str) -> Path:
     return _one_column(setting, f"vectors_{codec}", group, compression=codec, use_dictionary=False)
 
 
-def strings(setting: Setting, codec: str, encoding: str) -> Path:
+def strings(setting: Any, codec: str, encoding: str) -> Path:
     """Strings of 8 to 24 bytes, 16 on average: all different, or 5000 words.
 
     Args:

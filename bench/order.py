@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -102,12 +103,12 @@ def resume(repeats: int) -> None:
         print("| order | ms to the first batch |")
         print("| --- | ---: |")
         for name, order in _ORDERS.items():
-            dataset = ParquetDataset(folder, batch_size=64, **order)
+            dataset = ParquetDataset(folder, batch_size=64, **order)  # type: ignore[arg-type]
             dataset.seek(len(dataset) - 2)
             next(iter(dataset))
             state = dataset.state_dict()
 
-            def go_on(dataset: ParquetDataset = dataset, state: dict = state) -> None:
+            def go_on(dataset: ParquetDataset = dataset, state: dict[Any, Any] = state) -> None:
                 dataset.load_state_dict(state)
                 next(iter(dataset))
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -116,7 +116,7 @@ def _rows(batch: Batch) -> int:
     return len(next(iter(batch.values())))
 
 
-def rebatched(parts: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
+def rebatched(parts: Iterable[Batch], batch_size: Any) -> Iterator[Batch]:
     """Cuts parts of any length into exact batches; only a batch that straddles parts is copied."""
     carried: list[Batch] = []
     carried_rows = 0
@@ -177,12 +177,12 @@ def iter_large_batches(open_file: Open, multiple: int, ahead: int) -> Read:
 
     def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         with open_file(path) as file:
-            large = file.iter_batches(batch_size=batch_size * multiple, use_threads=True)
+            large = file.iter_batches(batch_size=batch_size * multiple, use_threads=True)  # type: ignore[operator]
             if not ahead:
                 yield from rebatched(map(record_batch_tensors, large), batch_size)
                 return
             # One thread: an iterator serves one caller at a time.
-            total = -(-file.metadata.num_rows // (batch_size * multiple))
+            total = -(-file.metadata.num_rows // (batch_size * multiple))  # type: ignore[operator]
             reads = [lambda: record_batch_tensors(next(large))] * total
             yield from rebatched(prefetched(reads, 1, ahead), batch_size)
 
@@ -196,7 +196,7 @@ def row_groups(open_file: Open, ahead: int) -> Read:
         del batch_size
         with open_file(path) as file:
 
-            def read(i: int) -> Batch:
+            def read(i: Any) -> Batch:
                 return table_tensors(file.read_row_group(i, use_threads=True))
 
             reads = [partial(read, i) for i in range(file.num_row_groups)]
@@ -218,7 +218,7 @@ def parallel_row_groups(open_file: Open, num_threads: int, ahead: int) -> Read:
         del batch_size
         metadata = pq.read_metadata(path)
 
-        def read(i: int) -> Batch:
+        def read(i: Any) -> Batch:
             # A ParquetFile is not safe to share between threads; opening with metadata is cheap.
             with pq.ParquetFile(
                 path,
@@ -256,7 +256,7 @@ def scanner(options: ScanOptions) -> Read:
         scan_options = pads.ParquetFragmentScanOptions(pre_buffer=options.pre_buffer)
         file_format = pads.ParquetFileFormat(default_fragment_scan_options=scan_options)
         scanned = pads.dataset(path, format=file_format).to_batches(
-            batch_size=batch_size * options.multiple,
+            batch_size=batch_size * options.multiple,  # type: ignore[operator]
             batch_readahead=options.batch_readahead,
             fragment_readahead=options.fragment_readahead,
             use_threads=True,

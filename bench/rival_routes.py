@@ -169,7 +169,7 @@ def _torchdata(work: Work) -> Batches:
 
     footer = pyarrow.parquet.read_metadata(work.path)
 
-    def read(index: int) -> Batch:
+    def read(index: Any) -> Batch:
         # A ParquetFile is not safe to share between threads.
         with pyarrow.parquet.ParquetFile(work.path, metadata=footer, memory_map=True) as file:
             return table_tensors(file.read_row_group(index, use_threads=False))

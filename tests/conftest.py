@@ -1,10 +1,13 @@
 """What holds for every test."""
 
+from __future__ import annotations
+
 import gc
 import os
 import shutil
 import signal
 import subprocess
+from typing import Any
 
 import hypothesis
 import pytest
@@ -23,7 +26,7 @@ hypothesis.settings.load_profile("suite")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items: Any) -> None:
     """Tests that take minutes have longer than the others to be over."""
     for item in items:
         if item.get_closest_marker("long"):

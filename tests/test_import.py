@@ -9,6 +9,7 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
 # The import
 
 
-def test_import_starts_and_prints_nothing(record_property, capsys):
+def test_import_starts_and_prints_nothing(record_property: Any, capsys: Any) -> None:
     """Measured over torch and pyarrow, which have to be there; the figure is only reported."""
     result = run(
         """
@@ -84,7 +85,7 @@ def assert_names_the_mend(text: str, installed: str) -> None:
 
 
 @pytest.mark.parametrize("installed", ["25.0.0", "26.1.0", "260.0", "27.0.0.dev1"])
-def test_another_pyarrow_is_refused(monkeypatch, tmp_path, installed):
+def test_another_pyarrow_is_refused(monkeypatch: Any, tmp_path: Path, installed: str) -> None:
     """The metadata of another version comes first on the path, as after a bad upgrade."""
     metadata = tmp_path / f"pyarrow-{installed}.dist-info" / "METADATA"
     metadata.parent.mkdir()
@@ -96,7 +97,7 @@ def test_another_pyarrow_is_refused(monkeypatch, tmp_path, installed):
     assert_names_the_mend(str(caught.value), installed)
 
 
-def test_no_pyarrow_is_refused(monkeypatch):
+def test_no_pyarrow_is_refused(monkeypatch: Any) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -106,7 +107,7 @@ def test_no_pyarrow_is_refused(monkeypatch):
     assert_names_the_mend(str(caught.value), "none is installed")
 
 
-def test_the_import_itself_checks_before_the_extension_loads(tmp_path):
+def test_the_import_itself_checks_before_the_extension_loads(tmp_path: Path) -> None:
     metadata = tmp_path / "pyarrow-1.2.3.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.2.3\n")
@@ -127,7 +128,7 @@ def test_the_import_itself_checks_before_the_extension_loads(tmp_path):
     assert loaded == "False False"
 
 
-def test_the_installed_pyarrow_is_accepted():
+def test_the_installed_pyarrow_is_accepted() -> None:
     _pyarrow.check_pyarrow()
 
 
@@ -135,7 +136,7 @@ def pins_of(requirements: list[str]) -> list[str]:
     return [text for text in requirements if re.match(r"pyarrow\b", text)]
 
 
-def test_all_pins_of_pyarrow_are_one():
+def test_all_pins_of_pyarrow_are_one() -> None:
     major, minor = map(int, _pyarrow.REQUIRED.split("."))
     pin = f"pyarrow>={major}.{minor},<{major}.{minor + 1}"
     assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
@@ -149,16 +150,16 @@ def test_all_pins_of_pyarrow_are_one():
 # Public names
 
 
-def test_public_names():
+def test_public_names() -> None:
     assert torchparquet.__all__ == PUBLIC
     for name in PUBLIC:
         assert getattr(torchparquet, name).__doc__
-    names = {}
+    names: dict[Any, Any] = {}
     exec("from torchparquet import *", names)
     assert set(names) - {"__builtins__"} == set(PUBLIC)
 
 
-def test_public_exceptions_derive_from_pythons_own():
+def test_public_exceptions_derive_from_pythons_own() -> None:
     assert issubclass(torchparquet.CorruptFileError, OSError)
     assert issubclass(torchparquet.SchemaMismatchError, ValueError)
     assert issubclass(torchparquet.UnsupportedColumnError, TypeError)
@@ -167,11 +168,11 @@ def test_public_exceptions_derive_from_pythons_own():
     assert issubclass(torchparquet.RankMismatchError, RuntimeError)
 
 
-def test_version_is_that_of_the_project():
+def test_version_is_that_of_the_project() -> None:
     assert torchparquet.__version__ == PROJECT["project"]["version"]
 
 
-def test_types_are_announced():
+def test_types_are_announced() -> None:
     assert (Path(torchparquet.__file__).parent / "py.typed").is_file()
 
 
@@ -195,14 +196,14 @@ def read_with(name: str, files: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_is_read_does_not_depend_on_the_processor(tmp_path):
+def test_what_is_read_does_not_depend_on_the_processor(tmp_path: Path) -> None:
     files = shape_files(tmp_path, 4000, 2, 3)
     least, best = read_with("baseline", files), read_with("", files)
     assert least.stdout.startswith("baseline ")
     assert least.stdout.split()[1:] == best.stdout.split()[1:] != []
 
 
-def test_instructions_of_no_processor():
+def test_instructions_of_no_processor() -> None:
     done = read_with("sse9", ".")
     assert (
         "ImportError: TORCHPARQUET_INSTRUCTIONS must be baseline or avx2, got sse9" in done.stderr

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import pickle
 import re
+from collections.abc import Iterator
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -35,12 +38,12 @@ def elements(dtype: torch.dtype) -> st.SearchStrategy:
         limits = torch.finfo(dtype)
         extremes = (limits.min, limits.max, math.inf, -math.inf)
         return st.integers(-128, 128).map(lambda n: n / 4) | st.sampled_from(extremes)
-    limits = torch.iinfo(dtype)
-    return st.integers(limits.min, limits.max)
+    limits = torch.iinfo(dtype)  # type: ignore[assignment]
+    return st.integers(limits.min, limits.max)  # type: ignore[arg-type]
 
 
 @st.composite
-def numbers(draw, dtypes=DTYPES, levels=1):
+def numbers(draw: Any, dtypes: Any = DTYPES, levels: int = 1) -> Any:
     """Rows and the same as a Jagged, which may be a stretch amid other rows at every level."""
     dtype = draw(st.sampled_from(dtypes))
     rows_of = elements(dtype)
@@ -49,12 +52,12 @@ def numbers(draw, dtypes=DTYPES, levels=1):
     return draw(rows_of), dtype, draw(rows_of), draw(rows_of)
 
 
-def laid_out(case) -> tuple[list, Jagged]:
+def laid_out(case: Any) -> tuple[list[Any], Jagged]:
     rows, dtype, before, after = case
     return rows, stretch(rows, before, after, dtype)
 
 
-def stretch(rows: list, before: list, after: list, dtype: torch.dtype) -> Jagged:
+def stretch(rows: list[Any], before: list[Any], after: list[Any], dtype: torch.dtype) -> Jagged:
     """The rows, behind and before others that do not count."""
     ends = list(accumulate(map(len, before + rows + after), initial=0))
     offsets = torch.tensor(ends[len(before) : len(before) + len(rows) + 1])
@@ -68,13 +71,13 @@ def num_items(values: torch.Tensor | Jagged) -> int:
     return values.num_rows if isinstance(values, Jagged) else values.shape[0]
 
 
-def parts(jagged: Jagged) -> list[torch.Tensor]:
+def parts(jagged: Any) -> list[torch.Tensor]:
     """Values and offsets of all levels, the innermost first."""
     inner = parts(jagged.values) if isinstance(jagged.values, Jagged) else [jagged.values]
     return [*inner, jagged.offsets]
 
 
-def padded(rows: list, width: int, value, truncate: str) -> list:
+def padded(rows: list[Any], width: int, value: Any, truncate: str) -> list[Any]:
     result = []
     for row in rows:
         kept = row[:width] if truncate == "right" else row[max(len(row) - width, 0) :]
@@ -82,18 +85,18 @@ def padded(rows: list, width: int, value, truncate: str) -> list:
     return result
 
 
-def bytes_of(texts: list) -> list:
+def bytes_of(texts: list[Any]) -> list[Any]:
     return [bytes_of(item) if isinstance(item, list) else item.encode() for item in texts]
 
 
-def strings(rows: list[str | bytes], before: bytes = b"") -> Jagged:
+def strings(rows: Any, before: bytes = b"") -> Jagged:
     raw = [row.encode() if isinstance(row, str) else row for row in rows]
     ends = list(accumulate(map(len, raw), initial=len(before)))
     values = np.frombuffer(before + b"".join(raw) + b"\xffafter", np.uint8)
     return Jagged(torch.tensor(values), torch.tensor(ends))
 
 
-def lists_of_strings(rows: list[list[str | bytes]], before: int = 0) -> Jagged:
+def lists_of_strings(rows: Any, before: int = 0) -> Jagged:
     """Before them `before` strings that belong to no row."""
     items = [b"\xff"] * before + [item for row in rows for item in row] + [b"\xfe"]
     ends = list(accumulate(map(len, rows), initial=before))
@@ -108,55 +111,55 @@ ASCII_ROWS = st.lists(st.text(st.characters(max_codepoint=127), max_size=4), max
 
 
 @given(numbers())
-def test_rows_lengths_and_lists(case):
+def test_rows_lengths_and_lists(case: Any) -> None:
     rows, jagged = laid_out(case)
     assert jagged.num_rows == len(rows)
     assert jagged.lengths.dtype == torch.int64
     assert jagged.lengths.tolist() == [len(row) for row in rows]
     assert jagged.to_list() == rows
     for index, row in enumerate(rows):
-        assert jagged.row(index).tolist() == row
-        assert jagged.row(index - len(rows)).tolist() == row
-        assert jagged.row(index).dtype == case[1]
+        assert jagged.row(index).tolist() == row  # type: ignore[union-attr]
+        assert jagged.row(index - len(rows)).tolist() == row  # type: ignore[union-attr]
+        assert jagged.row(index).dtype == case[1]  # type: ignore[union-attr]
 
 
 @given(numbers(dtypes=(torch.int64, torch.float32), levels=3))
-def test_nested_rows(case):
+def test_nested_rows(case: Any) -> None:
     rows, jagged = laid_out(case)
     assert jagged.to_list() == rows
     for index, row in enumerate(rows):
         found = jagged.row(index)
         assert (found.to_list() if isinstance(found, Jagged) else found.tolist()) == row
         while isinstance(found, Jagged):
-            assert (found.offsets[0], found.offsets[-1]) == (0, num_items(found.values))
+            assert (found.offsets[0], found.offsets[-1]) == (0, num_items(found.values))  # type: ignore[comparison-overlap]
             found = found.values
 
 
-def test_a_row_is_a_view():
+def test_a_row_is_a_view() -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6]))
-    jagged.row(1)[0] = 99
-    assert jagged.values.tolist() == [0, 1, 99, 3, 4, 5]
+    jagged.row(1)[0] = 99  # type: ignore[index]
+    assert jagged.values.tolist() == [0, 1, 99, 3, 4, 5]  # type: ignore[union-attr]
     nested = Jagged(jagged, torch.tensor([1, 2]))
-    nested.row(0).row(0)[1] = 77
-    assert jagged.values.tolist() == [0, 1, 99, 77, 4, 5]
+    nested.row(0).row(0)[1] = 77  # type: ignore[index, union-attr]
+    assert jagged.values.tolist() == [0, 1, 99, 77, 4, 5]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("index", [3, -4, 10**9])
-def test_rows_that_are_not_there(index):
+def test_rows_that_are_not_there(index: int) -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6, 6]))
     with pytest.raises(IndexError, match=re.escape(f"range(-3, 3); got {index}")):
         jagged.row(index)
 
 
-def test_rows_are_numbered_by_any_integer():
+def test_rows_are_numbered_by_any_integer() -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6]))
     for index in (np.int64(1), torch.tensor(1)):
-        assert jagged.row(index).tolist() == [2, 3, 4, 5]
+        assert jagged.row(index).tolist() == [2, 3, 4, 5]  # type: ignore[arg-type, union-attr]
     with pytest.raises(TypeError, match="float"):
-        jagged.row(1.0)
+        jagged.row(1.0)  # type: ignore[arg-type]
 
 
-def test_no_rows():
+def test_no_rows() -> None:
     jagged = Jagged(torch.empty(0, dtype=torch.int16), torch.tensor([0]))
     assert jagged.num_rows == 0
     assert jagged.lengths.shape == (0,)
@@ -176,29 +179,29 @@ def test_no_rows():
 
 
 @given(numbers(), st.data())
-def test_select(case, data):
+def test_select(case: Any, data: st.DataObject) -> None:
     rows, jagged = laid_out(case)
     some = st.integers(-len(rows), len(rows) - 1)
     chosen = data.draw(st.lists(some, max_size=8)) if rows else []
     for argument in (chosen, torch.tensor(chosen, dtype=torch.int64)):
         selected = jagged.select(argument)
         assert selected.to_list() == [rows[index] for index in chosen]
-        assert selected.values.dtype == case[1]
+        assert selected.values.dtype == case[1]  # type: ignore[union-attr]
         assert selected.offsets[0] == 0
-        assert selected.offsets[-1] == selected.values.shape[0]
+        assert selected.offsets[-1] == selected.values.shape[0]  # type: ignore[union-attr]
     mask = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     kept = [row for row, keep in zip(rows, mask, strict=True) if keep]
     assert jagged.select(torch.tensor(mask, dtype=torch.bool)).to_list() == kept
 
 
-def test_select_of_nested_rows():
+def test_select_of_nested_rows() -> None:
     rows = [["ä", "b"], [], ["", "cde"], ["f"]]
     jagged = lists_of_strings(rows, before=2)
     assert jagged.select([3, 0, 0, 1]).to_str() == [rows[3], rows[0], rows[0], rows[1]]
     assert jagged.select(torch.tensor([False, True, True, False])).to_str() == rows[1:3]
 
 
-def test_select_refuses():
+def test_select_refuses() -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6]))
     with pytest.raises(IndexError, match="2"):
         jagged.select([0, 2])
@@ -212,7 +215,7 @@ def test_select_refuses():
 
 
 @given(numbers(), st.none() | st.integers(0, 7), st.sampled_from(["right", "left"]), st.data())
-def test_padding(case, pad_to, truncate, data):
+def test_padding(case: Any, pad_to: Any, truncate: Any, data: st.DataObject) -> None:
     rows, jagged = laid_out(case)
     value = data.draw(elements(case[1]))
     width = max(map(len, rows), default=0) if pad_to is None else pad_to
@@ -226,7 +229,7 @@ def test_padding(case, pad_to, truncate, data):
     assert mask.tolist() == padded(kinds, width, False, truncate)
 
 
-def test_padding_is_zero_unless_told():
+def test_padding_is_zero_unless_told() -> None:
     jagged = Jagged(torch.tensor([1.5, 2.5, 3.5]), torch.tensor([0, 1, 3]))
     assert jagged.to_padded().tolist() == [[1.5, 0.0], [2.5, 3.5]]
     flags = Jagged(torch.tensor([True]), torch.tensor([0, 0, 1]))
@@ -234,14 +237,14 @@ def test_padding_is_zero_unless_told():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_padding_with_the_limits_of_the_dtype(dtype):
+def test_padding_with_the_limits_of_the_dtype(dtype: Any) -> None:
     one = torch.ones(1, dtype=dtype)
     if dtype == torch.bool:
         limits = (False, True)
     else:
         known = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
         half = known.max / 2 if dtype.is_floating_point else known.max // 2
-        limits = (known.min, half, known.max)
+        limits = (known.min, half, known.max)  # type: ignore[assignment]
     for limit in limits:
         some = Jagged(one, torch.tensor([0, 0, 1])).to_padded(2, pad_value=limit)
         assert some.tolist() == [[limit, limit], [1, limit]]
@@ -251,14 +254,14 @@ def test_padding_with_the_limits_of_the_dtype(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_padding_with_nan_and_rounded(dtype):
+def test_padding_with_nan_and_rounded(dtype: Any) -> None:
     jagged = Jagged(torch.ones(1, dtype=dtype), torch.tensor([0, 1]))
     assert jagged.to_padded(2, pad_value=math.nan)[0, 1].isnan()
     rounded = jagged.to_padded(2, pad_value=0.1)[0, 1]
     assert rounded.equal(torch.tensor(0.1, dtype=dtype))
 
 
-def test_padding_of_rows_of_tensors():
+def test_padding_of_rows_of_tensors() -> None:
     """Lists of lists of a fixed size, `[N, L]`."""
     values = torch.arange(12).reshape(6, 2)
     rows = [values[1:3].tolist(), [], values[3:6].tolist()]
@@ -270,34 +273,34 @@ def test_padding_of_rows_of_tensors():
     assert Jagged(values[:0], torch.tensor([0, 0])).to_padded(3).shape == (1, 3, 2)
 
 
-def test_padding_of_nested_rows_level_by_level():
+def test_padding_of_nested_rows_level_by_level() -> None:
     rows = [[[1, 2], []], [], [[3, 4, 5]]]
     jagged = Jagged.from_lists(rows)
     with pytest.raises(TypeError, match=re.escape("Jagged(j.values.to_padded(), j.offsets)")):
         jagged.to_padded()
-    inner = Jagged(jagged.values.to_padded(), jagged.offsets)
+    inner = Jagged(jagged.values.to_padded(), jagged.offsets)  # type: ignore[union-attr]
     wide = [padded(row, 3, 0, "right") for row in rows]
     assert inner.to_padded().tolist() == padded(wide, 2, [0, 0, 0], "right")
     assert jagged.mask().tolist() == [[True, True], [False, False], [True, False]]
 
 
-def test_padding_of_strings_is_of_bytes():
+def test_padding_of_strings_is_of_bytes() -> None:
     assert strings(["a", "üx"]).to_padded(2).tolist() == [[97, 0], list("ü".encode())]
 
 
-def test_gradients_go_through_padding_and_selection():
+def test_gradients_go_through_padding_and_selection() -> None:
     weight = torch.ones(5, 2, requires_grad=True)
     jagged = Jagged(weight * 1, torch.tensor([0, 1, 5]))
-    jagged.to_padded(3).sum().backward()
-    assert weight.grad.tolist() == [[1, 1]] * 4 + [[0, 0]]
+    jagged.to_padded(3).sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad.tolist() == [[1, 1]] * 4 + [[0, 0]]  # type: ignore[union-attr]
     weight.grad = None
     jagged = Jagged(weight * 1, torch.tensor([0, 1, 5]))
-    jagged.select([1, 1]).values.sum().backward()
-    assert weight.grad.tolist() == [[0, 0]] + [[2, 2]] * 4
+    jagged.select([1, 1]).values.sum().backward()  # type: ignore[union-attr]
+    assert weight.grad.tolist() == [[0, 0]] + [[2, 2]] * 4  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_padding_knows_its_shape_without_the_data(dtype):
+def test_padding_knows_its_shape_without_the_data(dtype: Any) -> None:
     """A tensor on the meta device has no data that the host could wait for."""
     jagged = Jagged(torch.zeros(6, dtype=dtype), torch.tensor([0, 2, 6])).to("meta")
     for truncate in ("right", "left"):
@@ -324,17 +327,17 @@ def test_padding_knows_its_shape_without_the_data(dtype):
         (torch.float64, 10**400),
     ],
 )
-def test_pad_values_that_do_not_fit(dtype, value):
+def test_pad_values_that_do_not_fit(dtype: Any, value: Any) -> None:
     jagged = Jagged(torch.zeros(2, dtype=dtype), torch.tensor([0, 2]))
     name = str(dtype).removeprefix("torch.")
     with pytest.raises(ValueError, match=re.escape(f"{name}; got {value!r}")):
         jagged.to_padded(4, pad_value=value)
 
 
-def test_pad_values_of_other_types_that_fit():
+def test_pad_values_of_other_types_that_fit() -> None:
     jagged = Jagged(torch.ones(1, dtype=torch.int16), torch.tensor([0, 1]))
     for value in (7, 7.0, np.int64(7), np.float32(7)):
-        assert jagged.to_padded(np.int32(2), pad_value=value).tolist() == [[1, 7]]
+        assert jagged.to_padded(np.int32(2), pad_value=value).tolist() == [[1, 7]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +351,7 @@ def test_pad_values_of_other_types_that_fit():
         ({"pad_value": None}, TypeError, "pad_value must be a number or bool; got None"),
     ],
 )
-def test_padding_refuses(arguments, error, message):
+def test_padding_refuses(arguments: dict[str, Any], error: Any, message: str) -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6]))
     with pytest.raises(error, match=re.escape(message)):
         jagged.to_padded(**arguments)
@@ -359,7 +362,7 @@ def test_padding_refuses(arguments, error, message):
 
 @given(numbers(dtypes=(torch.float32, torch.int64, torch.uint8)))
 @example(([[], []], torch.float32, [], []))
-def test_nested_tensor(case):
+def test_nested_tensor(case: Any) -> None:
     rows, jagged = laid_out(case)
     nested = jagged.to_nested()
     assert nested.layout == torch.jagged
@@ -367,21 +370,25 @@ def test_nested_tensor(case):
     assert [row.tolist() for row in nested.unbind()] == rows
 
 
-def test_nested_tensor_shares_memory_and_knows_its_longest_row():
+def test_nested_tensor_shares_memory_and_knows_its_longest_row() -> None:
     jagged = Jagged(torch.arange(8.0), torch.tensor([2, 4, 4, 7]))
     nested = jagged.to_nested()
-    assert nested.values().data_ptr() == jagged.values[2:].data_ptr()
+    assert nested.values().data_ptr() == jagged.values[2:].data_ptr()  # type: ignore[union-attr]
     assert nested.to_padded_tensor(-1.0).equal(jagged.to_padded(pad_value=-1))
     with pytest.raises(TypeError, match="to_nested takes rows of one level"):
         Jagged(jagged, torch.tensor([0, 3])).to_nested()
 
 
-def test_embedding_bag_takes_the_parts():
+def test_embedding_bag_takes_the_parts() -> None:
     rows = [[3, 1], [], [0, 3, 3]]
     jagged = Jagged.from_lists(rows, dtype=torch.int64)
     weight = torch.arange(8.0).reshape(4, 2)
     bags = functional.embedding_bag(
-        jagged.values, weight, jagged.offsets, include_last_offset=True, mode="sum"
+        jagged.values,  # type: ignore[arg-type]
+        weight,
+        jagged.offsets,
+        include_last_offset=True,
+        mode="sum",
     )
     expected = [weight.numpy()[row].sum(axis=0).tolist() for row in rows]
     assert bags.tolist() == expected
@@ -392,7 +399,7 @@ def test_embedding_bag_takes_the_parts():
 
 @given(TEXT_ROWS | ASCII_ROWS, st.binary(max_size=3))
 @example(["é", "", "日本", "a"], b"")
-def test_strings(rows, before):
+def test_strings(rows: Any, before: Any) -> None:
     jagged = strings(rows, before)
     assert jagged.to_str() == rows
     assert jagged.to_bytes() == bytes_of(rows)
@@ -400,28 +407,28 @@ def test_strings(rows, before):
 
 
 @given(st.lists(TEXT_ROWS | ASCII_ROWS, max_size=5), st.integers(0, 2))
-def test_lists_of_strings(rows, before):
+def test_lists_of_strings(rows: Any, before: Any) -> None:
     jagged = lists_of_strings(rows, before)
     assert jagged.to_str() == rows
     assert jagged.to_bytes() == bytes_of(rows)
     for index, row in enumerate(rows):
-        assert jagged.row(index).to_str() == row
+        assert jagged.row(index).to_str() == row  # type: ignore[union-attr]
 
 
-def test_lists_of_lists_of_strings():
+def test_lists_of_lists_of_strings() -> None:
     rows = [[["ä"], []], [], [[], ["bc", "", "d"]]]
     jagged = Jagged.from_lists(rows)
     assert jagged.to_str() == rows
     assert jagged.to_bytes() == bytes_of(rows)
-    assert jagged.row(2).row(1).to_str() == ["bc", "", "d"]
+    assert jagged.row(2).row(1).to_str() == ["bc", "", "d"]  # type: ignore[union-attr]
 
 
-def test_bytes_may_be_anything():
+def test_bytes_may_be_anything() -> None:
     rows = [b"\xff\x00", b"", b"plain"]
     assert strings(rows).to_bytes() == rows
 
 
-def test_text_that_is_no_utf8_names_its_row():
+def test_text_that_is_no_utf8_names_its_row() -> None:
     jagged = strings(["fine", "", "", b"a\xc3(", b"\xff"], before=b"xy")
     with pytest.raises(UnicodeDecodeError, match=r"position 1: .*, in row 3$") as caught:
         jagged.to_str()
@@ -429,7 +436,7 @@ def test_text_that_is_no_utf8_names_its_row():
     assert jagged.to_str("replace") == ["fine", "", "", "a\ufffd(", "\ufffd"]
 
 
-def test_text_that_is_no_utf8_names_row_and_item():
+def test_text_that_is_no_utf8_names_row_and_item() -> None:
     rows = [["a"], [], [], ["b", "c", b"\xff"], []]
     with pytest.raises(UnicodeDecodeError, match=r", in row 3, item 2$"):
         lists_of_strings(rows, before=3).to_str()
@@ -437,14 +444,14 @@ def test_text_that_is_no_utf8_names_row_and_item():
         Jagged.from_lists([[["a"]], [[], [b"\xff"]]]).to_str()
 
 
-def test_a_character_across_two_rows_is_none():
+def test_a_character_across_two_rows_is_none() -> None:
     first, second = "ü".encode()[:1], "ü".encode()[1:]
     with pytest.raises(UnicodeDecodeError, match=r"in row 0$"):
         strings([first, second]).to_str()
 
 
 @pytest.mark.parametrize("method", ["to_str", "to_bytes"])
-def test_strings_of_other_values(method):
+def test_strings_of_other_values(method: str) -> None:
     floats = Jagged(torch.ones(3), torch.tensor([0, 3]))
     for jagged in (floats, Jagged(floats, torch.tensor([0, 1]))):
         with pytest.raises(TypeError, match=rf"{method} takes strings.*float32 of shape \[3\]"):
@@ -458,7 +465,7 @@ def test_strings_of_other_values(method):
 
 
 @given(numbers(levels=2))
-def test_from_lists_and_back(case):
+def test_from_lists_and_back(case: Any) -> None:
     rows, dtype, *_ = case
     jagged = Jagged.from_lists(rows, dtype=dtype)
     assert jagged.to_list() == rows
@@ -466,12 +473,12 @@ def test_from_lists_and_back(case):
     assert jagged.offsets[0] == 0
     innermost = jagged
     while isinstance(innermost, Jagged):
-        innermost = innermost.values
+        innermost = innermost.values  # type: ignore[assignment]
     assert innermost.dtype == dtype
 
 
 @given(st.lists(TEXT_ROWS, max_size=4))
-def test_from_strings_and_back(rows):
+def test_from_strings_and_back(rows: Any) -> None:
     for row in rows:
         assert Jagged.from_lists(row).to_list() == [list(text.encode()) for text in row]
         assert not row or Jagged.from_lists(row).to_str() == row
@@ -480,10 +487,10 @@ def test_from_strings_and_back(rows):
         assert Jagged.from_lists(bytes_of(rows), torch.uint8).to_bytes() == bytes_of(rows)
 
 
-def test_from_lists_takes_what_torch_makes_of_numbers():
-    assert Jagged.from_lists([(1, 2), ()]).values.dtype == torch.int64
-    assert Jagged.from_lists([[1, 2.5]]).values.dtype == torch.float32
-    assert Jagged.from_lists(iter([[True]])).values.dtype == torch.bool
+def test_from_lists_takes_what_torch_makes_of_numbers() -> None:
+    assert Jagged.from_lists([(1, 2), ()]).values.dtype == torch.int64  # type: ignore[union-attr]
+    assert Jagged.from_lists([[1, 2.5]]).values.dtype == torch.float32  # type: ignore[union-attr]
+    assert Jagged.from_lists(iter([[True]])).values.dtype == torch.bool  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -496,12 +503,12 @@ def test_from_lists_takes_what_torch_makes_of_numbers():
         ([[1], None], "got [1] and None"),
     ],
 )
-def test_from_lists_refuses(rows, message):
+def test_from_lists_refuses(rows: list[Any], message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)):
         Jagged.from_lists(rows)
 
 
-def test_from_strings_refuses_another_dtype():
+def test_from_strings_refuses_another_dtype() -> None:
     with pytest.raises(TypeError, match=re.escape("dtype must be uint8 or None; got torch.int64")):
         Jagged.from_lists(["a"], dtype=torch.int64)
 
@@ -509,7 +516,7 @@ def test_from_strings_refuses_another_dtype():
 # Moving
 
 
-def test_to_moves_every_part():
+def test_to_moves_every_part() -> None:
     jagged = lists_of_strings([["a"], ["b", "c"]])
     for moved in (
         jagged.to("meta"),
@@ -521,7 +528,7 @@ def test_to_moves_every_part():
         assert [part.dtype for part in parts(moved)] == [torch.uint8, torch.int64, torch.int64]
 
 
-def test_to_casts_values_alone():
+def test_to_casts_values_alone() -> None:
     jagged = Jagged.from_lists([[[1], [2, 3]], []])
     for moved in (
         jagged.to(torch.float16),
@@ -534,7 +541,7 @@ def test_to_casts_values_alone():
         jagged.to(torch.float16, torch.float32)
 
 
-def test_to_where_it_is_copies_nothing():
+def test_to_where_it_is_copies_nothing() -> None:
     jagged = Jagged.from_lists([[1], [2, 3]])
     moved = jagged.to("cpu", torch.int64)
     assert all(a is b for a, b in zip(parts(moved), parts(jagged), strict=True))
@@ -560,7 +567,7 @@ def batch() -> dict[str, object]:
     }
 
 
-def check_batch(found) -> None:
+def check_batch(found: Any) -> None:
     assert list(found) == ["x", "ids", "tags"]
     assert found["x"].tolist() == [0, 1, 2]
     for name in ("ids", "tags"):
@@ -572,14 +579,14 @@ def check_batch(found) -> None:
     assert found["tags"].to_str() == [["ä"], [], ["b", ""]]
 
 
-class Batches(IterableDataset):
-    def __iter__(self):
+class Batches(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
         yield batch()
         yield batch()
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_dataloader_delivers_it(num_workers):
+def test_dataloader_delivers_it(num_workers: int) -> None:
     loader = DataLoader(Batches(), batch_size=None, num_workers=num_workers)
     found = list(loader)
     assert len(found) == 2
@@ -588,13 +595,13 @@ def test_dataloader_delivers_it(num_workers):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_dataloader_pins_it():
+def test_dataloader_pins_it() -> None:
     for found in DataLoader(Batches(), batch_size=None, pin_memory=True):
         check_batch(found)
         assert all(part.is_pinned() for part in parts(found["tags"]))
 
 
-def test_pytree_round_trip():
+def test_pytree_round_trip() -> None:
     leaves, structure = pytree.tree_flatten(batch())
     assert len(leaves) == 1 + 2 + 3
     assert all(isinstance(leaf, torch.Tensor) for leaf in leaves)
@@ -602,13 +609,13 @@ def test_pytree_round_trip():
     check_batch(pytree.tree_map(torch.clone, batch()))
 
 
-def test_pickle_and_torch_save(tmp_path):
+def test_pickle_and_torch_save(tmp_path: Path) -> None:
     check_batch(pickle.loads(pickle.dumps(batch())))
     torch.save(batch(), tmp_path / "batch.pt")
     check_batch(torch.load(tmp_path / "batch.pt", weights_only=False))
 
 
-def test_it_is_a_tuple_of_two():
+def test_it_is_a_tuple_of_two() -> None:
     jagged = Jagged(torch.arange(3), torch.tensor([0, 3]))
     values, offsets = jagged
     assert len(jagged) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import made_files
 from contenders import LIKELY, OURS, fastest_routes, side, torchparquet_route, whole_row_groups
@@ -55,7 +56,7 @@ def lists(setting: Setting) -> Outcome:
     return outcome
 
 
-def strings(setting: Setting) -> Outcome:
+def strings(setting: Any) -> Outcome:
     """Strings to values and offsets."""
     outcome = Outcome()
     for encoding, codec in product(("plain", "dictionary"), setting.codecs):

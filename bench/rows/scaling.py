@@ -32,7 +32,7 @@ def threads(setting: Setting) -> Outcome:
         sides = [
             ForkedSide(
                 route.name,
-                lambda route=route, path=path: consume(route.batches(path, setting.batch_size)),
+                lambda route=route, path=path: consume(route.batches(path, setting.batch_size)),  # type: ignore[misc]
                 cpus=cores[: number + 1],
             )
             for number, route in enumerate(routes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +38,11 @@ NUM_ROWS = sum(ROW_GROUPS)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return id_files(tmp_path_factory.mktemp("batches") / "data", *FILES)
 
 
-def dataset(paths, **options):
+def dataset(paths: Any, **options: Any) -> ParquetDataset:
     options = {
         "batch_size": 50,
         "columns": ["id"],
@@ -51,7 +53,7 @@ def dataset(paths, **options):
     return ParquetDataset(paths, **options)
 
 
-def planned_rows(epoch=0, rank=0, **options):
+def planned_rows(epoch: int = 0, rank: Any = 0, **options: Any) -> Any:
     """The row ids of a share, the batches they stand in, and which of them are repeats."""
     window = 8 if options.get("shuffle") else 0
     options = {"shuffle_window": window, **options}
@@ -69,7 +71,7 @@ def planned_rows(epoch=0, rank=0, **options):
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 64, 671, 1000])
 @pytest.mark.filterwarnings("ignore:this epoch has no step")
-def test_lengths_and_rows(folder, batch_size, drop_last):
+def test_lengths_and_rows(folder: Any, batch_size: int, drop_last: bool) -> None:
     batches = list(
         dataset(folder, batch_size=batch_size, drop_last=drop_last, columns=None, nulls=0)
     )
@@ -85,7 +87,7 @@ def test_lengths_and_rows(folder, batch_size, drop_last):
     assert same_bits(read["even"], np.where(ids % 2, 0, ids).astype(np.int32))
 
 
-def test_no_step_at_all_is_an_empty_pass_with_a_warning(folder):
+def test_no_step_at_all_is_an_empty_pass_with_a_warning(folder: Any) -> None:
     planned = dataset(folder, batch_size=1000, drop_last=True)
     assert len(planned) == 0
     with pytest.warns(UserWarning, match="no step"):
@@ -93,7 +95,7 @@ def test_no_step_at_all_is_an_empty_pass_with_a_warning(folder):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_batch_size_none_is_one_batch_per_row_group(folder, shuffle):
+def test_batch_size_none_is_one_batch_per_row_group(folder: Any, shuffle: bool) -> None:
     planned = dataset(folder, batch_size=None, shuffle=shuffle, seed=5, shuffle_window=0)
     batches = [batch["id"].tolist() for batch in planned]
     assert sorted(len(batch) for batch in batches) == sorted(n for n in ROW_GROUPS if n)
@@ -111,9 +113,9 @@ def test_batch_size_none_is_one_batch_per_row_group(folder, shuffle):
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.filterwarnings("ignore:this epoch has no step")
 def test_each_rank_reads_what_the_plan_says(
-    folder, even, world_size, batch_size, drop_last, shuffle
-):
-    options = {
+    folder: Any, even: str, world_size: int, batch_size: int | None, drop_last: bool, shuffle: bool
+) -> None:
+    options: dict[str, Any] = {
         "even": even,
         "world_size": world_size,
         "batch_size": batch_size,
@@ -149,7 +151,7 @@ def test_each_rank_reads_what_the_plan_says(
     assert len(set(delivered)) == len(delivered) or even == "split"
 
 
-def test_length_is_that_of_the_pass(folder):
+def test_length_is_that_of_the_pass(folder: Any) -> None:
     for even, world_size in itertools.product(["split", "drop", "pad", "none"], [1, 3]):
         for rank in range(world_size):
             planned = dataset(folder, even=even, rank=rank, world_size=world_size, batch_size=9)
@@ -158,13 +160,13 @@ def test_length_is_that_of_the_pass(folder):
             assert len(planned) == length
 
 
-def test_row_ids_count_over_all_files_in_any_order(folder):
+def test_row_ids_count_over_all_files_in_any_order(folder: Any) -> None:
     read = gathered(dataset(folder, row_ids=True, shuffle=True, seed=1, columns=["x", "id"]))
     assert same_bits(read["row.id"], read["id"])
     assert not same_bits(read["row.id"], np.arange(NUM_ROWS))
 
 
-def test_row_ids_follow_the_order_of_the_paths(folder):
+def test_row_ids_follow_the_order_of_the_paths(folder: Any) -> None:
     paths = [f"{folder}/{number:03}.parquet" for number in (3, 0)]
     read = gathered(dataset(paths, row_ids=True))
     assert same_bits(read["row.id"], np.arange(192 + 387))
@@ -174,11 +176,11 @@ def test_row_ids_follow_the_order_of_the_paths(folder):
 # Epochs.
 
 
-def epoch_order(folder, **options):
+def epoch_order(folder: Any, **options: Any) -> Any:
     return ids_of(dataset(folder, shuffle=True, **options))
 
 
-def test_each_pass_is_the_next_epoch(folder):
+def test_each_pass_is_the_next_epoch(folder: Any) -> None:
     planned = dataset(folder, shuffle=True)
     passes = [ids_of(planned) for _ in range(3)]
     for epoch, ids in enumerate(passes):
@@ -193,34 +195,38 @@ def test_each_pass_is_the_next_epoch(folder):
     assert ids_of(planned) == passes[0]
 
 
-def test_a_pass_left_early_is_a_pass(folder):
+def test_a_pass_left_early_is_a_pass(folder: Any) -> None:
     planned = dataset(folder, shuffle=True)
     next(iter(planned))
     second = ids_of(planned)
     assert second == planned_rows(1, batch_size=50, shuffle=True)[0].tolist()
 
 
-def test_unshuffled_epochs_are_the_same(folder):
+def test_unshuffled_epochs_are_the_same(folder: Any) -> None:
     planned = dataset(folder)
     assert ids_of(planned) == ids_of(planned) == list(range(NUM_ROWS))
 
 
-def test_seed_shapes_the_order(folder):
+def test_seed_shapes_the_order(folder: Any) -> None:
     orders = {seed: epoch_order(folder, seed=seed) for seed in (0, 1, 2**64 - 1)}
     assert len({tuple(order) for order in orders.values()}) == 3
     assert epoch_order(folder, seed=1) == orders[1]
 
 
-def test_order_is_the_same_for_any_threads_and_memory(folder):
+def test_order_is_the_same_for_any_threads_and_memory(folder: Any) -> None:
     first = epoch_order(folder, seed=4, shuffle_window=2)
     for threads, memory, batch_size in itertools.product(
         (1, 2, 3, 4), ("1GiB", 40_000, 12_000), (7, 50)
     ):
-        options = {"num_threads": threads, "max_memory": memory, "batch_size": batch_size}
+        options: dict[str, Any] = {
+            "num_threads": threads,
+            "max_memory": memory,
+            "batch_size": batch_size,
+        }
         assert epoch_order(folder, seed=4, shuffle_window=2, **options) == first, options
 
 
-def test_a_copy_reads_the_same(folder):
+def test_a_copy_reads_the_same(folder: Any) -> None:
     planned = dataset(folder, shuffle=True, seed=9)
     copy = pickle.loads(pickle.dumps(planned))
     assert ids_of(copy) == ids_of(dataset(folder, shuffle=True, seed=9))
@@ -229,7 +235,7 @@ def test_a_copy_reads_the_same(folder):
 # Memory.
 
 
-def test_too_little_memory_is_an_error_that_says_how_much(folder):
+def test_too_little_memory_is_an_error_that_says_how_much(folder: Any) -> None:
     for batch_size in (50, None):
         planned = dataset(folder, batch_size=batch_size, max_memory=500)
         with pytest.raises(ValueError, match=r"max_memory.*two batches") as caught:
@@ -241,7 +247,9 @@ def test_too_little_memory_is_an_error_that_says_how_much(folder):
 
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
 @pytest.mark.parametrize("batch_size", [10, 999, 1000])
-def test_large_row_groups_with_memory_for_two_batches(tmp_path, batch_size, num_threads):
+def test_large_row_groups_with_memory_for_two_batches(
+    tmp_path: Path, batch_size: int, num_threads: int
+) -> None:
     """Row groups are read in slices; a page is decoded again for each slice that it is in."""
     table = kinds_table(20_011, ["int64", "bool", "float32"], ["some null", "required"], 50)
     path = write(tmp_path / "a.parquet", table, row_group_size=15_000, data_page_size=4000)
@@ -258,7 +266,7 @@ def test_large_row_groups_with_memory_for_two_batches(tmp_path, batch_size, num_
         assert same_bits(read[f"{name}.valid"], validity(table[name])), name
 
 
-def test_every_batch_may_be_kept(folder):
+def test_every_batch_may_be_kept(folder: Any) -> None:
     """Memory is used again only after the last tensor of a batch is gone."""
     planned = dataset(folder, batch_size=5, max_memory=4000, columns=["id", "x"])
     kept = list(planned)
@@ -271,7 +279,7 @@ def test_every_batch_may_be_kept(folder):
     assert [row for batch in kept for row in batch["id"].tolist()] == list(range(NUM_ROWS))
 
 
-def test_one_tensor_keeps_its_batch(folder):
+def test_one_tensor_keeps_its_batch(folder: Any) -> None:
     planned = dataset(folder, batch_size=5, max_memory=4000, columns=["id", "x"])
     columns = [batch["x"][2:] for batch in planned]
     planned.close()
@@ -281,7 +289,7 @@ def test_one_tensor_keeps_its_batch(folder):
     assert [int(row) for column in columns for row in column] == expected
 
 
-def test_batches_written_to_do_not_touch_others(folder):
+def test_batches_written_to_do_not_touch_others(folder: Any) -> None:
     planned = dataset(folder, batch_size=5, columns=["id", "x"])
     kept = []
     for batch in planned:
@@ -294,10 +302,10 @@ def test_batches_written_to_do_not_touch_others(folder):
 # Iterators.
 
 
-def test_two_iterators_at_once_are_two_epochs(folder):
+def test_two_iterators_at_once_are_two_epochs(folder: Any) -> None:
     planned = dataset(folder, shuffle=True, batch_size=20)
     streams = [iter(planned), iter(planned)]
-    ids = [[], []]
+    ids: Any = [[], []]
     for batches in itertools.zip_longest(*streams):
         for rows, batch in zip(ids, batches, strict=True):
             rows.extend(batch["id"].tolist())
@@ -305,7 +313,7 @@ def test_two_iterators_at_once_are_two_epochs(folder):
         assert rows == planned_rows(epoch, batch_size=20, shuffle=True)[0].tolist()
 
 
-def test_an_iterator_at_its_end_stays_there(folder):
+def test_an_iterator_at_its_end_stays_there(folder: Any) -> None:
     iterator = iter(dataset(folder))
     assert len(list(iterator)) == 14
     for _ in range(3):
@@ -313,7 +321,7 @@ def test_an_iterator_at_its_end_stays_there(folder):
             next(iterator)
 
 
-def test_close_ends_iterators_but_not_the_data_set(folder):
+def test_close_ends_iterators_but_not_the_data_set(folder: Any) -> None:
     planned = dataset(folder, batch_size=5, max_memory=4000)
     iterator = iter(planned)
     first = next(iterator)
@@ -329,7 +337,7 @@ def test_close_ends_iterators_but_not_the_data_set(folder):
 
 
 @st.composite
-def reads(draw):
+def reads(draw: Any) -> dict[str, Any]:
     num_rows = draw(st.integers(1, 3000))
     kinds = draw(
         st.lists(
@@ -367,9 +375,9 @@ def reads(draw):
     }
 
 
-def as_one_group(table):
+def as_one_group(table: pa.Table) -> Any:
     """The columns of one kind as one [B, F] tensor each."""
-    groups = {}
+    groups: dict[Any, Any] = {}
     for name in table.column_names:
         groups.setdefault(name.split()[0], []).append(name)
     return groups
@@ -377,7 +385,9 @@ def as_one_group(table):
 
 @settings(max_examples=60, deadline=None)
 @given(case=reads(), grouped=st.booleans())
-def test_any_table_any_pages_any_batches(tmp_path_factory, case, grouped):
+def test_any_table_any_pages_any_batches(
+    tmp_path_factory: pytest.TempPathFactory, case: Any, grouped: bool
+) -> None:
     table, options = case["table"], case["read"]
     path = write(tmp_path_factory.mktemp("any") / "a.parquet", table, **case["write"])
     if case["max_slabs"] is not None and options["batch_size"] is not None:
@@ -421,8 +431,13 @@ def test_any_table_any_pages_any_batches(tmp_path_factory, case, grouped):
     epoch=st.integers(0, 3),
 )
 def test_ranks_together_read_every_row(
-    tmp_path_factory, files, world_size, batch_size, even, epoch
-):
+    tmp_path_factory: pytest.TempPathFactory,
+    files: Any,
+    world_size: int,
+    batch_size: Any,
+    even: Any,
+    epoch: int,
+) -> None:
     folder = id_files(tmp_path_factory.mktemp("ranks") / "data", *files)
     num_rows, seen, lengths = sum(map(sum, files)), [], []
     for rank in range(world_size):
@@ -446,7 +461,7 @@ def test_ranks_together_read_every_row(
     assert even == "none" or len(set(lengths)) == 1
 
 
-def test_nulls_at_every_border(tmp_path):
+def test_nulls_at_every_border(tmp_path: Path) -> None:
     """Nulls first and last in pages, row groups and batches."""
     ids = np.arange(400)
     for null in (ids % 20 == 0, ids % 20 == 19, (ids // 20) % 2 == 0, ids != 200):

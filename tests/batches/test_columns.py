@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from torchparquet.batches.columns import Column, Field, resolve_columns
+from torchparquet.batches.columns import Column, Field, resolve_columns  # type: ignore[attr-defined]
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.manifest import Manifest
@@ -96,7 +97,7 @@ def same(field: Field, expected: Field) -> bool:
 # Selection
 
 
-def test_none_takes_every_column_in_file_order():
+def test_none_takes_every_column_in_file_order() -> None:
     fields = resolve_columns(None, WIDE)
     paths = [leaf.path for leaf in WIDE.schemas[0]]
     assert [field.name for field in fields] == paths
@@ -106,7 +107,7 @@ def test_none_takes_every_column_in_file_order():
 
 
 @pytest.mark.parametrize("as_type", [list, tuple])
-def test_sequence_keeps_its_order_and_names(as_type):
+def test_sequence_keeps_its_order_and_names(as_type: Any) -> None:
     label, inner = resolve_columns(as_type(["label", "s.inner"]), WIDE)
     assert same(label, Field("label", ("label",), (("int64",),), "int64", None, "error", 0))
     assert same(
@@ -114,7 +115,7 @@ def test_sequence_keeps_its_order_and_names(as_type):
     )
 
 
-def test_mapping_renames_groups_and_configures():
+def test_mapping_renames_groups_and_configures() -> None:
     fields = resolve_columns(
         {
             "target": "label",
@@ -136,12 +137,12 @@ def test_mapping_renames_groups_and_configures():
     assert [repr(field) for field in fields] == [repr(field) for field in expected]
 
 
-def test_group_may_join_kinds_of_one_dtype():
+def test_group_may_join_kinds_of_one_dtype() -> None:
     (field,) = resolve_columns({"t": ["when", "label"]}, WIDE)
     assert (field.dtype, field.width) == ("int64", 2)
 
 
-def test_group_of_two_dtypes_names_them():
+def test_group_of_two_dtypes_names_them() -> None:
     with pytest.raises(
         ValueError, match=r"same dtype, .*dtype=.*'f' has 'x' float32, 'label' int64"
     ):
@@ -157,7 +158,7 @@ def test_group_of_two_dtypes_names_them():
         ("s", "selected by its leaves: 's' has 's.inner', 's.other'"),
     ],
 )
-def test_unknown_column_says_what_there_is(name, hint):
+def test_unknown_column_says_what_there_is(name: str, hint: str) -> None:
     for columns in ([name], {"out": name}, {"out": ["x", name]}, {"out": Column(name)}):
         with pytest.raises(ValueError, match=re.escape(hint)) as caught:
             resolve_columns(columns, WIDE)
@@ -166,7 +167,7 @@ def test_unknown_column_says_what_there_is(name, hint):
         assert "/data/0.parquet" in str(caught.value)
 
 
-def test_unknown_column_of_a_wide_file_lists_a_few():
+def test_unknown_column_of_a_wide_file_lists_a_few() -> None:
     wide = manifest([leaf(f"feature_{index}", "float32") for index in range(5000)])
     with pytest.raises(ValueError, match="and 4990 more") as caught:
         resolve_columns(["?"], wide)
@@ -174,17 +175,17 @@ def test_unknown_column_of_a_wide_file_lists_a_few():
 
 
 @pytest.mark.parametrize("columns", [["x", "y", "x"], {"f": ["x", "y", "x"]}])
-def test_column_twice_is_an_error(columns):
+def test_column_twice_is_an_error(columns: dict[str, Any] | list[str]) -> None:
     with pytest.raises(ValueError, match="only once; repeated: 'x'"):
         resolve_columns(columns, WIDE)
 
 
-def test_two_tensors_may_share_a_column():
+def test_two_tensors_may_share_a_column() -> None:
     fields = resolve_columns({"a": "x", "b": ["x", "y"]}, WIDE)
     assert [field.sources for field in fields] == [("x",), ("x", "y")]
 
 
-def test_repeated_name_in_the_file_fails_only_when_selected():
+def test_repeated_name_in_the_file_fails_only_when_selected() -> None:
     twice = manifest([leaf("a", "int32"), leaf("b", "int32"), leaf("a", "float64")])
     assert resolve_columns(["b"], twice)[0].dtype == "int32"
     for columns in (None, ["a"], {"o": ["b", "a"]}):
@@ -192,7 +193,7 @@ def test_repeated_name_in_the_file_fails_only_when_selected():
             resolve_columns(columns, twice)
 
 
-def test_repeated_name_in_a_later_file_is_found():
+def test_repeated_name_in_a_later_file_is_found() -> None:
     files = manifest(
         [leaf("a", "int32")], [leaf("a", "int32"), leaf("a", "int32")], [leaf("a", "int32")]
     )
@@ -206,7 +207,7 @@ def test_repeated_name_in_a_later_file_is_found():
 @pytest.mark.parametrize(
     "columns", [[], (), {}, {"f": []}, [""], {"f": ""}, {"": "x"}, {"f": [""]}, {"f": ["x", ""]}]
 )
-def test_empty_selection_or_name_is_a_value_error(columns):
+def test_empty_selection_or_name_is_a_value_error(columns: Any) -> None:
     with pytest.raises(ValueError, match=r"columns|source"):
         resolve_columns(columns, WIDE)
 
@@ -215,25 +216,25 @@ def test_empty_selection_or_name_is_a_value_error(columns):
     "columns",
     ["x", b"x", {"x"}, 3, [1], [None], [["x"]], {"f": 1}, {"f": None}, {"f": {"x"}}, {3: "x"}],
 )
-def test_wrong_type_is_a_type_error(columns):
+def test_wrong_type_is_a_type_error(columns: Any) -> None:
     with pytest.raises(TypeError, match="columns"):
         resolve_columns(columns, WIDE)
 
 
 @pytest.mark.parametrize("source", ["", [], [""], ["a", "a"]])
-def test_column_checks_its_source(source):
+def test_column_checks_its_source(source: list[Any] | str) -> None:
     with pytest.raises(ValueError, match="source"):
         Column(source)
 
 
 @pytest.mark.parametrize("source", [None, 1, b"a", [1], {"a"}])
-def test_column_checks_the_type_of_its_source(source):
+def test_column_checks_the_type_of_its_source(source: Any) -> None:
     with pytest.raises(TypeError, match="source"):
         Column(source)
 
 
-def test_column_is_a_value():
-    column = Column(["a", "b"], nulls=np.float32(0.5))
+def test_column_is_a_value() -> None:
+    column = Column(["a", "b"], nulls=np.float32(0.5))  # type: ignore[arg-type]
     assert column == Column(("a", "b"), nulls=0.5)
     assert hash(column) == hash(Column(("a", "b"), nulls=0.5))
     assert type(column.nulls) is float
@@ -242,7 +243,7 @@ def test_column_is_a_value():
     assert Column("a").sources == ("a",)
 
 
-def test_mapping_errors_name_the_output():
+def test_mapping_errors_name_the_output() -> None:
     with pytest.raises(ValueError, match=r"columns\['features'\]: .*repeated: 'x'"):
         resolve_columns({"ok": "y", "features": ["x", "x"]}, WIDE)
 
@@ -250,7 +251,7 @@ def test_mapping_errors_name_the_output():
 # Nulls
 
 
-def test_default_is_nan_for_floats_and_error_for_the_rest():
+def test_default_is_nan_for_floats_and_error_for_the_rest() -> None:
     for field in resolve_columns(None, WIDE):
         if field.dtype.startswith("float"):
             assert field.nulls == "fill"
@@ -260,7 +261,7 @@ def test_default_is_nan_for_floats_and_error_for_the_rest():
         assert type(field.fill) is {"b": bool, "f": float}.get(np.dtype(field.dtype).kind, int)
 
 
-def test_data_set_nulls_stand_in_for_a_column_without_its_own():
+def test_data_set_nulls_stand_in_for_a_column_without_its_own() -> None:
     a, b, c = resolve_columns(
         {"a": "x", "b": Column("label"), "c": Column("label", nulls="error")}, WIDE, nulls="mask"
     )
@@ -271,10 +272,10 @@ def test_data_set_nulls_stand_in_for_a_column_without_its_own():
 
 
 @pytest.mark.parametrize("name", ["label", "flag", "when"])
-def test_nan_needs_a_float(name):
+def test_nan_needs_a_float(name: str) -> None:
     for columns, nulls in (({"o": Column(name, nulls="nan")}, None), ({"o": name}, "nan")):
         with pytest.raises(ValueError, match=r"needs a float column.*'o' is (int64|bool)"):
-            resolve_columns(columns, WIDE, nulls)
+            resolve_columns(columns, WIDE, nulls)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +297,7 @@ def test_nan_needs_a_float(name):
         ("when", np.int64(-1), -1),
     ],
 )
-def test_fill_that_fits(name, value, expected):
+def test_fill_that_fits(name: str, value: Any, expected: Any) -> None:
     for columns, nulls in (({name: Column(name, nulls=value)}, None), ([name], value)):
         (field,) = resolve_columns(columns, WIDE, nulls)
         assert field.nulls == "fill"
@@ -324,18 +325,18 @@ def test_fill_that_fits(name, value, expected):
         ("label", 10**400),
     ],
 )
-def test_fill_that_does_not_fit(name, value):
+def test_fill_that_does_not_fit(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"representable.*'{name}' is ") as caught:
         resolve_columns({name: Column(name, nulls=value)}, WIDE)
     assert repr(value) in str(caught.value)
 
 
-def test_unknown_null_policy():
+def test_unknown_null_policy() -> None:
     for build in (lambda n: Column("x", nulls=n), lambda n: resolve_columns(["x"], WIDE, nulls=n)):
         for wrong in ("zero", "", "NaN"):
             with pytest.raises(ValueError, match="nulls must be"):
                 build(wrong)
-        for wrong in ([0], np.zeros(2), b"nan", 1j, np.datetime64("2020-01-01")):
+        for wrong in ([0], np.zeros(2), b"nan", 1j, np.datetime64("2020-01-01")):  # type: ignore[assignment]
             with pytest.raises(TypeError, match="nulls must be"):
                 build(wrong)
 
@@ -344,7 +345,7 @@ def test_unknown_null_policy():
 
 
 @pytest.mark.parametrize("name", ["row.id", "row.valid"])
-def test_reserved_output_names(name):
+def test_reserved_output_names(name: str) -> None:
     with pytest.raises(ValueError, match=f"output name.*'{name}'"):
         resolve_columns({name: "x"}, WIDE)
     files = manifest([leaf(name, "int64")])
@@ -353,7 +354,7 @@ def test_reserved_output_names(name):
     assert resolve_columns({"other": name}, files)[0].sources == (name,)
 
 
-def test_mask_name_must_be_free():
+def test_mask_name_must_be_free() -> None:
     files = manifest([leaf("x", "float32"), leaf("x.valid", "bool")])
     assert len(resolve_columns(None, files)) == 2
     with pytest.raises(ValueError, match=r"adds the tensor.*'x\.valid'"):
@@ -365,7 +366,7 @@ def test_mask_name_must_be_free():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, "float32", "torch.float32"])
-def test_dtype_is_kept_as_its_name(dtype):
+def test_dtype_is_kept_as_its_name(dtype: Any) -> None:
     column = Column("label", dtype=dtype)
     assert column.dtype == "float32"
     assert column == Column("label", dtype="float32")
@@ -376,18 +377,18 @@ def test_dtype_is_kept_as_its_name(dtype):
     "dtype",
     ["", "float", "int", "long", "Float32", "float8_e5m2", torch.complex64, torch.float8_e5m2],
 )
-def test_unknown_dtype(dtype):
+def test_unknown_dtype(dtype: Any) -> None:
     with pytest.raises(ValueError, match=r"dtype must be one of .*bfloat16"):
         Column("x", dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", [float, np.float32, np.dtype("float32"), 4, b"int8", ["int8"]])
-def test_dtype_of_a_wrong_type(dtype):
+def test_dtype_of_a_wrong_type(dtype: Any) -> None:
     with pytest.raises(TypeError, match="dtype must be a torch dtype, its name or None"):
         Column("x", dtype=dtype)
 
 
-def test_dtype_decides_the_null_policy():
+def test_dtype_decides_the_null_policy() -> None:
     columns = {
         "f": Column("label", dtype=torch.bfloat16),
         "i": Column("flag", dtype=torch.uint8),
@@ -419,7 +420,7 @@ def test_dtype_decides_the_null_policy():
         ("x", "float64", 1e300, True),
     ],
 )
-def test_fill_is_checked_against_the_dtype(name, dtype, value, fits):
+def test_fill_is_checked_against_the_dtype(name: str, dtype: str, value: float, fits: bool) -> None:
     column = Column(name, nulls=value, dtype=dtype)
     if fits:
         (field,) = resolve_columns({"o": column}, WIDE)
@@ -429,12 +430,12 @@ def test_fill_is_checked_against_the_dtype(name, dtype, value, fits):
             resolve_columns({"o": column}, WIDE)
 
 
-def test_nan_for_a_float_read_as_a_float_only():
+def test_nan_for_a_float_read_as_a_float_only() -> None:
     with pytest.raises(ValueError, match=r"needs a float column.*'o' is int32"):
         resolve_columns({"o": Column("label", nulls="nan", dtype="int32")}, WIDE)
 
 
-def test_group_of_several_kinds_by_one_dtype():
+def test_group_of_several_kinds_by_one_dtype() -> None:
     column = Column(["x", "label", "flag", "half"], dtype="float32")
     (field,) = resolve_columns({"f": column}, WIDE)
     assert (field.dtype, field.width, field.nulls) == ("float32", 4, "fill")
@@ -445,7 +446,7 @@ def test_group_of_several_kinds_by_one_dtype():
     ("name", "dtype"),
     [("x", "int64"), ("half", "uint8"), ("x", "bool"), ("label", "bool"), ("when", "bool")],
 )
-def test_dtype_that_a_kind_cannot_become(name, dtype):
+def test_dtype_that_a_kind_cannot_become(name: str, dtype: str) -> None:
     for source in (name, [name], ["flag", name]):
         with pytest.raises(UnsupportedColumnError) as caught:
             resolve_columns({"o": Column(source, dtype=dtype)}, WIDE)
@@ -453,7 +454,7 @@ def test_dtype_that_a_kind_cannot_become(name, dtype):
             assert part in str(caught.value)
 
 
-def test_uncovered_column_stays_so_whatever_its_dtype():
+def test_uncovered_column_stays_so_whatever_its_dtype() -> None:
     files = manifest([leaf("t", "string")])
     with pytest.raises(UnsupportedColumnError, match=r"'t' \(string\)"):
         resolve_columns({"o": Column("t", dtype="float32")}, files)
@@ -462,7 +463,7 @@ def test_uncovered_column_stays_so_whatever_its_dtype():
 # Columns that cannot be read yet
 
 
-def test_uncovered_column_says_what_to_do():
+def test_uncovered_column_says_what_to_do() -> None:
     files = manifest([leaf("a", "int32"), leaf("t", "string"), leaf("d", "decimal(40, 2)")])
     with pytest.raises(UnsupportedColumnError) as caught:
         resolve_columns(None, files)
@@ -475,7 +476,7 @@ def test_uncovered_column_says_what_to_do():
     assert "columns=" not in str(caught.value)
 
 
-def test_uncovered_column_of_a_wide_file_keeps_the_message_short():
+def test_uncovered_column_of_a_wide_file_keeps_the_message_short() -> None:
     wide = [leaf(f"feature_{index}", "float32") for index in range(5000)]
     wide += [leaf(f"text_{index}", "string") for index in range(5000)]
     with pytest.raises(UnsupportedColumnError, match="and 4990 more") as caught:
@@ -483,7 +484,7 @@ def test_uncovered_column_of_a_wide_file_keeps_the_message_short():
     assert len(str(caught.value)) < 1000
 
 
-def test_file_of_uncovered_columns_gets_no_empty_suggestion():
+def test_file_of_uncovered_columns_gets_no_empty_suggestion() -> None:
     with pytest.raises(UnsupportedColumnError) as caught:
         resolve_columns(None, manifest([leaf("t", "string")]))
     assert "columns=[" not in str(caught.value)
@@ -492,7 +493,7 @@ def test_file_of_uncovered_columns_gets_no_empty_suggestion():
 # Files that disagree
 
 
-def test_order_nullability_and_unselected_columns_may_differ():
+def test_order_nullability_and_unselected_columns_may_differ() -> None:
     files = manifest(
         [leaf("a", "int32"), leaf("b", "float32"), leaf("c", "int8")],
         [leaf("b", "float32", nullable=False), leaf("a", "int32"), leaf("c", "float64")],
@@ -503,7 +504,7 @@ def test_order_nullability_and_unselected_columns_may_differ():
     assert [field.name for field in resolve_columns(None, reordered)] == ["a", "b"]
 
 
-def test_different_kind_names_both_files():
+def test_different_kind_names_both_files() -> None:
     files = manifest(
         [leaf("a", "int64"), leaf("b", "float32")],
         [leaf("b", "float32"), leaf("a", "int64")],
@@ -517,13 +518,13 @@ def test_different_kind_names_both_files():
         assert "int64 in '/data/0.parquet', timestamp[us] in '/data/2.parquet'" in message
 
 
-def test_kind_that_is_covered_in_one_file_only_is_a_mismatch():
+def test_kind_that_is_covered_in_one_file_only_is_a_mismatch() -> None:
     files = manifest([leaf("a", "string")], [leaf("a", "int64")])
     with pytest.raises(SchemaMismatchError, match="string in"):
         resolve_columns(["a"], files)
 
 
-def test_kinds_may_differ_where_a_dtype_is_given():
+def test_kinds_may_differ_where_a_dtype_is_given() -> None:
     kinds = ["int32", "int64", "float32", "int32", "bool", "decimal(9, 2)"]
     files = manifest(*([leaf("a", kind), leaf("b", "int8")] for kind in kinds))
     columns = {"o": Column(["a", "b"], dtype="float32"), "p": Column("b", dtype=torch.int8)}
@@ -537,7 +538,7 @@ def test_kinds_may_differ_where_a_dtype_is_given():
         resolve_columns({**columns, "q": "a"}, files)
 
 
-def test_kind_of_one_file_that_cannot_become_the_dtype_names_the_file():
+def test_kind_of_one_file_that_cannot_become_the_dtype_names_the_file() -> None:
     files = manifest([leaf("a", "int32")], [leaf("a", "int64")], [leaf("a", "float32")])
     with pytest.raises((SchemaMismatchError, UnsupportedColumnError)) as caught:
         resolve_columns({"o": Column("a", dtype="int64")}, files)
@@ -546,14 +547,14 @@ def test_kind_of_one_file_that_cannot_become_the_dtype_names_the_file():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_kind_that_is_uncovered_in_one_file_only_fails_whatever_the_dtype(order):
+def test_kind_that_is_uncovered_in_one_file_only_fails_whatever_the_dtype(order: int) -> None:
     files = manifest(*[[leaf("a", "int64")], [leaf("a", "string")]][::order])
     with pytest.raises((SchemaMismatchError, UnsupportedColumnError), match="string"):
         resolve_columns({"o": Column("a", dtype="float32")}, files)
 
 
 @pytest.mark.parametrize("missing_in", [0, 1])
-def test_missing_column_names_both_files(missing_in):
+def test_missing_column_names_both_files(missing_in: int) -> None:
     schemas = [[leaf("a", "int64"), leaf("b", "float32")]] * 2
     schemas[missing_in] = [leaf("a", "int64")]
     files = manifest(*schemas)
@@ -564,7 +565,7 @@ def test_missing_column_names_both_files(missing_in):
     assert len(resolve_columns(["a"], files)) == 1
 
 
-def test_files_without_rows_have_no_say():
+def test_files_without_rows_have_no_say() -> None:
     full = [leaf("a", "int64"), leaf("b", "float32")]
     files = manifest([leaf("a", "null")], full, [leaf("z", "string")], full, rows=[0, 5, 0, 5])
     assert [field.name for field in resolve_columns(None, files)] == ["a", "b"]
@@ -575,7 +576,7 @@ def test_files_without_rows_have_no_say():
         resolve_columns(["a"], files)
 
 
-def test_names_from_a_file_are_shown_printable():
+def test_names_from_a_file_are_shown_printable() -> None:
     files = manifest([leaf("a\x1b[31m\nb", "string")])
     for columns in (None, ["c"]):
         with pytest.raises((ValueError, TypeError)) as caught:

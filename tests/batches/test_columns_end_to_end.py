@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +21,12 @@ from torchparquet import (
 NUM_ROWS = 500
 
 
-def dataset(paths, columns=None, **options):
+def dataset(paths: Any, columns: Any = None, **options: Any) -> ParquetDataset:
     options = {"batch_size": 64, "rank": 0, "world_size": 1, **options}
     return ParquetDataset(paths, columns=columns, **options)
 
 
-def flat_table(first=0):
+def flat_table(first: int = 0) -> pa.Table:
     ids = np.arange(first, first + NUM_ROWS)
     return pa.table(
         {
@@ -38,29 +41,29 @@ def flat_table(first=0):
 
 
 @pytest.fixture
-def flat(tmp_path):
+def flat(tmp_path: Path) -> Any:
     table = flat_table()
     return table, write(tmp_path / "a.parquet", table)
 
 
-def assert_holds(read, table, names):
+def assert_holds(read: Any, table: pa.Table, names: Any) -> None:
     assert list(read) == list(names)
     for name in names:
         assert same_bits(read[name], stored_values(column_at(table, name))), name
 
 
-def test_all_columns_in_the_order_of_the_file(flat):
+def test_all_columns_in_the_order_of_the_file(flat: Any) -> None:
     table, path = flat
     assert_holds(read_all(path), table, table.column_names)
 
 
 @pytest.mark.parametrize("names", [["d", "b", "a"], ("g",), ["f", "a", "g", "c"]])
-def test_names_in_the_order_given(flat, names):
+def test_names_in_the_order_given(flat: Any, names: Any) -> None:
     table, path = flat
     assert_holds(read_all(path, columns=names), table, names)
 
 
-def test_row_id_and_row_valid_come_last(flat):
+def test_row_id_and_row_valid_come_last(flat: Any) -> None:
     table, path = flat
     read = read_all(path, columns=["f", "a", "b"], row_ids=True, even="pad")
     assert list(read) == ["f", "a", "b", "row.id", "row.valid"]
@@ -69,7 +72,7 @@ def test_row_id_and_row_valid_come_last(flat):
     assert same_bits(read["a"], stored_values(table["a"]))
 
 
-def test_mapping_renames_repeats_and_groups(flat):
+def test_mapping_renames_repeats_and_groups(flat: Any) -> None:
     table, path = flat
     columns = {
         "label": "b",
@@ -89,7 +92,7 @@ def test_mapping_renames_repeats_and_groups(flat):
         assert same_bits(read[name], expected), name
 
 
-def test_a_wide_group(tmp_path):
+def test_a_wide_group(tmp_path: Path) -> None:
     """More columns than threads or blocks, in one tensor, in an order of its own."""
     rng = np.random.default_rng(0)
     values = rng.random((3000, 70), np.float32)
@@ -102,7 +105,7 @@ def test_a_wide_group(tmp_path):
         assert same_bits(read["x"], values[:, order])
 
 
-def test_tensors_are_contiguous_and_writable(flat):
+def test_tensors_are_contiguous_and_writable(flat: Any) -> None:
     _, path = flat
     batch = next(iter(dataset(path, {"g": ["f", "g"], "a": "a", "b": "b"})))
     for tensor in batch.values():
@@ -113,7 +116,7 @@ def test_tensors_are_contiguous_and_writable(flat):
 
 
 @pytest.fixture
-def nested(tmp_path):
+def nested(tmp_path: Path) -> Any:
     ids = pa.array(range(NUM_ROWS))
     inner = pa.StructArray.from_arrays([ids, ids.cast(pa.float64())], ["x", "y"])
     outer = pa.StructArray.from_arrays([inner, ids.cast(pa.int32())], ["inner", "z"])
@@ -134,7 +137,7 @@ def nested(tmp_path):
     return table, write(tmp_path / "nested.parquet", table)
 
 
-def test_struct_leaves_by_dotted_path(nested):
+def test_struct_leaves_by_dotted_path(nested: Any) -> None:
     table, path = nested
     names = ["s.z", "plain", "s.inner.y", "s.inner.x"]
     read = read_all(path, columns=names)
@@ -143,19 +146,19 @@ def test_struct_leaves_by_dotted_path(nested):
     assert same_bits(group[:, 0], group[:, 1])
 
 
-def test_a_name_that_holds_a_dot(nested):
+def test_a_name_that_holds_a_dot(nested: Any) -> None:
     table, path = nested
     read = read_all(path, columns=["with.dot"])
     assert same_bits(read["with.dot"], stored_values(table["with.dot"]))
 
 
-def test_a_struct_itself_names_its_leaves(nested):
+def test_a_struct_itself_names_its_leaves(nested: Any) -> None:
     _, path = nested
     with pytest.raises(ValueError, match=r"s\.inner\.x"):
         dataset(path, ["s"])
 
 
-def test_kinds_not_covered_fail_at_construction_and_name_the_rest(nested):
+def test_kinds_not_covered_fail_at_construction_and_name_the_rest(nested: Any) -> None:
     _, path = nested
     with pytest.raises(UnsupportedColumnError) as caught:
         dataset(path)
@@ -170,7 +173,7 @@ def test_kinds_not_covered_fail_at_construction_and_name_the_rest(nested):
     assert sum(batch["text"].num_rows for batch in dataset(path, names)) == NUM_ROWS
 
 
-def test_a_kind_not_covered_is_named_when_chosen(nested):
+def test_a_kind_not_covered_is_named_when_chosen(nested: Any) -> None:
     _, path = nested
     with pytest.raises(UnsupportedColumnError, match="wide"):
         dataset(path, ["plain", "wide"])
@@ -191,17 +194,19 @@ def test_a_kind_not_covered_is_named_when_chosen(nested):
         ({"x": Column("a", nulls=2**63)}, ValueError, str(2**63)),
     ],
 )
-def test_wrong_choices_fail_at_construction(flat, columns, error, text):
+def test_wrong_choices_fail_at_construction(
+    flat: Any, columns: dict[str, Any] | list[Any] | str, error: Any, text: str
+) -> None:
     _, path = flat
     with pytest.raises(error, match=text):
         dataset(path, columns)
 
 
-def two_files(folder, first, second):
+def two_files(folder: Any, first: Any, second: Any) -> list[Any]:
     return [write(folder / "0.parquet", first), write(folder / "1.parquet", second)]
 
 
-def test_files_may_order_their_columns_differently(tmp_path):
+def test_files_may_order_their_columns_differently(tmp_path: Path) -> None:
     first, second = flat_table(0), flat_table(NUM_ROWS)
     paths = two_files(tmp_path, first, second.select(["d", "g", "a", "b", "c", "f"]))
     table = pa.concat_tables([first, second])
@@ -210,7 +215,7 @@ def test_files_may_order_their_columns_differently(tmp_path):
         assert_holds(read, table, names or first.column_names)
 
 
-def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path):
+def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path: Path) -> None:
     first, second = flat_table(0), flat_table(NUM_ROWS)
     second = second.drop_columns(["g"]).append_column("new", pa.array(["t"] * NUM_ROWS))
     second = second.set_column(0, "b", second["b"].cast(pa.int8()))
@@ -219,7 +224,7 @@ def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path):
     assert same_bits(read["a"], np.arange(2 * NUM_ROWS))
 
 
-def test_files_may_differ_in_nullability(tmp_path):
+def test_files_may_differ_in_nullability(tmp_path: Path) -> None:
     """Required here, nullable and null there."""
     ids = np.arange(NUM_ROWS)
     required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
@@ -242,7 +247,9 @@ def test_files_may_differ_in_nullability(tmp_path):
         (pa.timestamp("us", "UTC"), "timestamp[us, UTC]"),
     ],
 )
-def test_a_kind_that_differs_names_both_files(tmp_path, kind, shown):
+def test_a_kind_that_differs_names_both_files(
+    tmp_path: Path, kind: pa.DataType, shown: str
+) -> None:
     first, second = flat_table(0).select(["a", "f"]), flat_table(NUM_ROWS).select(["a", "f"])
     paths = two_files(tmp_path, first, second.set_column(0, "a", second["a"].cast(kind)))
     with pytest.raises(SchemaMismatchError) as caught:
@@ -254,7 +261,7 @@ def test_a_kind_that_differs_names_both_files(tmp_path, kind, shown):
 
 
 @pytest.mark.parametrize("missing_in", [0, 1])
-def test_a_column_that_is_missing_names_both_files(tmp_path, missing_in):
+def test_a_column_that_is_missing_names_both_files(tmp_path: Path, missing_in: int) -> None:
     tables = [flat_table(0), flat_table(NUM_ROWS)]
     tables[missing_in] = tables[missing_in].drop_columns(["c"])
     paths = two_files(tmp_path, *tables)
@@ -265,7 +272,7 @@ def test_a_column_that_is_missing_names_both_files(tmp_path, missing_in):
             assert part in str(caught.value), part
 
 
-def test_a_file_without_rows_has_no_say_about_columns(tmp_path):
+def test_a_file_without_rows_has_no_say_about_columns(tmp_path: Path) -> None:
     first = flat_table(0)
     empty = pa.table({"a": pa.array([], pa.string()), "other": pa.array([], pa.int8())})
     paths = two_files(tmp_path, empty, first)
@@ -273,7 +280,7 @@ def test_a_file_without_rows_has_no_say_about_columns(tmp_path):
     assert_holds(read, first, first.column_names)
 
 
-def test_two_columns_of_one_name(tmp_path):
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
     ids = pa.array(range(10))
     path = write(tmp_path / "a.parquet", pa.table([ids, ids, ids], ["a", "x", "x"]))
     with pytest.raises(ValueError, match="'x'"):
@@ -281,14 +288,14 @@ def test_two_columns_of_one_name(tmp_path):
     assert same_bits(read_all(path, columns=["a"])["a"], np.arange(10))
 
 
-def test_names_that_are_not_ascii(tmp_path):
+def test_names_that_are_not_ascii(tmp_path: Path) -> None:
     names = ["größe", "列", "with space", "a'b\"c", "tab\tnew\nline"]
     table = pa.table({name: np.arange(10) + i for i, name in enumerate(names)})
     path = write(tmp_path / "täble ✓.parquet", table)
     assert_holds(read_all(path), table, names)
 
 
-def test_a_column_without_a_name_is_left_out_by_the_user(tmp_path):
+def test_a_column_without_a_name_is_left_out_by_the_user(tmp_path: Path) -> None:
     """As the index of a table that was written as CSV and read again."""
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"": [0, 1], "a": [5, 6]}), path)

@@ -44,7 +44,7 @@ def digest(batch: dict[str, Any]) -> str:
 
 
 @pytest.fixture(params=["CPU in its place", "accelerator"])
-def on_device(request, monkeypatch) -> dict[str, Any]:
+def on_device(request: Any, monkeypatch: Any) -> dict[str, Any]:
     """Options with which a data set delivers on a device."""
     if request.param == "accelerator":
         if ACCELERATOR is None:
@@ -57,7 +57,7 @@ def on_device(request, monkeypatch) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> str:
+def files(tmp_path_factory: Any) -> str:
     return shape_files(tmp_path_factory.mktemp("device"), NUM_ROWS, 2, 6)
 
 
@@ -74,8 +74,10 @@ def files(tmp_path_factory) -> str:
     ],
     ids=str,
 )
-def test_batches_are_those_of_the_host(files: str, on_device, options) -> None:
-    options = {"columns": COLUMNS, "batch_size": 128, "row_ids": True} | options
+def test_batches_are_those_of_the_host(
+    files: str, on_device: dict[str, Any], options: dict[str, Any]
+) -> None:
+    options: dict[str, Any] = {"columns": COLUMNS, "batch_size": 128, "row_ids": True} | options  # type: ignore[no-redef]
     expected = digests(ParquetDataset(files, **options))
     kept = list(ParquetDataset(files, **options, **on_device))
     if "pin_memory" not in on_device:
@@ -84,7 +86,7 @@ def test_batches_are_those_of_the_host(files: str, on_device, options) -> None:
     assert digests(kept) == expected
 
 
-def test_every_batch_has_memory_of_its_own(files: str, on_device) -> None:
+def test_every_batch_has_memory_of_its_own(files: str, on_device: dict[str, Any]) -> None:
     dataset = ParquetDataset(files, columns=["id", "list"], nulls=0, batch_size=100, **on_device)
     expected = digests(ParquetDataset(files, columns=["id", "list"], nulls=0, batch_size=100))
     for batch, other in zip(dataset, expected, strict=True):
@@ -93,8 +95,8 @@ def test_every_batch_has_memory_of_its_own(files: str, on_device) -> None:
         batch["list"].values.fill_(7)
 
 
-def test_transforms_are_given_batches_on_the_device(files: str, on_device) -> None:
-    def doubled(batch):
+def test_transforms_are_given_batches_on_the_device(files: str, on_device: dict[str, Any]) -> None:
+    def doubled(batch: Any) -> dict[str, Any]:
         return {"id": batch["id"] * 2}
 
     dataset = ParquetDataset(files, columns=["id"], batch_size=500, transform=doubled, **on_device)
@@ -104,8 +106,10 @@ def test_transforms_are_given_batches_on_the_device(files: str, on_device) -> No
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 11, 29, 30])
-def test_a_state_counts_what_was_delivered(files: str, on_device, step: int) -> None:
-    options = {"columns": COLUMNS, "batch_size": 100, "shuffle": True, "seed": 9}
+def test_a_state_counts_what_was_delivered(
+    files: str, on_device: dict[str, Any], step: int
+) -> None:
+    options: dict[str, Any] = {"columns": COLUMNS, "batch_size": 100, "shuffle": True, "seed": 9}
     expected = digests(ParquetDataset(files, **options))
     dataset = ParquetDataset(files, **options, **on_device)
     iterator = iter(dataset)
@@ -120,8 +124,8 @@ def test_a_state_counts_what_was_delivered(files: str, on_device, step: int) -> 
         assert [*found, *digests(resumed)] == expected
 
 
-def test_dynamic_shares(files: str, on_device, tmp_path: Path) -> None:
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+def test_dynamic_shares(files: str, on_device: dict[str, Any], tmp_path: Path) -> None:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)  # type: ignore[attr-defined]
     dataset = ParquetDataset(
         files,
         columns=COLUMNS,
@@ -137,7 +141,9 @@ def test_dynamic_shares(files: str, on_device, tmp_path: Path) -> None:
     assert ids.tolist() == next(iter(expected))["id"].tolist()
 
 
-def test_an_error_comes_behind_the_batches_before_it(tmp_path: Path, on_device) -> None:
+def test_an_error_comes_behind_the_batches_before_it(
+    tmp_path: Path, on_device: dict[str, Any]
+) -> None:
     values = [None if row == 750 else row for row in range(1000)]
     pq.write_table(pa.table({"n": values}), tmp_path / "part.parquet", row_group_size=100)
     dataset = ParquetDataset(tmp_path, batch_size=100, **on_device)
@@ -148,8 +154,8 @@ def test_an_error_comes_behind_the_batches_before_it(tmp_path: Path, on_device) 
             next(iterator)
 
 
-def test_mixed_rows(files: str, on_device) -> None:
-    def mixed(**options):
+def test_mixed_rows(files: str, on_device: dict[str, Any]) -> None:
+    def mixed(**options: Any) -> Any:
         sets = [
             ParquetDataset(
                 files, columns=COLUMNS, batch_size=60, seed=seed, shuffle=True, **options
@@ -165,7 +171,9 @@ def test_mixed_rows(files: str, on_device) -> None:
     assert digests(mixed(**on_device)) == digests(mixed())
 
 
-def test_a_batch_that_fails_to_be_joined_keeps_none_before_it(tmp_path: Path, on_device) -> None:
+def test_a_batch_that_fails_to_be_joined_keeps_none_before_it(
+    tmp_path: Path, on_device: dict[str, Any]
+) -> None:
     def row_group(num_lists: int) -> pa.Table:
         kind = pa.list_(pa.list_(pa.int8()))
         return pa.table({"l": pa.array([[[1]] * num_lists] * 10, kind)})
@@ -174,7 +182,7 @@ def test_a_batch_that_fails_to_be_joined_keeps_none_before_it(tmp_path: Path, on
         for number in range(12):
             writer.write_table(row_group(9000 if number in (8, 9) else 5), row_group_size=10)
 
-    def outcomes(**options) -> list[object]:
+    def outcomes(**options: Any) -> Any:
         dataset = ParquetDataset(
             tmp_path, batch_size=20, nulls=0, max_memory="1MB", num_threads=1, **options
         )
@@ -214,20 +222,20 @@ class InterruptedHere(Exception):  # noqa: N818
 
 @pytest.mark.parametrize("place", ["host", "device", "traced"])
 def test_an_interrupt_anywhere_loses_no_batch(
-    files: str, on_device, place: str, monkeypatch
+    files: str, on_device: dict[str, Any], place: str, monkeypatch: Any
 ) -> None:
     if place == "traced":
         # As where CUDA is: the range ends behind all that `next` does.
         monkeypatch.setattr("torchparquet.metrics.wait_ranges._has_nvtx", lambda: True)
         for name in ("range_push", "range_pop"):
             monkeypatch.setattr(torch.cuda.nvtx, name, lambda *_: None)
-    options = {"columns": ["id", "list"], "nulls": 0, "batch_size": 300}
+    options: dict[str, Any] = {"columns": ["id", "list"], "nulls": 0, "batch_size": 300}
     expected = digests(ParquetDataset(files, **options))
     if place == "device":
         options |= on_device
     stop_at, passed, num_interrupts = 0, 0, 0
 
-    def trace(frame, event, argument):
+    def trace(frame: Any, event: Any, argument: Any) -> Any:
         nonlocal passed, num_interrupts
         if (
             not frame.f_code.co_filename.startswith(str(PACKAGE))
@@ -270,7 +278,7 @@ def test_workers_are_refused(files: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), None])
-def test_the_cpu_is_where_batches_are_anyway(files: str, device) -> None:
+def test_the_cpu_is_where_batches_are_anyway(files: str, device: Any) -> None:
     assert parsed_device(device) is None
     batch = next(iter(ParquetDataset(files, columns=["id"], batch_size=5, device=device)))
     assert batch["id"].tolist() == list(range(5))
@@ -284,9 +292,9 @@ def test_the_cpu_is_where_batches_are_anyway(files: str, device) -> None:
         ("meta", ValueError, "must hold data"),
     ],
 )
-def test_what_is_no_device(files: str, device, error, message) -> None:
+def test_what_is_no_device(files: str, device: int | str, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
-        ParquetDataset(files, batch_size=5, device=device)
+        ParquetDataset(files, batch_size=5, device=device)  # type: ignore[arg-type]
 
 
 def test_a_device_that_is_not_there(files: str) -> None:
@@ -317,7 +325,7 @@ def test_checksums_while_slabs_are_used_again(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(ACCELERATOR is None, reason="torch finds no accelerator")
 def test_memory_is_not_written_to_while_the_loop_still_computes(files: str) -> None:
-    options = {"columns": ["id", "x"], "batch_size": 30}
+    options: dict[str, Any] = {"columns": ["id", "x"], "batch_size": 30}
     expected = torch.cat([batch["id"].clone() for batch in ParquetDataset(files, **options)])
     busy = torch.zeros(1 << 26, dtype=torch.uint8, device=ACCELERATOR)
     with torch.Stream(device=ACCELERATOR):

@@ -6,6 +6,7 @@ import functools
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ PER_FILE = sum(ROW_GROUPS)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("transforms")
     for number in range(FILES):
         ids = np.arange(number * PER_FILE, (number + 1) * PER_FILE)
@@ -35,7 +36,7 @@ def data(tmp_path_factory) -> Path:
     return root
 
 
-def open_dataset(data, **options) -> ParquetDataset:
+def open_dataset(data: Any, **options: Any) -> ParquetDataset:
     return ParquetDataset(data, **({"batch_size": 16, "num_threads": 1} | options))
 
 
@@ -43,22 +44,22 @@ def text_lengths(text: Jagged) -> torch.Tensor:
     return text.lengths
 
 
-def with_sum(batch, scale=1):
+def with_sum(batch: Any, scale: int = 1) -> dict[str, Any]:
     return {"id": batch["id"], "sum": (batch["x"] + batch["text"]) * scale}
 
 
-def fail_on(wanted, batch):
+def fail_on(wanted: Any, batch: Any) -> Any:
     """Fail on the batch of one row; say which rows it has."""
     if wanted in batch["id"].tolist():
         raise LookupError(str(batch["row.id"].tolist()))
     return batch
 
 
-def drop_first_row(batch):
+def drop_first_row(batch: Any) -> Any:
     return {name: value[1:] for name, value in batch.items()}
 
 
-def test_processors_come_before_the_transform(data):
+def test_processors_come_before_the_transform(data: Any) -> None:
     dataset = open_dataset(
         data, processors={"text": text_lengths}, transform=functools.partial(with_sum, scale=3)
     )
@@ -75,7 +76,7 @@ def test_processors_come_before_the_transform(data):
     assert sums.tolist() == expected
 
 
-def test_functions_are_no_part_of_order_state_and_fingerprint(data):
+def test_functions_are_no_part_of_order_state_and_fingerprint(data: Any) -> None:
     plain = open_dataset(data, shuffle=True)
     changed = open_dataset(data, shuffle=True, transform=with_sum, processors={"text": len})
     assert changed.manifest.fingerprint == plain.manifest.fingerprint
@@ -96,7 +97,9 @@ def test_functions_are_no_part_of_order_state_and_fingerprint(data):
         ({"processors": {"txt": len}}, ValueError, r"\['id', 'text', 'x'\], got one for 'txt'"),
     ],
 )
-def test_what_is_no_function_is_refused(data, options, error, match):
+def test_what_is_no_function_is_refused(
+    data: Any, options: dict[str, Any], error: Any, match: str
+) -> None:
     with pytest.raises(error, match=match):
         open_dataset(data, **options)
 
@@ -131,11 +134,11 @@ CASES = {
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("wanted", [0, 113, 299])
-def test_errors_name_the_origin_of_the_batch(data, options, wanted):
+def test_errors_name_the_origin_of_the_batch(data: Any, options: Any, wanted: int) -> None:
     dataset = open_dataset(
         data, row_ids=True, transform=functools.partial(fail_on, wanted), **options
     )
-    delivered = []
+    delivered: list[Any] = []
     with pytest.raises(TransformError) as caught:
         delivered.extend(dataset)
     assert isinstance(caught.value.__cause__, LookupError)
@@ -149,7 +152,7 @@ def test_errors_name_the_origin_of_the_batch(data, options, wanted):
         assert f"batch {len(delivered)} of epoch 0, rank 0 of 1" in message
 
 
-def error_of(dataset) -> TransformError | None:
+def error_of(dataset: ParquetDataset) -> TransformError | None:
     try:
         list(dataset)
     except TransformError as error:
@@ -157,7 +160,7 @@ def error_of(dataset) -> TransformError | None:
     return None
 
 
-def test_errors_name_rank_and_worker_and_rows_dealt_anew(data):
+def test_errors_name_rank_and_worker_and_rows_dealt_anew(data: Any) -> None:
     first = open_dataset(data, shuffle=True, shuffle_window=3, rank=0, world_size=2, row_ids=True)
     batches = iter(first)
     for _ in range(4):
@@ -201,7 +204,7 @@ class FailsOnce:
     def __init__(self, wanted: int, error: type[BaseException]) -> None:
         self.wanted, self.error, self.failed = wanted, error, False
 
-    def __call__(self, batch):
+    def __call__(self, batch: Any) -> Any:
         if self.wanted in batch["id"].tolist() and not self.failed:
             self.failed = True
             raise self.error("once")
@@ -209,12 +212,12 @@ class FailsOnce:
 
 
 @pytest.mark.parametrize("error", [ValueError, StopIteration])
-def test_a_failed_batch_was_not_delivered(data, error):
+def test_a_failed_batch_was_not_delivered(data: Any, error: Any) -> None:
     expected = [batch["id"].tolist() for batch in open_dataset(data, shuffle=True)]
     fails = FailsOnce(150, error)
     dataset = open_dataset(data, shuffle=True, transform=fails)
     batches = iter(dataset)
-    found = []
+    found: list[Any] = []
     with pytest.raises(TransformError, match=error.__name__):
         found.extend(batch["id"].tolist() for batch in batches)
     resumed = open_dataset(data, shuffle=True)
@@ -223,13 +226,13 @@ def test_a_failed_batch_was_not_delivered(data, error):
     assert found + [batch["id"].tolist() for batch in batches] == expected
 
 
-def test_a_batch_that_always_fails_can_be_passed_over(data):
+def test_a_batch_that_always_fails_can_be_passed_over(data: Any) -> None:
     expected = [batch["id"].tolist() for batch in open_dataset(data, shuffle=True)]
     (bad,) = [number for number, ids in enumerate(expected) if 150 in ids]
     dataset = open_dataset(
         data, row_ids=True, shuffle=True, transform=functools.partial(fail_on, 150)
     )
-    batches, found = iter(dataset), []
+    batches, found = iter(dataset), []  # type: ignore[var-annotated]
     for _ in range(2):
         with pytest.raises(TransformError, match=f"batch {bad} of"):
             found.extend(batch["id"].tolist() for batch in batches)
@@ -238,24 +241,24 @@ def test_a_batch_that_always_fails_can_be_passed_over(data):
     assert [batch["id"].tolist() for batch in batches] == expected[bad + 1 :]
 
 
-def test_an_interrupt_is_no_error_of_the_function(data):
+def test_an_interrupt_is_no_error_of_the_function(data: Any) -> None:
     dataset = open_dataset(data, transform=FailsOnce(150, KeyboardInterrupt))
-    batches, found = iter(dataset), []
+    batches, found = iter(dataset), []  # type: ignore[var-annotated]
     with pytest.raises(KeyboardInterrupt):
         found.extend(batches)
     assert next(batches)["id"][0] == len(found) * 16
 
 
-def test_a_transform_must_return_a_dict(data):
+def test_a_transform_must_return_a_dict(data: Any) -> None:
     with pytest.raises(TransformError, match="transform must return a dict, got Tensor"):
         next(iter(open_dataset(data, transform=text_lengths_of_batch)))
 
 
-def text_lengths_of_batch(batch):
+def text_lengths_of_batch(batch: Any) -> Any:
     return batch["text"].lengths
 
 
-def test_functions_travel_to_spawned_workers_or_say_why_not(data):
+def test_functions_travel_to_spawned_workers_or_say_why_not(data: Any) -> None:
     dataset = open_dataset(data, processors={"text": text_lengths}, transform=with_sum)
     loader = DataLoader(
         dataset, batch_size=None, num_workers=1, multiprocessing_context="spawn", timeout=120
@@ -271,14 +274,14 @@ def test_functions_travel_to_spawned_workers_or_say_why_not(data):
         iter(loader)
 
 
-def test_a_pickled_copy_has_the_functions(data):
+def test_a_pickled_copy_has_the_functions(data: Any) -> None:
     copy = pickle.loads(pickle.dumps(open_dataset(data, transform=FailsOnce(0, ValueError))))
     with pytest.raises(TransformError):
         next(iter(copy))
 
 
-def test_rows_are_mixed_and_resumed_after_the_functions(data):
-    def mixed():
+def test_rows_are_mixed_and_resumed_after_the_functions(data: Any) -> None:
+    def mixed() -> Any:
         first = open_dataset(data, processors={"text": text_lengths}, transform=with_sum)
         second = open_dataset(
             data, batch_size=5, processors={"text": text_lengths}, transform=with_sum
@@ -295,7 +298,7 @@ def test_rows_are_mixed_and_resumed_after_the_functions(data):
     assert found + [batch["sum"].tolist() for batch in other] == expected
 
 
-def test_rows_that_are_mixed_must_be_kept(data):
+def test_rows_that_are_mixed_must_be_kept(data: Any) -> None:
     columns = ["id", "x"]
     dropping = open_dataset(data, columns=columns, transform=drop_first_row)
     # As batches they are the user's own affair.

@@ -10,7 +10,9 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
@@ -21,57 +23,57 @@ import fuzz_reading
 
 # Enough to meet a file that is read, and more where its damage must be of one kind.
 NUM_CASES = {"wait_forever": 12, "pass_over_damage": 400}
-read = fuzz_reading.ParquetDataset.__iter__
+read = fuzz_reading.ParquetDataset.__iter__  # type: ignore[attr-defined]
 garbage: list[bytes] = []
 
 
-def drop_last_batch(dataset):
+def drop_last_batch(dataset: Any) -> Iterator[Any]:
     yield from list(read(dataset))[:-1]
 
 
-def shorten_one_column(dataset):
+def shorten_one_column(dataset: Any) -> Iterator[Any]:
     for batch in read(dataset):
         yield batch | {"row.id": batch["row.id"][1:]}
 
 
-def pass_over_damage(dataset):
+def pass_over_damage(dataset: Any) -> Iterator[Any]:
     try:
         yield from list(read(dataset))
-    except fuzz_reading.CorruptFileError:
+    except fuzz_reading.CorruptFileError:  # type: ignore[attr-defined]
         num_rows = dataset.manifest.num_rows
         if num_rows > 1 << 20:
             raise
         yield {"row.id": torch.arange(num_rows), "wrong": torch.zeros(num_rows)}
 
 
-def end_the_process(dataset):
+def end_the_process(dataset: Any) -> None:
     os.abort()
 
 
-def wait_forever(dataset):
+def wait_forever(dataset: Any) -> None:
     time.sleep(1000)
 
 
-def allocate_much(dataset):
+def allocate_much(dataset: Any) -> None:
     garbage.append(bytes(1 << 30))
 
 
-def touch_much(dataset):
+def touch_much(dataset: Any) -> Iterator[Any]:
     garbage.append(b"1" * (100 << 20))
     garbage.clear()
     yield from read(dataset)
 
 
-def raise_another_error(dataset):
+def raise_another_error(dataset: Any) -> None:
     raise RuntimeError(dataset.manifest.files[0])
 
 
-def raise_an_escape_sequence(dataset):
-    raise fuzz_reading.CorruptFileError(f"{dataset.manifest.files[0]} \x9b31m")
+def raise_an_escape_sequence(dataset: Any) -> None:
+    raise fuzz_reading.CorruptFileError(f"{dataset.manifest.files[0]} \x9b31m")  # type: ignore[attr-defined]
 
 
-def name_no_path(dataset):
-    raise fuzz_reading.CorruptFileError("file is damaged")
+def name_no_path(dataset: Any) -> None:
+    raise fuzz_reading.CorruptFileError("file is damaged")  # type: ignore[attr-defined]
 
 
 PLANTS = (
@@ -93,7 +95,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         targets = fuzz.make_targets(Path(folder), None)
         for plant in PLANTS:
-            fuzz_reading.ParquetDataset.__iter__ = plant
+            fuzz_reading.ParquetDataset.__iter__ = plant  # type: ignore[assignment, attr-defined, method-assign]
             # So short that the others would take it for a hang on a busy machine.
             fuzz.TIME_LIMIT_SECONDS = 1 if plant is wait_forever else 30
             cases = range(NUM_CASES.get(plant.__name__, 40))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory: Any) -> Any:
     folder = tmp_path_factory.mktemp("bench")
     results = folder / "RESULTS.md"
     rows = ("pread", "jollyjack")
@@ -43,7 +44,7 @@ def run(tmp_path_factory):
     return done.stdout, results
 
 
-def test_each_case_is_judged_by_its_target(run):
+def test_each_case_is_judged_by_its_target(run: Any) -> None:
     judged = JUDGED.findall(run[0])
     assert len(judged) == 1
     for figure, unit, sense, target, verdict in judged:
@@ -54,11 +55,11 @@ def test_each_case_is_judged_by_its_target(run):
             assert verdict.strip() == ("met" if is_met else "not met")
 
 
-def test_who_is_not_installed_is_skipped_by_name(run):
+def test_who_is_not_installed_is_skipped_by_name(run: Any) -> None:
     assert "skipped: jollyjack is not installed" in run[0]
 
 
-def test_results_are_written_where_told(run):
+def test_results_are_written_where_told(run: Any) -> None:
     printed, path = run
     text = path.read_text()
     assert JUDGED.findall(text) == JUDGED.findall(printed)
@@ -69,14 +70,14 @@ def test_results_are_written_where_told(run):
     assert "python -m bench --quick --only pread jollyjack" in text
 
 
-def test_an_unknown_row_is_refused_with_those_that_are():
+def test_an_unknown_row_is_refused_with_those_that_are() -> None:
     done = bench("--only", "nothing")
     assert done.returncode == 2
     assert "'nothing'" in done.stderr
     assert "ceiling" in done.stderr
 
 
-def test_a_drawing_has_a_bar_for_each_side(tmp_path, monkeypatch):
+def test_a_drawing_has_a_bar_for_each_side(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     from results import draw
 

@@ -32,16 +32,16 @@ def assert_nothing_is_found(cases: int, seed: int) -> None:
     assert " 0 findings" in done.stdout
 
 
-def test_damaged_files_read_right_or_raise():
+def test_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(1000, 1)
 
 
 @pytest.mark.long
-def test_many_damaged_files_read_right_or_raise():
+def test_many_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(20_000, 2)
 
 
-def test_a_case_is_the_same_every_time(tmp_path):
+def test_a_case_is_the_same_every_time(tmp_path: Path) -> None:
     outputs = []
     for name in ("a", "b"):
         done = run(FUZZ, "--seed", "5", "--case", "11", "--keep", str(tmp_path / name))
@@ -51,7 +51,7 @@ def test_a_case_is_the_same_every_time(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_each_planted_bug_is_found():
+def test_each_planted_bug_is_found() -> None:
     done = run(str(Path(__file__).parent / "fuzz_plants.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +37,7 @@ def arguments_of(command: str, data: str, tmp_path: Path) -> list[str]:
     return [command, data, *more.get(command, [])]
 
 
-def test_help_names_every_command():
+def test_help_names_every_command() -> None:
     result = CliRunner().invoke(application, ["--help"])
     assert result.exit_code == 0
     for command in COMMANDS:
@@ -47,7 +48,7 @@ def test_help_names_every_command():
         assert "--debug" in own.output
 
 
-def test_version_and_module():
+def test_version_and_module() -> None:
     command = [sys.executable, "-m", "torchparquet", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout == f"torchparquet {__version__}\n"
@@ -68,7 +69,7 @@ def test_version_and_module():
         ["demo", "--nproc", "two"],
     ],
 )
-def test_wrong_usage_is_one_line_and_code_2(arguments, capsys):
+def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], capsys: Any) -> None:
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -76,13 +77,13 @@ def test_wrong_usage_is_one_line_and_code_2(arguments, capsys):
     assert captured.err.count("\n") == 1
 
 
-def test_no_command_shows_the_help(capsys):
+def test_no_command_shows_the_help(capsys: Any) -> None:
     assert main([]) == 2
     assert "Usage: torchparquet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
-def test_a_missing_path_is_one_line_and_code_1(command, tmp_path, capsys):
+def test_a_missing_path_is_one_line_and_code_1(command: Any, tmp_path: Path, capsys: Any) -> None:
     missing = str(tmp_path / "missing.parquet")
     assert main([*arguments_of(command, missing, tmp_path), "--json"]) == 1
     captured = capsys.readouterr()
@@ -91,7 +92,7 @@ def test_a_missing_path_is_one_line_and_code_1(command, tmp_path, capsys):
     assert captured.err.count("\n") == 1
 
 
-def test_debug_raises_before_and_behind_the_command(tmp_path):
+def test_debug_raises_before_and_behind_the_command(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.parquet")
     for arguments in (["--debug", "plan", missing], ["plan", missing, "--debug"]):
         with pytest.raises(FileNotFoundError):
@@ -99,7 +100,9 @@ def test_debug_raises_before_and_behind_the_command(tmp_path):
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
-def test_json_is_all_there_is_on_standard_output(command, data, tmp_path, capsys):
+def test_json_is_all_there_is_on_standard_output(
+    command: Any, data: Any, tmp_path: Path, capsys: Any
+) -> None:
     assert main([*arguments_of(command, data, tmp_path), "--json"]) == 0
     captured = capsys.readouterr()
     assert isinstance(json.loads(captured.out), dict)
@@ -107,7 +110,9 @@ def test_json_is_all_there_is_on_standard_output(command, data, tmp_path, capsys
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
-def test_text_is_without_escapes_where_there_is_no_terminal(command, data, tmp_path, capsys):
+def test_text_is_without_escapes_where_there_is_no_terminal(
+    command: Any, data: Any, tmp_path: Path, capsys: Any
+) -> None:
     assert main(arguments_of(command, data, tmp_path)) == 0
     captured = capsys.readouterr()
     assert "1,000" in captured.out
@@ -115,7 +120,7 @@ def test_text_is_without_escapes_where_there_is_no_terminal(command, data, tmp_p
     assert captured.err == ""
 
 
-def test_progress_is_on_standard_error_and_only_on_a_terminal(data, tmp_path):
+def test_progress_is_on_standard_error_and_only_on_a_terminal(data: Any, tmp_path: Path) -> None:
     output = str(tmp_path / "output")
     command = [sys.executable, "-m", "torchparquet", "rewrite", data, "--output", output, "--json"]
     terminal, end = pty.openpty()
@@ -142,7 +147,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_nobody_reads_the_output(data):
+def test_nobody_reads_the_output(data: Any) -> None:
     """A pipe whose reader has gone ends the command without a traceback."""
     command = f"{sys.executable} -m torchparquet inspect {data} --json | true"
     done = subprocess.run(
@@ -157,7 +162,7 @@ def test_nobody_reads_the_output(data):
 
 @pytest.mark.parametrize("layout", ["encrypted footer", "plaintext footer"])
 @pytest.mark.parametrize("command", ["inspect", "bench", "rewrite", "verify"])
-def test_encrypted_files_are_refused(command, layout, tmp_path):
+def test_encrypted_files_are_refused(command: str, layout: str, tmp_path: Path) -> None:
     """In a process of its own, which pyarrow may end."""
     table = pa.table({"secret": [1], "words": ["a"], "items": [[1]]})
     path = write_encrypted(tmp_path / "a.parquet", table, LAYOUTS[layout])
@@ -178,7 +183,7 @@ def test_encrypted_files_are_refused(command, layout, tmp_path):
     assert told.count("\n") == 1
 
 
-def test_no_progress_where_colors_are_forced(data, tmp_path):
+def test_no_progress_where_colors_are_forced(data: Any, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "torchparquet", *arguments_of("rewrite", data, tmp_path), "--json"],
         capture_output=True,
@@ -191,7 +196,7 @@ def test_no_progress_where_colors_are_forced(data, tmp_path):
     assert done.stderr == ""
 
 
-def test_names_do_not_steer_the_terminal(tmp_path, capsys):
+def test_names_do_not_steer_the_terminal(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "a\x1b[31m.parquet"
     pq.write_table(pa.table({"b\x1b[31m": [1]}), path)
     assert main(["inspect", str(path)]) == 0

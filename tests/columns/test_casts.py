@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +47,7 @@ DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
 NUM_ROWS = 1500
 
 
-def dtypes_of(kind):
+def dtypes_of(kind: Any) -> Any:
     """The dtypes that values of a kind may be cast to."""
     if kind in FLOATS:
         return FLOATS
@@ -54,12 +56,12 @@ def dtypes_of(kind):
     return DTYPES if kind == "bool" else (*INTEGERS, *FLOATS)
 
 
-def limits_of(dtype):
+def limits_of(dtype: str) -> Any:
     info = torch.iinfo(getattr(torch, dtype))
     return info.min, info.max
 
 
-def cast(values, dtype, fill=None, valid=None):
+def cast(values: Any, dtype: str, fill: Any = None, valid: Any = None) -> Any:
     """The values by torch, and `fill` where they are not valid."""
     tensor = torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, dtype))
     if valid is not None and not valid.all():
@@ -70,26 +72,28 @@ def cast(values, dtype, fill=None, valid=None):
     return tensor
 
 
-def bits_of(tensor):
+def bits_of(tensor: Any) -> Any:
     """Bit patterns, of which all NaNs have the same one."""
     if tensor.is_floating_point():
         tensor = torch.where(tensor.isnan(), torch.full_like(tensor, torch.nan), tensor)
     return tensor.contiguous().view(torch.uint8)
 
 
-def assert_same(actual, expected, place=""):
+def assert_same(actual: Any, expected: Any, place: Any = "") -> None:
     assert actual.dtype == expected.dtype, place
     assert actual.shape == expected.shape, place
     assert torch.equal(bits_of(actual), bits_of(expected)), place
 
 
-def read_tensors(paths, columns, **options):
+def read_tensors(paths: Any, columns: Any, **options: Any) -> Any:
     options = {"batch_size": 400, "rank": 0, "world_size": 1, **options}
     batches = list(ParquetDataset(paths, columns=columns, **options))
     return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def in_range(kind, dtype, num_rows=NUM_ROWS, distinct=None, seed=0):
+def in_range(
+    kind: Any, dtype: str, num_rows: int = NUM_ROWS, distinct: Any = None, seed: int = 0
+) -> Any:
     """An array of a kind, without null, whose every value a dtype holds; its limits are there."""
     rng = np.random.default_rng([seed, num_rows])
     array = random_array(kind, num_rows, rng, distinct)
@@ -116,13 +120,13 @@ def in_range(kind, dtype, num_rows=NUM_ROWS, distinct=None, seed=0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dtypes_that_a_file_offers(tmp_path, kind):
+def test_dtypes_that_a_file_offers(tmp_path: Path, kind: Any) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(3, [kind], ["required"]))
     ((leaf,),) = read_manifest(path).schemas
     assert sorted(leaf.dtypes) == sorted(dtypes_of(kind))
 
 
-def encodings_of(kind):
+def encodings_of(kind: Any) -> Iterator[Any]:
     """How values may be stored, as options of the writer."""
     plain = {"use_dictionary": False}
     yield "plain", plain
@@ -139,7 +143,7 @@ PAIRS = [(kind, dtype) for kind in PLAIN_KINDS for dtype in dtypes_of(kind)]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), PAIRS)
-def test_every_cast_of_every_encoding(tmp_path, kind, dtype):
+def test_every_cast_of_every_encoding(tmp_path: Path, kind: Any, dtype: Any) -> None:
     """As torch casts what is read without a dtype, whose own values other tests check."""
     rng = np.random.default_rng(3)
     null = rng.random(NUM_ROWS) < 0.2
@@ -164,7 +168,7 @@ def test_every_cast_of_every_encoding(tmp_path, kind, dtype):
 
 
 @pytest.mark.parametrize("kind", [*PLAIN_KINDS, *DECIMALS])
-def test_nulls_of_a_cast_column(tmp_path, kind):
+def test_nulls_of_a_cast_column(tmp_path: Path, kind: Any) -> None:
     rng = np.random.default_rng(4)
     null = rng.random(NUM_ROWS) < 0.4
     for dtype in dtypes_of(kind):
@@ -174,7 +178,7 @@ def test_nulls_of_a_cast_column(tmp_path, kind):
         path = write(tmp_path / f"{dtype}.parquet", pa.table({"x": array}), row_group_size=1100)
         values = stored_values(array)
 
-        def read(path=path, dtype=dtype, **options):
+        def read(path: Any = path, dtype: Any = dtype, **options: Any) -> Any:
             return read_tensors(path, {"o": Column("x", dtype=dtype, **options)})["o"]
 
         with pytest.raises(NullValueError, match="'x'"):
@@ -191,7 +195,7 @@ def test_nulls_of_a_cast_column(tmp_path, kind):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_floats_round_as_torch_does(tmp_path, dtype):
+def test_floats_round_as_torch_does(tmp_path: Path, dtype: str) -> None:
     """Ties of each format, their neighbours, subnormals, what overflows, and infinities."""
     powers = 2.0 ** np.arange(-160, 129)
     ties = [powers * (1 + step * 2.0**-digits) for digits in (8, 11, 24) for step in (1, 3)]
@@ -210,7 +214,7 @@ def test_floats_round_as_torch_does(tmp_path, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", ["int64", "uint64"])
-def test_integers_round_as_torch_does(tmp_path, kind, dtype):
+def test_integers_round_as_torch_does(tmp_path: Path, kind: str, dtype: str) -> None:
     numbers = {2**i + step for i in range(65) for step in range(-3, 4)}
     for digits in (8, 11, 24, 53):
         ties = [2**i + 2 ** (i - digits) for i in range(digits, 65)]
@@ -224,7 +228,7 @@ def test_integers_round_as_torch_does(tmp_path, kind, dtype):
 
 
 @pytest.fixture(scope="module")
-def cast_folder(tmp_path_factory) -> Path:
+def cast_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("casts")
 
 
@@ -234,7 +238,9 @@ def cast_folder(tmp_path_factory) -> Path:
     dtype=st.sampled_from(INTEGERS),
     dictionary=st.booleans(),
 )
-def test_integers_fit_or_the_first_that_does_not_is_named(cast_folder, values, dtype, dictionary):
+def test_integers_fit_or_the_first_that_does_not_is_named(
+    cast_folder: Path, values: Any, dtype: Any, dictionary: bool
+) -> None:
     path = write(cast_folder / "a.parquet", pa.table({"x": values}), use_dictionary=dictionary)
     low, high = limits_of(dtype)
     misfits = [value for value in values if not low <= value <= high]
@@ -257,7 +263,7 @@ NARROWER = [
 
 
 @pytest.mark.parametrize(("kind", "dtype"), NARROWER)
-def test_one_beyond_the_limits_names_value_and_place(tmp_path, kind, dtype):
+def test_one_beyond_the_limits_names_value_and_place(tmp_path: Path, kind: Any, dtype: Any) -> None:
     (low, high), (least, greatest) = limits_of(dtype), limits_of(kind)
     beyond = {
         number for number in (low - 1, high + 1, least, greatest) if not low <= number <= high
@@ -282,7 +288,7 @@ def test_one_beyond_the_limits_names_value_and_place(tmp_path, kind, dtype):
         assert isinstance(caught.value, ValueError)
 
 
-def test_a_value_that_does_not_fit_fails_its_own_batch_and_none_before(tmp_path):
+def test_a_value_that_does_not_fit_fails_its_own_batch_and_none_before(tmp_path: Path) -> None:
     ids = np.arange(1000)
     path = write(
         tmp_path / "a.parquet",
@@ -301,7 +307,7 @@ def test_a_value_that_does_not_fit_fails_its_own_batch_and_none_before(tmp_path)
                 num_threads=num_threads,
             )
         )
-        taken = []
+        taken: list[Any] = []
         with pytest.raises(CastError, match=r"uint8: 300\b.*row group 1\b"):
             taken.extend(iterator)
         assert [row for batch in taken for row in batch["o"].tolist()] == (ids % 100).tolist()[:770]
@@ -309,7 +315,7 @@ def test_a_value_that_does_not_fit_fails_its_own_batch_and_none_before(tmp_path)
             next(iterator)
 
 
-def test_values_of_other_rows_need_not_fit(tmp_path):
+def test_values_of_other_rows_need_not_fit(tmp_path: Path) -> None:
     """Those that are null here, or in a row group of another rank."""
     ids = np.arange(400)
     values = np.where(ids < 100, ids % 7, 1000)
@@ -324,7 +330,7 @@ def test_values_of_other_rows_need_not_fit(tmp_path):
         read_tensors(path, columns, rank=1, world_size=2)
 
 
-def test_mixed_groups(tmp_path):
+def test_mixed_groups(tmp_path: Path) -> None:
     """[B, F] of one dtype from columns of several kinds."""
     rng = np.random.default_rng(6)
     kinds = ("float32", "bool", "int8", "uint64", "float16", "int64", "date", "decimal(18, 0)")
@@ -355,7 +361,7 @@ def test_mixed_groups(tmp_path):
         assert_same(read["one"], expected[:, None], dtype)
 
 
-def test_integer_groups(tmp_path):
+def test_integer_groups(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     table = pa.table({kind: rng.integers(0, 100, 999).astype(kind) for kind in INTEGERS})
     table = table.append_column("bool", pa.array(rng.random(999) < 0.5))
@@ -370,7 +376,7 @@ def test_integer_groups(tmp_path):
         read_tensors(path, {"g": Column(["int8", "uint8"], dtype="int8")})
 
 
-def test_one_column_as_several_dtypes(tmp_path):
+def test_one_column_as_several_dtypes(tmp_path: Path) -> None:
     values = np.arange(300) % 120
     path = write(tmp_path / "a.parquet", pa.table({"x": values}))
     read = read_tensors(path, {d: Column("x", dtype=d) for d in DTYPES[1:]} | {"x": "x"})
@@ -383,7 +389,7 @@ def test_one_column_as_several_dtypes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bool"])
-def test_refused_casts_fail_at_construction(tmp_path, kind):
+def test_refused_casts_fail_at_construction(tmp_path: Path, kind: Any) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(5, [kind, "bool"], ["required"]))
     refused = [dtype for dtype in DTYPES if dtype not in dtypes_of(kind)]
     assert "bool" in refused
@@ -396,11 +402,11 @@ def test_refused_casts_fail_at_construction(tmp_path, kind):
                 assert part in message, part
 
 
-def test_unknown_dtypes_fail_at_construction():
+def test_unknown_dtypes_fail_at_construction() -> None:
     for wrong in ("float", "int", "complex64", torch.complex64, torch.float8_e4m3fn, "", "INT8"):
         with pytest.raises(ValueError, match="dtype must be one of"):
             Column("x", dtype=wrong)
-    for wrong in (int, float, np.float32, np.dtype("int8"), 8, b"int8", ["int8"]):
+    for wrong in (int, float, np.float32, np.dtype("int8"), 8, b"int8", ["int8"]):  # type: ignore[assignment]
         with pytest.raises(TypeError, match="dtype must be a torch dtype"):
             Column("x", dtype=wrong)
 
@@ -408,7 +414,7 @@ def test_unknown_dtypes_fail_at_construction():
 # Files that hold a column in different kinds
 
 
-def files_of(folder, kinds, num_rows=300):
+def files_of(folder: Any, kinds: Any, num_rows: int = 300) -> Any:
     """One file for each kind; the column "x" counts on from file to file, in steps of 1."""
     paths = []
     for number, kind in enumerate(kinds):
@@ -433,7 +439,9 @@ DRIFT = [
 
 @pytest.mark.parametrize("kinds", DRIFT, ids=str)
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_kinds_that_drift_are_read_as_one_dtype(tmp_path, kinds, num_threads):
+def test_kinds_that_drift_are_read_as_one_dtype(
+    tmp_path: Path, kinds: Any, num_threads: int
+) -> None:
     paths = files_of(tmp_path, kinds)
     expected = np.arange(300 * len(kinds))
     whole = all(pa.types.is_integer(kind) for kind in kinds)
@@ -441,7 +449,7 @@ def test_kinds_that_drift_are_read_as_one_dtype(tmp_path, kinds, num_threads):
         for columns in ({"o": Column("x", dtype=dtype)}, {"o": Column(["x"], dtype=dtype)}):
             read = read_tensors(paths, columns, num_threads=num_threads, batch_size=77)["o"]
             assert_same(read.flatten(), cast(expected, dtype))
-    for columns in (None, ["x"], {"o": "x"}, {"o": Column("x", nulls=0)}):
+    for columns in (None, ["x"], {"o": "x"}, {"o": Column("x", nulls=0)}):  # type: ignore[assignment]
         with pytest.raises(SchemaMismatchError, match="dtype=") as caught:
             ParquetDataset(paths, batch_size=1, columns=columns)
         for part in (paths[0], paths[1], "'x'"):
@@ -450,7 +458,9 @@ def test_kinds_that_drift_are_read_as_one_dtype(tmp_path, kinds, num_threads):
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.string()])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_kind_that_cannot_be_cast_fails_at_construction(tmp_path, kind, first):
+def test_a_kind_that_cannot_be_cast_fails_at_construction(
+    tmp_path: Path, kind: pa.DataType, first: int
+) -> None:
     kinds = [pa.int64(), pa.int32()]
     kinds.insert(first, kind)
     paths = files_of(tmp_path, kinds)
@@ -460,7 +470,7 @@ def test_a_kind_that_cannot_be_cast_fails_at_construction(tmp_path, kind, first)
         assert ("string" if kind == pa.string() else "float32") in str(caught.value)
 
 
-def test_cast_error_of_a_drifted_file_names_that_file(tmp_path):
+def test_cast_error_of_a_drifted_file_names_that_file(tmp_path: Path) -> None:
     paths = files_of(tmp_path, [pa.int32(), pa.int64()])
     with pytest.raises(CastError, match="uint8: 256") as caught:
         read_tensors(paths, {"o": Column("x", dtype="uint8")})
@@ -471,7 +481,7 @@ def test_cast_error_of_a_drifted_file_names_that_file(tmp_path):
     assert more in str(caught.value)
 
 
-def test_a_file_that_turns_into_another_kind_after_planning(tmp_path):
+def test_a_file_that_turns_into_another_kind_after_planning(tmp_path: Path) -> None:
     """Even one that could be cast: what the plan knows is not what is read."""
     path = tmp_path / "a.parquet"
     write(path, pa.table({"x": np.arange(100, dtype=np.int32)}))
@@ -486,7 +496,7 @@ def test_a_file_that_turns_into_another_kind_after_planning(tmp_path):
 # Used as any other data set
 
 
-def test_data_set_with_dtypes_pickles(tmp_path):
+def test_data_set_with_dtypes_pickles(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(100)}))
     columns = {"o": Column("x", dtype=torch.bfloat16), "i": Column("x", dtype="uint8")}
     dataset = ParquetDataset(path, batch_size=10, columns=columns, rank=0, world_size=1)
@@ -497,7 +507,7 @@ def test_data_set_with_dtypes_pickles(tmp_path):
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_of_a_loader_cast(tmp_path, context):
+def test_workers_of_a_loader_cast(tmp_path: Path, context: str) -> None:
     values = np.arange(1000)
     path = write(
         tmp_path / "a.parquet", pa.table({"x": values, "b": values % 2 == 0}), row_group_size=100
@@ -546,7 +556,9 @@ UNITS = {
         ("int", "scale 2", "float32", [5, 6, 5, 6]),
     ],
 )
-def test_files_that_mean_different_units_are_not_mixed(tmp_path, first, second, dtype, values):
+def test_files_that_mean_different_units_are_not_mixed(
+    tmp_path: Path, first: str, second: str, dtype: str, values: list[int] | None
+) -> None:
     for name, kind in (("a", first), ("b", second)):
         pq.write_table(pa.table({"x": UNITS[kind]}), tmp_path / f"{name}.parquet")
     columns = {"x": Column("x", dtype=dtype)}

@@ -7,6 +7,7 @@ import os
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,18 +73,20 @@ INT64 = (-(2**63), 2**63 - 1)
 ROWS = 1200
 
 
-def stored_as(form, **options):
+def stored_as(form: Any, **options: Any) -> dict[str, Any]:
     return {"store_decimal_as_integer": form == "integers", **options}
 
 
-def decimals(precision, scale, num_rows=ROWS, distinct=None, null_share=0.0):
+def decimals(
+    precision: Any, scale: Any, num_rows: int = ROWS, distinct: Any = None, null_share: float = 0.0
+) -> Any:
     """Decimals of every number of digits, and their unscaled values."""
     rng = np.random.default_rng([precision, scale])
     values = random_unscaled(precision, distinct or num_rows, rng)
     if distinct:
         values = [values[i] for i in rng.integers(0, distinct, num_rows)]
     values = [
-        None if null else value
+        None if null else value  # type: ignore[misc]
         for value, null in zip(values, rng.random(num_rows) < null_share, strict=True)
     ]
     return decimal_array(pa.decimal128(precision, scale), values), values
@@ -91,7 +94,9 @@ def decimals(precision, scale, num_rows=ROWS, distinct=None, null_share=0.0):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("precision", "scale"), SHAPES)
-def test_every_precision_is_the_nearest_double(tmp_path, precision, scale, form):
+def test_every_precision_is_the_nearest_double(
+    tmp_path: Path, precision: int, scale: int, form: str
+) -> None:
     table = pa.table(
         {
             "many": decimals(precision, scale)[0],
@@ -125,7 +130,7 @@ def test_every_precision_is_the_nearest_double(tmp_path, precision, scale, form)
         ("BYTE_STREAM_SPLIT", "fixed bytes"),
     ],
 )
-def test_encodings(tmp_path, encoding, form):
+def test_encodings(tmp_path: Path, encoding: str, form: str) -> None:
     for precision, scale in [(9, 2), (18, 4)] + [(38, 10), (4, 1)] * (form != "integers"):
         table = pa.table(
             {
@@ -148,7 +153,9 @@ def test_encodings(tmp_path, encoding, form):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("precision", "scale"), [(5, 2), (9, 9), (18, 0), (38, 0), (38, 30)])
-def test_other_floats_are_the_double_as_torch_casts_it(tmp_path, precision, scale, dtype):
+def test_other_floats_are_the_double_as_torch_casts_it(
+    tmp_path: Path, precision: int, scale: int, dtype: str
+) -> None:
     array, _ = decimals(precision, scale, null_share=0.2)
     for form in FORMS:
         path = write(tmp_path / f"{form}.parquet", pa.table({"x": array}), **stored_as(form))
@@ -165,7 +172,9 @@ def test_other_floats_are_the_double_as_torch_casts_it(tmp_path, precision, scal
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize(("precision", "scale"), SHAPES)
-def test_int64_is_the_unscaled_value(tmp_path, precision, scale, form, dictionary):
+def test_int64_is_the_unscaled_value(
+    tmp_path: Path, precision: int, scale: int, form: str, dictionary: bool
+) -> None:
     digits = min(precision, 18)
     values = random_unscaled(digits, ROWS, np.random.default_rng(1))
     if precision >= 19:
@@ -182,7 +191,9 @@ def test_int64_is_the_unscaled_value(tmp_path, precision, scale, form, dictionar
 
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("wrong", [2**63, -(2**63) - 1, 10**38 - 1, 1 - 10**38, 2**64, -(2**64)])
-def test_an_unscaled_value_beyond_int64_is_named(tmp_path, wrong, dictionary):
+def test_an_unscaled_value_beyond_int64_is_named(
+    tmp_path: Path, wrong: int, dictionary: bool
+) -> None:
     values = [5] * 300
     values[250] = wrong
     kind = pa.decimal128(38, 4)
@@ -201,13 +212,13 @@ def test_an_unscaled_value_beyond_int64_is_named(tmp_path, wrong, dictionary):
 
 
 @pytest.fixture(scope="module")
-def decimal_folder(tmp_path_factory) -> Path:
+def decimal_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("decimals")
 
 
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
-def test_any_decimal(decimal_folder, data):
+def test_any_decimal(decimal_folder: Path, data: st.DataObject) -> None:
     precision = data.draw(st.integers(1, 38))
     scale = data.draw(st.integers(0, precision))
     limit = 10**precision - 1
@@ -233,7 +244,7 @@ def test_any_decimal(decimal_folder, data):
             read_all(path, columns=column)
 
 
-def test_nulls(tmp_path):
+def test_nulls(tmp_path: Path) -> None:
     array, values = decimals(9, 2, null_share=0.3)
     whole = [0 if value is None else value for value in values]
     for form in FORMS:
@@ -259,7 +270,7 @@ def test_nulls(tmp_path):
             read_all(path, columns={"o": Column("x", dtype="int64", nulls="nan")})
 
 
-def test_scales_that_differ_between_files(tmp_path):
+def test_scales_that_differ_between_files(tmp_path: Path) -> None:
     """One dtype of floats takes all of them; their unscaled values would be of different units."""
     paths = [
         write(tmp_path / f"{scale}.parquet", pa.table({"x": decimals(9, scale)[0]}))
@@ -272,7 +283,7 @@ def test_scales_that_differ_between_files(tmp_path):
     assert same_bits(read, np.concatenate(expected))
 
 
-def test_more_than_38_digits_are_not_covered(tmp_path):
+def test_more_than_38_digits_are_not_covered(tmp_path: Path) -> None:
     array = pa.array([Decimal(1)], pa.decimal256(39, 1))
     path = write(tmp_path / "a.parquet", pa.table({"x": array}))
     with pytest.raises(UnsupportedColumnError, match=r"decimal\(39, 1\)"):
@@ -282,7 +293,7 @@ def test_more_than_38_digits_are_not_covered(tmp_path):
 # Decimals of varying length, which pyarrow does not write
 
 
-def corpus_file(name):
+def corpus_file(name: str) -> Any:
     folder = os.environ.get("PARQUET_TEST_DATA", "")
     path = Path(folder) / name
     if not folder or not path.exists():
@@ -290,7 +301,7 @@ def corpus_file(name):
     return path
 
 
-def byte_array_file(path, *stored):
+def byte_array_file(path: Path, *stored: Any) -> None:
     """24 decimals(4, 2) of varying length, 1.00 to 24.00, or of those stored: 47 bytes in all.
 
     Each stands behind its length, in one page with 6 bytes of levels.
@@ -305,7 +316,7 @@ def byte_array_file(path, *stored):
     path.write_bytes(content[: page.begin + 6] + body + content[page.end :])
 
 
-def test_varying_length(tmp_path):
+def test_varying_length(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     byte_array_file(path)
     ((leaf,),) = read_manifest(str(path)).schemas
@@ -318,7 +329,7 @@ def test_varying_length(tmp_path):
     assert same_bits(read, values.astype(np.float32))
 
 
-def test_varying_length_of_every_sign_and_padding(tmp_path):
+def test_varying_length_of_every_sign_and_padding(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     numbers = [-1, 9999, *range(-11, 11)]
     sizes = [16, 9, *[1] * 22]
@@ -333,7 +344,7 @@ def test_varying_length_of_every_sign_and_padding(tmp_path):
             assert same_bits(read["o"], expected)
 
 
-def test_varying_length_beyond_int64(tmp_path):
+def test_varying_length_beyond_int64(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     wrong = -(2**63) - 1
     byte_array_file(
@@ -346,7 +357,7 @@ def test_varying_length_beyond_int64(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 11, 23])
 @pytest.mark.parametrize("length", [0, 17, 18, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1])
-def test_wrong_length_of_a_decimal(tmp_path, length, number):
+def test_wrong_length_of_a_decimal(tmp_path: Path, length: int, number: int) -> None:
     path = tmp_path / "a.parquet"
     byte_array_file(path)
     content = path.read_bytes()
@@ -369,7 +380,9 @@ def test_wrong_length_of_a_decimal(tmp_path, length, number):
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("precision", [9, 18, 38])
 @pytest.mark.parametrize("form", FORMS)
-def test_cut_pages(tmp_path, form, precision, dictionary, version):
+def test_cut_pages(
+    tmp_path: Path, form: str, precision: int, dictionary: bool, version: str
+) -> None:
     """A page whose header says fewer bytes than its values take."""
     array, _ = decimals(precision, 2, 500, distinct=40)
     path = tmp_path / "a.parquet"
@@ -399,7 +412,9 @@ def test_cut_pages(tmp_path, form, precision, dictionary, version):
 
 @pytest.mark.parametrize("claimed", [41, 1000, 2**20, 2**31 - 1, -1])
 @pytest.mark.parametrize("form", FORMS)
-def test_dictionary_that_claims_another_number_of_values(tmp_path, form, claimed):
+def test_dictionary_that_claims_another_number_of_values(
+    tmp_path: Path, form: str, claimed: int
+) -> None:
     array, _ = decimals(9, 2, 500, distinct=40)
     path = tmp_path / "a.parquet"
     write(path, pa.table({"x": array}), compression="none", **stored_as(form))
@@ -413,7 +428,7 @@ def test_dictionary_that_claims_another_number_of_values(tmp_path, form, claimed
 
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
-def test_damage_is_an_error_or_changes_no_length(decimal_folder, data):
+def test_damage_is_an_error_or_changes_no_length(decimal_folder: Path, data: st.DataObject) -> None:
     """Checksums aside, any byte of a decimal may change its value, but nothing else."""
     precision = data.draw(st.sampled_from([4, 9, 18, 38]))
     array, values = decimals(precision, 2, 200, distinct=data.draw(st.sampled_from([None, 20])))
@@ -460,7 +475,7 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
-def test_int96_as_int64_nanoseconds(tmp_path, dictionary):
+def test_int96_as_int64_nanoseconds(tmp_path: Path, dictionary: bool) -> None:
     rng = np.random.default_rng(2)
     values = np.array(MOMENTS + rng.integers(FIRST, LAST, 2000 - len(MOMENTS)).tolist())
     null = rng.random(2000) < 0.2
@@ -498,7 +513,7 @@ def test_int96_as_int64_nanoseconds(tmp_path, dictionary):
 
 @pytest.mark.parametrize("year", [1, 1677, 2263, 9999])
 @pytest.mark.parametrize("dictionary", [False, True])
-def test_int96_beyond_int64_nanoseconds(tmp_path, year, dictionary):
+def test_int96_beyond_int64_nanoseconds(tmp_path: Path, year: int, dictionary: bool) -> None:
     moments = [datetime(2020, 1, 2), datetime(year, 1, 2), datetime(2020, 1, 2)]
     path = write(
         tmp_path / "a.parquet",

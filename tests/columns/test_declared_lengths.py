@@ -9,7 +9,7 @@ import resource
 import struct
 import threading
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,13 @@ from torchparquet import (
 from torchparquet.files.manifest import read_manifest
 
 
-def batch_of(source, columns=None, **options):
+def batch_of(source: Any, columns: Any = None, **options: Any) -> Any:
     options = {"batch_size": None, "rank": 0, "world_size": 1, **options}
     (batch,) = ParquetDataset(source, columns=columns, **options)
     return batch
 
 
-def write(path: Path, table: pa.Table, **options) -> str:
+def write(path: Path, table: pa.Table, **options: Any) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, **options)
     return str(path)
@@ -44,7 +44,7 @@ VALUES = np.arange(12).reshape(4, 3)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "float16", "float32", "float64"])
-def test_numbers(tmp_path, kind):
+def test_numbers(tmp_path: Path, kind: str) -> None:
     values = pa.array(VALUES.astype(kind).ravel())
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(values, 3)})
     for source in (table, write(tmp_path / "a.parquet", table)):
@@ -53,7 +53,7 @@ def test_numbers(tmp_path, kind):
         assert batch["x"].tolist() == VALUES.tolist()
 
 
-def test_other_elements_and_places(tmp_path):
+def test_other_elements_and_places(tmp_path: Path) -> None:
     table = pa.table(
         {
             "bool": pa.array([[True, False], [False, False]], pa.list_(pa.bool_(), 2)),
@@ -82,14 +82,14 @@ def test_other_elements_and_places(tmp_path):
     assert batch["map.value"].to_list() == [[1], []]
 
 
-def test_tensors_of_a_fixed_shape(tmp_path):
+def test_tensors_of_a_fixed_shape(tmp_path: Path) -> None:
     """Flat, as they are stored."""
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12.0).reshape(2, 2, 3))
     batch = batch_of(write(tmp_path / "a.parquet", pa.table({"x": tensors})))
     assert batch["x"].tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
 
 
-def test_strings_have_lengths_of_their_own_unless_they_are_numbered(tmp_path):
+def test_strings_have_lengths_of_their_own_unless_they_are_numbered(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([["a", "b"], ["b", "?"]], pa.list_(pa.string(), 2))})
     path = write(tmp_path / "a.parquet", table)
     assert batch_of(path)["x"].to_str() == [["a", "b"], ["b", "?"]]
@@ -106,12 +106,12 @@ def test_strings_have_lengths_of_their_own_unless_they_are_numbered(tmp_path):
     ],
     ids=str,
 )
-def test_lists_of_lists_stay_jagged(tmp_path, kind):
+def test_lists_of_lists_stay_jagged(tmp_path: Path, kind: pa.DataType) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([[[1, 2]], [[3, 4]]], kind)}))
     assert batch_of(path)["x"].to_list() == [[[1, 2]], [[3, 4]]]
 
 
-def test_nulls(tmp_path):
+def test_nulls(tmp_path: Path) -> None:
     rows = [[1.0, None], None, [3.0, 4.0]]
     table = pa.table({"x": pa.array(rows, pa.list_(pa.float32(), 2))})
     path = write(tmp_path / "a.parquet", table)
@@ -124,7 +124,7 @@ def test_nulls(tmp_path):
         batch_of(path, nulls="error")
 
 
-def test_jagged_on_request(tmp_path):
+def test_jagged_on_request(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([[1, 2], None], pa.list_(pa.int32(), 2))})
     path = write(tmp_path / "a.parquet", table)
     found = batch_of(path, {"x": Column("x", length="any", nulls=0)})["x"]
@@ -132,7 +132,7 @@ def test_jagged_on_request(tmp_path):
     assert found.to_list() == [[1, 2], []]
 
 
-def test_a_stated_length_stands_before_the_declared_one(tmp_path):
+def test_a_stated_length_stands_before_the_declared_one(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([[1, 2]], pa.list_(pa.int32(), 2))})
     path = write(tmp_path / "a.parquet", table)
     with pytest.raises(ListLengthError, match="length=3"):
@@ -142,7 +142,7 @@ def test_a_stated_length_stands_before_the_declared_one(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "shown"), [(pa.list_(pa.int32()), "any"), (pa.list_(pa.int32(), 1), "1")], ids=str
 )
-def test_files_that_disagree(tmp_path, kind, shown):
+def test_files_that_disagree(tmp_path: Path, kind: pa.DataType, shown: str) -> None:
     first = write(
         tmp_path / "a.parquet", pa.table({"x": pa.array([[1, 2]], pa.list_(pa.int32(), 2))})
     )
@@ -162,7 +162,7 @@ def test_files_that_disagree(tmp_path, kind, shown):
         list(ParquetDataset(tmp_path, batch_size=1, columns={"x": Column("x", length=2)}))
 
 
-def test_files_that_agree_in_another_order_and_one_without_rows(tmp_path):
+def test_files_that_agree_in_another_order_and_one_without_rows(tmp_path: Path) -> None:
     fixed = pa.list_(pa.int32(), 2)
     write(tmp_path / "a.parquet", pa.table({"x": pa.array([[1, 2]], fixed), "y": [1]}))
     write(tmp_path / "b.parquet", pa.table({"y": [2], "x": pa.array([[3, 4]], fixed)}))
@@ -187,7 +187,7 @@ LISTS = pa.table({"x": [[1, 2], [3, 4]], "y": [1, 2]})
 FIXED = pa.list_(pa.int64(), 2)
 
 
-def test_what_is_declared_counts(tmp_path):
+def test_what_is_declared_counts(tmp_path: Path) -> None:
     """That the schema below is taken at all, so that the other tests mean something."""
     schema = pa.schema({"x": FIXED, "y": pa.int64()})
     path = declaring(tmp_path / "a.parquet", LISTS, encoded(schema))
@@ -210,13 +210,13 @@ def test_what_is_declared_counts(tmp_path):
     ],
     ids=lambda metadata: str(len(metadata)),
 )
-def test_schemas_that_do_not_fit_declare_nothing(tmp_path, metadata):
+def test_schemas_that_do_not_fit_declare_nothing(tmp_path: Path, metadata: Any) -> None:
     path = declaring(tmp_path / "a.parquet", LISTS, metadata)
     assert batch_of(path)["x"].to_list() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("length", [1, 3])
-def test_a_schema_that_lies_about_the_length(tmp_path, length):
+def test_a_schema_that_lies_about_the_length(tmp_path: Path, length: int) -> None:
     schema = pa.schema({"x": pa.list_(pa.int64(), length), "y": pa.int64()})
     path = declaring(tmp_path / "a.parquet", LISTS, encoded(schema))
     with pytest.raises(ListLengthError, match=r'length="any".*row 0.*column \'x\'') as caught:
@@ -224,7 +224,7 @@ def test_a_schema_that_lies_about_the_length(tmp_path, length):
     assert path in str(caught.value)
 
 
-def test_a_length_that_no_memory_holds(tmp_path):
+def test_a_length_that_no_memory_holds(tmp_path: Path) -> None:
     schema = pa.schema({"x": pa.list_(pa.int64(), 2**31 - 1), "y": pa.int64()})
     path = declaring(tmp_path / "a.parquet", LISTS, encoded(schema))
     with pytest.raises((ValueError, MemoryError), match="max_memory"):
@@ -243,12 +243,12 @@ class Pair(pa.ExtensionType):
         return b""
 
     @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type, serialized):
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: Any) -> Any:
         cls.threads.append(threading.current_thread().name)
         return cls()
 
 
-def test_types_of_python_are_not_asked(tmp_path):
+def test_types_of_python_are_not_asked(tmp_path: Path) -> None:
     """Threads that did would wait for the GIL, whose owner may wait for them."""
     pa.register_extension_type(Pair())
     try:
@@ -269,14 +269,14 @@ def length_declared(path: str) -> int | None:
 
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31)])
-def test_lengths_that_are_none(tmp_path, length):
+def test_lengths_that_are_none(tmp_path: Path, length: int) -> None:
     metadata = pa.schema({"x": pa.list_(pa.int64(), 0x01020304), "y": pa.int64()}).serialize()
     content = metadata.to_pybytes().replace(b"\4\3\2\1", struct.pack("<i", length))
     path = declaring(tmp_path / "a.parquet", LISTS, base64.b64encode(content))
     assert length_declared(path) is None
 
 
-def test_a_field_that_is_referred_to_often_takes_no_memory(tmp_path):
+def test_a_field_that_is_referred_to_often_takes_no_memory(tmp_path: Path) -> None:
     """A megabyte of schema may mean gigabytes of names."""
     count = 20_000
     schema = pa.schema([pa.field("n" * 300_000, pa.int64()), *[pa.field("", pa.int64())] * count])
@@ -297,7 +297,7 @@ def test_a_field_that_is_referred_to_often_takes_no_memory(tmp_path):
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def test_damaged_schemas_are_read_without_harm(tmp_path):
+def test_damaged_schemas_are_read_without_harm(tmp_path: Path) -> None:
     schema = pa.schema(
         {
             "s": pa.struct({"x": pa.list_(pa.float32(), 2), "m": pa.map_(pa.int8(), pa.int8())}),
@@ -320,7 +320,7 @@ def test_damaged_schemas_are_read_without_harm(tmp_path):
     assert all(length is None or 0 < length < 2**31 for length in found)
 
 
-def declared_in_memory(table: pa.Table, metadata: bytes) -> bytes:
+def declared_in_memory(table: pa.Table, metadata: bytes) -> Any:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
         writer.write_table(table)

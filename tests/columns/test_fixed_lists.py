@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +33,7 @@ from torchparquet import (
 )
 
 NUM_ROWS = 500
-LAYOUTS = {
+LAYOUTS: dict[str, Any] = {
     "dictionary": {"use_dictionary": True},
     "plain": {"use_dictionary": False},
     "tiny pages": {"data_page_size": 1, "write_batch_size": 7},
@@ -44,7 +46,14 @@ LIST_KINDS = {
 }
 
 
-def fixed_rows(kind, length, null_share, seed=0, distinct=None, list_kind="list"):
+def fixed_rows(
+    kind: Any,
+    length: Any,
+    null_share: Any,
+    seed: int = 0,
+    distinct: Any = None,
+    list_kind: str = "list",
+) -> Any:
     """A column of lists of one length; as many rows as values are null."""
     rng = np.random.default_rng([seed, length])
     items = random_array(kind, NUM_ROWS * length, rng, distinct)
@@ -66,7 +75,7 @@ def fixed_rows(kind, length, null_share, seed=0, distinct=None, list_kind="list"
     return plain.cast(LIST_KINDS[list_kind](items.type, length))
 
 
-def dense(leaf: LeafRows, length, fill=0):
+def dense(leaf: LeafRows, length: Any, fill: int = 0) -> Any:
     """Values `[B, L, ...]` and mask `[B, L]`; a null list is L nulls."""
     rows = [[None] * length if row is None else row for row in leaf.rows]
     assert {len(row) for row in rows} == {length}
@@ -77,19 +86,19 @@ def dense(leaf: LeafRows, length, fill=0):
     return values.reshape(len(rows), -1), valid
 
 
-def read(paths, columns, **options):
+def read(paths: Any, columns: Any, **options: Any) -> Any:
     options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
     batches = list(ParquetDataset(paths, columns=columns, **options))
     return {name: torch.cat([batch[name] for batch in batches]).numpy() for name in batches[0]}
 
 
-def assert_bits(actual, expected):
+def assert_bits(actual: Any, expected: Any) -> None:
     assert same_bits(actual, expected), first_difference(actual, expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_with_masks(tmp_path, kind, layout):
+def test_every_kind_with_masks(tmp_path: Path, kind: Any, layout: str) -> None:
     distinct = 20 if layout == "dictionary" else None
     table = pa.table(
         {
@@ -110,7 +119,9 @@ def test_every_kind_with_masks(tmp_path, kind, layout):
 @pytest.mark.parametrize("list_kind", LIST_KINDS)
 @pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
 @pytest.mark.parametrize("null_share", [0, 0.3])
-def test_every_arrow_type_of_lists(tmp_path, kind, list_kind, null_share):
+def test_every_arrow_type_of_lists(
+    tmp_path: Path, kind: str, list_kind: str, null_share: float
+) -> None:
     table = pa.table({"x": fixed_rows(kind, 4, null_share, list_kind=list_kind)})
     path = write(tmp_path / "a.parquet", table, row_group_size=300)
     fill = True if kind == "bool" else 1
@@ -124,7 +135,7 @@ def test_every_arrow_type_of_lists(tmp_path, kind, list_kind, null_share):
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 2049, 5000])
-def test_lengths_around_the_blocks_of_levels(tmp_path, length):
+def test_lengths_around_the_blocks_of_levels(tmp_path: Path, length: int) -> None:
     rng = np.random.default_rng(length)
     rows = rng.integers(-(2**40), 2**40, (23, length))
     plain = [row.tolist() for row in rows]
@@ -143,10 +154,10 @@ def test_lengths_around_the_blocks_of_levels(tmp_path, length):
 
 
 @pytest.mark.parametrize("policy", [None, "nan", 0.5, "error"])
-def test_policies(tmp_path, policy):
+def test_policies(tmp_path: Path, policy: float | str | None) -> None:
     """A null list is a row of nulls."""
     path = write(tmp_path / "a.parquet", pa.table({"x": [[1.0, None], None, [2.0, 3.0]]}))
-    columns = {"o": Column("x", length=2, nulls=policy)}
+    columns = {"o": Column("x", length=2, nulls=policy)}  # type: ignore[arg-type]
     if policy == "error":
         with pytest.raises(NullValueError, match=r"row 0 of its row group.*column 'x'"):
             read(path, columns)
@@ -158,7 +169,9 @@ def test_policies(tmp_path, policy):
 
 @pytest.mark.parametrize("batch_size", [1, 9, 1000])
 @pytest.mark.parametrize("bad", [None, [1, None]], ids=str)
-def test_a_null_is_an_error_that_names_its_row(tmp_path, bad, batch_size):
+def test_a_null_is_an_error_that_names_its_row(
+    tmp_path: Path, bad: list[Any] | None, batch_size: int
+) -> None:
     rows = [[1, 2]] * 141 + [bad] + [[3, 4]] * 58
     path = write(tmp_path / "a.parquet", pa.table({"x": rows}), row_group_size=100)
     with pytest.raises(NullValueError, match=r"row 41 of its row group: .*row group 1, column 'x'"):
@@ -169,7 +182,9 @@ def test_a_null_is_an_error_that_names_its_row(tmp_path, bad, batch_size):
 @pytest.mark.parametrize("batch_size", [1, 9, 42, 1000])
 @pytest.mark.parametrize("bad", [[], [1], [1, 2, 3, 4], [None] * 2, [1] * 300], ids=len)
 @pytest.mark.parametrize("row", [100, 141, 199])
-def test_a_list_of_another_length_names_its_row(tmp_path, row, bad, batch_size, layout):
+def test_a_list_of_another_length_names_its_row(
+    tmp_path: Path, row: int, bad: Any, batch_size: int, layout: str
+) -> None:
     """Wherever it stands in a batch and its row group; also as one of rows that have nulls."""
     rows = [[1, 2, 3] for _ in range(200)]
     rows[row] = bad
@@ -181,7 +196,7 @@ def test_a_list_of_another_length_names_its_row(tmp_path, row, bad, batch_size, 
     dataset = ParquetDataset(
         path, columns=columns, batch_size=batch_size, rank=0, world_size=1, nulls=0
     )
-    iterator, before = iter(dataset), []
+    iterator, before = iter(dataset), []  # type: ignore[var-annotated]
     with pytest.raises(ListLengthError, match=message) as caught:
         before.extend(iterator)
     assert path in str(caught.value)
@@ -191,10 +206,10 @@ def test_a_list_of_another_length_names_its_row(tmp_path, row, bad, batch_size, 
     assert int(found[1]) == len(bad) or (found[2] and 3 < int(found[1]) < len(bad))
     for batch in before:
         assert (batch["o"] == torch.tensor([1, 2, 3])).all()
-    assert sum(len(batch["o"]) for batch in before) == row // batch_size * batch_size
+    assert sum(len(batch["o"]) for batch in before) == row // batch_size * batch_size  # type: ignore[misc]
 
 
-def test_lengths_that_make_up_for_each_other(tmp_path):
+def test_lengths_that_make_up_for_each_other(tmp_path: Path) -> None:
     """As many values in all as rows of three would have."""
     path = write(tmp_path / "a.parquet", pa.table({"x": [[1, 2, 3], [4, 5], [6, 7, 8, 9]]}))
     with pytest.raises(ListLengthError, match="row 1 of its row group"):
@@ -202,7 +217,7 @@ def test_lengths_that_make_up_for_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("num_bytes", [1, 3])
-def test_binary_of_a_fixed_size_in_lists(tmp_path, num_bytes):
+def test_binary_of_a_fixed_size_in_lists(tmp_path: Path, num_bytes: int) -> None:
     """The bytes of a row's values lie side by side; the mask has one place for each value."""
     cells = [bytes([i % 256] * num_bytes) for i in range(40)]
     rows = [None if i % 7 == 3 else [cells[i], None, cells[i + 1]] for i in range(39)]
@@ -217,7 +232,7 @@ def test_binary_of_a_fixed_size_in_lists(tmp_path, num_bytes):
     assert_bits(read(path, {"o": Column("x", length=3, nulls=9)})["o"], values)
 
 
-def test_elements_are_cast(tmp_path):
+def test_elements_are_cast(tmp_path: Path) -> None:
     table = pa.table(
         {
             "i": pa.array([[1, 300], None, [3, None]], pa.list_(pa.int64())),
@@ -236,7 +251,7 @@ def test_elements_are_cast(tmp_path):
         read(path, {"i": Column("i", length=2, dtype="int8", nulls=0)})
 
 
-def test_files_that_lack_the_column_take_the_default(tmp_path):
+def test_files_that_lack_the_column_take_the_default(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     write(folder / "a.parquet", pa.table({"x": [[1, 2]], "i": [0]}))
     write(folder / "b.parquet", pa.table({"i": [1, 2]}))
@@ -247,7 +262,7 @@ def test_files_that_lack_the_column_take_the_default(tmp_path):
     assert batch["i"].tolist() == [0, 1, 2]
 
 
-def test_a_default_for_values_of_several_items(tmp_path):
+def test_a_default_for_values_of_several_items(tmp_path: Path) -> None:
     """The mask has a place for each value, the tensor one for each of its bytes."""
     folder = tmp_path / "data"
     cells = pa.array([[b"abc", None]], pa.list_(pa.binary(3)))
@@ -260,7 +275,7 @@ def test_a_default_for_values_of_several_items(tmp_path):
         assert batch["x.valid"].tolist() == [[True, False], [True, True], [True, True]]
 
 
-def test_files_with_elements_of_different_kinds(tmp_path):
+def test_files_with_elements_of_different_kinds(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     write(folder / "a.parquet", pa.table({"x": pa.array([[1, 2]], pa.list_(pa.int32(), 2))}))
     write(folder / "b.parquet", pa.table({"x": pa.array([[3, 4]], pa.large_list(pa.int64()))}))
@@ -286,7 +301,9 @@ def test_files_with_elements_of_different_kinds(tmp_path):
         (Column("x", length=1, default=0.5), ValueError, "default must be representable"),
     ],
 )
-def test_what_cannot_have_a_length(tmp_path, column, error, message):
+def test_what_cannot_have_a_length(
+    tmp_path: Path, column: Column, error: Any, message: str
+) -> None:
     table = pa.table({"k": [1], "s": ["a"], "n": [[[1]]], "t": [["a"]], "x": [[1]]})
     path = write(tmp_path / "a.parquet", table)
     with pytest.raises(error, match=message):
@@ -294,21 +311,23 @@ def test_what_cannot_have_a_length(tmp_path, column, error, message):
 
 
 @pytest.mark.parametrize("length", [0, -1, 2**31])
-def test_lengths_out_of_range(length):
+def test_lengths_out_of_range(length: int) -> None:
     with pytest.raises(ValueError, match="length must be at least 1 and below"):
         Column("x", length=length)
 
 
 @pytest.mark.parametrize("length", [True, 2.0, "2"])
-def test_lengths_that_are_no_int(length):
+def test_lengths_that_are_no_int(length: bool | float | str) -> None:
     with pytest.raises(TypeError, match="length must be an int"):
-        Column("x", length=length)
+        Column("x", length=length)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("max_memory", [12_000, "1GiB"])
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_ranks_and_slices(tmp_path, world_size, max_memory, num_threads):
+def test_ranks_and_slices(
+    tmp_path: Path, world_size: int, max_memory: int | str, num_threads: int
+) -> None:
     """Rows begin in the middle of row groups and pages."""
     table = pa.table({"x": fixed_rows("int32", 5, 0.2), "l": fixed_rows("int32", 5, 0)})
     path = write(tmp_path / "a.parquet", table, row_group_size=400, data_page_size=300)
@@ -335,7 +354,7 @@ def test_ranks_and_slices(tmp_path, world_size, max_memory, num_threads):
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_loader_workers(tmp_path, num_workers):
+def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
     table = pa.table({"x": fixed_rows("float32", 3, 0.2)})
     path = write(tmp_path / "a.parquet", table, row_group_size=60)
     columns = {"x": Column("x", length=3, nulls="mask")}

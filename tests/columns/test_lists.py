@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -29,7 +32,7 @@ from torchparquet import (
 
 FLOATS = ("float16", "float32", "float64")
 FILLS = {"bool": True, "uint8": 255, "int8": -128, "uint64": 2**64 - 1, "int64": -(2**63)}
-LAYOUTS = {
+LAYOUTS: dict[str, Any] = {
     "dictionary": {"use_dictionary": True},
     "plain": {"use_dictionary": False},
     "tiny pages": {"data_page_size": 1, "write_batch_size": 7},
@@ -38,7 +41,9 @@ LAYOUTS = {
 }
 
 
-def lists_of(items, num_rows, rng, null_share=0.2, empty_share=0.3):
+def lists_of(
+    items: Any, num_rows: int, rng: Any, null_share: float = 0.2, empty_share: float = 0.3
+) -> pa.DataType:
     """The items cut to rows, some of which are empty and some null."""
     cuts = np.sort(rng.integers(0, len(items) + 1, num_rows - 1))
     lengths = np.diff(cuts, prepend=0, append=len(items))
@@ -50,7 +55,9 @@ def lists_of(items, num_rows, rng, null_share=0.2, empty_share=0.3):
     return pa.ListArray.from_arrays(pa.array(offsets), kept, mask=pa.array(null))
 
 
-def random_list_column(kind, rng, num_rows=400, null_share=0.2, distinct=None):
+def random_list_column(
+    kind: Any, rng: Any, num_rows: int = 400, null_share: float = 0.2, distinct: Any = None
+) -> Any:
     """Lists of a kind; as many of the values are null as of the lists."""
     items = random_array(kind, 4 * num_rows, rng, distinct)
     if null_share:
@@ -58,16 +65,16 @@ def random_list_column(kind, rng, num_rows=400, null_share=0.2, distinct=None):
     return lists_of(items, num_rows, rng, null_share)
 
 
-def batches_of(paths, columns, **options):
+def batches_of(paths: Any, columns: Any, **options: Any) -> list[Any]:
     options = {"batch_size": 100, "rank": 0, "world_size": 1, **options}
     return list(ParquetDataset(paths, columns=columns, **options))
 
 
-def rows_of(batches, name):
+def rows_of(batches: Any, name: str) -> Any:
     return [row for batch in batches for row in batch[name].to_list()]
 
 
-def assert_rows(batch, name, leaf, fill=0):
+def assert_rows(batch: Any, name: str, leaf: Any, fill: Any = 0) -> None:
     """One batch of all rows, read without masks."""
     offsets, values = parts_of(batch[name])
     expected = flattened(leaf, leaf.rows, fill)
@@ -77,7 +84,7 @@ def assert_rows(batch, name, leaf, fill=0):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_lists_of_every_kind(tmp_path, kind, layout):
+def test_lists_of_every_kind(tmp_path: Path, kind: Any, layout: str) -> None:
     rng = np.random.default_rng(5)
     distinct = 20 if layout == "dictionary" else None
     table = pa.table(
@@ -92,7 +99,7 @@ def test_lists_of_every_kind(tmp_path, kind, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("num_bytes", [1, 3, 16])
-def test_lists_of_binary_of_a_fixed_size(tmp_path, num_bytes, layout):
+def test_lists_of_binary_of_a_fixed_size(tmp_path: Path, num_bytes: int, layout: str) -> None:
     rng = np.random.default_rng(6)
     data = rng.integers(0, 256, 800 * num_bytes, dtype=np.uint8).tobytes()
     cells = [data[i : i + num_bytes] for i in range(0, len(data), num_bytes)]
@@ -107,7 +114,7 @@ def test_lists_of_binary_of_a_fixed_size(tmp_path, num_bytes, layout):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fill_in_lists_of_every_kind(tmp_path, kind):
+def test_fill_in_lists_of_every_kind(tmp_path: Path, kind: Any) -> None:
     """A null element becomes the value, a null list becomes empty."""
     column = random_list_column(kind, np.random.default_rng(7))
     table = pa.table({"x": column})
@@ -121,7 +128,7 @@ def test_fill_in_lists_of_every_kind(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("how", ["by default", "column", "data set"])
-def test_nan_in_lists_of_floats(tmp_path, kind, how):
+def test_nan_in_lists_of_floats(tmp_path: Path, kind: str, how: str) -> None:
     table = pa.table({"x": random_list_column(kind, np.random.default_rng(8))})
     path = write(tmp_path / "a.parquet", table)
     columns = {"o": Column("x", nulls="nan") if how == "column" else "x"}
@@ -129,7 +136,7 @@ def test_nan_in_lists_of_floats(tmp_path, kind, how):
     assert_rows(batch, "o", table_leaves(table)[0], np.nan)
 
 
-def test_null_and_empty_lists_are_told_apart_by_the_mask(tmp_path):
+def test_null_and_empty_lists_are_told_apart_by_the_mask(tmp_path: Path) -> None:
     table = pa.table(
         {
             "i": pa.array([[1, None], None, [], [None], [2]], pa.list_(pa.int16())),
@@ -154,7 +161,7 @@ def test_null_and_empty_lists_are_told_apart_by_the_mask(tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["empty", "mask"])
-def test_lists_of_strings_take_empty(tmp_path, policy):
+def test_lists_of_strings_take_empty(tmp_path: Path, policy: str) -> None:
     table = pa.table(
         {"s": [["a", None], None, [], [None]], "d": [[[None, "x"], None], None, [], []]}
     )
@@ -177,10 +184,12 @@ def test_lists_of_strings_take_empty(tmp_path, policy):
     ],
     ids=str,
 )
-def test_policies_that_do_not_fit(tmp_path, kind, policy, message):
+def test_policies_that_do_not_fit(
+    tmp_path: Path, kind: pa.DataType, policy: int | str, message: str
+) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([[None]], pa.list_(kind))}))
     with pytest.raises(ValueError, match=message):
-        ParquetDataset(path, batch_size=1, columns={"x": Column("x", nulls=policy)})
+        ParquetDataset(path, batch_size=1, columns={"x": Column("x", nulls=policy)})  # type: ignore[arg-type]
 
 
 NULL_PLACES = {
@@ -198,12 +207,18 @@ NULL_PLACES = {
 @pytest.mark.parametrize("page_rows", [1, 10**6])
 @pytest.mark.parametrize("batch_size", [1, 9, 1000])
 @pytest.mark.parametrize("place", NULL_PLACES)
-def test_a_null_is_an_error_that_names_its_row(tmp_path, place, batch_size, page_rows):
+def test_a_null_is_an_error_that_names_its_row(
+    tmp_path: Path, place: str, batch_size: int, page_rows: int
+) -> None:
     """Wherever it stands: in row 41 of the second row group."""
-    good, bad = NULL_PLACES[place]
-    rows = [good] * 141 + [bad] + [good] * 58
+    good, bad = NULL_PLACES[place]  # type: ignore[misc]
+    rows = [good] * 141 + [bad] + [good] * 58  # type: ignore[has-type]
     table = pa.table({"x": rows})
-    layout = {"row_group_size": 100, "data_page_size": 1, "write_batch_size": page_rows}
+    layout: dict[str, Any] = {
+        "row_group_size": 100,
+        "data_page_size": 1,
+        "write_batch_size": page_rows,
+    }
     path = write(tmp_path / "a.parquet", table, **layout)
     name = "x.f" if "struct" in place else "x"
     message = rf"row 41 of its row group: .*row group 1, column '{name}'"
@@ -214,7 +229,7 @@ def test_a_null_is_an_error_that_names_its_row(tmp_path, place, batch_size, page
         rank=0,
         world_size=1,
     )
-    iterator, before = iter(dataset), []
+    iterator, before = iter(dataset), []  # type: ignore[var-annotated]
     with pytest.raises(NullValueError, match=message):
         before.extend(iterator)
     # What is complete before arrives.
@@ -223,7 +238,7 @@ def test_a_null_is_an_error_that_names_its_row(tmp_path, place, batch_size, page
         next(iterator)
 
 
-def test_an_empty_list_is_no_null(tmp_path):
+def test_an_empty_list_is_no_null(tmp_path: Path) -> None:
     table = pa.table({"x": [[], [1], [], [2, 3]], "n": [[], [[]], [[], [1]], []]})
     path = write(tmp_path / "a.parquet", table)
     (batch,) = batches_of(path, None, nulls="error")
@@ -231,7 +246,7 @@ def test_an_empty_list_is_no_null(tmp_path):
     assert batch["n"].to_list() == table["n"].to_pylist()
 
 
-def nested_column(depth, rng, leaf=None, num_rows=300):
+def nested_column(depth: Any, rng: Any, leaf: Any = None, num_rows: int = 300) -> Any:
     items = leaf if leaf is not None else random_array("int32", 4000, rng)
     if leaf is None:
         items = with_nulls(items, rng.random(4000) < 0.1)
@@ -243,7 +258,7 @@ def nested_column(depth, rng, leaf=None, num_rows=300):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_nested_lists_of_numbers_and_strings(tmp_path, depth, layout):
+def test_nested_lists_of_numbers_and_strings(tmp_path: Path, depth: int, layout: str) -> None:
     rng = np.random.default_rng(depth)
     words = pa.array([None if i % 7 == 0 else "w" * (i % 5) + str(i) for i in range(4000)])
     table = pa.table({"i": nested_column(depth, rng), "s": nested_column(depth, rng, leaf=words)})
@@ -252,14 +267,14 @@ def test_nested_lists_of_numbers_and_strings(tmp_path, depth, layout):
         assert_table_reads_as(table, path, batch_size=batch_size)
 
 
-def test_lists_in_structs_and_structs_in_lists(tmp_path):
+def test_lists_in_structs_and_structs_in_lists(tmp_path: Path) -> None:
     row = pa.struct(
         [
             ("a", pa.list_(pa.struct([("x", pa.int8()), ("s", pa.string())]))),
             ("m", pa.map_(pa.string(), pa.list_(pa.float32()))),
         ]
     )
-    rows = [
+    rows: Any = [
         {"a": [{"x": 1, "s": "p"}, None, {"x": None, "s": ""}], "m": [("k", [0.5, None])]},
         None,
         {"a": [], "m": []},
@@ -277,7 +292,7 @@ def test_lists_in_structs_and_structs_in_lists(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_page_for_each_row(tmp_path, version):
+def test_a_page_for_each_row(tmp_path: Path, version: str) -> None:
     """Also for those that are longer than a page should be, and than a block of levels."""
     lengths = [0, 1000, 3, 0, 2500, 1, 4500]
     table = pa.table({"x": [list(range(n)) for n in lengths], "n": [[[n] * n] for n in lengths]})
@@ -296,7 +311,7 @@ def test_a_page_for_each_row(tmp_path, version):
             assert_table_reads_as(table, path, batch_size=batch_size, max_memory=max_memory)
 
 
-def test_a_list_of_a_hundred_thousand_elements(tmp_path):
+def test_a_list_of_a_hundred_thousand_elements(tmp_path: Path) -> None:
     """And the same as strings, between short rows."""
     long = np.arange(100_000) * 2**40
     rows = [[1], long.tolist(), [], long[::2].tolist(), [3]]
@@ -307,7 +322,7 @@ def test_a_list_of_a_hundred_thousand_elements(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_in_lists(tmp_path, version):
+def test_fallback_from_dictionary_to_plain_in_lists(tmp_path: Path, version: str) -> None:
     rng = np.random.default_rng(3)
     numbers = random_list_column("int64", rng, num_rows=1000, distinct=900)
     words = pa.array([f"word {i}" for i in rng.integers(0, 900, 4000).tolist()])
@@ -329,7 +344,7 @@ def test_fallback_from_dictionary_to_plain_in_lists(tmp_path, version):
 @pytest.mark.parametrize(
     "encoding", ["DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT", "DELTA_BYTE_ARRAY", "RLE"]
 )
-def test_other_encodings_in_lists(tmp_path, encoding):
+def test_other_encodings_in_lists(tmp_path: Path, encoding: str) -> None:
     rng = np.random.default_rng(4)
     kinds = {
         "DELTA_BINARY_PACKED": ["int8", "int64", "timestamp[us]"],
@@ -350,7 +365,7 @@ def test_other_encodings_in_lists(tmp_path, encoding):
     assert_table_reads_as(table, path, batch_size=999)
 
 
-def test_all_rows_empty_or_null(tmp_path):
+def test_all_rows_empty_or_null(tmp_path: Path) -> None:
     """Batches without a value have tensors of the right dtype and shape all the same."""
     table = pa.table(
         {
@@ -374,7 +389,7 @@ def test_all_rows_empty_or_null(tmp_path):
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_slices_in_little_memory(tmp_path, layout, num_threads):
+def test_slices_in_little_memory(tmp_path: Path, layout: str, num_threads: int) -> None:
     """A row group is cut, so that reading goes on in a page, or over again from its begin."""
     rng = np.random.default_rng(11)
     distinct = 30 if layout == "dictionary" else None
@@ -392,7 +407,7 @@ def test_slices_in_little_memory(tmp_path, layout, num_threads):
         assert_table_reads_as(table, path, batch_size=31, **options)
 
 
-def mixed_table(num_rows, seed=0):
+def mixed_table(num_rows: int, seed: int = 0) -> pa.Table:
     rng = np.random.default_rng([seed, num_rows])
     words = pa.array([None if i % 11 == 0 else f"{i:x}" for i in range(4 * num_rows)])
     return pa.table(
@@ -406,7 +421,9 @@ def mixed_table(num_rows, seed=0):
 
 @pytest.mark.parametrize("batch_size", [1, 7, None])
 @pytest.mark.parametrize("world_size", [2, 3, 5])
-def test_ranks_share_two_row_groups(tmp_path, world_size, batch_size):
+def test_ranks_share_two_row_groups(
+    tmp_path: Path, world_size: int, batch_size: int | None
+) -> None:
     """Fewer row groups than ranks: they begin in the middle of one, and of a page."""
     table = mixed_table(101)
     path = write(tmp_path / "a.parquet", table, row_group_size=60, data_page_size=50)
@@ -432,7 +449,7 @@ def test_ranks_share_two_row_groups(tmp_path, world_size, batch_size):
     assert len(seen) < 101 + world_size
 
 
-def test_batches_cross_row_groups_and_files(tmp_path):
+def test_batches_cross_row_groups_and_files(tmp_path: Path) -> None:
     tables = [mixed_table(rows, seed=rows) for rows in (5, 2, 150, 77, 3)]
     for number, table in enumerate(tables):
         write(tmp_path / "data" / f"{number}.parquet", table, row_group_size=20)
@@ -441,7 +458,7 @@ def test_batches_cross_row_groups_and_files(tmp_path):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
-def test_loader_workers(tmp_path, num_workers):
+def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
     table = mixed_table(200)
     path = write(tmp_path / "a.parquet", table, row_group_size=30)
     dataset = ParquetDataset(
@@ -457,7 +474,7 @@ def test_loader_workers(tmp_path, num_workers):
     assert sorted(seen) == list(range(200))
 
 
-def test_shuffled_epochs(tmp_path):
+def test_shuffled_epochs(tmp_path: Path) -> None:
     table = mixed_table(200)
     path = write(tmp_path / "a.parquet", table, row_group_size=11)
     dataset = ParquetDataset(
@@ -475,7 +492,7 @@ def test_shuffled_epochs(tmp_path):
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(200))
 
 
-def test_files_may_name_elements_as_they_like(tmp_path):
+def test_files_may_name_elements_as_they_like(tmp_path: Path) -> None:
     """And take lists, large lists or lists of a fixed size: one column all the same."""
     rows = [[1, None], [3, 4]]
     kinds = (
@@ -495,7 +512,7 @@ def test_files_may_name_elements_as_they_like(tmp_path):
     assert rows_of(batches, "o") == [[1, -1], [3, 4]] * len(kinds)
 
 
-def test_required_lists_of_required_elements(tmp_path):
+def test_required_lists_of_required_elements(tmp_path: Path) -> None:
     """Definition levels of every height that makes an element."""
     rows = [[1, 2], [], [3]] * 50
     for list_nullable in (False, True):
@@ -521,7 +538,7 @@ def test_required_lists_of_required_elements(tmp_path):
     ],
 )
 @pytest.mark.parametrize("layout", ["dictionary", "plain"])
-def test_elements_are_cast(tmp_path, kind, dtype, layout):
+def test_elements_are_cast(tmp_path: Path, kind: str, dtype: str, layout: str) -> None:
     """As rows of one value are cast, which other tests check."""
     rng = np.random.default_rng(2)
     items = pa.array(rng.integers(0, 2 if kind == "bool" else 100, 900))
@@ -543,7 +560,7 @@ def test_elements_are_cast(tmp_path, kind, dtype, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_element_that_does_not_fit_names_its_place(tmp_path, layout):
+def test_an_element_that_does_not_fit_names_its_place(tmp_path: Path, layout: str) -> None:
     rows = [[1, 2], [], None, [3]] * 50
     rows[130] = [4, 300, 5]
     table = pa.table({"x": pa.array(rows, pa.list_(pa.int64()))})
@@ -553,7 +570,7 @@ def test_an_element_that_does_not_fit_names_its_place(tmp_path, layout):
     assert path in str(caught.value)
 
 
-def test_files_with_elements_of_different_kinds_agree_on_a_dtype(tmp_path):
+def test_files_with_elements_of_different_kinds_agree_on_a_dtype(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     one = write(folder / "a.parquet", pa.table({"x": pa.array([[1], []], pa.list_(pa.int32()))}))
     two = write(folder / "b.parquet", pa.table({"x": pa.array([[2, 3]], pa.list_(pa.int64()))}))
@@ -567,7 +584,9 @@ def test_files_with_elements_of_different_kinds_agree_on_a_dtype(tmp_path):
 
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("other", [[1], [[[1]]]], ids=str)
-def test_lists_and_what_is_nested_otherwise_are_never_one_column(tmp_path, other, dtype):
+def test_lists_and_what_is_nested_otherwise_are_never_one_column(
+    tmp_path: Path, other: list[Any], dtype: str | None
+) -> None:
     folder = tmp_path / "data"
     write(folder / "a.parquet", pa.table({"x": [[1]]}))
     write(folder / "b.parquet", pa.table({"x": other}))
@@ -586,20 +605,20 @@ def test_lists_and_what_is_nested_otherwise_are_never_one_column(tmp_path, other
         (Column("z"), UnsupportedColumnError, r"list<null>"),
     ],
 )
-def test_what_lists_cannot_be(tmp_path, column, error, message):
+def test_what_lists_cannot_be(tmp_path: Path, column: Column, error: Any, message: str) -> None:
     table = pa.table({"x": [[1]], "k": [1], "z": pa.array([[]], pa.list_(pa.null()))})
     path = write(tmp_path / "a.parquet", table)
     with pytest.raises(error, match=message):
         ParquetDataset(path, batch_size=1, columns={"o": column})
 
 
-def test_a_mask_of_values_may_not_take_a_columns_name(tmp_path):
+def test_a_mask_of_values_may_not_take_a_columns_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": [[1]], "x.values.valid": [True]}))
     with pytest.raises(ValueError, match=r"another has that name: 'x\.values\.valid'"):
         ParquetDataset(path, batch_size=1, nulls="mask")
 
 
-def test_leaves_of_one_path_keep_their_whole_names(tmp_path):
+def test_leaves_of_one_path_keep_their_whole_names(tmp_path: Path) -> None:
     """A list of structs, and beside it a field with a dot in its name."""
     table = pa.table({"a": [[{"x": 1}, {"x": 2}]], "a.x": [7]})
     path = write(tmp_path / "a.parquet", table)
@@ -608,7 +627,7 @@ def test_leaves_of_one_path_keep_their_whole_names(tmp_path):
     assert batch["a.x"].tolist() == [7]
 
 
-def test_flat_columns_beside_lists(tmp_path):
+def test_flat_columns_beside_lists(tmp_path: Path) -> None:
     """In the order asked for, groups among them, none touched by the others."""
     table = pa.table({"x": [[i] * (i % 4) for i in range(100)], "i": range(100), "f": [0.5] * 100})
     path = write(tmp_path / "a.parquet", table, row_group_size=30)

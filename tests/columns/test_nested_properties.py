@@ -6,8 +6,10 @@ Also in parts: by ranks that share row groups, in slices, by several threads.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +36,7 @@ ENCODINGS = {
 }
 
 
-def kinds(depth=MAX_DEPTH):
+def kinds(depth: int = MAX_DEPTH) -> Any:
     """Arrow types of at most `depth` nestings."""
     leaf = st.sampled_from(LEAF_KINDS)
     if depth == 0:
@@ -64,13 +66,13 @@ def kinds(depth=MAX_DEPTH):
 class Draw:
     """Values of any type; how many are null, and how long lists are, differs from case to case."""
 
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.null_share = self.rng.choice([0.0, 0.05, 0.5, 1.0], p=[0.3, 0.3, 0.3, 0.1])
         self.most_items = int(self.rng.choice([1, 3, 12]))
         self.num_distinct = int(self.rng.choice([2, 50, 10_000]))
 
-    def rows(self, kind, count, nullable):
+    def rows(self, kind: Any, count: Any, nullable: Any) -> Any:
         """`count` values of a type as Python's, for pyarrow to make an array of."""
         values = self.values(kind, count)
         if not nullable:
@@ -78,7 +80,7 @@ class Draw:
         null = self.rng.random(count) < self.null_share
         return [None if is_null else value for is_null, value in zip(null, values, strict=True)]
 
-    def values(self, kind, count):
+    def values(self, kind: Any, count: Any) -> Any:
         if pa.types.is_struct(kind):
             columns = [self.rows(field.type, count, field.nullable) for field in kind]
             names = [field.name for field in kind]
@@ -96,16 +98,16 @@ class Draw:
             return self.lists(count, lambda n: self.rows(field.type, n, field.nullable))
         return [self.leaf(kind, number) for number in self.numbers(count)]
 
-    def lists(self, count, draw):
+    def lists(self, count: Any, draw: Any) -> Any:
         lengths = self.rng.integers(0, self.most_items + 1, count)
         items = draw(int(lengths.sum()))
         ends = lengths.cumsum()
         return [items[end - length : end] for length, end in zip(lengths, ends, strict=True)]
 
-    def numbers(self, count):
+    def numbers(self, count: Any) -> Any:
         return self.rng.integers(0, self.num_distinct, count).tolist()
 
-    def leaf(self, kind, number):
+    def leaf(self, kind: Any, number: Any) -> Any:
         if pa.types.is_boolean(kind):
             return number % 2 == 1
         if pa.types.is_fixed_size_binary(kind):
@@ -121,12 +123,12 @@ class Draw:
         return number % 100 if pa.types.is_integer(kind) else number
 
 
-def array_of(draw, kind, num_rows, nullable):
+def array_of(draw: Any, kind: Any, num_rows: int, nullable: Any) -> pa.Array:
     return pa.array(draw.rows(kind, num_rows, nullable), kind)
 
 
 @st.composite
-def tables(draw):
+def tables(draw: Any) -> pa.DataType:
     columns = draw(st.lists(st.tuples(kinds(), st.booleans()), min_size=1, max_size=3))
     num_rows = draw(st.sampled_from([1, 2, 9, 64, 257, 900]))
     values = Draw(draw(st.integers(0, 2**32)))
@@ -138,7 +140,7 @@ def tables(draw):
 
 
 @st.composite
-def layouts(draw):
+def layouts(draw: Any) -> dict[str, Any]:
     """How a table is written."""
     return {
         "data_page_version": draw(st.sampled_from(["1.0", "2.0"])),
@@ -152,7 +154,7 @@ def layouts(draw):
     }
 
 
-def encodings_of(table, path_of_leaf, pick):
+def encodings_of(table: pa.Table, path_of_leaf: Any, pick: Any) -> Any:
     """A column encoding for each leaf that has a choice."""
     chosen = {}
     for path, kind in path_of_leaf:
@@ -161,10 +163,10 @@ def encodings_of(table, path_of_leaf, pick):
     return chosen
 
 
-def stored_leaves(schema):
+def stored_leaves(schema: Any) -> Iterator[Any]:
     """The dotted path of each leaf in a file, with its Arrow type, in order."""
 
-    def walk(kind, path):
+    def walk(kind: Any, path: Any) -> Iterator[Any]:
         if pa.types.is_struct(kind):
             for field in kind:
                 yield from walk(field.type, f"{path}.{field.name}")
@@ -192,8 +194,15 @@ def stored_leaves(schema):
     max_memory=st.sampled_from([40_000, "1MiB", "1GiB"]),
 )
 def test_any_table_reads_as_it_was_written(
-    table, layout, pick, batch_size, world_size, num_threads, shuffle, max_memory
-):
+    table: Any,
+    layout: Any,
+    pick: int,
+    batch_size: Any,
+    world_size: Any,
+    num_threads: Any,
+    shuffle: bool,
+    max_memory: Any,
+) -> None:
     if table.num_rows > 100 and batch_size == 1:
         batch_size = 31
     if not layout["use_dictionary"]:

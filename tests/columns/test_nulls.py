@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,7 +26,7 @@ NUM_ROWS = 2500
 FILLS = {"bool": True, "uint8": 255, "int8": -128, "uint64": 2**64 - 1, "int64": -(2**63)}
 
 
-def table_of(kinds, null_share=0.2, seed=0):
+def table_of(kinds: Any, null_share: float = 0.2, seed: int = 0) -> pa.Table:
     rng = np.random.default_rng(seed)
     columns = {}
     for kind in kinds:
@@ -33,14 +36,14 @@ def table_of(kinds, null_share=0.2, seed=0):
 
 
 @pytest.fixture(scope="module")
-def every_kind(tmp_path_factory):
+def every_kind(tmp_path_factory: Any) -> Any:
     table = table_of(KINDS)
     path = tmp_path_factory.mktemp("nulls") / "a.parquet"
     return table, write(path, table, row_group_size=1300, data_page_size=700, write_batch_size=70)
 
 
 @pytest.fixture(scope="module")
-def numbers(tmp_path_factory):
+def numbers(tmp_path_factory: Any) -> Any:
     """Columns f (float32) and i, j (int32) whose nulls differ, and k without any."""
     ids = np.arange(NUM_ROWS)
     table = pa.table(
@@ -55,12 +58,12 @@ def numbers(tmp_path_factory):
     return table, write(path, table, row_group_size=900)
 
 
-def test_mask_keeps_values_and_says_where_they_are(every_kind):
+def test_mask_keeps_values_and_says_where_they_are(every_kind: Any) -> None:
     table, path = every_kind
     assert_reads_as(table, path, batch_size=333)
 
 
-def test_mask_without_nulls_is_all_true(tmp_path):
+def test_mask_without_nulls_is_all_true(tmp_path: Path) -> None:
     table = table_of(["int32", "bool", "float64"], null_share=0)
     assert_reads_as(table, write(tmp_path / "a.parquet", table))
     schema = pa.schema([field.with_nullable(False) for field in table.schema])
@@ -68,7 +71,7 @@ def test_mask_without_nulls_is_all_true(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fill_of_every_kind(every_kind, kind):
+def test_fill_of_every_kind(every_kind: Any, kind: Any) -> None:
     table, path = every_kind
     fill = FILLS.get(kind, 7)
     read = read_all(path, columns={"x": Column(kind, nulls=fill)}, batch_size=333)
@@ -78,7 +81,7 @@ def test_fill_of_every_kind(every_kind, kind):
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("how", ["by default", "per column", "data set"])
-def test_nan_for_floats(every_kind, kind, how):
+def test_nan_for_floats(every_kind: Any, kind: str, how: str) -> None:
     table, path = every_kind
     columns = {"x": Column(kind, nulls="nan")} if how == "per column" else {"x": kind}
     nulls = "nan" if how == "data set" else None
@@ -88,14 +91,14 @@ def test_nan_for_floats(every_kind, kind, how):
 
 
 @pytest.mark.parametrize("fill", [float("inf"), -0.0, 0.1])
-def test_float_fills(every_kind, fill):
+def test_float_fills(every_kind: Any, fill: float) -> None:
     table, path = every_kind
     for kind in ("float16", "float32", "float64"):
         read = read_all(path, columns={"x": Column(kind, nulls=fill)})
         assert same_bits(read["x"], stored_values(table[kind], fill)), kind
 
 
-def test_column_overrules_the_data_set(numbers):
+def test_column_overrules_the_data_set(numbers: Any) -> None:
     table, path = numbers
     columns = {
         "f": "f",
@@ -115,7 +118,7 @@ def test_column_overrules_the_data_set(numbers):
 
 
 @pytest.mark.parametrize("batch_size", [1, 100, 2048, None])
-def test_groups_mask_and_fill_each_place(numbers, batch_size):
+def test_groups_mask_and_fill_each_place(numbers: Any, batch_size: int | None) -> None:
     table, path = numbers
     names = ["i", "k", "j"]
     columns = {"m": Column(names, nulls="mask"), "g": Column(names, nulls=-9), "f": "f"}
@@ -128,7 +131,7 @@ def test_groups_mask_and_fill_each_place(numbers, batch_size):
     assert same_bits(read["f"], stored_values(table["f"], np.nan))
 
 
-def test_error_names_the_place_and_the_way_out(tmp_path):
+def test_error_names_the_place_and_the_way_out(tmp_path: Path) -> None:
     """Row 1234 of the second row group of the second file, deep within a page."""
     ids = np.arange(4000)
     folder = tmp_path / "data"
@@ -146,7 +149,9 @@ def test_error_names_the_place_and_the_way_out(tmp_path):
 
 @pytest.mark.parametrize("page_rows", [50, 10**6])
 @pytest.mark.parametrize("batch_size", [1, 64, 999, 10**5])
-def test_error_names_the_row_wherever_pages_and_batches_end(tmp_path, batch_size, page_rows):
+def test_error_names_the_row_wherever_pages_and_batches_end(
+    tmp_path: Path, batch_size: int, page_rows: int
+) -> None:
     ids = np.arange(6000)
     table = pa.table({"x": pa.array(ids, mask=ids == 4321)})
     path = write(
@@ -165,7 +170,7 @@ def test_error_names_the_row_wherever_pages_and_batches_end(tmp_path, batch_size
 
 
 @pytest.mark.parametrize("policy", [None, "error"])
-def test_error_is_the_default_except_for_floats(numbers, policy):
+def test_error_is_the_default_except_for_floats(numbers: Any, policy: str | None) -> None:
     _, path = numbers
     with pytest.raises(NullValueError, match="'i'"):
         read_all(path, columns=["i"], nulls=policy)
@@ -176,18 +181,18 @@ def test_error_is_the_default_except_for_floats(numbers, policy):
             read_all(path, columns=["f"], nulls=policy)
 
 
-def test_error_in_a_group_names_its_column(numbers):
+def test_error_in_a_group_names_its_column(numbers: Any) -> None:
     _, path = numbers
     with pytest.raises(NullValueError, match=r"row 0\b.*'j'"):
         read_all(path, columns={"g": ["k", "j"]})
 
 
-def test_nullable_without_nulls_is_no_error(numbers):
+def test_nullable_without_nulls_is_no_error(numbers: Any) -> None:
     table, path = numbers
     assert same_bits(read_all(path, columns=["k"])["k"], stored_values(table["k"]))
 
 
-def null_at(folder, *places):
+def null_at(folder: Any, *places: Any) -> Any:
     """20 row groups of 100 rows; column x of places[0] is null there, y of places[1]."""
     ids = np.arange(2000)
     columns = {
@@ -196,10 +201,10 @@ def null_at(folder, *places):
     return write(folder / "a.parquet", pa.table(columns), row_group_size=100)
 
 
-def batches_until_error(path, **options):
+def batches_until_error(path: Path, **options: Any) -> Any:
     options = {"rank": 0, "world_size": 1, **options}
     iterator = iter(ParquetDataset(path, **options))
-    batches = []
+    batches: list[Any] = []
     with pytest.raises(NullValueError) as caught:
         batches.extend(iterator)
     # From then on every call raises the same.
@@ -213,13 +218,15 @@ def batches_until_error(path, **options):
 
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
 @pytest.mark.parametrize("batch_size", [10, 100, 250])
-def test_batches_before_the_null_arrive_whole(tmp_path, batch_size, num_threads):
+def test_batches_before_the_null_arrive_whole(
+    tmp_path: Path, batch_size: int, num_threads: int
+) -> None:
     """An error takes its place in the order, whatever was decoded ahead of it."""
     path = null_at(tmp_path, 1357)
     iterator = iter(
         ParquetDataset(path, batch_size=batch_size, rank=0, world_size=1, num_threads=num_threads)
     )
-    batches = []
+    batches: list[Any] = []
     with pytest.raises(NullValueError, match=r"row 57\b.*row group 13\b"):
         batches.extend(iterator)
     rows = [row for batch in batches for row in batch["x"].tolist()]
@@ -228,13 +235,13 @@ def test_batches_before_the_null_arrive_whole(tmp_path, batch_size, num_threads)
     assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size
 
 
-def test_a_null_fails_its_own_batch_and_none_before(tmp_path):
+def test_a_null_fails_its_own_batch_and_none_before(tmp_path: Path) -> None:
     path = null_at(tmp_path, 1357)
     batches, _ = batches_until_error(path, batch_size=10)
     assert len(batches) == 135
 
 
-def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path):
+def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path: Path) -> None:
     path = null_at(tmp_path, 1800, 650)
     found = {
         (len(batches), message)
@@ -251,7 +258,7 @@ def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_pa
     assert "'y'" in message
 
 
-def test_null_outside_this_ranks_share_is_none_of_its_business(tmp_path):
+def test_null_outside_this_ranks_share_is_none_of_its_business(tmp_path: Path) -> None:
     path = null_at(tmp_path, 150)  # row group 1, dealt to rank 1
     read = read_all(path, rank=0, world_size=2)
     assert len(read["x"]) == 1000

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,18 +33,20 @@ ENCODINGS = {
 SPECIAL = ["", "\0", "a\0b", "\0\0", "é", "日本語", "x" * 31, "y" * 32, "z" * 33, "", "q" * 3000]
 
 
-def words(num_rows, distinct=10**6, seed=0):
+def words(num_rows: int, distinct: int = 10**6, seed: int = 0) -> Any:
     """Strings of 0 to 41 bytes that often begin as the one before does."""
     rng = np.random.default_rng(seed)
     numbers = np.sort(rng.integers(0, distinct, num_rows))
     return [f"{n:x}" * (n % 7) + SPECIAL[n % 10] * (n % 3 == 0) for n in numbers.tolist()]
 
 
-def nulled(values, null):
+def nulled(values: Any, null: Any) -> Any:
     return [None if is_null else value for value, is_null in zip(values, null, strict=True)]
 
 
-def strings_table(num_rows, distinct=10**6, kind=None, seed=0):
+def strings_table(
+    num_rows: int, distinct: int = 10**6, kind: Any = None, seed: int = 0
+) -> pa.DataType:
     """A column for each way that nulls may lie in it."""
     rng = np.random.default_rng([seed, num_rows])
     kind = kind or pa.string()
@@ -61,30 +66,34 @@ def strings_table(num_rows, distinct=10**6, kind=None, seed=0):
     )
 
 
-def encoded(encoding, names=("required", "no null", "some null", "long runs", "all null")):
+def encoded(
+    encoding: Any, names: Any = ("required", "no null", "some null", "long runs", "all null")
+) -> dict[str, Any]:
     """Options of the writer for all columns."""
     if encoding == "dictionary":
         return {"use_dictionary": True}
     return {"use_dictionary": False, "column_encoding": dict.fromkeys(names, encoding)}
 
 
-def batches_of(paths, columns, **options):
+def batches_of(paths: Any, columns: Any, **options: Any) -> list[Any]:
     options = {"batch_size": 100, "rank": 0, "world_size": 1, **options}
     return list(ParquetDataset(paths, columns=columns, **options))
 
 
-def rows_of(batches, name):
+def rows_of(batches: Any, name: str) -> Any:
     return [row for batch in batches for row in batch[name].to_bytes()]
 
 
-def as_bytes(values):
+def as_bytes(values: Any) -> Any:
     return [value if value is None else value.encode() for value in values]
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_encoding_page_version_and_codec(tmp_path, encoding, codec, version):
+def test_every_encoding_page_version_and_codec(
+    tmp_path: Path, encoding: str, codec: Any, version: str
+) -> None:
     table = strings_table(1201, distinct=40 if encoding == "dictionary" else 10**6)
     path = write(
         tmp_path / "a.parquet",
@@ -100,7 +109,7 @@ def test_every_encoding_page_version_and_codec(tmp_path, encoding, codec, versio
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_pages_of_few_values(tmp_path, encoding, version):
+def test_pages_of_few_values(tmp_path: Path, encoding: str, version: str) -> None:
     """Batches begin and end within pages and blocks, pages within batches."""
     table = strings_table(700, distinct=150)
     path = write(
@@ -119,7 +128,9 @@ def test_pages_of_few_values(tmp_path, encoding, version):
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, version):
+def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
+    tmp_path: Path, version: str
+) -> None:
     table = strings_table(3000, distinct=2500)
     path = write(
         tmp_path / "a.parquet",
@@ -136,7 +147,7 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, versi
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_strings_of_every_length(tmp_path, encoding):
+def test_strings_of_every_length(tmp_path: Path, encoding: str) -> None:
     """Around the lengths that are copied in one piece; NUL bytes and none; a mebibyte."""
     long = "".join(map(chr, range(32, 127))) * (2**20 // 95 + 1)
     values = [*SPECIAL, *("n" * n for n in range(70)), long, "", long[1:], "end"]
@@ -151,7 +162,7 @@ def test_strings_of_every_length(tmp_path, encoding):
     [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()],
     ids=str,
 )
-def test_arrow_types_of_strings_are_one_in_a_file(tmp_path, kind):
+def test_arrow_types_of_strings_are_one_in_a_file(tmp_path: Path, kind: pa.DataType) -> None:
     plain = pa.binary() if "binary" in str(kind) else pa.string()
     table = strings_table(200, kind=plain)
     schema = pa.schema([field.with_type(kind) for field in table.schema])
@@ -159,7 +170,7 @@ def test_arrow_types_of_strings_are_one_in_a_file(tmp_path, kind):
     assert_table_reads_as(table, path)
 
 
-def test_categories_are_their_strings(tmp_path):
+def test_categories_are_their_strings(tmp_path: Path) -> None:
     table = strings_table(500, distinct=20)
     arrays = [column.combine_chunks().dictionary_encode() for column in table.columns]
     path = write(tmp_path / "a.parquet", pa.table(arrays, names=table.column_names))
@@ -168,10 +179,10 @@ def test_categories_are_their_strings(tmp_path):
 
 @pytest.mark.parametrize("policy", ["empty", "mask"])
 @pytest.mark.parametrize("how", ["column", "data set"])
-def test_null_strings_are_empty(tmp_path, policy, how):
+def test_null_strings_are_empty(tmp_path: Path, policy: str, how: str) -> None:
     """And told from empty ones by the mask alone."""
     path = write(tmp_path / "a.parquet", pa.table({"s": ["a", None, "", "bb", None]}))
-    columns = {"o": Column("s", nulls=policy)} if how == "column" else {"o": "s"}
+    columns = {"o": Column("s", nulls=policy)} if how == "column" else {"o": "s"}  # type: ignore[arg-type]
     (batch,) = batches_of(path, columns, nulls=None if how == "column" else policy)
     assert batch["o"].to_str() == ["a", "", "", "bb", ""]
     assert batch["o"].offsets.tolist() == [0, 1, 1, 1, 3, 3]
@@ -184,22 +195,24 @@ def test_null_strings_are_empty(tmp_path, policy, how):
 @pytest.mark.parametrize("policy", [None, "error"])
 @pytest.mark.parametrize("batch_size", [1, 64, 10**5])
 @pytest.mark.parametrize("page_rows", [50, 10**6])
-def test_a_null_string_is_an_error_that_names_its_row(tmp_path, policy, batch_size, page_rows):
+def test_a_null_string_is_an_error_that_names_its_row(
+    tmp_path: Path, policy: str | None, batch_size: int, page_rows: int
+) -> None:
     ids = [str(i) for i in range(6000)]
-    ids[4321] = ids[5000] = None
+    ids[4321] = ids[5000] = None  # type: ignore[call-overload]
     table = pa.table({"s": ids})
     layout = {"row_group_size": 3000, "data_page_size": 1, "write_batch_size": page_rows}
     path = write(tmp_path / "a.parquet", table, **layout)
-    dataset = ParquetDataset(path, nulls=policy, batch_size=batch_size, rank=0, world_size=1)
+    dataset = ParquetDataset(path, nulls=policy, batch_size=batch_size, rank=0, world_size=1)  # type: ignore[arg-type]
     with pytest.raises(NullValueError, match=r"'empty'.*row 1321\b.*row group 1, column 's'"):
         list(dataset)
 
 
 @pytest.mark.parametrize("policy", ["nan", 0, 7, True, 0.5])
-def test_strings_take_no_fill_value(tmp_path, policy):
+def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"s": ["a", None]}))
     with pytest.raises(ValueError, match='nulls="empty" is for strings, which take no fill value'):
-        ParquetDataset(path, batch_size=1, columns={"o": Column("s", nulls=policy)})
+        ParquetDataset(path, batch_size=1, columns={"o": Column("s", nulls=policy)})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -212,13 +225,13 @@ def test_strings_take_no_fill_value(tmp_path, policy):
         (Column("s", dtype="int64"), UnsupportedColumnError, "cannot be read as int64"),
     ],
 )
-def test_what_strings_cannot_be(tmp_path, column, error, message):
+def test_what_strings_cannot_be(tmp_path: Path, column: Column, error: Any, message: str) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"s": ["a"], "t": ["b"]}))
     with pytest.raises(error, match=message):
         ParquetDataset(path, batch_size=1, columns={"o": column})
 
 
-def test_files_may_call_them_strings_or_large_strings(tmp_path):
+def test_files_may_call_them_strings_or_large_strings(tmp_path: Path) -> None:
     tables = [strings_table(150, seed=seed) for seed in range(3)]
     kinds = (pa.string(), pa.large_string(), pa.string_view())
     for number, (table, kind) in enumerate(zip(tables, kinds, strict=True)):
@@ -227,7 +240,7 @@ def test_files_may_call_them_strings_or_large_strings(tmp_path):
     assert_table_reads_as(pa.concat_tables(tables), tmp_path / "data", batch_size=37)
 
 
-def test_strings_and_binary_are_one_only_as_bytes(tmp_path):
+def test_strings_and_binary_are_one_only_as_bytes(tmp_path: Path) -> None:
     one = write(tmp_path / "data" / "a.parquet", pa.table({"s": ["a"]}))
     two = write(tmp_path / "data" / "b.parquet", pa.table({"s": [b"\xff"]}))
     with pytest.raises(SchemaMismatchError, match=r"string in .*binary in") as caught:
@@ -238,7 +251,7 @@ def test_strings_and_binary_are_one_only_as_bytes(tmp_path):
     assert rows_of(batches, "s") == [b"a", b"\xff"]
 
 
-def test_batches_cross_row_groups_and_files(tmp_path):
+def test_batches_cross_row_groups_and_files(tmp_path: Path) -> None:
     """Row groups of one row and of none, several of them in a batch."""
     tables = [strings_table(rows, seed=rows) for rows in (5, 1, 300, 77, 1, 1)]
     schema = tables[0].schema
@@ -256,7 +269,7 @@ def test_batches_cross_row_groups_and_files(tmp_path):
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_slices_in_little_memory(tmp_path, encoding, num_threads):
+def test_slices_in_little_memory(tmp_path: Path, encoding: str, num_threads: int) -> None:
     """A row group is cut, so that reading goes on within a page, and over again from it."""
     table = strings_table(20_000, distinct=400 if encoding == "dictionary" else 10**6)
     path = write(tmp_path / "a.parquet", table, data_page_size=9000, **encoded(encoding))
@@ -265,7 +278,7 @@ def test_slices_in_little_memory(tmp_path, encoding, num_threads):
         assert_table_reads_as(table, path, batch_size=100, **options)
 
 
-def test_a_batch_that_outgrows_the_memory_is_an_error_of_its_column(tmp_path):
+def test_a_batch_that_outgrows_the_memory_is_an_error_of_its_column(tmp_path: Path) -> None:
     """In one row group, and joined from several."""
     table = pa.table({"s": [bytes(range(256)) * 2**9] * 20, "i": range(20)})
     for row_group_size in (1, 20):
@@ -282,7 +295,9 @@ def test_a_batch_that_outgrows_the_memory_is_an_error_of_its_column(tmp_path):
 
 @pytest.mark.parametrize("batch_size", [1, 7, None])
 @pytest.mark.parametrize("world_size", [2, 3, 5])
-def test_ranks_share_two_row_groups(tmp_path, world_size, batch_size):
+def test_ranks_share_two_row_groups(
+    tmp_path: Path, world_size: int, batch_size: int | None
+) -> None:
     """Fewer row groups than ranks: they begin in the middle of one, and of a page."""
     table = strings_table(101, distinct=30)
     path = write(tmp_path / "a.parquet", table, row_group_size=60, data_page_size=100)
@@ -307,7 +322,7 @@ def test_ranks_share_two_row_groups(tmp_path, world_size, batch_size):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
-def test_loader_workers(tmp_path, num_workers):
+def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
     """Through pipes and shared memory, a Jagged arrives as one."""
     values = nulled(words(500), np.arange(500) % 3 == 0)
     path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=50)
@@ -324,7 +339,7 @@ def test_loader_workers(tmp_path, num_workers):
     assert sorted(seen) == list(range(500))
 
 
-def test_batches_stay_as_they_were_while_others_are_read(tmp_path):
+def test_batches_stay_as_they_were_while_others_are_read(tmp_path: Path) -> None:
     """Memory that is recycled belongs to no batch that is still there."""
     values = words(3000)
     path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=100)
@@ -333,7 +348,7 @@ def test_batches_stay_as_they_were_while_others_are_read(tmp_path):
     assert rows_of(kept, "s") == as_bytes(values) * 2
 
 
-def test_the_same_column_twice(tmp_path):
+def test_the_same_column_twice(tmp_path: Path) -> None:
     values = nulled(words(300), np.arange(300) % 5 == 0)
     path = write(tmp_path / "a.parquet", pa.table({"s": values, "i": range(300)}))
     columns = {"e": Column("s", nulls="empty"), "i": "i", "m": Column("s", nulls="mask")}
@@ -343,7 +358,7 @@ def test_the_same_column_twice(tmp_path):
     assert rows_of(batches, "e") == rows_of(batches, "m") == expected
 
 
-def test_no_bytes_at_all(tmp_path):
+def test_no_bytes_at_all(tmp_path: Path) -> None:
     """All strings empty or null: values of no length, of the right dtype."""
     table = pa.table({"s": ["", None] * 20, "n": pa.nulls(40, pa.string())})
     path = write(tmp_path / "a.parquet", table)

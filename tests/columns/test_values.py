@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,13 +53,13 @@ SPECIAL_BITS = {
 }
 
 
-def data_page_encodings(path, column):
+def data_page_encodings(path: Any, column: Any) -> Any:
     return {page.encoding for page in pages(path, column=column) if page.is_data}
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_kind_and_nullability(tmp_path, codec, version):
+def test_every_kind_and_nullability(tmp_path: Path, codec: Any, version: str) -> None:
     """Dictionary pages of a few values, by each codec and data page version."""
     table = kinds_table(1201, distinct=37)
     path = write(
@@ -73,7 +76,7 @@ def test_every_kind_and_nullability(tmp_path, codec, version):
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("pages", ["few", "tiny"])
-def test_plain(tmp_path, codec, version, pages):
+def test_plain(tmp_path: Path, codec: str, version: str, pages: str) -> None:
     table = kinds_table(1500)
     sizes = {"data_page_size": 64, "write_batch_size": 9} if pages == "tiny" else {}
     path = write(
@@ -90,14 +93,14 @@ def test_plain(tmp_path, codec, version, pages):
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 3, 200, 5000])
-def test_dictionary_sizes(tmp_path, distinct):
+def test_dictionary_sizes(tmp_path: Path, distinct: int) -> None:
     kinds = ["int16", "int64", "float16", "float32", "timestamp[us]"]
     table = kinds_table(3001, kinds, distinct=distinct)
     path = write(tmp_path / "a.parquet", table, data_page_size=500, write_batch_size=50)
     assert_reads_as(table, path)
 
 
-def test_dictionary_of_more_than_65536_values(tmp_path):
+def test_dictionary_of_more_than_65536_values(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     values = rng.permutation(np.concatenate([np.arange(70_000)] * 2))
     table = pa.table({"i": values * 2**33, "f": values.astype(np.float32)})
@@ -109,7 +112,9 @@ def test_dictionary_of_more_than_65536_values(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, version):
+def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
+    tmp_path: Path, version: str
+) -> None:
     kinds = [kind for kind in KINDS if KINDS[kind].bit_width >= 16 and kind != "bool"]
     table = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
     path = write(
@@ -135,7 +140,7 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, versi
         ("RLE", ("bool",)),
     ],
 )
-def test_encodings_of_the_fallback(tmp_path, encoding, kinds, version):
+def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, version: str) -> None:
     # More than a decoder's block of values in a page, and several pages.
     table = kinds_table(11_000, kinds, ["required", "some null", "all null"])
     path = write(
@@ -154,7 +159,7 @@ def test_encodings_of_the_fallback(tmp_path, encoding, kinds, version):
 
 @pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED"])
 @pytest.mark.parametrize("case", ["constant", "counting", "extremes"])
-def test_integers_of_every_shape(tmp_path, encoding, case):
+def test_integers_of_every_shape(tmp_path: Path, encoding: str, case: str) -> None:
     num_rows = 4100
     arrays = {}
     for kind in INTEGERS:
@@ -178,7 +183,7 @@ def test_integers_of_every_shape(tmp_path, encoding, case):
 
 @pytest.mark.parametrize("encoding", ["PLAIN", "BYTE_STREAM_SPLIT", "dictionary"])
 @pytest.mark.parametrize("kind", FLOATS)
-def test_floats_keep_every_bit(tmp_path, kind, encoding):
+def test_floats_keep_every_bit(tmp_path: Path, kind: str, encoding: str) -> None:
     bits = np.array(SPECIAL_BITS[kind], f"u{KINDS[kind].bit_width // 8}")
     if encoding == "dictionary":
         # The writer's dictionary takes all NaNs for one, so each column has one value.
@@ -186,7 +191,7 @@ def test_floats_keep_every_bit(tmp_path, kind, encoding):
         options = {"use_dictionary": True}
     else:
         arrays = {"x": from_bits(kind, np.resize(bits, 1003))}
-        options = {"use_dictionary": False, "column_encoding": dict.fromkeys(arrays, encoding)}
+        options = {"use_dictionary": False, "column_encoding": dict.fromkeys(arrays, encoding)}  # type: ignore[dict-item]
     table = pa.table(arrays)
     path = write(tmp_path / "a.parquet", table, **options)
     assert_reads_as(table, path)
@@ -199,7 +204,7 @@ def test_floats_keep_every_bit(tmp_path, kind, encoding):
         assert same_bits(read[:, index], stored_values(twice[name])), name
 
 
-def test_dictionary_indices_of_bit_width_zero(tmp_path):
+def test_dictionary_indices_of_bit_width_zero(tmp_path: Path) -> None:
     """A dictionary of one value needs no bits for its indices; pyarrow spends one all the same."""
     table = pa.table({"x": pa.array(np.full(1000, 0x0123456789ABCDEF))})
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
@@ -214,14 +219,14 @@ def test_dictionary_indices_of_bit_width_zero(tmp_path):
 
 
 @pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 31, 63, 64, 65, 129])
-def test_few_rows(tmp_path, num_rows):
+def test_few_rows(tmp_path: Path, num_rows: int) -> None:
     table = kinds_table(num_rows, distinct=3)
     path = write(tmp_path / "a.parquet", table)
     for batch_size in (1, 7, 1000):
         assert_reads_as(table, path, batch_size=batch_size)
 
 
-def test_batches_cross_row_groups_and_files(tmp_path):
+def test_batches_cross_row_groups_and_files(tmp_path: Path) -> None:
     """Row groups without rows lie between; files come in the order of their names."""
     folder = id_files(tmp_path / "data", [5, 0, 1, 300], [0], [], [77, 0, 0], [1, 1, 1])
     for batch_size in (1, 3, 76, 386, 1000):
@@ -231,7 +236,7 @@ def test_batches_cross_row_groups_and_files(tmp_path):
         assert same_bits(read["even"], np.where(ids % 2, -1, ids).astype(np.int32))
 
 
-def test_tensors_have_the_documented_dtypes(tmp_path):
+def test_tensors_have_the_documented_dtypes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
     batch = next(iter(ParquetDataset(path, batch_size=3, rank=0, world_size=1)))
     dtypes = {name.removesuffix(" required"): str(t.dtype) for name, t in batch.items()}
@@ -240,7 +245,7 @@ def test_tensors_have_the_documented_dtypes(tmp_path):
     assert all(tensor.shape == (3,) for tensor in batch.values())
 
 
-def test_groups_of_every_kind(tmp_path):
+def test_groups_of_every_kind(tmp_path: Path) -> None:
     """[B, F] tensors interleave columns; nulls and masks keep their places."""
     rng = np.random.default_rng(5)
     names, arrays = [], []
@@ -280,7 +285,7 @@ DUCKDB_SELECT = """
 
 @pytest.mark.parametrize("version", ["V1", "V2"])
 @pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd", "gzip", "lz4_raw"])
-def test_files_written_by_duckdb(tmp_path, codec, version):
+def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     path = str(tmp_path / "a.parquet")
     with duckdb.connect() as connection:
@@ -292,7 +297,7 @@ def test_files_written_by_duckdb(tmp_path, codec, version):
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd"])
-def test_files_written_by_polars(tmp_path, codec):
+def test_files_written_by_polars(tmp_path: Path, codec: str) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     path = str(tmp_path / "a.parquet")
     table = kinds_table(
@@ -304,11 +309,11 @@ def test_files_written_by_polars(tmp_path, codec):
     assert_reads_as(pq.read_table(path), path, batch_size=1024)
 
 
-def test_struct_leaves_of_every_nullability(tmp_path):
+def test_struct_leaves_of_every_nullability(tmp_path: Path) -> None:
     """A leaf is null where it is, and where a struct around it is."""
     rng = np.random.default_rng(9)
 
-    def struct(values, depth):
+    def struct(values: Any, depth: Any) -> Any:
         for _ in range(depth):
             null = pa.array(rng.random(len(values)) < 0.3)
             values = pa.StructArray.from_arrays([values], ["x"], mask=null)
@@ -326,7 +331,7 @@ def test_struct_leaves_of_every_nullability(tmp_path):
         assert same_bits(read[f"{name}.valid"], validity(expected)), name
 
 
-def test_a_value_beyond_its_type_is_an_error(tmp_path):
+def test_a_value_beyond_its_type_is_an_error(tmp_path: Path) -> None:
     """An int8 column whose stored INT32 is 300: pyarrow would hand out 44."""
     path = tmp_path / "a.parquet"
     table = pa.table({"x": pa.array([77] * 10, pa.int8())})

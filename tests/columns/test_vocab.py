@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,16 +26,16 @@ from torchparquet import (
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
-def batches_of(paths, columns, **options):
+def batches_of(paths: Any, columns: Any, **options: Any) -> list[Any]:
     options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
     return list(ParquetDataset(paths, columns=columns, **options))
 
 
-def read(paths, column, **options):
+def read(paths: Any, column: Any, **options: Any) -> Any:
     return torch.cat([batch["o"] for batch in batches_of(paths, {"o": column}, **options)])
 
 
-def codes(values, vocab, unknown=-1, null=None):
+def codes(values: Any, vocab: Any, unknown: int = -1, null: Any = None) -> Any:
     """By looking each string up in the list of words."""
     known = [word.encode() if isinstance(word, str) else word for word in vocab]
     strings = [value.encode() if isinstance(value, str) else value for value in values]
@@ -42,7 +45,7 @@ def codes(values, vocab, unknown=-1, null=None):
     ]
 
 
-def layout_of(encoding, name="s"):
+def layout_of(encoding: Any, name: str = "s") -> dict[str, Any]:
     if encoding == "dictionary":
         return {"use_dictionary": True}
     return {"use_dictionary": False, "column_encoding": {name: encoding}}
@@ -51,7 +54,7 @@ def layout_of(encoding, name="s"):
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("nulls", [False, True])
-def test_every_encoding(tmp_path, encoding, version, nulls):
+def test_every_encoding(tmp_path: Path, encoding: Any, version: str, nulls: bool) -> None:
     """Pages of few and of many values, read whole and skipped into."""
     values = words(3000, distinct=150)
     if nulls:
@@ -83,7 +86,9 @@ def test_every_encoding(tmp_path, encoding, version, nulls):
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, version):
+def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
+    tmp_path: Path, version: str
+) -> None:
     values = words(3000, distinct=2500)
     path = write(
         tmp_path / "a.parquet",
@@ -102,7 +107,7 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(tmp_path, versi
 
 @pytest.mark.parametrize("encoding", ["dictionary", "PLAIN"])
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_every_integer_dtype(tmp_path, dtype, encoding):
+def test_every_integer_dtype(tmp_path: Path, dtype: str, encoding: str) -> None:
     """Up to the largest number that it holds, which is the unknown's."""
     values = words(400, distinct=200)
     path = write(tmp_path / "a.parquet", pa.table({"s": values}), **layout_of(encoding))
@@ -114,21 +119,21 @@ def test_every_integer_dtype(tmp_path, dtype, encoding):
         assert got.numpy().tolist() == codes(values, vocab, unknown)
 
 
-def test_words_are_str_or_bytes(tmp_path):
+def test_words_are_str_or_bytes(tmp_path: Path) -> None:
     """Empty ones, NUL bytes and what is not UTF-8 among them."""
     values = [b"a", b"", b"\0", b"\xff\xfe", b"\xc3\xa9", b"a\0", b"zz", b"A"]
     path = write(tmp_path / "a.parquet", pa.table({"s": values}))
     vocab = [b"\xff\xfe", "é", "", b"\0", "a"]
-    assert read(path, Column("s", vocab=vocab, unknown=9)).tolist() == [4, 2, 3, 0, 1, 9, 9, 9]
-    assert read(path, Column("s", vocab=tuple(vocab))).tolist() == [4, 2, 3, 0, 1, -1, -1, -1]
+    assert read(path, Column("s", vocab=vocab, unknown=9)).tolist() == [4, 2, 3, 0, 1, 9, 9, 9]  # type: ignore[arg-type]
+    assert read(path, Column("s", vocab=tuple(vocab))).tolist() == [4, 2, 3, 0, 1, -1, -1, -1]  # type: ignore[arg-type]
 
 
-def test_the_unknown_may_share_a_words_number(tmp_path):
+def test_the_unknown_may_share_a_words_number(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"s": ["a", "b", "c"]}))
     assert read(path, Column("s", vocab=["b", "a"], unknown=0)).tolist() == [1, 0, 0]
 
 
-def test_a_hundred_thousand_words(tmp_path):
+def test_a_hundred_thousand_words(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     vocab = [f"word {i}" for i in range(100_000)]
     picked = rng.integers(0, 110_000, 20_000).tolist()
@@ -139,10 +144,10 @@ def test_a_hundred_thousand_words(tmp_path):
 
 
 @pytest.mark.parametrize("policy", [None, "error", 7, "mask"])
-def test_policies(tmp_path, policy):
+def test_policies(tmp_path: Path, policy: int | str | None) -> None:
     """A null is no word and not the unknown either."""
     path = write(tmp_path / "a.parquet", pa.table({"s": ["b", None, "?", "a"]}))
-    columns = {"o": Column("s", vocab=["a", "b"], nulls=policy)}
+    columns = {"o": Column("s", vocab=["a", "b"], nulls=policy)}  # type: ignore[arg-type]
     if policy in (None, "error"):
         with pytest.raises(NullValueError, match=r"row 1 of its row group.*column 's'"):
             batches_of(path, columns)
@@ -154,7 +159,7 @@ def test_policies(tmp_path, policy):
 
 
 @pytest.mark.parametrize("encoding", ["dictionary", "PLAIN", "DELTA_BYTE_ARRAY"])
-def test_lists_of_strings(tmp_path, encoding):
+def test_lists_of_strings(tmp_path: Path, encoding: str) -> None:
     rows = [["a", "?", None], None, [], ["b"], [None, "", "a"]] * 40
     table = pa.table({"s": rows, "n": [None if row is None else [row, []] for row in rows]})
     path = write(
@@ -177,7 +182,7 @@ def test_lists_of_strings(tmp_path, encoding):
     for batch in batches_of(path, columns, batch_size=33):
         taken = slice(first, first + batch["s"].num_rows)
         assert isinstance(batch["s"], Jagged)
-        assert batch["s"].values.dtype == torch.int8
+        assert batch["s"].values.dtype == torch.int8  # type: ignore[union-attr]
         assert batch["s"].to_list() == expected[taken]
         assert batch["f"].to_list() == filled[taken]
         valid = [value is not None for row in rows[taken] for value in row or []]
@@ -191,14 +196,14 @@ def test_lists_of_strings(tmp_path, encoding):
         batches_of(path, {"s": Column("s", vocab=vocab)})
 
 
-def test_lists_of_one_length(tmp_path):
+def test_lists_of_one_length(tmp_path: Path) -> None:
     rows = [["a", "b"], ["?", None], None, ["b", "b"]] * 20
     path = write(tmp_path / "a.parquet", pa.table({"s": rows}), row_group_size=33)
     column = Column("s", vocab=["a", "b"], length=2, dtype="int16", nulls=9)
     assert read(path, column).tolist() == [[0, 1], [-1, 9], [9, 9], [1, 1]] * 20
 
 
-def test_groups(tmp_path):
+def test_groups(tmp_path: Path) -> None:
     """Several columns of strings with one vocabulary, side by side."""
     values = words(300, distinct=50)
     table = pa.table({"a": values, "b": values[::-1], "c": nulled(values, np.arange(300) % 3 == 0)})
@@ -211,7 +216,7 @@ def test_groups(tmp_path):
 
 
 @pytest.fixture
-def by_region(tmp_path):
+def by_region(tmp_path: Path) -> Any:
     """Files below region=/year= directories, of two rows each."""
     for region in ("de", "fr", "it"):
         for year in (2023, 2024):
@@ -220,25 +225,25 @@ def by_region(tmp_path):
     return tmp_path / "data"
 
 
-def test_partition_keys(by_region):
+def test_partition_keys(by_region: Any) -> None:
     """Also together with a column of strings, in one tensor."""
     vocab = ["fr", b"de"]
-    column = Column("region", vocab=vocab, unknown=-4, dtype="int8")
+    column = Column("region", vocab=vocab, unknown=-4, dtype="int8")  # type: ignore[arg-type]
     got = read(by_region, column)
     assert got.dtype == torch.int8
     assert got.tolist() == [1] * 4 + [0] * 4 + [-4] * 4
-    group = read(by_region, Column(["region", "s"], vocab=vocab, unknown=7))
+    group = read(by_region, Column(["region", "s"], vocab=vocab, unknown=7))  # type: ignore[arg-type]
     assert group[:, 0].tolist() == [1] * 4 + [0] * 4 + [7] * 4
     assert group[:, 1].tolist() == [1, 0] * 2 + [0, 0] * 2 + [7, 0] * 2
     years = read(by_region, Column("year", vocab=["2024", "2023"]))
     assert years.tolist() == [1, 1, 0, 0] * 3
-    masked = batches_of(by_region, {"o": Column("region", vocab=vocab, nulls="mask")})
+    masked = batches_of(by_region, {"o": Column("region", vocab=vocab, nulls="mask")})  # type: ignore[arg-type]
     assert all(batch["o.valid"].all() for batch in masked)
     with pytest.raises(UnsupportedColumnError, match="partition key 'de'"):
         ParquetDataset(by_region, batch_size=1, columns=["region"])
 
 
-def test_files_may_hold_strings_or_bytes(tmp_path):
+def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
     """Or lack the column, for whose rows the default is a number."""
     folder = tmp_path / "data"
     write(folder / "a.parquet", pa.table({"s": ["a", "b"], "i": [0, 1]}))
@@ -253,7 +258,7 @@ def test_files_may_hold_strings_or_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_loader_workers(tmp_path, num_workers):
+def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
     values = words(300, distinct=40)
     path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=40)
     vocab = list(dict.fromkeys(values))[::2]
@@ -296,7 +301,7 @@ def test_loader_workers(tmp_path, num_workers):
         ),
     ],
 )
-def test_what_does_not_fit(tmp_path, column, error, message):
+def test_what_does_not_fit(tmp_path: Path, column: Column, error: Any, message: str) -> None:
     table = pa.table(
         {"s": ["a"], "t": [["a"]], "k": [1], "l": [[1]], "f": pa.array([b"abc"], pa.binary(3))}
     )
@@ -318,6 +323,8 @@ def test_what_does_not_fit(tmp_path, column, error, message):
         ({"vocab": ["a"], "unknown": 1.0}, TypeError, "unknown must be an int"),
     ],
 )
-def test_arguments_that_are_no_vocabulary(options, error, message):
+def test_arguments_that_are_no_vocabulary(
+    options: dict[str, Any], error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         Column("s", **options)

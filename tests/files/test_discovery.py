@@ -6,6 +6,7 @@ import os
 import socket
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,19 +29,19 @@ def names(root: Path, found: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("as_type", [str, Path])
-def test_file_is_itself_whatever_its_name(tmp_path, as_type):
+def test_file_is_itself_whatever_its_name(tmp_path: Path, as_type: Any) -> None:
     file = put(tmp_path / "_part.dat")
     assert discover_files(as_type(file)) == [str(file)]
 
 
-def test_relative_path_becomes_absolute(tmp_path, monkeypatch):
+def test_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: Any) -> None:
     file = put(tmp_path / "d" / "a.parquet")
     monkeypatch.chdir(tmp_path)
     for relative in ("d/a.parquet", "./d//a.parquet", "d", "d/", "d/*.parquet"):
         assert discover_files(relative) == [str(file)]
 
 
-def test_dot_dot_after_a_link_follows_the_link(tmp_path):
+def test_dot_dot_after_a_link_follows_the_link(tmp_path: Path) -> None:
     right = put(tmp_path / "far" / "a.parquet")
     put(tmp_path / "a.parquet")
     (tmp_path / "far" / "inner").mkdir()
@@ -49,7 +50,7 @@ def test_dot_dot_after_a_link_follows_the_link(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["none.parquet", "none/", "file.parquet/below"])
-def test_missing_path_names_itself(tmp_path, name):
+def test_missing_path_names_itself(tmp_path: Path, name: str) -> None:
     put(tmp_path / "file.parquet")
     with pytest.raises(FileNotFoundError) as caught:
         discover_files(f"{tmp_path}/{name}")
@@ -57,7 +58,7 @@ def test_missing_path_names_itself(tmp_path, name):
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_empty_file_is_an_error(tmp_path):
+def test_empty_file_is_an_error(tmp_path: Path) -> None:
     file = put(tmp_path / "a.parquet", b"")
     put(tmp_path / "b.parquet")
     for path in (file, tmp_path, tmp_path / "*.parquet"):
@@ -68,7 +69,7 @@ def test_empty_file_is_an_error(tmp_path):
 # The type is seen before the file is opened: opening a FIFO without a writer would not return.
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("by", ["name", "directory", "pattern"])
-def test_fifo_is_never_opened(tmp_path, by):
+def test_fifo_is_never_opened(tmp_path: Path, by: str) -> None:
     put(tmp_path / "a.parquet")
     os.mkfifo(tmp_path / "f.parquet")
     path = {"name": "f.parquet", "directory": ".", "pattern": "f*"}[by]
@@ -76,7 +77,7 @@ def test_fifo_is_never_opened(tmp_path, by):
         discover_files(tmp_path / path)
 
 
-def test_device_and_socket_are_refused(tmp_path):
+def test_device_and_socket_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"regular file.*/dev/zero"):
         discover_files("/dev/zero")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -89,7 +90,7 @@ def test_device_and_socket_are_refused(tmp_path):
             discover_files(tmp_path / "s.parquet")
 
 
-def test_name_that_is_not_utf8_is_refused(tmp_path):
+def test_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     raw = os.fsencode(tmp_path) + b"/a\xff.parquet"
     try:
         Path(os.fsdecode(raw)).write_bytes(b"PAR1")
@@ -102,14 +103,14 @@ def test_name_that_is_not_utf8_is_refused(tmp_path):
 # Directories
 
 
-def test_directory_is_sorted_by_path_at_any_depth(tmp_path):
+def test_directory_is_sorted_by_path_at_any_depth(tmp_path: Path) -> None:
     for name in ("b/1.parquet", "a/z/2.parquet", "a.parquet", "a-b.parquet", "B.parquet"):
         put(tmp_path / name)
     expected = ["B.parquet", "a-b.parquet", "a.parquet", "a/z/2.parquet", "b/1.parquet"]
     assert names(tmp_path, discover_files(tmp_path)) == expected
 
 
-def test_directory_takes_parquet_suffixes_in_any_case_and_nothing_else(tmp_path):
+def test_directory_takes_parquet_suffixes_in_any_case_and_nothing_else(tmp_path: Path) -> None:
     wanted = ["a.parquet", "b.PARQ", "c.Pq", "d.snappy.parquet"]
     for name in wanted:
         put(tmp_path / name)
@@ -119,7 +120,7 @@ def test_directory_takes_parquet_suffixes_in_any_case_and_nothing_else(tmp_path)
         assert names(tmp_path, discover_files(tmp_path)) == wanted
 
 
-def test_directory_tells_of_files_that_are_parquet_by_content_only(tmp_path):
+def test_directory_tells_of_files_that_are_parquet_by_content_only(tmp_path: Path) -> None:
     """As Hive names them; never are they left out in silence."""
     for name in ("a.parquet", "000000_0", "deep/b.parquet.gz"):
         put(tmp_path / name)
@@ -127,14 +128,14 @@ def test_directory_tells_of_files_that_are_parquet_by_content_only(tmp_path):
         assert names(tmp_path, discover_files(tmp_path)) == ["a.parquet"]
 
 
-def test_what_lies_beside_parquet_files_need_not_be_readable(tmp_path):
+def test_what_lies_beside_parquet_files_need_not_be_readable(tmp_path: Path) -> None:
     put(tmp_path / "a.parquet")
     (tmp_path / "latest").symlink_to(tmp_path / "gone")
     os.mkfifo(tmp_path / "pipe")
     assert names(tmp_path, discover_files(tmp_path)) == ["a.parquet"]
 
 
-def test_directory_skips_hidden_names(tmp_path):
+def test_directory_skips_hidden_names(tmp_path: Path) -> None:
     put(tmp_path / "day=1" / "a.parquet")
     for name in ("_temporary/0/b.parquet", ".cache/c.parquet", "_d.parquet", ".e.parquet"):
         put(tmp_path / name)
@@ -143,12 +144,12 @@ def test_directory_skips_hidden_names(tmp_path):
     assert names(tmp_path, discover_files(tmp_path)) == ["day=1/a.parquet"]
 
 
-def test_directory_with_a_hidden_name_is_read_when_asked_for(tmp_path):
+def test_directory_with_a_hidden_name_is_read_when_asked_for(tmp_path: Path) -> None:
     put(tmp_path / "_staging" / "a.parquet")
     assert names(tmp_path, discover_files(tmp_path / "_staging")) == ["_staging/a.parquet"]
 
 
-def test_directory_without_suffixes_takes_all_that_is_not_empty(tmp_path):
+def test_directory_without_suffixes_takes_all_that_is_not_empty(tmp_path: Path) -> None:
     put(tmp_path / "part-1")
     put(tmp_path / "deep" / "part-0.snappy")
     put(tmp_path / "DONE", b"")
@@ -158,7 +159,7 @@ def test_directory_without_suffixes_takes_all_that_is_not_empty(tmp_path):
 
 
 @pytest.mark.parametrize("content", [[], ["_a.parquet"], ["sub/.a.parquet"]])
-def test_directory_without_parquet_is_an_error(tmp_path, content):
+def test_directory_without_parquet_is_an_error(tmp_path: Path, content: list[Any]) -> None:
     root = tmp_path / "data"
     root.mkdir()
     for name in content:
@@ -169,12 +170,12 @@ def test_directory_without_parquet_is_an_error(tmp_path, content):
     assert caught.value.filename == str(root)
 
 
-def test_directory_with_parquet_suffix_is_entered(tmp_path):
+def test_directory_with_parquet_suffix_is_entered(tmp_path: Path) -> None:
     put(tmp_path / "out.parquet" / "part-0.parquet")
     assert names(tmp_path, discover_files(tmp_path)) == ["out.parquet/part-0.parquet"]
 
 
-def test_links_to_files_and_directories_are_followed(tmp_path):
+def test_links_to_files_and_directories_are_followed(tmp_path: Path) -> None:
     put(tmp_path / "store" / "blob")
     put(tmp_path / "other" / "b.parquet")
     root = tmp_path / "root"
@@ -185,13 +186,13 @@ def test_links_to_files_and_directories_are_followed(tmp_path):
 
 
 @pytest.mark.timeout(20)
-def test_loop_of_links_ends(tmp_path):
+def test_loop_of_links_ends(tmp_path: Path) -> None:
     put(tmp_path / "a" / "x.parquet")
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     assert names(tmp_path, discover_files(tmp_path)) == ["a/x.parquet"]
 
 
-def test_dangling_link_is_an_error(tmp_path):
+def test_dangling_link_is_an_error(tmp_path: Path) -> None:
     put(tmp_path / "a.parquet")
     (tmp_path / "b.parquet").symlink_to(tmp_path / "gone")
     for path in (tmp_path, tmp_path / "b.parquet", tmp_path / "*.parquet"):
@@ -200,7 +201,7 @@ def test_dangling_link_is_an_error(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
-def test_unreadable_directory_is_an_error(tmp_path):
+def test_unreadable_directory_is_an_error(tmp_path: Path) -> None:
     put(tmp_path / "a.parquet")
     closed = put(tmp_path / "closed" / "b.parquet").parent
     closed.chmod(0)
@@ -211,13 +212,13 @@ def test_unreadable_directory_is_an_error(tmp_path):
         closed.chmod(0o700)
 
 
-def test_error_below_a_directory_is_raised(tmp_path, monkeypatch):
+def test_error_below_a_directory_is_raised(tmp_path: Path, monkeypatch: Any) -> None:
     """As above, and where the tests run as root."""
     put(tmp_path / "a.parquet")
     put(tmp_path / "closed" / "b.parquet")
     scandir = os.scandir
 
-    def refuse(path):
+    def refuse(path: Path) -> Any:
         if str(path).endswith("closed"):
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
@@ -230,7 +231,7 @@ def test_error_below_a_directory_is_raised(tmp_path, monkeypatch):
 # Patterns
 
 
-def test_pattern_is_sorted(tmp_path):
+def test_pattern_is_sorted(tmp_path: Path) -> None:
     for name in ("c", "a", "b"):
         put(tmp_path / f"{name}.parquet")
     put(tmp_path / "a.txt")
@@ -238,7 +239,7 @@ def test_pattern_is_sorted(tmp_path):
     assert names(tmp_path, found) == ["a.parquet", "b.parquet", "c.parquet"]
 
 
-def test_pattern_may_be_a_class_or_recursive(tmp_path):
+def test_pattern_may_be_a_class_or_recursive(tmp_path: Path) -> None:
     for name in ("s-0.parquet", "s-1.parquet", "s-2.parquet", "x/y/s-0.parquet"):
         put(tmp_path / name)
     found = discover_files(f"{tmp_path}/s-[01].parquet")
@@ -247,7 +248,7 @@ def test_pattern_may_be_a_class_or_recursive(tmp_path):
     assert names(tmp_path, found) == ["s-0.parquet", "x/y/s-0.parquet"]
 
 
-def test_pattern_lists_directories_and_names_nothing_twice(tmp_path):
+def test_pattern_lists_directories_and_names_nothing_twice(tmp_path: Path) -> None:
     for name in ("day=1/a.parquet", "day=2/sub/b.parquet", "night/c.parquet"):
         put(tmp_path / name)
     put(tmp_path / "day=1" / "note.txt")
@@ -259,7 +260,7 @@ def test_pattern_lists_directories_and_names_nothing_twice(tmp_path):
     assert names(tmp_path, found) == ["day=1/a.parquet", "day=2/sub/b.parquet", "night/c.parquet"]
 
 
-def test_pattern_matches_hidden_names_only_where_written_out(tmp_path):
+def test_pattern_matches_hidden_names_only_where_written_out(tmp_path: Path) -> None:
     put(tmp_path / "out" / "a.parquet")
     put(tmp_path / "out" / "_b.parquet")
     put(tmp_path / "out" / ".c.parquet")
@@ -273,7 +274,7 @@ def test_pattern_matches_hidden_names_only_where_written_out(tmp_path):
     assert names(tmp_path, found) == ["out/_temporary/0/d.parquet"]
 
 
-def test_existing_path_is_no_pattern(tmp_path):
+def test_existing_path_is_no_pattern(tmp_path: Path) -> None:
     file = put(tmp_path / "run[1]" / "a*.parquet")
     put(tmp_path / "run1" / "ab.parquet")
     assert discover_files(file) == [str(file)]
@@ -281,7 +282,7 @@ def test_existing_path_is_no_pattern(tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "none/**", "empty*", "_*", "a" * 300 + "*"])
-def test_pattern_without_match_is_an_error(tmp_path, pattern):
+def test_pattern_without_match_is_an_error(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "empty").mkdir()
     put(tmp_path / "notes.txt")
     with pytest.raises(FileNotFoundError, match="No file matches the pattern") as caught:
@@ -292,7 +293,7 @@ def test_pattern_without_match_is_an_error(tmp_path, pattern):
 # URLs
 
 
-def test_file_url_is_percent_decoded(tmp_path):
+def test_file_url_is_percent_decoded(tmp_path: Path) -> None:
     file = put(tmp_path / "a b#c?[é]%20.parquet")
     assert file.as_uri() != f"file://{file}"
     assert discover_files(file.as_uri()) == [str(file)]
@@ -300,19 +301,19 @@ def test_file_url_is_percent_decoded(tmp_path):
     assert discover_files(tmp_path.as_uri()) == [str(file)]
 
 
-def test_file_url_may_be_a_pattern(tmp_path):
+def test_file_url_may_be_a_pattern(tmp_path: Path) -> None:
     file = put(tmp_path / "a.parquet")
     assert discover_files(f"file://{tmp_path}/*.parquet") == [str(file)]
 
 
 @pytest.mark.parametrize("url", ["file://host/a.parquet", "file://a.parquet", "file://"])
-def test_file_url_of_another_host_is_refused(url):
+def test_file_url_of_another_host_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=f"no other host.*{url}"):
         discover_files(url)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "hf", "https", "abfs+x"])
-def test_other_schemes_are_refused(scheme):
+def test_other_schemes_are_refused(scheme: str) -> None:
     url = f"{scheme}://bucket/a.parquet"
     with pytest.raises(ValueError, match="only local paths") as caught:
         discover_files(["/", url])
@@ -323,7 +324,7 @@ def test_other_schemes_are_refused(scheme):
 
 
 @pytest.mark.parametrize("as_type", [list, tuple])
-def test_sequence_keeps_its_order_and_expands_each(tmp_path, as_type):
+def test_sequence_keeps_its_order_and_expands_each(tmp_path: Path, as_type: Any) -> None:
     for name in ("z.parquet", "d/b.parquet", "d/a.parquet", "y-1.parquet", "y-0.parquet"):
         put(tmp_path / name)
     paths = [tmp_path / "z.parquet", str(tmp_path / "d"), f"{tmp_path}/y-*"]
@@ -331,13 +332,13 @@ def test_sequence_keeps_its_order_and_expands_each(tmp_path, as_type):
     assert found == ["z.parquet", "d/a.parquet", "d/b.parquet", "y-0.parquet", "y-1.parquet"]
 
 
-def test_each_element_must_name_a_file(tmp_path):
+def test_each_element_must_name_a_file(tmp_path: Path) -> None:
     file = put(tmp_path / "a.parquet")
     with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
         discover_files([file, tmp_path / "none.parquet"])
 
 
-def test_file_named_twice_is_an_error(tmp_path):
+def test_file_named_twice_is_an_error(tmp_path: Path) -> None:
     file = put(tmp_path / "a.parquet")
     put(tmp_path / "b.parquet")
     (tmp_path / "links").mkdir()
@@ -348,14 +349,14 @@ def test_file_named_twice_is_an_error(tmp_path):
             discover_files([file, again])
 
 
-def test_hard_links_are_files_of_their_own(tmp_path):
+def test_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
     file = put(tmp_path / "a.parquet")
     (tmp_path / "b.parquet").hardlink_to(file)
     assert names(tmp_path, discover_files(tmp_path)) == ["a.parquet", "b.parquet"]
 
 
 @pytest.mark.parametrize("paths", ["", [], (), [""], "a\0b"])
-def test_nothing_named_is_a_value_error(paths, tmp_path, monkeypatch):
+def test_nothing_named_is_a_value_error(paths: Any, tmp_path: Path, monkeypatch: Any) -> None:
     put(tmp_path / "a.parquet")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="paths"):
@@ -365,6 +366,6 @@ def test_nothing_named_is_a_value_error(paths, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "paths", [None, 3, b"/x", {"a"}, {"a": 1}, (p for p in "a"), ["a", 3], [["a"]], [b"a"]]
 )
-def test_wrong_type_is_a_type_error(paths):
+def test_wrong_type_is_a_type_error(paths: Any) -> None:
     with pytest.raises(TypeError, match="paths"):
         discover_files(paths)

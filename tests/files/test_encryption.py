@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,14 +40,14 @@ def example(num_rows: int = NUM_ROWS, first: int = 0) -> pa.Table:
     )
 
 
-def rows_of(paths, **options) -> dict[str, list]:
+def rows_of(paths: Any, **options: Any) -> dict[str, list[Any]]:
     """All rows of one rank; nulls as None."""
     options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
     columns = options.pop(
         "columns",
         {n: Column(n, nulls="mask") for n in ("secret", "words", "items")} | {"plain": "plain"},
     )
-    rows: dict[str, list] = {}
+    rows: dict[str, list[Any]] = {}
     for batch in ParquetDataset(paths, columns=columns, **options):
         for name in columns:
             values = batch[name]
@@ -69,7 +70,9 @@ def rows_of(paths, **options) -> dict[str, list]:
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("algorithm", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_pyarrow_encrypts_is_read(tmp_path, layout, algorithm, version, options):
+def test_what_pyarrow_encrypts_is_read(
+    tmp_path: Path, layout: Any, algorithm: str, version: str, options: dict[str, Any]
+) -> None:
     table = example()
     path = write_encrypted(
         tmp_path / "a.parquet",
@@ -88,7 +91,7 @@ def test_what_pyarrow_encrypts_is_read(tmp_path, layout, algorithm, version, opt
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_without_keys(tmp_path, layout):
+def test_without_keys(tmp_path: Path, layout: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout])
     if layout != "plaintext footer":
         with pytest.raises(EncryptedFileError, match=r"encrypted.*give decryption_properties") as e:
@@ -103,7 +106,7 @@ def test_without_keys(tmp_path, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_wrong_keys(tmp_path, layout):
+def test_wrong_keys(tmp_path: Path, layout: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout])
     with pytest.raises(EncryptedFileError, match="decryption_properties") as caught:
         ParquetDataset(path, batch_size=10, decryption_properties=decryption(WrongKeys))
@@ -116,10 +119,10 @@ def test_wrong_keys(tmp_path, layout):
     [(FooterKeysOnly, "you may not use the master key 'column'"), (WrongColumnKeys, "decrypt")],
 )
 def test_a_column_without_its_key_is_refused_and_the_others_are_read(
-    tmp_path, layout, keys, reason
-):
+    tmp_path: Path, layout: str, keys: Any, reason: str
+) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout])
-    options = {"decryption_properties": decryption(keys)}
+    options: dict[str, Any] = {"decryption_properties": decryption(keys)}
     assert rows_of(path, columns={"plain": "plain"}, **options)["plain"] == list(range(NUM_ROWS))
     with pytest.raises(EncryptedFileError, match=reason) as caught:
         rows_of(path, columns={"words": "words"}, **options)
@@ -127,7 +130,7 @@ def test_a_column_without_its_key_is_refused_and_the_others_are_read(
     assert "row group 0, column 'words'" in str(caught.value)
 
 
-def test_key_management_is_not_asked_while_rows_are_read(tmp_path):
+def test_key_management_is_not_asked_while_rows_are_read(tmp_path: Path) -> None:
     path = write_encrypted(
         tmp_path / "a.parquet", example(), LAYOUTS["encrypted footer"], row_group_size=50
     )
@@ -141,21 +144,21 @@ def test_key_management_is_not_asked_while_rows_are_read(tmp_path):
     assert LocalKeys.num_unwrapped == before
 
 
-def test_files_of_which_some_are_encrypted(tmp_path):
+def test_files_of_which_some_are_encrypted(tmp_path: Path) -> None:
     write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS["uniform"])
     pq.write_table(example(first=NUM_ROWS), tmp_path / "plain.parquet")
     asked = []
 
-    def properties_of(path):
+    def properties_of(path: Path) -> Any:
         asked.append(path)
         return decryption_of(path)
 
     found = rows_of(tmp_path, decryption_properties=properties_of)
     assert found == example(2 * NUM_ROWS).to_pydict()
-    assert asked == [str(tmp_path / "a.parquet"), str(tmp_path / "plain.parquet")]
+    assert asked == [str(tmp_path / "a.parquet"), str(tmp_path / "plain.parquet")]  # type: ignore[comparison-overlap]
 
 
-def test_a_key_given_directly(tmp_path):
+def test_a_key_given_directly(tmp_path: Path) -> None:
     """Also whether files that are not encrypted are read is as the properties say."""
     key = b"0123456789abcdef"
     path = str(tmp_path / "a.parquet")
@@ -173,7 +176,7 @@ def test_a_key_given_directly(tmp_path):
     assert rows_of([path, plain], decryption_properties=allowed)["plain"] == [*range(NUM_ROWS)] * 2
 
 
-def test_no_parquet_at_all_is_corrupt(tmp_path):
+def test_no_parquet_at_all_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1" + b"x" * 100)
     with pytest.raises(CorruptFileError, match=r"a\.parquet"):
@@ -181,7 +184,7 @@ def test_no_parquet_at_all_is_corrupt(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
-def test_changed_pages_are_corrupt(tmp_path, algorithm):
+def test_changed_pages_are_corrupt(tmp_path: Path, algorithm: str) -> None:
     """By what authenticates them or, where nothing does, by the checksum."""
     table = pa.table({"plain": np.arange(5000)})
     path = write_encrypted(
@@ -200,14 +203,14 @@ def test_changed_pages_are_corrupt(tmp_path, algorithm):
         rows_of(path, columns={"plain": "plain"}, decryption_properties=decryption())
 
 
-def test_in_memory(tmp_path):
+def test_in_memory(tmp_path: Path) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS["encrypted footer"])
     content = Path(path).read_bytes()
     assert rows_of(content, decryption_properties=decryption()) == example().to_pydict()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_filters_and_shuffling(tmp_path, layout):
+def test_filters_and_shuffling(tmp_path: Path, layout: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout], row_group_size=100)
     found = rows_of(
         path,
@@ -225,7 +228,7 @@ def test_filters_and_shuffling(tmp_path, layout):
 @pytest.mark.parametrize(
     ("layout", "keys"), [("plaintext footer", None), ("encrypted footer", FooterKeysOnly)]
 )
-def test_filters_without_all_keys(tmp_path, layout, keys):
+def test_filters_without_all_keys(tmp_path: Path, layout: str, keys: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout])
     properties = None if keys is None else decryption(keys)
     with pytest.raises(EncryptedFileError, match=r"filters need a key.*a\.parquet"):
@@ -237,7 +240,7 @@ def test_filters_without_all_keys(tmp_path, layout, keys):
     [("fork", None), ("fork", decryption_of), ("spawn", decryption_of)],
     ids=["fork", "fork, function", "spawn, function"],
 )
-def test_loader_workers(tmp_path, context, properties):
+def test_loader_workers(tmp_path: Path, context: str, properties: Any) -> None:
     write_encrypted(
         tmp_path / "a.parquet", example(), LAYOUTS["encrypted footer"], row_group_size=100
     )
@@ -253,9 +256,9 @@ def test_loader_workers(tmp_path, context, properties):
     assert sorted(row for batch in loader for row in batch["plain"].tolist()) == [*range(NUM_ROWS)]
 
 
-def test_what_cannot_be_sent(tmp_path):
+def test_what_cannot_be_sent(tmp_path: Path) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS["uniform"])
-    options = {"batch_size": 10, "columns": ["plain"]}
+    options: dict[str, Any] = {"batch_size": 10, "columns": ["plain"]}
     dataset = ParquetDataset(path, decryption_properties=decryption(), **options)
     with pytest.raises(TypeError, match=r"cannot be sent.*a function"):
         pickle.dumps(dataset)
@@ -265,7 +268,7 @@ def test_what_cannot_be_sent(tmp_path):
 
 
 @pytest.mark.parametrize("properties", ["key", b"0123456789abcdef", lambda _: "key"])
-def test_arguments_of_other_types(tmp_path, properties):
+def test_arguments_of_other_types(tmp_path: Path, properties: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS["uniform"])
     with pytest.raises(TypeError, match="decryption_properties must"):
         ParquetDataset(path, batch_size=10, decryption_properties=properties)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,7 @@ ROWS_PER_GROUP = 10
 
 
 @pytest.fixture(scope="module")
-def partitioned(tmp_path_factory):
+def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Four files below year=/region= directories; ``x`` ascends over all of them."""
     root = tmp_path_factory.mktemp("partitioned")
     first = 0
@@ -37,7 +39,7 @@ def partitioned(tmp_path_factory):
     return root
 
 
-def read(paths, filters, **options):
+def read(paths: Any, filters: Any, **options: Any) -> Any:
     dataset = ParquetDataset(
         paths, batch_size=7, columns=["x"], filters=filters, row_ids=True, **options
     )
@@ -46,7 +48,7 @@ def read(paths, filters, **options):
     return dataset, {n: torch.cat([b[n] for b in batches]).numpy() for n in ("x", "row.id")}
 
 
-def groups_of(rows):
+def groups_of(rows: Any) -> Any:
     """The row groups, as (file, number within it), that the rows with these ``x`` stand in."""
     return {(x // 95, x % 95 // ROWS_PER_GROUP) for x in rows.tolist()}
 
@@ -68,7 +70,9 @@ def groups_of(rows):
     ],
     ids=str,
 )
-def test_every_matching_row_is_read_and_row_groups_stay_whole(partitioned, filters):
+def test_every_matching_row_is_read_and_row_groups_stay_whole(
+    partitioned: Any, filters: bool | list[Any]
+) -> None:
     expression = (
         filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
     )
@@ -81,7 +85,7 @@ def test_every_matching_row_is_read_and_row_groups_stay_whole(partitioned, filte
     assert (got["row.id"] == got["x"]).all()
 
 
-def test_statistics_and_partition_keys_rule_out_what_they_can(partitioned):
+def test_statistics_and_partition_keys_rule_out_what_they_can(partitioned: Any) -> None:
     assert groups_of(read(partitioned, [("x", "=", 101)])[1]["x"]) == {(1, 0)}
     assert groups_of(read(partitioned, [("year", "=", 2024), ("x", "<", 200)])[1]["x"]) == {(2, 0)}
     assert len(read(partitioned, [("region", "=", "fr")])[1]["x"]) == 190
@@ -95,7 +99,9 @@ def test_statistics_and_partition_keys_rule_out_what_they_can(partitioned):
     world_size=st.integers(1, 4),
     shuffle=st.booleans(),
 )
-def test_shares_of_what_is_left_are_even_and_disjoint(partitioned, bounds, world_size, shuffle):
+def test_shares_of_what_is_left_are_even_and_disjoint(
+    partitioned: Any, bounds: Any, world_size: int, shuffle: bool
+) -> None:
     low, high = bounds
     filters = [("x", ">=", low), ("x", "<=", high)]
     parts = []
@@ -112,7 +118,7 @@ def test_shares_of_what_is_left_are_even_and_disjoint(partitioned, bounds, world
     assert dataset.manifest.num_rows == len(set(together.tolist()))
 
 
-def test_other_filters_are_other_data(partitioned):
+def test_other_filters_are_other_data(partitioned: Any) -> None:
     everything = ParquetDataset(partitioned, batch_size=1, columns=["x"])
     some = ParquetDataset(partitioned, batch_size=1, columns=["x"], filters=[("x", "<", 50)])
     others = ParquetDataset(partitioned, batch_size=1, columns=["x"], filters=[("x", ">=", 330)])
@@ -134,7 +140,9 @@ def test_other_filters_are_other_data(partitioned):
     ],
     ids=str,
 )
-def test_bad_filters_are_refused_at_construction(partitioned, filters, error, named):
+def test_bad_filters_are_refused_at_construction(
+    partitioned: Any, filters: list[Any] | str, error: Any, named: str
+) -> None:
     with pytest.raises(error, match=named):
         ParquetDataset(partitioned, batch_size=1, filters=filters)
 
@@ -191,10 +199,10 @@ HIVE_TREES = {
 
 @pytest.mark.parametrize("tree", HIVE_TREES)
 @pytest.mark.parametrize("above", ["", "g=7/k=8"], ids=["", "below keys"])
-def test_filters_and_columns_mean_the_same_by_a_name(tmp_path, tree, above):
+def test_filters_and_columns_mean_the_same_by_a_name(tmp_path: Path, tree: str, above: str) -> None:
     """A name is the files' column where they have it, and else the key of their paths."""
     files, filters, fulfilled = HIVE_TREES[tree]
-    for directory, columns in files.items():
+    for directory, columns in files.items():  # type: ignore[attr-defined]
         folder = tmp_path / above / directory
         folder.mkdir(parents=True)
         pq.write_table(pa.table(columns), folder / "f.parquet")
@@ -202,15 +210,15 @@ def test_filters_and_columns_mean_the_same_by_a_name(tmp_path, tree, above):
     assert {x for batch in dataset for x in batch["x"].tolist()} == fulfilled
 
 
-def test_a_number_that_no_column_holds_is_refused_by_name(partitioned):
+def test_a_number_that_no_column_holds_is_refused_by_name(partitioned: Any) -> None:
     with pytest.raises(ValueError, match="filters"):
         ParquetDataset(partitioned, batch_size=1, filters=[("x", "=", 2**70)])
 
 
-def test_partition_keys_are_columns_by_name(partitioned):
+def test_partition_keys_are_columns_by_name(partitioned: Any) -> None:
     columns = {"x": "x", "when": "year", "both": Column(["x", "year"], dtype="float32")}
     for options in ({}, {"shuffle": True}, {"max_memory": "2KiB"}):
-        dataset = ParquetDataset(partitioned, batch_size=7, columns=columns, **options)
+        dataset = ParquetDataset(partitioned, batch_size=7, columns=columns, **options)  # type: ignore[arg-type]
         for batch in dataset:
             year = 2023 + batch["x"] // 190
             assert batch["when"].dtype == torch.int64
@@ -231,19 +239,21 @@ def test_partition_keys_are_columns_by_name(partitioned):
     ],
     ids=str,
 )
-def test_partition_keys_that_cannot_be_read(partitioned, columns, error, named):
+def test_partition_keys_that_cannot_be_read(
+    partitioned: Any, columns: dict[str, Any] | list[str], error: Any, named: str
+) -> None:
     with pytest.raises(error, match=named):
         ParquetDataset(partitioned, batch_size=1, columns=columns)
 
 
-def test_a_stored_column_goes_before_a_partition_key(tmp_path):
+def test_a_stored_column_goes_before_a_partition_key(tmp_path: Path) -> None:
     (tmp_path / "k=1").mkdir()
     pq.write_table(pa.table({"k": [5, 6]}), tmp_path / "k=1" / "a.parquet")
     (batch,) = ParquetDataset(tmp_path, batch_size=2)
     assert batch["k"].tolist() == [5, 6]
 
 
-def test_a_missing_column_reads_its_default(tmp_path):
+def test_a_missing_column_reads_its_default(tmp_path: Path) -> None:
     first = pa.table({"x": pa.array([1, None, 3], pa.int32()), "y": [1.0, 2.0, 3.0]})
     pq.write_table(first, tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": pa.array([4, 5], pa.int64())}), tmp_path / "b.parquet")
@@ -265,4 +275,4 @@ def test_a_missing_column_reads_its_default(tmp_path):
             tmp_path, batch_size=5, columns={"x": Column("x", dtype="int8", default=300)}
         )
     with pytest.raises(TypeError, match="default must be a number"):
-        Column("x", default="0")
+        Column("x", default="0")  # type: ignore[arg-type]

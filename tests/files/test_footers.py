@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ def error_of(*paths: Path) -> str | None:
     return None
 
 
-def leaves(schema) -> list[tuple[object, ...]]:
+def leaves(schema: Any) -> list[tuple[object, ...]]:
     names = [name for name in dir(schema[0]) if not name.startswith("_")] if schema else []
     return [tuple(getattr(leaf, name) for name in names) for leaf in schema]
 
@@ -59,7 +60,7 @@ def assert_same_beside(first: Path, path: Path) -> None:
 
 @pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
 @pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
-def test_a_file_beside_its_copy(path, tmp_path):
+def test_a_file_beside_its_copy(path: Any, tmp_path: Path) -> None:
     copy = tmp_path / "copy.parquet"
     shutil.copy(path, copy)
     reason = error_of(copy)
@@ -81,7 +82,7 @@ def table(num_rows: int) -> pa.Table:
     return pa.table(columns, SCHEMA)
 
 
-def test_files_of_other_sizes(tmp_path):
+def test_files_of_other_sizes(tmp_path: Path) -> None:
     first, second, empty = (tmp_path / f"{name}.parquet" for name in ("first", "second", "empty"))
     pq.write_table(table(1000), first, row_group_size=300)
     pq.write_table(table(50), second, row_group_size=7, store_schema=False, compression="zstd")
@@ -97,7 +98,7 @@ def test_files_of_other_sizes(tmp_path):
     assert footers.row_group_num_rows[[0, 4]].tolist() == [chunk.num_values for chunk in chunks]
 
 
-def test_a_footer_longer_than_most(tmp_path):
+def test_a_footer_longer_than_most(tmp_path: Path) -> None:
     first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
     pq.write_table(table(10), first)
     pq.write_table(table(1000), second, row_group_size=2)
@@ -105,7 +106,7 @@ def test_a_footer_longer_than_most(tmp_path):
     assert_same_beside(first, second)
 
 
-def test_lists_of_other_declared_lengths(tmp_path):
+def test_lists_of_other_declared_lengths(tmp_path: Path) -> None:
     files = []
     for length in (2, 3, None):
         files.append(tmp_path / f"{length}.parquet")
@@ -120,7 +121,7 @@ def test_lists_of_other_declared_lengths(tmp_path):
         assert_same_beside(files[0], other)
 
 
-def test_a_spoilt_byte_of_a_footer(tmp_path):
+def test_a_spoilt_byte_of_a_footer(tmp_path: Path) -> None:
     """It is told beside another file as it is alone, or else when the values are read."""
     first, spoilt = tmp_path / "first.parquet", tmp_path / "spoilt.parquet"
     pq.write_table(table(30), first, row_group_size=20)

@@ -9,6 +9,7 @@ import shutil
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +49,7 @@ def write(path: Path, num_rows: int, row_group_size: int = 100, start: int = 0) 
 
 
 @pytest.fixture
-def data(tmp_path):
+def data(tmp_path: Path) -> Any:
     """Four files of 7 row groups: 250, 0, 100 and 301 rows."""
     root = tmp_path / "data"
     write(root / "a.parquet", 250)
@@ -58,7 +59,7 @@ def data(tmp_path):
     return root
 
 
-def oracle_row_groups(files) -> list[tuple[int, int, int, int]]:
+def oracle_row_groups(files: Any) -> list[tuple[int, int, int, int]]:
     """(file, number in the file, rows, compressed bytes) for each row group, by pyarrow."""
     groups = []
     for number, file in enumerate(files):
@@ -74,7 +75,7 @@ def oracle_row_groups(files) -> list[tuple[int, int, int, int]]:
 # Reading
 
 
-def test_manifest_says_what_pyarrow_says(data):
+def test_manifest_says_what_pyarrow_says(data: Any) -> None:
     manifest = read_manifest(data)
     assert [str(Path(file).relative_to(data)) for file in manifest.files] == [
         "a.parquet",
@@ -101,7 +102,7 @@ def test_manifest_says_what_pyarrow_says(data):
     assert {getattr(manifest, name).dtype for name in ARRAYS} == {np.dtype(np.int64)}
 
 
-def test_first_rows_are_global_row_numbers(data):
+def test_first_rows_are_global_row_numbers(data: Any) -> None:
     """The files number their rows, so that a row group's first id is its first row."""
     manifest = read_manifest(data)
     first = [
@@ -114,7 +115,7 @@ def test_first_rows_are_global_row_numbers(data):
     assert expected == [0, 100, 200, 250, 350, 500, 650]
 
 
-def test_explicit_list_keeps_its_order(data):
+def test_explicit_list_keeps_its_order(data: Any) -> None:
     files = [str(data / "c.parquet"), str(data / "a.parquet")]
     manifest = read_manifest(files)
     assert manifest.files == tuple(files)
@@ -123,13 +124,13 @@ def test_explicit_list_keeps_its_order(data):
     assert manifest.row_group_in_file.tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_root_of_one_file_is_its_directory(data):
+def test_root_of_one_file_is_its_directory(data: Any) -> None:
     assert read_manifest(data / "a.parquet").root == str(data)
     assert read_manifest(data / "b" / "2.parquet").root == str(data / "b")
     assert read_manifest([data / "b" / "2.parquet", data / "c.parquet"]).root == str(data)
 
 
-def test_leaves_of_a_rich_schema(tmp_path):
+def test_leaves_of_a_rich_schema(tmp_path: Path) -> None:
     day = datetime.date(2020, 1, 2)
     table = pa.table(
         {
@@ -186,7 +187,7 @@ def test_leaves_of_a_rich_schema(tmp_path):
     ]
 
 
-def test_schemas_are_distinct_and_in_order_of_appearance(tmp_path):
+def test_schemas_are_distinct_and_in_order_of_appearance(tmp_path: Path) -> None:
     first = pa.table({"a": pa.array([1], pa.int32()), "b": pa.array([1.0])})
     second = pa.table({"a": pa.array([1], pa.int64())})
     for number, table in enumerate([first, second, first, second, first]):
@@ -198,7 +199,7 @@ def test_schemas_are_distinct_and_in_order_of_appearance(tmp_path):
     assert [schema[0].kind for schema in manifest.schemas] == ["int32", "int64"]
 
 
-def test_number_of_threads_does_not_matter(tmp_path):
+def test_number_of_threads_does_not_matter(tmp_path: Path) -> None:
     for number in range(40):
         write(tmp_path / f"{number:02}.parquet", number % 7 + 1, row_group_size=number % 3 + 1)
     manifests = [read_manifest(tmp_path, threads) for threads in (None, 1, 3, 64)]
@@ -213,12 +214,12 @@ def test_number_of_threads_does_not_matter(tmp_path):
     ("num_threads", "error"),
     [(0, ValueError), (-1, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)],
 )
-def test_wrong_number_of_threads(data, num_threads, error):
+def test_wrong_number_of_threads(data: Any, num_threads: bool | float | str, error: Any) -> None:
     with pytest.raises(error, match=f"num_threads must be.*{num_threads!r}"):
-        read_manifest(data, num_threads)
+        read_manifest(data, num_threads)  # type: ignore[arg-type]
 
 
-def test_data_without_rows_is_an_error(tmp_path):
+def test_data_without_rows_is_an_error(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path / f"{number}.parquet", 0)
     with pytest.raises(ValueError, match=r"at least one row.*0\.parquet.* and 2 more") as caught:
@@ -229,7 +230,7 @@ def test_data_without_rows_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["not parquet", "cut", "length"])
-def test_damaged_footer_names_the_file(data, damage):
+def test_damaged_footer_names_the_file(data: Any, damage: str) -> None:
     file = data / "b" / "2.parquet"
     content = file.read_bytes()
     length = (2**31 - 1).to_bytes(4, "little")
@@ -250,7 +251,9 @@ def test_damaged_footer_names_the_file(data, damage):
     ("honest", "lie", "total"),
     [(b"\x16\xf4\x03", b"\x16\xf2\x03", 249), (b"\x16\xc8\x01", b"\x16\xc6\x01", 250)],
 )
-def test_footer_that_contradicts_itself_names_the_file(data, honest, lie, total):
+def test_footer_that_contradicts_itself_names_the_file(
+    data: Any, honest: bytes, lie: bytes, total: int
+) -> None:
     file = data / "a.parquet"
     content = file.read_bytes()
     length = int.from_bytes(content[-8:-4], "little") + 8
@@ -264,12 +267,12 @@ def test_footer_that_contradicts_itself_names_the_file(data, honest, lie, total)
         read_manifest(data)
 
 
-def test_missing_file_is_an_error(data):
+def test_missing_file_is_an_error(data: Any) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
         read_manifest([data / "a.parquet", data / "none.parquet"])
 
 
-def test_pickle_keeps_everything(data):
+def test_pickle_keeps_everything(data: Any) -> None:
     manifest = read_manifest(data)
     copy = pickle.loads(pickle.dumps(manifest))
     assert type(copy) is Manifest
@@ -282,7 +285,7 @@ def test_pickle_keeps_everything(data):
 # Fingerprint
 
 
-def test_fingerprint_survives_a_move_and_notices_a_touch(data, tmp_path):
+def test_fingerprint_survives_a_move_and_notices_a_touch(data: Any, tmp_path: Path) -> None:
     before = read_manifest(data).fingerprint
     assert len(bytes.fromhex(before)) == 16
     shutil.copytree(data, tmp_path / "elsewhere" / "copy")
@@ -295,7 +298,7 @@ def test_fingerprint_survives_a_move_and_notices_a_touch(data, tmp_path):
     assert read_manifest(data).fingerprint == before
 
 
-def test_fingerprint_notices_other_values_of_the_same_size(tmp_path):
+def test_fingerprint_notices_other_values_of_the_same_size(tmp_path: Path) -> None:
     """The footer's statistics differ, where sizes, rows and schema are equal."""
     path = tmp_path / "x.parquet"
     prints = []
@@ -309,7 +312,7 @@ def test_fingerprint_notices_other_values_of_the_same_size(tmp_path):
     assert prints[0][1] != prints[1][1]
 
 
-def test_fingerprint_depends_on_the_order_of_files(data):
+def test_fingerprint_depends_on_the_order_of_files(data: Any) -> None:
     files = [data / "a.parquet", data / "c.parquet"]
     assert read_manifest(files).fingerprint != read_manifest(files[::-1]).fingerprint
 
@@ -317,14 +320,14 @@ def test_fingerprint_depends_on_the_order_of_files(data):
 # Building
 
 
-def footer_leaf(**changes) -> SimpleNamespace:
+def footer_leaf(**changes: Any) -> SimpleNamespace:
     parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
     more = {"dtypes": ["int32", "float32"], "items": None, "num_lists": 0, "is_bytes": False}
     more["list_length"] = None
     return SimpleNamespace(**(parts | more | changes))
 
 
-def footers(**changes) -> SimpleNamespace:
+def footers(**changes: Any) -> SimpleNamespace:
     """What read_footers says of two files: row groups of 3 and 2 rows, and one of 4."""
     leaves = [footer_leaf()]
     parts = {
@@ -340,16 +343,16 @@ def footers(**changes) -> SimpleNamespace:
         "row_group_num_bytes": np.array([30, 20, 40]),
         "schemas": [leaves],
     } | changes
-    parts["schema_leaf_bytes"] = [[90.0] * len(schema) for schema in parts["schemas"]]
+    parts["schema_leaf_bytes"] = [[90.0] * len(schema) for schema in parts["schemas"]]  # type: ignore[attr-defined]
     return SimpleNamespace(**parts)
 
 
 FILES = ["/data/a.parquet", "/data/b.parquet"]
 
 
-def test_built_manifest_is_its_own_and_read_only():
+def test_built_manifest_is_its_own_and_read_only() -> None:
     said = footers()
-    manifest = build_manifest(FILES, said)
+    manifest = build_manifest(FILES, said)  # type: ignore[arg-type]
     for name in ARRAYS:
         array = getattr(manifest, name)
         assert not array.flags.writeable
@@ -360,10 +363,10 @@ def test_built_manifest_is_its_own_and_read_only():
     assert manifest.schemas == ((Leaf("a", "int32", "int32", True, ("int32", "float32")),),)
 
 
-def test_files_without_row_groups_shift_nothing():
+def test_files_without_row_groups_shift_nothing() -> None:
     manifest = build_manifest(
         ["/data/0", *FILES, "/data/z"],
-        footers(
+        footers(  # type: ignore[arg-type]
             file_num_bytes=np.ones(4),
             file_mtime_ns=np.ones(4),
             file_inode=np.ones(4),
@@ -379,16 +382,16 @@ def test_files_without_row_groups_shift_nothing():
     assert manifest.row_group_first_row.tolist() == [0, 3, 5]
 
 
-def test_more_rows_than_can_be_numbered():
+def test_more_rows_than_can_be_numbered() -> None:
     claims = np.array([3, 2, 2**62])
     with pytest.raises(CorruptFileError, match=f"'/data/b.parquet', {2**62} rows"):
-        build_manifest(FILES, footers(row_group_num_rows=claims, file_num_rows=[5, 2**62]))
+        build_manifest(FILES, footers(row_group_num_rows=claims, file_num_rows=[5, 2**62]))  # type: ignore[arg-type]
     claims = np.array([2**61, 2**60, 2**61])
     with pytest.raises(CorruptFileError, match=f"'/data/b.parquet', {2**61} rows"):
-        build_manifest(FILES, footers(row_group_num_rows=claims))
+        build_manifest(FILES, footers(row_group_num_rows=claims))  # type: ignore[arg-type]
 
 
-def test_fingerprint_takes_in_all_that_identifies_the_data():
+def test_fingerprint_takes_in_all_that_identifies_the_data() -> None:
     one, two = footer_leaf(), footer_leaf(path="b")
     variants = [
         (FILES, {}),
@@ -408,14 +411,14 @@ def test_fingerprint_takes_in_all_that_identifies_the_data():
         (FILES, {"schemas": [[one], [two]], "file_schema": np.array([0, 1])}),
         (FILES, {"schemas": [[one], [two]], "file_schema": np.array([1, 0])}),
     ]
-    prints = [build_manifest(files, footers(**changes)).fingerprint for files, changes in variants]
+    prints = [build_manifest(files, footers(**changes)).fingerprint for files, changes in variants]  # type: ignore[arg-type]
     assert len(set(prints)) == len(variants)
 
 
-def test_fingerprint_leaves_out_where_the_data_is_and_how_we_read_it():
-    expected = build_manifest(FILES, footers()).fingerprint
+def test_fingerprint_leaves_out_where_the_data_is_and_how_we_read_it() -> None:
+    expected = build_manifest(FILES, footers()).fingerprint  # type: ignore[arg-type]
     moved = [file.replace("/data", "/mnt/other") for file in FILES]
-    assert build_manifest(moved, footers()).fingerprint == expected
-    assert build_manifest(["/a.parquet", "/b.parquet"], footers()).fingerprint == expected
+    assert build_manifest(moved, footers()).fingerprint == expected  # type: ignore[arg-type]
+    assert build_manifest(["/a.parquet", "/b.parquet"], footers()).fingerprint == expected  # type: ignore[arg-type]
     later = [footer_leaf(dtype="", dtypes=[])]
-    assert build_manifest(FILES, footers(schemas=[later])).fingerprint == expected
+    assert build_manifest(FILES, footers(schemas=[later])).fingerprint == expected  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cached manifest"
 
 
-def dataset_of(data, cache, **options) -> ParquetDataset:
+def dataset_of(data: Any, cache: Any, **options: Any) -> ParquetDataset:
     return ParquetDataset(
         data, batch_size=32, rank=0, world_size=1, manifest_cache=cache, **options
     )
@@ -57,7 +58,7 @@ def blank(path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_no_footer_is_read_again(data, cache):
+def test_no_footer_is_read_again(data: Any, cache: Path) -> None:
     first = dataset_of(data, cache)
     for path in data.iterdir():
         blank(path)
@@ -66,7 +67,7 @@ def test_no_footer_is_read_again(data, cache):
     assert again.manifest.fingerprint == first.manifest.fingerprint
 
 
-def test_it_is_the_manifest_of_the_footers(data, cache):
+def test_it_is_the_manifest_of_the_footers(data: Any, cache: Path) -> None:
     plain = read_manifest(data)
     for _ in range(2):
         kept = open_manifest(data, cache=cache)
@@ -82,7 +83,7 @@ def test_it_is_the_manifest_of_the_footers(data, cache):
         ]
 
 
-def test_batches_and_states_are_the_same(data, cache):
+def test_batches_and_states_are_the_same(data: Any, cache: Path) -> None:
     options = {"shuffle": True, "seed": 3, "filters": [("id", ">=", 130)]}
     plain = dataset_of(data, None, **options)
     expected = ids_of(plain)
@@ -112,7 +113,7 @@ def rewrite(data: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def append(data: Path) -> None:
+def append(data: Any) -> None:
     pq.write_table(table_of(7), data / "3.parquet", row_group_size=50)
 
 
@@ -125,7 +126,7 @@ def remove(data: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [touch, rewrite, append, add, remove])
-def test_a_change_has_all_footers_read(data, cache, change):
+def test_a_change_has_all_footers_read(data: Any, cache: Path, change: Any) -> None:
     dataset_of(data, cache)
     change(data)
     expected = read_manifest(data)
@@ -137,14 +138,14 @@ def test_a_change_has_all_footers_read(data, cache, change):
     assert dataset_of(data, cache).manifest.fingerprint == expected.fingerprint
 
 
-def test_other_paths_replace_it(data, cache):
+def test_other_paths_replace_it(data: Any, cache: Path) -> None:
     dataset_of(data, cache)
     assert ids_of(dataset_of(data / "1.parquet", cache)) == list(range(100, 200))
     assert len(ids_of(dataset_of(data, cache))) == 100 * NUM_FILES
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_a_damaged_cache_is_written_anew(data, cache, keep):
+def test_a_damaged_cache_is_written_anew(data: Any, cache: Path, keep: int) -> None:
     dataset_of(data, cache)
     cache.write_bytes(cache.read_bytes()[:keep])
     with pytest.warns(UserWarning, match=r"manifest_cache is damaged.*cached manifest"):
@@ -153,7 +154,7 @@ def test_a_damaged_cache_is_written_anew(data, cache, keep):
     assert len(dataset_of(data, cache)) == len(found)
 
 
-def test_parts_of_two_manifests_are_not_taken(data, cache, tmp_path):
+def test_parts_of_two_manifests_are_not_taken(data: Any, cache: Path, tmp_path: Path) -> None:
     dataset_of(data, cache)
     (tmp_path / "other").mkdir()
     pq.write_table(table_of(0), tmp_path / "other" / "a.parquet")
@@ -166,7 +167,7 @@ def test_parts_of_two_manifests_are_not_taken(data, cache, tmp_path):
         assert ids_of(dataset_of(data, cache)) == list(range(100 * NUM_FILES))
 
 
-def test_nothing_is_left_where_it_cannot_be_written(data, tmp_path):
+def test_nothing_is_left_where_it_cannot_be_written(data: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="none"):
         dataset_of(data, tmp_path / "none" / "cache")
     (tmp_path / "a directory").mkdir()
@@ -175,7 +176,7 @@ def test_nothing_is_left_where_it_cannot_be_written(data, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"data", "a directory"}
 
 
-def test_what_has_no_cache(data, cache):
+def test_what_has_no_cache(data: Any, cache: Path) -> None:
     with pytest.raises(ValueError, match=r"manifest_cache.*files on disk"):
         dataset_of(table_of(0), cache)
     with pytest.raises(ValueError, match=r"manifest_cache.*decryption_properties"):

@@ -8,6 +8,9 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +38,7 @@ BUFFERS = {
     "memoryview": memoryview,
     "memoryview of a bytearray": lambda data: memoryview(bytearray(data)),
     "memoryview of a part": lambda data: memoryview(b"PAR1" + data + b"rest")[4:-4],
-    "memoryview with gaps": lambda data: memoryview(np.repeat(np.frombuffer(data, "u1"), 2))[::2],
+    "memoryview with gaps": lambda data: memoryview(np.repeat(np.frombuffer(data, "u1"), 2))[::2],  # type: ignore[arg-type]
     "pyarrow.Buffer": pa.py_buffer,
     "slice of a pyarrow.Buffer": lambda data: pa.py_buffer(b"x" + data).slice(1),
     "BytesIO": io.BytesIO,
@@ -53,7 +56,7 @@ def rows_table(first: int, num_rows: int) -> pa.Table:
     return id_table(first, num_rows).select(["id", "x"])
 
 
-def encoded(table: pa.Table, row_groups: list[int] | None = None, **options) -> bytes:
+def encoded(table: pa.Table, row_groups: list[int] | None = None, **options: Any) -> bytes:
     """The table as a Parquet file, in row groups of the given numbers of rows."""
     sink, first = io.BytesIO(), 0
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
@@ -78,7 +81,7 @@ def data() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def on_disk(data, tmp_path_factory) -> str:
+def on_disk(data: Any, tmp_path_factory: Any) -> str:
     path = tmp_path_factory.mktemp("memory") / "file.parquet"
     path.write_bytes(data)
     return str(path)
@@ -88,12 +91,12 @@ def on_disk(data, tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
-def test_a_buffer_reads_as_its_table(kind):
+def test_a_buffer_reads_as_its_table(kind: str) -> None:
     table = kinds_table(250, ["bool", "int32", "float64", "timestamp[us]"])
     assert_reads_as(table, BUFFERS[kind](encoded(table)))
 
 
-def test_all_of_a_bytesio_is_read_wherever_its_position(data):
+def test_all_of_a_bytesio_is_read_wherever_its_position(data: Any) -> None:
     source = io.BytesIO(data)
     source.seek(100)
     assert read_all(source)["id"].tolist() == list(range(sum(ROW_GROUPS)))
@@ -101,19 +104,19 @@ def test_all_of_a_bytesio_is_read_wherever_its_position(data):
 
 
 @pytest.mark.parametrize("num_rows", [1, 63, 64, 65, 1000])
-def test_a_table_of_every_kind_keeps_its_types(num_rows):
+def test_a_table_of_every_kind_keeps_its_types(num_rows: int) -> None:
     table = kinds_table(num_rows)
     assert_reads_as(table, table)
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_a_frame_reads_as_its_table(kind):
+def test_a_frame_reads_as_its_table(kind: str) -> None:
     kinds = ["bool", "int8", "uint16", "int32", "int64", "float32", "timestamp[us]"]
     table = kinds_table(500, kinds, ["no null", "some null"])
-    assert_reads_as(table, FRAMES[kind](table))
+    assert_reads_as(table, FRAMES[kind](table))  # type: ignore[no-untyped-call]
 
 
-def test_pandas_own_kinds():
+def test_pandas_own_kinds() -> None:
     frame = pd.DataFrame(
         {
             "i": np.arange(5, dtype=np.int16),
@@ -139,14 +142,14 @@ def test_pandas_own_kinds():
     assert batch["n"].tolist() == [1, 0, 3, 4, 5]
 
 
-def test_frames_of_classes_derived_from_the_known_ones():
+def test_frames_of_classes_derived_from_the_known_ones() -> None:
     class Frame(pd.DataFrame):
         pass
 
     assert read_all(Frame({"a": [1, 2]}))["a"].tolist() == [1, 2]
 
 
-def test_a_sequence_is_a_file_each_in_its_order(data):
+def test_a_sequence_is_a_file_each_in_its_order(data: Any) -> None:
     other = encoded(rows_table(5000, 40))
     dataset = ParquetDataset([other, bytearray(data)], batch_size=100, columns=["id"])
     assert dataset.manifest.files == ("<buffer 0>", "<buffer 1>")
@@ -159,7 +162,7 @@ def test_a_sequence_is_a_file_each_in_its_order(data):
 
 
 @pytest.mark.parametrize("num_rows", [1, 10, 64, 1000, 70_000, 64 * 65_536 + 1])
-def test_a_table_has_many_row_groups_of_even_size(num_rows):
+def test_a_table_has_many_row_groups_of_even_size(num_rows: int) -> None:
     table = pa.table({"x": pa.array(np.zeros(num_rows, np.int8))})
     rows = ParquetDataset(table, batch_size=1).manifest.row_group_num_rows
     assert rows.sum() == num_rows
@@ -169,10 +172,14 @@ def test_a_table_has_many_row_groups_of_even_size(num_rows):
 
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
-def test_every_rank_gets_something_of_a_small_table(even):
+def test_every_rank_gets_something_of_a_small_table(even: str) -> None:
     for rank in range(4):
         dataset = ParquetDataset(
-            rows_table(0, 10), batch_size=2, even=even, rank=rank, world_size=4
+            rows_table(0, 10),
+            batch_size=2,
+            even=even,  # type: ignore[arg-type]
+            rank=rank,
+            world_size=4,
         )
         assert len(ids_of(dataset)) >= 2
 
@@ -180,16 +187,18 @@ def test_every_rank_gets_something_of_a_small_table(even):
 # As on disk
 
 
-def batches_of(dataset) -> list[dict[str, list]]:
+def batches_of(dataset: Any) -> list[dict[str, list[Any]]]:
     return [{name: values.tolist() for name, values in batch.items()} for batch in dataset]
 
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_the_stream_is_that_of_the_same_bytes_on_disk(data, on_disk, even, shuffle, world_size):
+def test_the_stream_is_that_of_the_same_bytes_on_disk(
+    data: Any, on_disk: str, even: str, shuffle: bool, world_size: int
+) -> None:
     for rank in range(world_size):
-        options = {
+        options: dict[str, Any] = {
             **{"batch_size": 64, "shuffle": shuffle, "seed": 3, "even": even, "row_ids": True},
             **{"rank": rank, "world_size": world_size, "drop_last": rank == 1},
         }
@@ -205,7 +214,7 @@ def test_the_stream_is_that_of_the_same_bytes_on_disk(data, on_disk, even, shuff
 @pytest.mark.parametrize(
     ("kind", "method"), [("bytes", "fork"), ("pyarrow.Table", "fork"), ("bytes", "spawn")]
 )
-def test_dataloader_workers_read_it(data, tmp_path, kind, method):
+def test_dataloader_workers_read_it(data: Any, tmp_path: Path, kind: str, method: str) -> None:
     source = {"bytes": data, "pyarrow.Table": rows_table(0, sum(ROW_GROUPS))}[kind]
     path = tmp_path / "file.parquet"
     dataset = ParquetDataset(source, batch_size=50, shuffle=True, row_ids=True)
@@ -223,7 +232,7 @@ def test_dataloader_workers_read_it(data, tmp_path, kind, method):
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_the_data_travels_in_a_pickle(data, protocol):
+def test_the_data_travels_in_a_pickle(data: Any, protocol: int) -> None:
     sources = [data, bytearray(data), pa.py_buffer(data), rows_table(0, 300), [data, data]]
     datasets = [ParquetDataset(source, batch_size=64, shuffle=True) for source in sources]
     copies = pickle.loads(pickle.dumps(datasets, protocol))
@@ -232,7 +241,7 @@ def test_the_data_travels_in_a_pickle(data, protocol):
         assert batches_of(copied) == batches_of(dataset)
 
 
-def test_a_pickle_is_read_by_another_process(data):
+def test_a_pickle_is_read_by_another_process(data: Any) -> None:
     dataset = ParquetDataset([data, data], batch_size=64, shuffle=True)
     program = """
         import pickle, sys
@@ -243,9 +252,9 @@ def test_a_pickle_is_read_by_another_process(data):
     assert run(program, pickle.dumps(dataset)) == f"{batches_of(dataset)}\n"
 
 
-def test_filters_leave_the_row_groups_that_they_leave_on_disk(data, on_disk):
+def test_filters_leave_the_row_groups_that_they_leave_on_disk(data: Any, on_disk: str) -> None:
     for filters in ([("id", ">", 700)], [("x", "<", 10.0)], [[("id", "=", 5)], [("id", "=", 400)]]):
-        options = {"batch_size": 10, "filters": filters, "row_ids": True}
+        options: dict[str, Any] = {"batch_size": 10, "filters": filters, "row_ids": True}
         here, there = ParquetDataset(data, **options), ParquetDataset(on_disk, **options)
         assert here.manifest.row_group_in_file.tolist() == there.manifest.row_group_in_file.tolist()
         assert len(here.manifest.row_group_in_file) < len(ROW_GROUPS)
@@ -265,11 +274,11 @@ def test_filters_leave_the_row_groups_that_they_leave_on_disk(data, on_disk):
 # Identity
 
 
-def fingerprint(source) -> str:
+def fingerprint(source: Any) -> str:
     return ParquetDataset(source, batch_size=1).manifest.fingerprint
 
 
-def test_the_fingerprint_is_that_of_the_bytes(data):
+def test_the_fingerprint_is_that_of_the_bytes(data: Any) -> None:
     prints = {fingerprint(buffer(data)) for buffer in BUFFERS.values()}
     assert prints == {fingerprint([data])}
     # Other values, which no footer tells.
@@ -279,7 +288,7 @@ def test_the_fingerprint_is_that_of_the_bytes(data):
     assert len(prints | {fingerprint(source) for source in others}) == 5
 
 
-def test_the_fingerprint_of_a_table_is_that_of_its_rows():
+def test_the_fingerprint_of_a_table_is_that_of_its_rows() -> None:
     table = rows_table(0, 1000)
     cut = pa.concat_tables([table.slice(0, 333), table.slice(333, 1), table.slice(334)])
     wide = pa.concat_tables([rows_table(7, 50), table, rows_table(7, 50)]).slice(50, 1000)
@@ -296,7 +305,7 @@ def test_the_fingerprint_of_a_table_is_that_of_its_rows():
 # Ownership
 
 
-def test_bytes_are_not_copied(data):
+def test_bytes_are_not_copied(data: Any) -> None:
     sources = [data, memoryview(data), pa.py_buffer(data), [data], memoryview(data)[:]]
     for source in sources:
         (file,) = ParquetDataset(source, batch_size=1).manifest.memory
@@ -308,14 +317,14 @@ WRITABLE = {
     "bytearray": lambda array: array,
     "memoryview": memoryview,
     "read-only memoryview": lambda array: memoryview(array).toreadonly(),
-    "memoryview of an array": lambda array: memoryview(np.frombuffer(array, "u1")).toreadonly(),
+    "memoryview of an array": lambda array: memoryview(np.frombuffer(array, "u1")).toreadonly(),  # type: ignore[arg-type]
     "pyarrow.Buffer": pa.py_buffer,
     "slice of a pyarrow.Buffer": lambda array: pa.py_buffer(array).slice(0).slice(0),
 }
 
 
 @pytest.mark.parametrize("kind", [*WRITABLE, "BytesIO", "BytesIO with a view"])
-def test_a_later_change_does_not_reach_the_data(data, kind):
+def test_a_later_change_does_not_reach_the_data(data: Any, kind: str) -> None:
     array = bytearray(data)
     source = WRITABLE[kind](array) if kind in WRITABLE else io.BytesIO(array)
     memory = source.getbuffer() if kind == "BytesIO with a view" else memoryview(array)
@@ -330,7 +339,7 @@ def test_a_later_change_does_not_reach_the_data(data, kind):
     assert ids_of(dataset) == list(range(sum(ROW_GROUPS)))
 
 
-def test_a_changed_list_or_table_does_not_reach_the_data(data):
+def test_a_changed_list_or_table_does_not_reach_the_data(data: Any) -> None:
     frame = pd.DataFrame({"id": np.arange(100)})
     sources = [data]
     from_list = ParquetDataset(sources, batch_size=64, columns=["id"])
@@ -341,9 +350,14 @@ def test_a_changed_list_or_table_does_not_reach_the_data(data):
     assert ids_of(from_frame) == list(range(100))
 
 
-def test_the_data_lives_as_long_as_an_iterator(data):
+def test_the_data_lives_as_long_as_an_iterator(data: Any) -> None:
     source = bytearray(encoded(rows_table(0, 200_000), [1000] * 200))
-    options = {"batch_size": 100, "columns": ["id"], "num_threads": 1, "max_memory": "8KiB"}
+    options: dict[str, Any] = {
+        "batch_size": 100,
+        "columns": ["id"],
+        "num_threads": 1,
+        "max_memory": "8KiB",
+    }
     iterator = iter(ParquetDataset(bytes(source), **options))
     first = next(iterator)["id"].tolist()
     gc.collect()
@@ -353,7 +367,7 @@ def test_the_data_lives_as_long_as_an_iterator(data):
     assert len(trash) == 6
 
 
-def test_the_data_is_freed_with_the_data_set():
+def test_the_data_is_freed_with_the_data_set() -> None:
     content = encoded(rows_table(0, 5000))
     before = sys.getrefcount(content)
     dataset = ParquetDataset(content, batch_size=10)
@@ -370,7 +384,7 @@ def test_the_data_is_freed_with_the_data_set():
 # Errors
 
 
-def damaged(data: bytes) -> bytes:
+def damaged(data: bytes) -> Any:
     """The file with other bytes in the pages of its third row group."""
     chunk = pq.read_metadata(io.BytesIO(data)).row_group(2).column(1)
     begin = chunk.dictionary_page_offset or chunk.data_page_offset
@@ -390,7 +404,7 @@ def damaged(data: bytes) -> bytes:
         lambda data: b"/data/train",
     ],
 )
-def test_what_is_no_parquet_file_is_named(data, cut):
+def test_what_is_no_parquet_file_is_named(data: Any, cut: Callable[..., Any]) -> None:
     for buffer in BUFFERS.values():
         with pytest.raises(CorruptFileError, match=r"file '<buffer>'"):
             ParquetDataset(buffer(cut(data)), batch_size=1)
@@ -398,7 +412,7 @@ def test_what_is_no_parquet_file_is_named(data, cut):
         ParquetDataset([data, cut(data), data], batch_size=1)
 
 
-def test_a_damaged_page_is_named_at_its_place(data, tmp_path):
+def test_a_damaged_page_is_named_at_its_place(data: Any, tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(damaged(data))
     messages, delivered = [], []
@@ -414,13 +428,13 @@ def test_a_damaged_page_is_named_at_its_place(data, tmp_path):
     assert delivered == [list(range(300))] * 2
 
 
-def test_a_footer_without_its_pages_is_named_when_they_are_read(data):
+def test_a_footer_without_its_pages_is_named_when_they_are_read(data: Any) -> None:
     dataset = ParquetDataset(data[-3000:], batch_size=100)
     with pytest.raises(CorruptFileError, match=r"file '<buffer>', row group \d, column '(id|x)'"):
         list(dataset)
 
 
-def test_buffers_that_disagree_are_both_named(data):
+def test_buffers_that_disagree_are_both_named(data: Any) -> None:
     other = encoded(pa.table({"id": ["text"]}))
     with pytest.raises(SchemaMismatchError, match=r"<buffer 0>.*<buffer 1>"):
         ParquetDataset([data, other], batch_size=1, columns=["id"])
@@ -437,13 +451,13 @@ def test_buffers_that_disagree_are_both_named(data):
         ([rows_table(0, 0)] * 3, "<pyarrow.Table 0>' and 2 more"),
     ],
 )
-def test_no_row_is_an_error_as_for_files(empty, named):
+def test_no_row_is_an_error_as_for_files(empty: Any, named: str) -> None:
     with pytest.raises(ValueError, match="must hold at least one row") as caught:
         ParquetDataset(empty, batch_size=1)
     assert named in str(caught.value)
 
 
-def test_paths_and_memory_are_not_mixed(data, on_disk):
+def test_paths_and_memory_are_not_mixed(data: Any, on_disk: str) -> None:
     for mixed in ([data, on_disk], [on_disk, rows_table(0, 5), data], (data, 3), [data, [data]]):
         with pytest.raises(TypeError, match=r"cannot be mixed.*paths\[[01]\]"):
             ParquetDataset(mixed, batch_size=1)
@@ -452,12 +466,12 @@ def test_paths_and_memory_are_not_mixed(data, on_disk):
 @pytest.mark.parametrize(
     "source", [pl.LazyFrame({"a": [1]}), pd.Series([1]), {"a": [1]}, io.StringIO("a"), 3, None]
 )
-def test_other_objects_are_refused(source):
+def test_other_objects_are_refused(source: Any) -> None:
     with pytest.raises(TypeError, match=f"pyarrow.Table.*got {type(source).__name__}"):
         ParquetDataset(source, batch_size=1)
 
 
-def test_columns_that_parquet_cannot_hold_are_refused():
+def test_columns_that_parquet_cannot_hold_are_refused() -> None:
     intervals = pa.table({"x": pa.array([pa.MonthDayNano([1, 2, 3])])})
     mixed = pd.DataFrame({"odd": [1, "a", 2.5]})
     for source, named in ((intervals, "<pyarrow.Table>"), ([mixed], "<pandas.DataFrame 0>.*")):
@@ -465,7 +479,7 @@ def test_columns_that_parquet_cannot_hold_are_refused():
             ParquetDataset(source, batch_size=1)
 
 
-def test_columns_without_tensors_are_refused_as_in_files():
+def test_columns_without_tensors_are_refused_as_in_files() -> None:
     wide = pa.array([1] * 10).cast(pa.decimal256(60, 2))
     table = rows_table(0, 10).append_column("wide", wide)
     assert ids_of(ParquetDataset(table, batch_size=3, columns=["id"])) == list(range(10))
@@ -473,7 +487,7 @@ def test_columns_without_tensors_are_refused_as_in_files():
         ParquetDataset(table, batch_size=3)
 
 
-def test_neither_pandas_nor_polars_is_imported():
+def test_neither_pandas_nor_polars_is_imported() -> None:
     program = """
         import sys
         import pyarrow as pa
@@ -489,7 +503,7 @@ def test_neither_pandas_nor_polars_is_imported():
     run(program, table.getvalue().to_pybytes())
 
 
-def test_tensors_outlive_the_data_set(data):
+def test_tensors_outlive_the_data_set(data: Any) -> None:
     batches = list(ParquetDataset(data, batch_size=100, columns=["id"]))
     gc.collect()
     assert gathered(batches)["id"].tolist() == list(range(sum(ROW_GROUPS)))

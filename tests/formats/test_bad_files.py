@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,12 +50,12 @@ COLUMNS = ("a", "b", "c", "d")
 REPORTS = (CorruptFileError, ValueError, TypeError)
 
 
-def dataset(paths, **options):
+def dataset(paths: Any, **options: Any) -> ParquetDataset:
     options = {"batch_size": 100, "rank": 0, "world_size": 1, **options}
     return ParquetDataset(paths, **options)
 
 
-def mixed_table():
+def mixed_table() -> pa.Table:
     """Dictionary, PLAIN, nullable and boolean columns: a, b, c, d."""
     ids = np.arange(NUM_ROWS)
     return pa.table(
@@ -67,7 +68,9 @@ def mixed_table():
     )
 
 
-def write_mixed(path, version="1.0", checksum=False, codec="snappy", **options):
+def write_mixed(
+    path: Path, version: str = "1.0", checksum: bool = False, codec: str = "snappy", **options: Any
+) -> Path:
     return Path(
         write(
             path,
@@ -84,7 +87,7 @@ def write_mixed(path, version="1.0", checksum=False, codec="snappy", **options):
     )
 
 
-def error_of_reading(batches, take):
+def error_of_reading(batches: Any, take: Any) -> Any:
     """Hand each batch to `take`; return the error that ends them, if any."""
     try:
         for batch in batches:
@@ -94,9 +97,9 @@ def error_of_reading(batches, take):
     return None
 
 
-def rows_until_error(paths, **options):
+def rows_until_error(paths: Any, **options: Any) -> Any:
     """Read the mixed table; its first rows must be right. Return their number and the error."""
-    batches, error = [], None
+    batches, error = [], None  # type: ignore[var-annotated]
     try:
         error = error_of_reading(dataset(paths, nulls="mask", **options), batches.append)
     except CorruptFileError as caught:  # at construction
@@ -112,7 +115,7 @@ def rows_until_error(paths, **options):
     return rows, error
 
 
-def assert_reported(path, **options):
+def assert_reported(path: Path, **options: Any) -> str:
     """No wrong or missing row: all is right up to an error that names the file."""
     rows, error = rows_until_error(str(path), **options)
     assert error is not None, f"{rows} rows were read without an error"
@@ -121,12 +124,12 @@ def assert_reported(path, **options):
 
 
 @pytest.mark.parametrize("name", ["none.parquet", "none/*.parquet", "none/"])
-def test_no_such_path(tmp_path, name):
+def test_no_such_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileNotFoundError, match="none"):
         dataset(str(tmp_path / name))
 
 
-def test_a_pattern_or_directory_without_parquet(tmp_path):
+def test_a_pattern_or_directory_without_parquet(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "_SUCCESS").touch()
     for path in ("*.parquet", "empty"):
@@ -151,7 +154,7 @@ def test_a_pattern_or_directory_without_parquet(tmp_path):
     ],
     ids=repr,
 )
-def test_not_parquet(tmp_path, content):
+def test_not_parquet(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
     good = id_files(tmp_path / "good", [10])
@@ -163,25 +166,25 @@ def test_not_parquet(tmp_path, content):
     assert str(caught.value).isprintable()
 
 
-def test_an_empty_file_says_so(tmp_path):
+def test_an_empty_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.touch()
     with pytest.raises(CorruptFileError, match="0 bytes"):
         dataset(str(path))
 
 
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path):
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="regular file"):
         dataset(str(tmp_path / "a.parquet"))
 
 
-def test_files_without_any_row(tmp_path):
+def test_files_without_any_row(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one row"):
         dataset(id_files(tmp_path / "data", [0], []))
 
 
-def test_cut_before_opening(tmp_path):
+def test_cut_before_opening(tmp_path: Path) -> None:
     content = write_mixed(tmp_path / "whole.parquet").read_bytes()
     path = tmp_path / "cut.parquet"
     begin = footer_begin(content)
@@ -196,7 +199,7 @@ def test_cut_before_opening(tmp_path):
 
 @pytest.mark.parametrize("keep_time", [False, True])
 @pytest.mark.parametrize("num_epochs", [0, 1])
-def test_cut_between_planning_and_reading(tmp_path, keep_time, num_epochs):
+def test_cut_between_planning_and_reading(tmp_path: Path, keep_time: bool, num_epochs: int) -> None:
     content = write_mixed(tmp_path / "whole.parquet").read_bytes()
     path = tmp_path / "cut.parquet"
     for cut in [0, 1, 4, *range(500, len(content), len(content) // 20), len(content) - 1]:
@@ -214,7 +217,7 @@ def test_cut_between_planning_and_reading(tmp_path, keep_time, num_epochs):
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_cut_while_reading(tmp_path, num_threads):
+def test_cut_while_reading(tmp_path: Path, num_threads: int) -> None:
     """The file is open, some of it is read: no crash, and no wrong row before the error."""
     folder = id_files(tmp_path / "data", [3000] * 10)
     (path,) = Path(folder).iterdir()
@@ -229,7 +232,7 @@ def test_cut_while_reading(tmp_path, num_threads):
         )
         ids = next(iterator)["id"].tolist()
         os.truncate(path, cut)
-        batches = []
+        batches: list[Any] = []
         error = error_of_reading(iterator, batches.append)
         ids += [row for batch in batches for row in batch["id"].tolist()]
         assert ids == list(range(len(ids)))
@@ -237,7 +240,7 @@ def test_cut_while_reading(tmp_path, num_threads):
 
 
 @pytest.mark.parametrize("num_epochs", [0, 1])
-def test_replaced_after_planning(tmp_path, num_epochs):
+def test_replaced_after_planning(tmp_path: Path, num_epochs: int) -> None:
     """Another file of the same shape; after a new plan it is read."""
     path = tmp_path / "a.parquet"
     write(path, id_table(0, 100))
@@ -255,7 +258,7 @@ def test_replaced_after_planning(tmp_path, num_epochs):
 
 
 @pytest.mark.parametrize("num_epochs", [0, 1])
-def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path, num_epochs):
+def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path: Path, num_epochs: int) -> None:
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, first in ((path, 0), (other, 1000)):
         table = id_table(first, 100).select(["id"])
@@ -271,7 +274,7 @@ def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path, num_epochs):
         list(planned)
 
 
-def test_written_over_between_epochs_with_its_time_set_back(tmp_path):
+def test_written_over_between_epochs_with_its_time_set_back(tmp_path: Path) -> None:
     """What the first epoch knew of the footer is not held to be true of another content."""
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, name in ((path, "id"), (other, "no")):
@@ -282,8 +285,8 @@ def test_written_over_between_epochs_with_its_time_set_back(tmp_path):
     status = path.stat()
     content = other.read_bytes()
     assert len(content) == status.st_size
-    with path.open("r+b") as file:
-        file.write(content)
+    with path.open("r+b") as file:  # type: ignore[assignment]
+        file.write(content)  # type: ignore[attr-defined]
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(CorruptFileError, match="column 'id'") as caught:
         list(planned)
@@ -291,7 +294,7 @@ def test_written_over_between_epochs_with_its_time_set_back(tmp_path):
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_written_to_while_reading(tmp_path, num_threads):
+def test_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
     """The rows that follow are of another file, which only its time tells."""
     folder = id_files(tmp_path / "data", [30_000])
     (path,) = Path(folder).iterdir()
@@ -302,7 +305,7 @@ def test_written_to_while_reading(tmp_path, num_threads):
     with path.open("r+b") as file:
         file.write(b"PAR1")
     os.utime(path, ns=(1, 1))
-    batches = []
+    batches: list[Any] = []
     error = error_of_reading(iterator, batches.append)
     assert isinstance(error, CorruptFileError)
     assert "changed" in str(error)
@@ -312,7 +315,7 @@ def test_written_to_while_reading(tmp_path, num_threads):
     assert len(ids) < 30_000
 
 
-def test_removed_after_planning(tmp_path):
+def test_removed_after_planning(tmp_path: Path) -> None:
     folder = Path(id_files(tmp_path / "data", [50], [50]))
     planned = dataset(str(folder), columns=["id"], batch_size=50)
     (folder / "001.parquet").unlink()
@@ -322,7 +325,7 @@ def test_removed_after_planning(tmp_path):
         next(iterator)
 
 
-def test_rewritten_in_place_with_the_same_size_and_time(tmp_path):
+def test_rewritten_in_place_with_the_same_size_and_time(tmp_path: Path) -> None:
     """Nothing betrays the change but the content itself."""
     path = tmp_path / "a.parquet"
     write_mixed(path)
@@ -335,7 +338,7 @@ def test_rewritten_in_place_with_the_same_size_and_time(tmp_path):
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file_is_an_error_again_in_the_next_epoch_and_mends(tmp_path):
+def test_a_missing_file_is_an_error_again_in_the_next_epoch_and_mends(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, id_table(0, 100))
     planned = dataset(str(path), columns=["id"])
@@ -349,7 +352,9 @@ def test_a_missing_file_is_an_error_again_in_the_next_epoch_and_mends(tmp_path):
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
-def test_checksums_find_every_flipped_byte_of_a_page(tmp_path, codec, version):
+def test_checksums_find_every_flipped_byte_of_a_page(
+    tmp_path: Path, codec: str, version: str
+) -> None:
     path = write_mixed(tmp_path / "a.parquet", version, checksum=True, codec=codec)
     content = path.read_bytes()
     assert rows_until_error(str(path)) == (NUM_ROWS, None)
@@ -372,7 +377,9 @@ def test_checksums_find_every_flipped_byte_of_a_page(tmp_path, codec, version):
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "snappy"])
-def test_flipped_bytes_without_checksums_never_crash(tmp_path, codec, version):
+def test_flipped_bytes_without_checksums_never_crash(
+    tmp_path: Path, codec: str, version: str
+) -> None:
     """Values may be wrong, which nothing can tell; the number of rows may not."""
     content = write_mixed(tmp_path / "a.parquet", version, codec=codec).read_bytes()
     path = tmp_path / "bad.parquet"
@@ -386,7 +393,7 @@ def test_flipped_bytes_without_checksums_never_crash(tmp_path, codec, version):
         damaged = bytearray(content)
         damaged[at] ^= int(rng.integers(1, 256))
         path.write_bytes(damaged)
-        batches = []
+        batches: list[Any] = []
         error = error_of_reading(dataset(str(path), nulls="mask"), batches.append)
         if error is None:
             assert [{len(t) for t in batch.values()} for batch in batches] == [{100}] * 20, at
@@ -395,7 +402,7 @@ def test_flipped_bytes_without_checksums_never_crash(tmp_path, codec, version):
             assert str(error).isprintable()
 
 
-def test_flipped_bytes_of_the_footer_never_crash(tmp_path):
+def test_flipped_bytes_of_the_footer_never_crash(tmp_path: Path) -> None:
     content = write_mixed(tmp_path / "a.parquet", write_statistics=False).read_bytes()
     path = tmp_path / "bad.parquet"
     rng = np.random.default_rng(2)
@@ -411,7 +418,7 @@ def test_flipped_bytes_of_the_footer_never_crash(tmp_path):
         assert error is None or str(error).isprintable()
 
 
-def lie(content, delta, levels, row_group=1, column=None):
+def lie(content: Any, delta: Any, levels: Any, row_group: int = 1, column: Any = None) -> Any:
     """Add `delta` to the row counts of the footer at the given levels, from the back on."""
     wanted = []
     groups = footer(content)[FILE_ROW_GROUPS]
@@ -430,7 +437,9 @@ def lie(content, delta, levels, row_group=1, column=None):
     "levels", ["file", "group", "values", "file group", "file group values", "group values"]
 )
 @pytest.mark.parametrize("batch_size", [100, None])
-def test_row_counts_that_lie(tmp_path, levels, delta, batch_size):
+def test_row_counts_that_lie(
+    tmp_path: Path, levels: str, delta: int, batch_size: int | None
+) -> None:
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     path = tmp_path / "bad.parquet"
     path.write_bytes(lie(content, delta, levels.split()))
@@ -447,7 +456,9 @@ def test_row_counts_that_lie(tmp_path, levels, delta, batch_size):
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_an_error_behind_the_last_row_is_raised_every_time(tmp_path, num_threads):
+def test_an_error_behind_the_last_row_is_raised_every_time(
+    tmp_path: Path, num_threads: int
+) -> None:
     """The last page holds a row too many: known only when the last batch is already full."""
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     path = tmp_path / "bad.parquet"
@@ -459,7 +470,7 @@ def test_an_error_behind_the_last_row_is_raised_every_time(tmp_path, num_threads
 
 @pytest.mark.parametrize("delta", [-500, -1, 1, 10**6])
 @pytest.mark.parametrize("column", range(4))
-def test_one_column_that_lies_about_its_values(tmp_path, column, delta):
+def test_one_column_that_lies_about_its_values(tmp_path: Path, column: int, delta: int) -> None:
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     path = tmp_path / "bad.parquet"
     path.write_bytes(lie(content, delta, ["values"], 1, column))
@@ -471,7 +482,9 @@ def test_one_column_that_lies_about_its_values(tmp_path, column, delta):
 @pytest.mark.parametrize("value", [-1, 0, 3, 10**5, 2**40, 2**62, -(2**62)])
 @pytest.mark.parametrize("field", [META_COMPRESSED_BYTES, META_DATA_OFFSET])
 @pytest.mark.parametrize("column", [1, 3])
-def test_column_chunks_that_lie_about_their_place(tmp_path, column, field, value):
+def test_column_chunks_that_lie_about_their_place(
+    tmp_path: Path, column: int, field: Any, value: int
+) -> None:
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     path = tmp_path / "bad.parquet"
     path.write_bytes(replaced(content, column_metadata(content, 1, column)[field], value))
@@ -481,7 +494,7 @@ def test_column_chunks_that_lie_about_their_place(tmp_path, column, field, value
     assert error is None or str(path) in str(error)
 
 
-def with_page_number(content, number, value, column):
+def with_page_number(content: Any, number: Any, value: Any, column: Any) -> Any:
     """Another number in a page header of the last row group, the column chunk's size set right."""
     changed = replaced(content, number, value)
     grown = len(changed) - len(content)
@@ -492,7 +505,7 @@ def with_page_number(content, number, value, column):
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("value", [-1, 0, 1, 249, 251, 10**6, 2**31 - 1])
 @pytest.mark.parametrize("what", ["values", PAGE_BYTES, PAGE_COMPRESSED_BYTES])
-def test_page_headers_that_lie(tmp_path, what, value, version):
+def test_page_headers_that_lie(tmp_path: Path, what: Any, value: int, version: str) -> None:
     """In the last page of the last column chunk, so that no offset changes."""
     path = write_mixed(tmp_path / "a.parquet", version, codec="none")
     content = path.read_bytes()
@@ -511,7 +524,7 @@ def test_page_headers_that_lie(tmp_path, what, value, version):
 
 @pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip", "lz4", "brotli"])
 @pytest.mark.parametrize("value", [-1, 0, 1, 7, 10**6, 2**31 - 1])
-def test_uncompressed_sizes_that_lie(tmp_path, codec, value):
+def test_uncompressed_sizes_that_lie(tmp_path: Path, codec: str, value: int) -> None:
     path = write_mixed(tmp_path / "a.parquet", codec=codec)
     content = path.read_bytes()
     page = pages(path, 1, 3)[-1]
@@ -524,11 +537,11 @@ def test_uncompressed_sizes_that_lie(tmp_path, codec, value):
         assert str(bad) in str(error)
 
 
-def peak_growth(call):
+def peak_growth(call: Any) -> Any:
     """Bytes by which the resident memory's peak exceeds what was resident before."""
     Path("/proc/self/clear_refs").write_text("5")
 
-    def peak():
+    def peak() -> int:
         (kilobytes,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
         return int(kilobytes) * 1024
 
@@ -539,14 +552,14 @@ def peak_growth(call):
 
 @pytest.mark.parametrize("size", [10**5, 10**6 - 1, 2**31 - 1])
 @pytest.mark.parametrize("which", ["row groups", "columns"])
-def test_lists_longer_than_the_footer_take_no_memory(tmp_path, which, size):
+def test_lists_longer_than_the_footer_take_no_memory(tmp_path: Path, which: str, size: int) -> None:
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     groups = footer(content)[FILE_ROW_GROUPS]
     items = groups if which == "row groups" else groups[1][GROUP_COLUMNS]
     path = tmp_path / "bad.parquet"
     path.write_bytes(resized(content, items, size))
 
-    def read():
+    def read() -> None:
         with pytest.raises(CorruptFileError, match=r"bad\.parquet"):
             dataset(str(path))
 
@@ -554,7 +567,7 @@ def test_lists_longer_than_the_footer_take_no_memory(tmp_path, which, size):
 
 
 @pytest.mark.parametrize("size", [-1, -(2**62), 2**62])
-def test_impossible_sums_of_sizes(tmp_path, size):
+def test_impossible_sums_of_sizes(tmp_path: Path, size: int) -> None:
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     sizes = [column_metadata(content, 0, column)[META_COMPRESSED_BYTES] for column in range(4)]
     path = tmp_path / "bad.parquet"
@@ -564,7 +577,7 @@ def test_impossible_sums_of_sizes(tmp_path, size):
     assert str(path) in str(caught.value)
 
 
-def write_fixed_bytes(path):
+def write_fixed_bytes(path: Path) -> Path:
     """One required column of binary of a fixed size, in one page."""
     field = pa.field("x", pa.binary(12), nullable=False)
     cells = [b"same" + bytes([row % 256]) * 8 for row in range(200)]
@@ -577,10 +590,10 @@ def write_fixed_bytes(path):
     return Path(write(path, table, **options))
 
 
-def delta_lengths(count, length, block_values):
+def delta_lengths(count: Any, length: Any, block_values: Any) -> bytes:
     """DELTA_BINARY_PACKED: `count` times the same length, all in one block of one miniblock."""
 
-    def varint(value):
+    def varint(value: Any) -> bytes:
         encoded = b""
         while value >= 0x80:
             encoded += bytes([value & 0x7F | 0x80])
@@ -599,7 +612,9 @@ def delta_lengths(count, length, block_values):
         (199, 0, "12 bytes: 0"),
     ],
 )
-def test_delta_lengths_that_lie_take_no_memory(tmp_path, count, length, message):
+def test_delta_lengths_that_lie_take_no_memory(
+    tmp_path: Path, count: int, length: int, message: str
+) -> None:
     path = write_fixed_bytes(tmp_path / "a.parquet")
     content = path.read_bytes()
     (page,) = pages(path)
@@ -607,7 +622,7 @@ def test_delta_lengths_that_lie_take_no_memory(tmp_path, count, length, message)
     body = (2 * lengths).ljust(page.end - page.begin, b"\0")
     path.write_bytes(content[: page.begin] + body + content[page.end :])
 
-    def read():
+    def read() -> None:
         with pytest.raises(CorruptFileError, match=message) as caught:
             list(dataset(str(path)))
         assert str(path) in str(caught.value)
@@ -615,7 +630,7 @@ def test_delta_lengths_that_lie_take_no_memory(tmp_path, count, length, message)
     assert peak_growth(read) < 16 << 20
 
 
-def test_dictionary_indices_beyond_the_dictionary(tmp_path):
+def test_dictionary_indices_beyond_the_dictionary(tmp_path: Path) -> None:
     path = write_mixed(tmp_path / "a.parquet", codec="none")
     content = path.read_bytes()
     dictionary = pages(path, 1, 0)[0]
@@ -626,7 +641,7 @@ def test_dictionary_indices_beyond_the_dictionary(tmp_path):
     assert "row group 1" in message
 
 
-def test_more_dictionary_values_than_bytes(tmp_path):
+def test_more_dictionary_values_than_bytes(tmp_path: Path) -> None:
     path = write_mixed(tmp_path / "a.parquet", codec="none")
     content = path.read_bytes()
     dictionary = pages(path, 1, 0)[0]
@@ -635,7 +650,7 @@ def test_more_dictionary_values_than_bytes(tmp_path):
         assert_reported(path, columns=["a"])
 
 
-def test_pages_that_end_early(tmp_path):
+def test_pages_that_end_early(tmp_path: Path) -> None:
     """Bytes of the last value are cut off a PLAIN page, whose header and chunk agree about it."""
     table = pa.table({"x": pa.array(np.arange(1000.0))})
     schema = pa.schema([pa.field("x", pa.float64(), nullable=False)])
@@ -658,7 +673,7 @@ def test_pages_that_end_early(tmp_path):
     assert str(path) in str(caught.value)
 
 
-def corpus_file(name):
+def corpus_file(name: str) -> str:
     folder = os.environ.get("PARQUET_TEST_DATA")
     if not folder:
         pytest.skip("PARQUET_TEST_DATA names no directory of parquet-testing files")
@@ -672,7 +687,7 @@ def corpus_file(name):
         ("rle-dict-uncompressed-corrupt-checksum.parquet", "long_field"),
     ],
 )
-def test_corrupt_checksums_of_the_corpus(name, column):
+def test_corrupt_checksums_of_the_corpus(name: str, column: str) -> None:
     path = corpus_file(name)
     with pytest.raises(CorruptFileError) as caught:
         list(dataset(path, columns=[column]))
@@ -681,7 +696,7 @@ def test_corrupt_checksums_of_the_corpus(name, column):
     assert re.search("crc|checksum", str(caught.value), re.IGNORECASE)
 
 
-def test_names_in_messages_are_printable(tmp_path):
+def test_names_in_messages_are_printable(tmp_path: Path) -> None:
     path = tmp_path / "line\nbreak \x1b[31m.parquet"
     path.write_bytes(b"PAR1PAR1")
     with pytest.raises(CorruptFileError) as caught:
@@ -689,7 +704,7 @@ def test_names_in_messages_are_printable(tmp_path):
     assert str(caught.value).isprintable()
     table = pa.table({"evil\n\x1b[2J\x9b2J\u2028\u202e\ufeff": [1, None]})
     write(tmp_path / "b.parquet", table)
-    with pytest.raises(ValueError, match="null") as caught:
+    with pytest.raises(ValueError, match="null") as caught:  # type: ignore[assignment]
         list(dataset(str(tmp_path / "b.parquet")))
     assert str(caught.value).isprintable()
 
@@ -708,7 +723,7 @@ MUCH_FOR_NOTHING = """
 
 
 @pytest.mark.parametrize("tail", [b"\xff\xff\xff\x7fWORD", b"\xff\xff\xff\xffPAR1"])
-def test_what_is_no_parquet_file_is_not_read_as_far_as_it_says(tmp_path, tail):
+def test_what_is_no_parquet_file_is_not_read_as_far_as_it_says(tmp_path: Path, tail: bytes) -> None:
     """A file of 3 GiB, most of them a hole, in 1 GiB of memory."""
     path = tmp_path / "large.parquet"
     with path.open("wb") as file:

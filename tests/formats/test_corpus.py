@@ -6,6 +6,7 @@ import csv
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,14 +40,14 @@ pytestmark = pytest.mark.skipif(
 each_file = pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
 
 
-def pyarrow_file(path):
+def pyarrow_file(path: Path) -> Any:
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException):
         return None
 
 
-def has_rows(path):
+def has_rows(path: Path) -> Any:
     reference = pyarrow_file(path)
     return path.name not in LYING and reference is not None and reference.metadata.num_rows > 0
 
@@ -58,7 +59,7 @@ each_file_with_rows = pytest.mark.parametrize(
 
 
 @functools.cache
-def arrow_leaves(path):
+def arrow_leaves(path: Path) -> Any:
     """The leaves of the file as pyarrow reads them, by our name for them; checksums aside."""
     table = pq.ParquetFile(path).read()
     found = [
@@ -68,16 +69,16 @@ def arrow_leaves(path):
     return {leaf.path: leaf for leaf in found}
 
 
-def covered(path):
+def covered(path: Path) -> Any:
     return [name for name in arrow_leaves(path) if name not in NOT_COVERED.get(path.name, ())]
 
 
-def dataset_of(path, columns, **options):
+def dataset_of(path: Path, columns: Any, **options: Any) -> ParquetDataset:
     return ParquetDataset(str(path), columns=columns, rank=0, world_size=1, **options)
 
 
 @each_file
-def test_opens_where_pyarrow_does(path):
+def test_opens_where_pyarrow_does(path: Any) -> None:
     reference = pyarrow_file(path)
     if reference is None or path.name in LYING:
         with pytest.raises(CorruptFileError, match=path.name):
@@ -93,7 +94,7 @@ def test_opens_where_pyarrow_does(path):
 
 
 @each_file_with_rows
-def test_leaves_have_the_names_and_nestings_of_arrows_types(path):
+def test_leaves_have_the_names_and_nestings_of_arrows_types(path: Any) -> None:
     """Also which of them can be read: all whose values exist."""
     (schema,) = read_manifest(str(path)).schemas
     expected = arrow_leaves(path)
@@ -113,7 +114,7 @@ def test_leaves_have_the_names_and_nestings_of_arrows_types(path):
 
 @each_file_with_rows
 @pytest.mark.parametrize("batch_size", [3, None])
-def test_every_leaf_equals_pyarrows(path, batch_size):
+def test_every_leaf_equals_pyarrows(path: Any, batch_size: int | None) -> None:
     """By itself, with masks, batch by batch; a page that does not match its checksum is told."""
     if batch_size is not None and pyarrow_file(path).metadata.num_rows > 100:
         batch_size = 37 if pyarrow_file(path).metadata.num_rows <= 1000 else 700
@@ -129,7 +130,7 @@ def test_every_leaf_equals_pyarrows(path, batch_size):
 
 
 @each_file_with_rows
-def test_all_leaves_of_a_file_together(path):
+def test_all_leaves_of_a_file_together(path: Any) -> None:
     """In one batch, by several threads, in memory that is soon full."""
     if path.name in CORRUPT or not covered(path):
         return
@@ -139,7 +140,7 @@ def test_all_leaves_of_a_file_together(path):
 
 
 @each_file_with_rows
-def test_what_is_not_covered_is_said_so(path):
+def test_what_is_not_covered_is_said_so(path: Any) -> None:
     for column in NOT_COVERED.get(path.name, ()):
         with pytest.raises(UnsupportedColumnError, match=column):
             ParquetDataset(str(path), batch_size=1, columns=[column])
@@ -149,7 +150,7 @@ def test_what_is_not_covered_is_said_so(path):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_values_are_those_that_came_with_the_file(name):
+def test_values_are_those_that_came_with_the_file(name: str) -> None:
     """An oracle that is no reader of Parquet: the text files beside four of them."""
     path = Path(FOLDER) / f"{name}.parquet"
     with path.with_name(f"{name}_expect.csv").open(newline="") as file:
@@ -164,7 +165,7 @@ def test_values_are_those_that_came_with_the_file(name):
         assert shown == [line[place] for line in lines], column
 
 
-def test_the_oracle_reads_flat_columns_as_numpy_does():
+def test_the_oracle_reads_flat_columns_as_numpy_does() -> None:
     """The rows that all else is held against, beside pyarrow's own way to an array."""
     path = Path(FOLDER) / "alltypes_tiny_pages.parquet"
     table = pq.read_table(path)

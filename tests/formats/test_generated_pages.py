@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,18 +29,18 @@ LIST = pa.field("x", pa.list_(pa.int32()))
 FLAT_LEVELS, LIST_LEVELS = Levels(0, 1), Levels(1, 3)
 
 
-def cut(entries, size):
+def cut(entries: Any, size: Any) -> Any:
     return [entries[i : i + size] for i in range(0, len(entries), size)]
 
 
-def list_file(path, rows, page_entries, encoding=RLE):
+def list_file(path: Path, rows: Any, page_entries: Any, encoding: Any = RLE) -> Any:
     """Pages of so many entries each, wherever rows end."""
     entries = list_entries(rows)
     made = [page(part, LIST_LEVELS, encoding) for part in cut(entries, page_entries)]
     return write_pages(path, LIST, len(rows), made, len(entries))
 
 
-def random_lists(num_rows, longest, seed=0):
+def random_lists(num_rows: int, longest: Any, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     rows = []
     for length in rng.integers(-2, longest + 1, num_rows).tolist():
@@ -47,18 +50,20 @@ def random_lists(num_rows, longest, seed=0):
     return rows
 
 
-def leaf_of(rows, num_lists=1):
+def leaf_of(rows: Any, num_lists: int = 1) -> Any:
     return LeafRows("x", num_lists, np.int32(0), rows)
 
 
-def read(path, columns=None, **options):
+def read(path: Any, columns: Any = None, **options: Any) -> ParquetDataset:
     options = {"batch_size": 10, "nulls": "mask", "rank": 0, "world_size": 1, **options}
     return ParquetDataset(path, columns=columns, **options)
 
 
 @pytest.mark.parametrize("page_entries", [1, 7, 8, 9, 64, 5000])
 @pytest.mark.parametrize("batch_size", [1, 37, None])
-def test_bit_packed_definition_levels_of_a_flat_column(tmp_path, page_entries, batch_size):
+def test_bit_packed_definition_levels_of_a_flat_column(
+    tmp_path: Path, page_entries: int, batch_size: int | None
+) -> None:
     rng = np.random.default_rng(1)
     count = 200 if page_entries == 1 else 901
     defined = rng.integers(0, 2, count).tolist()
@@ -72,7 +77,9 @@ def test_bit_packed_definition_levels_of_a_flat_column(tmp_path, page_entries, b
 
 @pytest.mark.parametrize("page_entries", [1, 5, 8, 13, 5000])
 @pytest.mark.parametrize("batch_size", [1, 37, None])
-def test_bit_packed_levels_of_a_list(tmp_path, page_entries, batch_size):
+def test_bit_packed_levels_of_a_list(
+    tmp_path: Path, page_entries: int, batch_size: int | None
+) -> None:
     """Repetition levels of one bit and definition levels of two."""
     rows = random_lists(50 if page_entries == 1 else 400, 9)
     path = list_file(tmp_path / "a.parquet", rows, page_entries, BIT_PACKED)
@@ -81,7 +88,7 @@ def test_bit_packed_levels_of_a_list(tmp_path, page_entries, batch_size):
     assert_batches_are(read(path, batch_size=batch_size), {"x": leaf_of(slowly)})
 
 
-def test_pages_of_either_encoding_in_one_column_chunk(tmp_path):
+def test_pages_of_either_encoding_in_one_column_chunk(tmp_path: Path) -> None:
     rows = random_lists(200, 9)
     entries = list_entries(rows)
     made = [
@@ -92,7 +99,7 @@ def test_pages_of_either_encoding_in_one_column_chunk(tmp_path):
     assert_batches_are(read(path), {"x": leaf_of(rows)})
 
 
-def test_bit_packed_levels_that_are_cut_short(tmp_path):
+def test_bit_packed_levels_that_are_cut_short(tmp_path: Path) -> None:
     entries = [Entry(0, 0)] * 100
     lying = page(entries[:8], FLAT_LEVELS, BIT_PACKED).replace(b"\x15\x10", b"\x15\xc8\x01", 1)
     path = write_pages(tmp_path / "a.parquet", FLAT, 100, [lying], 100)
@@ -102,7 +109,7 @@ def test_bit_packed_levels_that_are_cut_short(tmp_path):
 
 @pytest.mark.parametrize("encoding", [RLE, BIT_PACKED])
 @pytest.mark.parametrize("page_entries", [1, 2, 7, 100, 1000])
-def test_rows_over_several_pages(tmp_path, page_entries, encoding):
+def test_rows_over_several_pages(tmp_path: Path, page_entries: int, encoding: Any) -> None:
     """Short rows and long ones; batches, ranks and slices begin in the middle of pages."""
     rows = [*random_lists(40, 5, seed=2), list(range(600)), [], *random_lists(10, 30, seed=3)]
     path = list_file(tmp_path / "a.parquet", rows, page_entries, encoding)
@@ -117,7 +124,7 @@ def test_rows_over_several_pages(tmp_path, page_entries, encoding):
 
 
 @pytest.mark.parametrize("page_entries", [1, 4, 5, 64])
-def test_lists_of_one_length_over_several_pages(tmp_path, page_entries):
+def test_lists_of_one_length_over_several_pages(tmp_path: Path, page_entries: int) -> None:
     rows = [None if i % 9 == 0 else [i, None, i + 1, i + 2, i + 3] for i in range(150)]
     path = list_file(tmp_path / "a.parquet", rows, page_entries)
     for options in ({}, {"max_memory": "4KiB"}, {"batch_size": 1}):
@@ -135,7 +142,7 @@ def test_lists_of_one_length_over_several_pages(tmp_path, page_entries):
 
 
 @pytest.mark.parametrize("page_entries", [1, 3, 64])
-def test_a_null_behind_a_pages_end_names_its_row(tmp_path, page_entries):
+def test_a_null_behind_a_pages_end_names_its_row(tmp_path: Path, page_entries: int) -> None:
     rows = [[1, 2, 3, 4]] * 20 + [[1, 2, 3, None]] + [[5]] * 3
     path = list_file(tmp_path / "a.parquet", rows, page_entries)
     for batch_size in (1, 6, 100):
@@ -159,7 +166,9 @@ LYING = {
 @pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("page_entries", [1, 100])
 @pytest.mark.parametrize("problem", LYING)
-def test_levels_that_cannot_be(tmp_path, problem, page_entries, batch_size, length):
+def test_levels_that_cannot_be(
+    tmp_path: Path, problem: str, page_entries: int, batch_size: int, length: int | None
+) -> None:
     """An error that names file and column, never rows that are not there."""
     entries = LYING[problem]
     made = [page(part, LIST_LEVELS) for part in cut(entries, page_entries)]
@@ -173,7 +182,7 @@ def test_levels_that_cannot_be(tmp_path, problem, page_entries, batch_size, leng
 
 @pytest.mark.parametrize("missing_bytes", [1, 4, 8])
 @pytest.mark.parametrize("encoding", [RLE, BIT_PACKED])
-def test_fewer_values_than_levels_say(tmp_path, encoding, missing_bytes):
+def test_fewer_values_than_levels_say(tmp_path: Path, encoding: Any, missing_bytes: int) -> None:
     entries = [Entry(0, 3, 7), Entry(1, 3, 8), Entry(0, 3, 9)]
     made = page(entries, LIST_LEVELS, encoding, missing_bytes=missing_bytes)
     path = write_pages(tmp_path / "a.parquet", LIST, 2, [made], 3)
@@ -182,7 +191,7 @@ def test_fewer_values_than_levels_say(tmp_path, encoding, missing_bytes):
     assert path in str(caught.value)
 
 
-def test_pages_without_an_entry(tmp_path):
+def test_pages_without_an_entry(tmp_path: Path) -> None:
     """Before, between and behind the others."""
     rows = random_lists(30, 5)
     entries = list_entries(rows)
@@ -192,7 +201,7 @@ def test_pages_without_an_entry(tmp_path):
     assert_batches_are(read(path), {"x": leaf_of(rows)})
 
 
-def test_the_made_files_are_read_alike_by_pyarrow(tmp_path):
+def test_the_made_files_are_read_alike_by_pyarrow(tmp_path: Path) -> None:
     """Where levels are in the encoding that it can read."""
     rows = random_lists(100, 9)
     path = list_file(tmp_path / "a.parquet", rows, 1000)

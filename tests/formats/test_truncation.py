@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,18 +29,18 @@ FILES = {
 
 
 @pytest.fixture(params=FILES)
-def path(request, tmp_path):
+def path(request: Any, tmp_path: Path) -> Any:
     table, options = FILES[request.param]
     path = tmp_path / "whole.parquet"
-    pq.write_table(table, path, store_schema=False, write_statistics=False, **options)
+    pq.write_table(table, path, store_schema=False, write_statistics=False, **options)  # type: ignore[arg-type]
     return path
 
 
-def read(path):
+def read(path: Any) -> ParquetDataset:
     return ParquetDataset(str(path), batch_size=16, nulls=None, rank=0, world_size=1, num_threads=1)
 
 
-def test_cut_before_planning(path, tmp_path):
+def test_cut_before_planning(path: Any, tmp_path: Path) -> None:
     content = path.read_bytes()
     cut_path = tmp_path / "cut.parquet"
     for cut in range(len(content)):
@@ -49,7 +51,7 @@ def test_cut_before_planning(path, tmp_path):
     assert len(list(read(path))) > 1
 
 
-def test_cut_between_planning_and_reading(path):
+def test_cut_between_planning_and_reading(path: Any) -> None:
     """The time of the last change is kept, so that only the size tells."""
     content, status = path.read_bytes(), path.stat()
     planned = read(path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import itertools
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import fastparquet
@@ -22,11 +24,11 @@ FLAT = ("i", "n", "f", "b", "s", "y", "t")
 WORDS = ("", "a", "é", "word", "\0", "a longer word than can be kept in one register, that is")
 
 
-def flat_table(seed=0):
+def flat_table(seed: int = 0) -> pa.Table:
     """Numbers, bools, strings and moments, most of them with nulls."""
     rng = np.random.default_rng(seed)
 
-    def some_null(values):
+    def some_null(values: Any) -> Any:
         null = rng.random(NUM_ROWS) < 0.1
         return [None if is_null else v for is_null, v in zip(null, values, strict=True)]
 
@@ -45,19 +47,19 @@ def flat_table(seed=0):
     )
 
 
-def nested_table(seed=1):
+def nested_table(seed: int = 1) -> pa.Table:
     """Lists of numbers and strings, lists of lists, a struct with a list."""
     rng = np.random.default_rng(seed)
 
-    def lists(draw, null_share=0.1):
+    def lists(draw: Any, null_share: float = 0.1) -> Any:
         lengths = rng.integers(0, 5, NUM_ROWS).tolist()
         null = rng.random(NUM_ROWS) < null_share
         return [None if is_null else draw(n) for is_null, n in zip(null, lengths, strict=True)]
 
-    def numbers(count):
+    def numbers(count: Any) -> Any:
         return [None if v % 7 == 0 else v for v in rng.integers(0, 300, count).tolist()]
 
-    def strings(count):
+    def strings(count: Any) -> Any:
         return [WORDS[i] if i else None for i in rng.integers(0, 6, count).tolist()]
 
     structs = [
@@ -78,20 +80,20 @@ def nested_table(seed=1):
 
 
 @pytest.fixture(scope="module")
-def flat():
+def flat() -> Any:
     return flat_table()
 
 
 @pytest.fixture(scope="module")
-def nested():
+def nested() -> Any:
     return nested_table()
 
 
-def by_pyarrow(path, table, **options):
+def by_pyarrow(path: Path, table: pa.Table, **options: Any) -> Any:
     return write(path, table, row_group_size=2100, **options)
 
 
-def by_duckdb(path, table, **options):
+def by_duckdb(path: Path, table: pa.Table, **options: Any) -> str:
     settings = {"format": "parquet", "row_group_size": 2048, **options}
     text = ", ".join(f"{name} '{value}'" for name, value in settings.items())
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -100,13 +102,15 @@ def by_duckdb(path, table, **options):
     return str(path)
 
 
-def by_polars(path, table, **options):
+def by_polars(path: Path, table: pa.Table, **options: Any) -> str:
     frame = pl.from_arrow(table)
-    frame.write_parquet(path, row_group_size=2100, **options)
+    frame.write_parquet(path, row_group_size=2100, **options)  # type: ignore[union-attr]
     return str(path)
 
 
-def by_fastparquet(path, table, version=1, page_values=None, **options):
+def by_fastparquet(
+    path: Path, table: pa.Table, version: int = 1, page_values: Any = None, **options: Any
+) -> str:
     """Flat columns alone: it has no lists."""
     frame = table.to_pandas().astype({"n": "Int32", "b": "boolean", "t": "datetime64[us]"})
     with pytest.MonkeyPatch.context() as patch:
@@ -185,14 +189,14 @@ each_nested_way = pytest.mark.parametrize(
 
 
 @each_way
-def test_flat_columns(tmp_path, flat, writer, options):
+def test_flat_columns(tmp_path: Path, flat: Any, writer: Any, options: Any) -> None:
     path = writer(tmp_path / "a.parquet", flat, **options)
     assert len(row_group_rows(path)) == 3
     assert_table_reads_as(flat, path, batch_size=1024)
 
 
 @each_nested_way
-def test_nested_columns(tmp_path, nested, writer, options):
+def test_nested_columns(tmp_path: Path, nested: Any, writer: Any, options: Any) -> None:
     path = writer(tmp_path / "a.parquet", nested, **options)
     assert len(row_group_rows(path)) == 3
     assert_table_reads_as(nested, path, batch_size=1024)
@@ -214,10 +218,10 @@ FINDINGS = {
 
 
 @pytest.mark.parametrize("name", FINDINGS)
-def test_files_differ_as_their_options_say(tmp_path, flat, name):
+def test_files_differ_as_their_options_say(tmp_path: Path, flat: Any, name: str) -> None:
     """In pages and encodings: the same file from all writers would prove little."""
     writer, options = WAYS[NAMES.index(name)]
-    path = writer(tmp_path / "a.parquet", flat, **options)
+    path = writer(tmp_path / "a.parquet", flat, **options)  # type: ignore[arg-type]
     kind, encodings, least_pages = FINDINGS[name]
     chunks = [
         [page for page in pages(path, column=column) if page.is_data] for column in range(len(FLAT))
@@ -228,7 +232,7 @@ def test_files_differ_as_their_options_say(tmp_path, flat, name):
     assert max(map(len, chunks)) >= least_pages
 
 
-def test_files_of_all_writers_are_one_data_set(tmp_path, flat, nested):
+def test_files_of_all_writers_are_one_data_set(tmp_path: Path, flat: Any, nested: Any) -> None:
     """Batches go from one writer's rows to the next one's."""
     for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars)):
         path = tmp_path / "data" / f"{number}.parquet"
@@ -251,7 +255,7 @@ def test_files_of_all_writers_are_one_data_set(tmp_path, flat, nested):
         assert_batches_are(dataset, leaves)
 
 
-def test_words_are_the_same_numbers_by_all_writers(tmp_path, flat):
+def test_words_are_the_same_numbers_by_all_writers(tmp_path: Path, flat: Any) -> None:
     vocab = [word * count for word in WORDS for count in (1, 2) if word][::2]
     expected = [
         -2 if word is None else vocab.index(word) if word in vocab else -1
@@ -264,7 +268,7 @@ def test_words_are_the_same_numbers_by_all_writers(tmp_path, flat):
         assert [code for batch in dataset for code in batch["o"].tolist()] == expected
 
 
-def test_fixed_size_arrays(tmp_path):
+def test_fixed_size_arrays(tmp_path: Path) -> None:
     """DuckDB's and Polars' arrays are lists of one length, as pyarrow's are."""
     rows = np.random.default_rng(4).standard_normal((3000, 6))
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 6)})

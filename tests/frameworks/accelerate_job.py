@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,7 +70,7 @@ def refuses_what_divides_again(data: str, accelerator: Accelerator) -> None:
     for batch_size, num_workers in ((None, 0), (None, 1), (2, 0)):
         for dispatch, name in ((None, "DataLoaderDispatcher"), (False, "IterableDatasetShard")):
             accelerator.dataloader_config = DataLoaderConfiguration(dispatch_batches=dispatch)
-            options = {"batch_size": batch_size, "num_workers": num_workers}
+            options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
             loader = accelerator.prepare(DataLoader(dataset_of(data), **options))
             with pytest.raises(ValueError, match=rf"{name}.*ParquetLoader"):
                 next(iter(loader))
@@ -81,7 +82,7 @@ def refuses_what_divides_again(data: str, accelerator: Accelerator) -> None:
     accelerator.free_memory()
 
 
-def sum_of(batches):
+def sum_of(batches: Any) -> Any:
     return torch.tensor([batches[0]["row.id"][0].item() // 16])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory: Any) -> Path:
     return write_data(tmp_path_factory.mktemp("frameworks"))
 
 
 @pytest.fixture(scope="session")
-def clicks(tmp_path_factory) -> Path:
+def clicks(tmp_path_factory: Any) -> Any:
     """The click log of the examples: 20,000 rows in row groups of several sizes."""
     directory = tmp_path_factory.mktemp("examples") / "clicks"
     run(python("examples/clicks.py", directory), directory.parent)
@@ -37,7 +38,7 @@ def clicks(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shares(clicks) -> list[list[list[list[int]]]]:
+def shares(clicks: Path) -> list[list[list[list[int]]]]:
     """The rows of each batch that a bare loop reads, by rank of two and by epoch."""
     ranks = [open_clicks(str(clicks), batch_size=256, rank=rank, world_size=2) for rank in (0, 1)]
     return [[ids_of(rank) for _ in range(2)] for rank in ranks]

@@ -27,7 +27,7 @@ def main() -> None:
 
         add = StepRecord.add
 
-        def add_and_die(record, epoch, step, *more) -> None:
+        def add_and_die(record: Any, epoch: int, step: Any, *more: Any) -> None:
             add(record, epoch, step, *more)
             if step == KILLED_BEHIND and dist.get_rank() == 1 and not Path(tried).exists():
                 Path(tried).touch()
@@ -36,7 +36,7 @@ def main() -> None:
         StepRecord.add = add_and_die
         train(given)
 
-    example.train = train_until_killed
+    example.train = train_until_killed  # type: ignore[attr-defined]
     example.main()
 
 

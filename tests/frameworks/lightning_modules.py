@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def recording_module(pl: Any, record: Record, stop: tuple[str, int] | None = Non
         def on_train_epoch_start(self) -> None:
             self.write("length", self.trainer.num_training_batches)
 
-        def training_step(self, batch, batch_idx):
+        def training_step(self, batch: Any, batch_idx: Any) -> Any:
             if isinstance(batch, dict) and "a" in batch:
                 batch, other = batch["a"], batch["b"][0]
                 self.write("other", batch_idx, other)
@@ -43,17 +43,17 @@ def recording_module(pl: Any, record: Record, stop: tuple[str, int] | None = Non
             self.write("train", batch_idx, batch)
             return self.layer(batch["x"]).square().mean()
 
-        def validation_step(self, batch, batch_idx):
+        def validation_step(self, batch: Any, batch_idx: Any) -> None:
             if not self.trainer.sanity_checking:
                 self.write("validate", batch_idx, batch)
 
-        def test_step(self, batch, batch_idx):
+        def test_step(self, batch: Any, batch_idx: Any) -> None:
             self.write("test", batch_idx, batch)
 
-        def predict_step(self, batch, batch_idx):
+        def predict_step(self, batch: Any, batch_idx: Any) -> None:
             self.write("predict", batch_idx, batch)
 
-        def configure_optimizers(self):
+        def configure_optimizers(self) -> Any:
             self.num_steps = self.trainer.estimated_stepping_batches
             return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
@@ -66,15 +66,15 @@ def _stop(how: str) -> None:
     raise FailedStepError
 
 
-def trainer_of(pl: Any, out: Path, save_at: Collection[int] = (), **options: Any) -> Any:
+def trainer_of(pl: Any, out: Path, save_at: Any = (), **options: Any) -> Any:
     """Return a quiet Trainer on the CPU that writes below `out` only: `N.ckpt` behind step N."""
 
     class Saving(pl.Callback):
-        def on_train_batch_end(self, trainer, *given: Any) -> None:
+        def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
             if trainer.global_step in save_at:
                 trainer.save_checkpoint(out / f"{trainer.global_step}.ckpt")
 
-        def on_exception(self, trainer, pl_module, exception) -> None:
+        def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
             if isinstance(exception, FailedStepError):
                 trainer.save_checkpoint(out / "failed.ckpt")
 

@@ -39,7 +39,7 @@ def write_data(folder: Path) -> Path:
 def dataset_of(data: str | Path, **options: Any) -> ParquetDataset:
     defaults = {"batch_size": BATCH_SIZE, "shuffle": True, "shuffle_window": 2, "seed": 3}
     columns = {"x": ["x0", "x1"]}
-    defaults |= {"columns": columns, "row_ids": True, "num_threads": 1}
+    defaults |= {"columns": columns, "row_ids": True, "num_threads": 1}  # type: ignore[dict-item]
     return ParquetDataset(data, **(defaults | options))
 
 

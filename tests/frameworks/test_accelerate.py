@@ -39,7 +39,7 @@ def loaded(data: Path, **options: Any) -> ParquetLoader:
     return ParquetLoader(dataset_of(data), **options)
 
 
-def test_it_is_left_alone(accelerator, data):
+def test_it_is_left_alone(accelerator: Any, data: Any) -> None:
     """Also where Accelerate would have rank 0 read, or have each rank read a part."""
     for dispatch in (None, False):
         configuration = accelerate.utils.DataLoaderConfiguration(dispatch_batches=dispatch)
@@ -50,7 +50,7 @@ def test_it_is_left_alone(accelerator, data):
         assert len(loader) == 25
 
 
-def test_epochs(accelerator, data):
+def test_epochs(accelerator: Any, data: Any) -> None:
     wanted = stream_of(data, 0, 1, range(6))
     loader = accelerator.prepare(loaded(data))
     assert {epoch: ids_of(loader) for epoch in range(2)} == {0: wanted[0], 1: wanted[1]}
@@ -62,7 +62,7 @@ def test_epochs(accelerator, data):
     assert ids_of(loader) == wanted[3]
 
 
-def test_skip_first_batches(accelerator, data):
+def test_skip_first_batches(accelerator: Any, data: Any) -> None:
     """What a transformers Trainer does to go on."""
     wanted = stream_of(data, 0, 1, range(5))
     loader = loaded(data)
@@ -72,7 +72,9 @@ def test_skip_first_batches(accelerator, data):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_states_count_what_was_delivered(accelerator, tmp_path, data, num_workers):
+def test_states_count_what_was_delivered(
+    accelerator: Any, tmp_path: Path, data: Any, num_workers: int
+) -> None:
     pytest.importorskip("torchdata")
     options = {"num_workers": num_workers, "persistent_workers": num_workers > 0}
     whole = loaded(data, **options)
@@ -102,7 +104,7 @@ def test_states_count_what_was_delivered(accelerator, tmp_path, data, num_worker
         loader = accelerator.prepare(loaded(data, **options))
 
 
-def test_the_last_batch_is_known(accelerator, data):
+def test_the_last_batch_is_known(accelerator: Any, data: Any) -> None:
     for dataset in (dataset_of(data), mix([dataset_of(data, seed=seed) for seed in (1, 2)])):
         loader = accelerator.prepare(ParquetLoader(dataset))
         ends = [accelerator.gradient_state.end_of_dataloader for _ in loader]
@@ -113,20 +115,20 @@ def test_the_last_batch_is_known(accelerator, data):
         assert not accelerator.gradient_state.in_dataloader
 
 
-def test_rows_of_different_lengths_are_brought_along(accelerator):
+def test_rows_of_different_lengths_are_brought_along(accelerator: Any) -> None:
     table = pa.table({"tokens": [[1, 2], [3], [], [4, 5, 6]]})
     (batch,) = accelerator.prepare(ParquetLoader(ParquetDataset(table, batch_size=4)))
     assert batch["tokens"].to_list() == [[1, 2], [3], [], [4, 5, 6]]
 
 
-def test_gathering_keeps_every_row(accelerator, data):
+def test_gathering_keeps_every_row(accelerator: Any, data: Any) -> None:
     loader = accelerator.prepare(loaded(data))
     gathered = [accelerator.gather_for_metrics(batch["row.id"]) for batch in loader]
     assert sorted(torch.cat(gathered).tolist()) == list(range(400))
 
 
 @pytest.mark.parametrize("make", [dataset_of, lambda data: mix([dataset_of(data)])])
-def test_a_dispatching_loader_is_refused(accelerator, data, make):
+def test_a_dispatching_loader_is_refused(accelerator: Any, data: Any, make: Any) -> None:
     """In one process too, so that it does not wait for the second one to be found."""
     for batch_size in (None, 2):
         loader = accelerator.prepare(DataLoader(make(data), batch_size=batch_size))
@@ -134,17 +136,17 @@ def test_a_dispatching_loader_is_refused(accelerator, data, make):
             next(iter(loader))
 
 
-def test_arguments(accelerator, data):
+def test_arguments(accelerator: Any, data: Any) -> None:
     with pytest.raises(TypeError, match="got list"):
-        ParquetLoader([1, 2])
+        ParquetLoader([1, 2])  # type: ignore[arg-type]
 
 
-def test_it_needs_an_accelerator(data):
+def test_it_needs_an_accelerator(data: Any) -> None:
     with pytest.raises(RuntimeError, match="make the Accelerator first"):
         ParquetLoader(dataset_of(data))
 
 
-def test_two_processes_killed_and_resumed(tmp_path, data):
+def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     """Each reads its half, nothing twice; killed within an epoch they end as if they were not."""
     wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
     for epoch in range(3):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,9 @@ from tests.frameworks.jobs import documented, run
         ("transformers", "accelerate.md", 1),
     ],
 )
-def test_every_row_once_an_epoch(tmp_path, clicks, framework, page, block):
+def test_every_row_once_an_epoch(
+    tmp_path: Path, clicks: Any, framework: str, page: str, block: int
+) -> None:
     """Two ranks, stopped at step 47; the second run goes on behind step 45, or behind 47."""
     pytest.importorskip(framework)
     (tmp_path / "clicks").symlink_to(clicks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,13 +30,15 @@ def train(clicks: Path, root: Path, num_ranks: int, replicas: int, *more: object
 
 
 @pytest.fixture(scope="module")
-def stopped(clicks, tmp_path_factory) -> tuple[Path, Record]:
+def stopped(clicks: Any, tmp_path_factory: Any) -> tuple[Path, Record]:
     """Four ranks, two replicas of two shards; ended at step 14 of 40, with one of step 10 saved."""
     root = tmp_path_factory.mktemp("stopped")
     return root, train(clicks, root, 4, 2, "--stop-after", 14)
 
 
-def test_a_run_goes_on_bit_for_bit(stopped, clicks, tmp_path):
+def test_a_run_goes_on_bit_for_bit(
+    stopped: tuple[Path, Record], clicks: Any, tmp_path: Path
+) -> None:
     whole = documented_record("fsdp.md", clicks, tmp_path)
     assert_even_steps(whole, 4)
     for epoch in range(2):
@@ -48,7 +51,9 @@ def test_a_run_goes_on_bit_for_bit(stopped, clicks, tmp_path):
     assert_same_steps(rest, whole)
 
 
-def test_a_run_goes_on_on_another_mesh(stopped, clicks, tmp_path):
+def test_a_run_goes_on_on_another_mesh(
+    stopped: tuple[Path, Record], clicks: Any, tmp_path: Path
+) -> None:
     root, before = stopped
     shutil.copytree(root / "checkpoints", tmp_path / "checkpoints")
     rest = train(clicks, tmp_path, 2, 1)

@@ -95,7 +95,7 @@ KINDS = ["bare", "plain:0", "stateful:0", "stateful:2"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "plain:2"])
-def test_epochs_are_lightnings(tmp_path, data, kind):
+def test_epochs_are_lightnings(tmp_path: Path, data: Any, kind: str) -> None:
     """Also in a second `fit` of the same data set, which begins with epoch 0 again."""
     loader = loader_of(kind, data)
     wanted = expected(kind, data, range(2))
@@ -107,7 +107,7 @@ def test_epochs_are_lightnings(tmp_path, data, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_goes_on_exactly(tmp_path, data, kind):
+def test_a_checkpoint_goes_on_exactly(tmp_path: Path, data: Any, kind: str) -> None:
     """From within an epoch, from its last batch and behind it; with the weights of no stop."""
     wanted = expected(kind, data, range(3))
     num_steps = len(wanted[0])
@@ -122,7 +122,7 @@ def test_a_checkpoint_goes_on_exactly(tmp_path, data, kind):
 
 
 @pytest.mark.parametrize("kind", ["bare", "plain:2", "stateful:2"])
-def test_checkpoints_of_epochs_lead_to_the_next(tmp_path, data, kind):
+def test_checkpoints_of_epochs_lead_to_the_next(tmp_path: Path, data: Any, kind: str) -> None:
     """Lightning restores no state of a loader from a checkpoint that ends an epoch."""
     wanted = expected(kind, data, range(3))
     first = Fit(tmp_path, loader_of(kind, data), max_epochs=1)
@@ -133,7 +133,9 @@ def test_checkpoints_of_epochs_lead_to_the_next(tmp_path, data, kind):
 
 @pytest.mark.parametrize("kind", ["bare", "plain:0"])
 @pytest.mark.parametrize("step", [3, NUM_STEPS + 4])
-def test_the_batch_of_a_step_that_failed_is_read_again(tmp_path, data, kind, step):
+def test_the_batch_of_a_step_that_failed_is_read_again(
+    tmp_path: Path, data: Any, kind: str, step: Any
+) -> None:
     wanted = expected(kind, data, range(3))
     first = Fit(tmp_path, loader_of(kind, data), fail_at=step)
     rest = Fit(tmp_path, loader_of(kind, data), resume="failed")
@@ -143,7 +145,7 @@ def test_the_batch_of_a_step_that_failed_is_read_again(tmp_path, data, kind, ste
 
 
 @pytest.mark.parametrize("kind", ["bare", "plain"])
-def test_several_data_sets_and_a_mix(tmp_path, data, kind):
+def test_several_data_sets_and_a_mix(tmp_path: Path, data: Any, kind: str) -> None:
     """Loaders in a dict: a mix, a data set in a plain DataLoader."""
 
     def mixed() -> MixedDataset:
@@ -165,7 +167,7 @@ def test_several_data_sets_and_a_mix(tmp_path, data, kind):
         assert rest.weights == whole.weights
 
 
-def test_workers_of_a_plain_loader_have_no_state(tmp_path, data):
+def test_workers_of_a_plain_loader_have_no_state(tmp_path: Path, data: Any) -> None:
     kind = "plain:2"
     with pytest.warns(UserWarning, match="StatefulDataLoader"):
         Fit(tmp_path, loader_of(kind, data), max_epochs=1, save_at=[5])
@@ -173,7 +175,7 @@ def test_workers_of_a_plain_loader_have_no_state(tmp_path, data):
         Fit(tmp_path, loader_of(kind, data), resume=5)
 
 
-def test_lengths(tmp_path, data):
+def test_lengths(tmp_path: Path, data: Any) -> None:
     """Validation by a fraction of an epoch, epochs by a fraction of a data set."""
     dataset, validation = dataset_of(data), dataset_of(data, shuffle=False, shuffle_window=None)
     lines: list[dict[str, Any]] = []
@@ -187,7 +189,7 @@ def test_lengths(tmp_path, data):
     assert streams(fit.of("train")) == {epoch: wanted[epoch][:5] for epoch in wanted}
 
 
-def test_the_other_package(tmp_path, data):
+def test_the_other_package(tmp_path: Path, data: Any) -> None:
     """`import pytorch_lightning` finds a callback of its own."""
     other = pytest.importorskip("pytorch_lightning")
     lines: list[dict[str, Any]] = []
@@ -209,7 +211,7 @@ def job(data: Path, out: Path, *arguments: str, fails: bool = False) -> list[lis
     return [read_lines(out, rank) for rank in range(2)]
 
 
-def test_two_processes_killed_and_resumed(tmp_path, data):
+def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     """Each reads its half, nothing twice; killed within an epoch they end as if they were not."""
     wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
     whole = job(data, tmp_path / "whole", "--validate")

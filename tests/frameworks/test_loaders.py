@@ -6,6 +6,7 @@ import json
 import shutil
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from tests.frameworks.jobs import documented, run
 from tests.frameworks.recorded import ids_of
 
 
-def test_a_stateful_loader_goes_on_bit_for_bit(clicks, tmp_path):
+def test_a_stateful_loader_goes_on_bit_for_bit(clicks: Any, tmp_path: Path) -> None:
     pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
     (tmp_path / "clicks").symlink_to(clicks)
     _, train = documented("dataloader.md")
@@ -45,7 +46,7 @@ def test_a_stateful_loader_goes_on_bit_for_bit(clicks, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
-def test_persistent_workers_and_pinned_memory(clicks):
+def test_persistent_workers_and_pinned_memory(clicks: Any) -> None:
     """Two workers of one rank read what two ranks would, and take turns."""
     options = {"batch_size": 256, "even": "none"}
     dataset = open_clicks(str(clicks), **options)
@@ -67,11 +68,11 @@ def test_persistent_workers_and_pinned_memory(clicks):
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_a_model_is_compiled_once_for_each_size(clicks, drop_last):
+def test_a_model_is_compiled_once_for_each_size(clicks: Any, drop_last: bool) -> None:
     """Batches lie at changing places of recycled memory, which is no reason to compile anew."""
     sizes: list[int] = []
 
-    def counting(graph, inputs):
+    def counting(graph: Any, inputs: Any) -> Any:
         sizes.append(len(inputs))
         return graph.forward
 
@@ -82,13 +83,13 @@ def test_a_model_is_compiled_once_for_each_size(clicks, drop_last):
     with torch.no_grad():
         for _ in range(2):
             for batch in dataset:
-                logits = compiled(batch["dense"], batch["sparse"])
+                logits = compiled(batch["dense"], batch["sparse"])  # type: ignore[no-untyped-call]
                 assert logits.equal(model(batch["dense"], batch["sparse"]))
     assert len(sizes) == (1 if drop_last else 2)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_the_trace_of_a_compiled_model_shows_the_waits(clicks, tmp_path):
+def test_the_trace_of_a_compiled_model_shows_the_waits(clicks: Any, tmp_path: Path) -> None:
     (tmp_path / "clicks").symlink_to(clicks)
     _, train = documented("dataloader.md", 1)
     output = run(train, tmp_path)

@@ -29,7 +29,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("in_loader", [False, True])
-def test_points_are_of_intervals(data, in_loader):
+def test_points_are_of_intervals(data: Any, in_loader: bool) -> None:
     dataset, writer = dataset_of(data), Writer()
     loader = DataLoader(dataset, batch_size=None) if in_loader else dataset
     log = MetricsLog(loader, writer, every_n_steps=10)
@@ -47,7 +47,7 @@ def test_points_are_of_intervals(data, in_loader):
     ]
 
 
-def test_columns_and_steps_of_the_caller(data):
+def test_columns_and_steps_of_the_caller(data: Any) -> None:
     dataset, writer = dataset_of(data), Writer()
     log = MetricsLog(dataset, writer, every_n_steps=5, columns=True, prefix="train/")
     for number, _ in enumerate(dataset):
@@ -56,7 +56,7 @@ def test_columns_and_steps_of_the_caller(data):
     assert points[0] == (400, 5 * BATCH_SIZE * 4)
 
 
-def test_a_mix_is_logged(data):
+def test_a_mix_is_logged(data: Any) -> None:
     dataset, writer = mix([dataset_of(data), dataset_of(data, seed=4)]), Writer()
     log = MetricsLog(dataset, writer, every_n_steps=10)
     for _ in dataset:
@@ -64,7 +64,7 @@ def test_a_mix_is_logged(data):
     assert writer.scalars["data/batches"][0] == (10, 10)
 
 
-def test_what_cannot_be_logged(data):
+def test_what_cannot_be_logged(data: Any) -> None:
     loader = DataLoader(dataset_of(data), batch_size=None, num_workers=2)
     with pytest.raises(ValueError, match="num_workers=2"):
         MetricsLog(loader, Writer())
@@ -77,17 +77,19 @@ def test_what_cannot_be_logged(data):
 # Lightning
 
 
-def fit(tmp_path: Path, loader: Any, package: str, **options: Any) -> list[tuple[int, dict]]:
+def fit(
+    tmp_path: Path, loader: Any, package: str, **options: Any
+) -> list[tuple[int, dict[Any, Any]]]:
     """Train for two epochs; what a logger of Lightning's was given of the data."""
     pl = pytest.importorskip(package)
     from tests.frameworks.lightning_modules import recording_module, trainer_of
     from torchparquet.frameworks.lightning import metrics_callback
 
     loggers = pytest.importorskip(f"{package}.loggers")
-    given: list[tuple[int, dict]] = []
+    given: list[tuple[int, dict[Any, Any]]] = []
 
-    class Recording(loggers.logger.DummyLogger):
-        def log_metrics(self, metrics, step=None):
+    class Recording(loggers.logger.DummyLogger):  # type: ignore[name-defined]
+        def log_metrics(self, metrics: Any, step: Any = None) -> None:
             given.append((step, dict(metrics)))
 
     callback = metrics_callback(10, package=package, **options)
@@ -98,7 +100,7 @@ def fit(tmp_path: Path, loader: Any, package: str, **options: Any) -> list[tuple
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_lightning_logs_intervals(tmp_path, data, package):
+def test_lightning_logs_intervals(tmp_path: Path, data: Any, package: str) -> None:
     points = fit(tmp_path, dataset_of(data), package)
     assert [step for step, _ in points] == [10, 20, 35, 45]
     # Batches that Lightning has taken ahead are in the interval in which they were read.
@@ -107,7 +109,7 @@ def test_lightning_logs_intervals(tmp_path, data, package):
     assert all(8 <= batches <= 16 for batches in taken)
 
 
-def test_lightning_logs_several(tmp_path, data):
+def test_lightning_logs_several(tmp_path: Path, data: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", module="lightning")
@@ -116,7 +118,7 @@ def test_lightning_logs_several(tmp_path, data):
     assert {"data/0/rows", "data/1/rows", "data/1/column/x0/bytes_read"} <= set(points[0][1])
 
 
-def test_lightning_says_that_workers_read(tmp_path, data):
+def test_lightning_says_that_workers_read(tmp_path: Path, data: Any) -> None:
     loader = DataLoader(dataset_of(data), batch_size=None, num_workers=1)
     with pytest.warns(UserWarning, match="known to the workers only"):
         assert fit(tmp_path, loader, "lightning.pytorch") == []

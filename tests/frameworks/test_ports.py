@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,14 +21,14 @@ LINE = re.compile(r"epoch (\d+), rank (\d+): (\d+) rows(?:, (\d+) active)?, loss
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory) -> Path:
+def reviews(tmp_path_factory: Any) -> Any:
     directory = tmp_path_factory.mktemp("ports") / "reviews"
     port_row_stream.write_reviews(directory)
     return directory
 
 
 @pytest.fixture(scope="module")
-def games(tmp_path_factory) -> Path:
+def games(tmp_path_factory: Any) -> Any:
     directory = tmp_path_factory.mktemp("ports") / "games"
     port_sparse_features.write_games(directory)
     return directory
@@ -42,7 +43,7 @@ def losses(program: str, ranks: int, *arguments: object) -> list[tuple[int, int,
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("options", [[], ["--batches"]], ids=["rows", "batches"])
-def test_the_row_stream_trains_on_every_row(reviews, ranks, options):
+def test_the_row_stream_trains_on_every_row(reviews: Path, ranks: int, options: list[Any]) -> None:
     found = losses("examples/port_row_stream.py", ranks, reviews, *options)
     # One rank repeats a row of 3,001, so that both have as many.
     rows = 3001 if ranks == 1 else 1501
@@ -51,7 +52,9 @@ def test_the_row_stream_trains_on_every_row(reviews, ranks, options):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_ranks_and_workers_of_the_row_stream_read_every_row_once(reviews, num_workers, monkeypatch):
+def test_ranks_and_workers_of_the_row_stream_read_every_row_once(
+    reviews: Path, num_workers: int, monkeypatch: Any
+) -> None:
     expected = {row["id"]: row for row in pq.read_table(reviews).to_pylist()}
     orders = []
     for epoch in range(2):
@@ -85,7 +88,7 @@ def test_ranks_and_workers_of_the_row_stream_read_every_row_once(reviews, num_wo
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_the_sparse_loader_trains_on_every_feature(games, ranks):
+def test_the_sparse_loader_trains_on_every_feature(games: Path, ranks: int) -> None:
     found = losses("examples/port_sparse_features.py", ranks, games, "--epochs", 2)
     assert len(found) == 2 * ranks
     table = pq.read_table(games)
@@ -97,7 +100,7 @@ def test_the_sparse_loader_trains_on_every_feature(games, ranks):
     assert found[-1][4] < found[0][4]
 
 
-def test_sums_of_sparse_features_are_those_of_the_lists(games):
+def test_sums_of_sparse_features_are_those_of_the_lists(games: Path) -> None:
     dataset = port_sparse_features.open_games(str(games), batch_size=777, row_ids=True)
     table = pq.read_table(games).to_pydict()
     weight = torch.from_numpy(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.fixtures.tree import ROOT
@@ -25,16 +28,16 @@ PROGRAM = "examples/ray_train.py"
 
 
 @pytest.fixture(scope="module")
-def whole(clicks, tmp_path_factory) -> Record:
+def whole(clicks: Any, tmp_path_factory: Any) -> Record:
     """What two workers train on that nobody stops, as documented."""
     return documented_record("ray.md", clicks, tmp_path_factory.mktemp("whole"))
 
 
-def test_every_row_in_even_steps(whole, shares):
+def test_every_row_in_even_steps(whole: Record, shares: Any) -> None:
     assert_each_share_in_even_steps(whole, shares)
 
 
-def test_ray_begins_workers_anew(whole, clicks, tmp_path):
+def test_ray_begins_workers_anew(whole: Record, clicks: Any, tmp_path: Path) -> None:
     """A worker is killed in the middle; all of them go on behind the latest checkpoint."""
     arguments = (clicks, "checkpoints", "--workers", 2, "--record", "record")
     run(python(KILLED_ONCE, tmp_path / "tried", ROOT / PROGRAM, *arguments), tmp_path)
@@ -43,7 +46,7 @@ def test_ray_begins_workers_anew(whole, clicks, tmp_path):
     assert_same_steps(record, whole)
 
 
-def test_more_workers_go_on(clicks, tmp_path):
+def test_more_workers_go_on(clicks: Any, tmp_path: Path) -> None:
     command = python(PROGRAM, clicks, "checkpoints", "--workers")
     run([*command, "1", "--record", "one", "--stop-after", "25"], tmp_path)
     run([*command, "2", "--record", "two"], tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,13 @@ PROGRAM = "examples/torchrun_ddp.py"
 
 
 @pytest.fixture(scope="module")
-def whole(clicks, tmp_path_factory) -> Record:
+def whole(clicks: Any, tmp_path_factory: Any) -> Record:
     """What two ranks train on that nobody stops, as documented."""
     return documented_record("torchrun.md", clicks, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
-def stopped(clicks, tmp_path_factory) -> Path:
+def stopped(clicks: Any, tmp_path_factory: Any) -> Any:
     """A run of two ranks that ended at step 17 of 80, with a checkpoint of step 10."""
     root = tmp_path_factory.mktemp("stopped")
     arguments = ("--record", "record", "--stop-after", 17)
@@ -48,19 +49,21 @@ def resumed(stopped: Path, clicks: Path, root: Path, num_ranks: int) -> Record:
     return read_record(root / "record")
 
 
-def test_every_row_in_even_steps(whole, shares):
+def test_every_row_in_even_steps(whole: Record, shares: Any) -> None:
     assert_each_share_in_even_steps(whole, shares)
     assert batches_of_epoch(whole[0], 0) != batches_of_epoch(whole[0], 1)
 
 
-def test_a_run_goes_on_bit_for_bit(whole, stopped, clicks, tmp_path):
+def test_a_run_goes_on_bit_for_bit(
+    whole: Record, stopped: Path, clicks: Any, tmp_path: Path
+) -> None:
     assert_same_steps(read_record(stopped / "record"), whole)
     rest = resumed(stopped, clicks, tmp_path, 2)
     assert [line["step"] for line in rest[0]] == list(range(11, 81))
     assert_same_steps(rest, whole)
 
 
-def test_a_run_goes_on_with_more_ranks(stopped, clicks, tmp_path):
+def test_a_run_goes_on_with_more_ranks(stopped: Path, clicks: Any, tmp_path: Path) -> None:
     rest = resumed(stopped, clicks, tmp_path, 3)
     assert_even_steps(rest, 3)
     before = upto(read_record(stopped / "record"), 10)
@@ -68,7 +71,7 @@ def test_a_run_goes_on_with_more_ranks(stopped, clicks, tmp_path):
     assert_no_row_is_missing(rows_of_epoch(rest, 1), 3)
 
 
-def test_torchrun_begins_ranks_anew(whole, clicks, tmp_path):
+def test_torchrun_begins_ranks_anew(whole: Record, clicks: Any, tmp_path: Path) -> None:
     """A rank is killed in the middle; all of them go on behind the latest checkpoint."""
     arguments = (tmp_path / "tried", ROOT / PROGRAM, clicks, "checkpoints", "--record", "record")
     command = torchrun(2, KILLED_ONCE, *arguments, max_restarts=1)

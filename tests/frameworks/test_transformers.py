@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ pytest.importorskip("transformers")
 JOB = Path(__file__).parent / "transformers_job.py"
 
 
-def test_two_processes_killed_and_resumed(tmp_path, data):
+def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     """Each reads its half, nothing twice; killed within an epoch they end as if they were not."""
     wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
     for epoch in range(3):

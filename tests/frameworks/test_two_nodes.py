@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,9 @@ def received_bytes(host: str) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def test_two_nodes_train_as_documented_and_one_goes_on_alone(hosts, clicks, tmp_path: Path):
+def test_two_nodes_train_as_documented_and_one_goes_on_alone(
+    hosts: list[str], clicks: Any, tmp_path: Path
+) -> None:
     (tmp_path / "clicks").symlink_to(clicks)
     stop = ["--record", "record", "--stop-after", "10"]
     nodes = [

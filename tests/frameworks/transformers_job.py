@@ -26,7 +26,7 @@ class Model(torch.nn.Module):
         torch.manual_seed(0)
         self.layer = torch.nn.Linear(2, 1)
 
-    def forward(self, x, **ids) -> dict[str, torch.Tensor]:
+    def forward(self, x: Any, **ids: Any) -> dict[str, torch.Tensor]:
         return {"loss": self.layer(x).square().mean(), "logits": ids["row.id"]}
 
 
@@ -34,7 +34,7 @@ class Recording(ParquetTrainerMixin, Trainer):
     out: Path
     kill: int | None = None
 
-    def training_step(self, model, inputs, *args: Any):
+    def training_step(self, model: Any, inputs: Any, *args: Any) -> Any:
         if self.state.global_step == self.kill:
             os.kill(os.getpid(), signal.SIGKILL)
         line = {"what": "train", "epoch": int(self.state.epoch), "ids": inputs["row.id"].tolist()}

@@ -17,7 +17,7 @@ import pytest
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files
 from torchparquet import Jagged, ParquetDataset
 
-ORDERS: dict[str, dict[str, Any]] = {
+ORDERS: dict[str, Any] = {
     "file order": {},
     "row groups": {"shuffle": True, "shuffle_window": 0},
     "windows": {"shuffle": True, "shuffle_window": 3},
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
+def folder(tmp_path_factory: Any) -> str:
     return shape_files(tmp_path_factory.mktemp("checkpoint") / "data", 900, 3, 5)
 
 
@@ -70,7 +70,7 @@ class OfDataset(OfIterator):
         self._dataset = dataset
         super().__init__(dataset)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> Any:
         return self._dataset.state_dict()
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class OfNode(OfIterator):
     """By the state of a node of torchdata, which is made to go on by `reset`."""
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._batches.reset(state)
+        self._batches.reset(state)  # type: ignore[attr-defined]
 
 
 def of_loader(dataset: ParquetDataset) -> OfDataset:
@@ -113,12 +113,12 @@ def scrambled(count: int) -> list[int]:
 
 
 @pytest.fixture(params=ORDERS)
-def order(request) -> str:
+def order(request: Any) -> Any:
     return request.param
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_rest_behind_every_state(folder, order, protocol):
+def test_the_rest_behind_every_state(folder: str, order: str, protocol: str) -> None:
     """Each state is loaded into a data set that has never read, and read on to the end."""
     digests, states = history(PROTOCOLS[protocol](make(folder, order)))
     for place in scrambled(len(digests)):
@@ -128,7 +128,7 @@ def test_the_rest_behind_every_state(folder, order, protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_one_pass_is_restored_again_and_again(folder, order, protocol):
+def test_one_pass_is_restored_again_and_again(folder: str, order: str, protocol: str) -> None:
     """Forth and back, twice to the same place, after no batch, some, or all that are left."""
     run = PROTOCOLS[protocol](make(folder, order))
     digests, states = history(run)
@@ -141,7 +141,7 @@ def test_one_pass_is_restored_again_and_again(folder, order, protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_states_stay_as_they_were_taken(folder, order, protocol):
+def test_states_stay_as_they_were_taken(folder: str, order: str, protocol: str) -> None:
     """Reading on does not change them, all are alike, and going on from one gives it again."""
     run = PROTOCOLS[protocol](make(folder, order))
     written, outlines = [json.dumps(run.get_state())], {outline(run.get_state())}
@@ -170,7 +170,7 @@ def outline(state: Any) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["iterator", "data set", "node"])
-def test_before_the_first_batch_and_behind_the_last(folder, order, protocol):
+def test_before_the_first_batch_and_behind_the_last(folder: str, order: str, protocol: str) -> None:
     """From the first state all is read; the last one leads to the next epoch, as a loop does."""
     dataset = make(folder, order)
     before_any = dataset.state_dict()
@@ -181,17 +181,17 @@ def test_before_the_first_batch_and_behind_the_last(folder, order, protocol):
         resumed = PROTOCOLS[protocol](make(folder, order))
         resumed.set_state(state)
         assert list(map(digest_of_batch, resumed)) == expected
-    resumed = make(folder, order)
-    resumed.load_state_dict(before_any)
+    resumed = make(folder, order)  # type: ignore[assignment]
+    resumed.load_state_dict(before_any)  # type: ignore[attr-defined]
     assert list(map(digest_of_batch, resumed)) == first
 
 
-def test_the_checker_of_grain(folder, order):
+def test_the_checker_of_grain(folder: str, order: str) -> None:
     """Grain's own trial of an iterator's states passes on ours."""
     grain = pytest.importorskip("grain", reason="Grain has a checker of its own, and is not here")
     experimental = pytest.importorskip("grain.experimental")
 
-    class Pass(OfIterator, grain.DatasetIterator):
+    class Pass(OfIterator, grain.DatasetIterator):  # type: ignore[name-defined]
         def __init__(self, dataset: ParquetDataset) -> None:
             OfIterator.__init__(self, dataset)
             grain.DatasetIterator.__init__(self)
@@ -199,7 +199,7 @@ def test_the_checker_of_grain(folder, order):
         def __next__(self) -> dict[str, Any]:
             return {name: as_arrays(value) for name, value in super().__next__().items()}
 
-    class Passes(grain.IterDataset):
+    class Passes(grain.IterDataset):  # type: ignore[name-defined]
         def __iter__(self) -> Pass:
             # A copy counts epochs by itself, so that each pass is of the same one.
             return Pass(copy.copy(dataset))

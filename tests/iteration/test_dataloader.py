@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +24,13 @@ METHODS = ("fork", "forkserver", "spawn")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_forkserver():
+def quick_forkserver() -> None:
     """Lets the fork server import what every worker needs, once for all of them."""
     multiprocessing.set_forkserver_preload(["torchparquet"])
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory: Any) -> Any:
     """Three files of 5 row groups each, of very different length."""
     root = tmp_path_factory.mktemp("dataloader")
     first = 0
@@ -42,12 +43,19 @@ def data(tmp_path_factory) -> Path:
     return root
 
 
-def open_dataset(data: Path, **options) -> ParquetDataset:
-    defaults = {"batch_size": BATCH_SIZE, "row_ids": True, "shuffle": True, "even": "none"}
+def open_dataset(data: Path, **options: Any) -> ParquetDataset:
+    defaults: dict[str, Any] = {
+        "batch_size": BATCH_SIZE,
+        "row_ids": True,
+        "shuffle": True,
+        "even": "none",
+    }
     return ParquetDataset(data, **(defaults | {"num_threads": 2} | options))
 
 
-def open_loader(dataset, num_workers: int, method: str | None = None, **options) -> DataLoader:
+def open_loader(
+    dataset: Any, num_workers: int, method: str | None = None, **options: Any
+) -> DataLoader[Any]:
     if num_workers == 0:
         method = None
     return DataLoader(
@@ -60,7 +68,7 @@ def open_loader(dataset, num_workers: int, method: str | None = None, **options)
     )
 
 
-def planned(dataset: ParquetDataset, epoch: int, num_workers: int) -> list[list[int]]:
+def planned(dataset: Any, epoch: int, num_workers: int) -> list[list[int]]:
     """The row ids of every batch of the epoch, in no particular order."""
     plan = dataset.plan(epoch, num_workers)
     first_row = dataset.manifest.row_group_first_row
@@ -72,7 +80,7 @@ def planned(dataset: ParquetDataset, epoch: int, num_workers: int) -> list[list[
     return sorted(batches)
 
 
-def ids_of(batches) -> list[list[int]]:
+def ids_of(batches: Any) -> list[list[int]]:
     found = []
     for batch in batches:
         assert batch["id"].equal(batch["row.id"])
@@ -80,7 +88,7 @@ def ids_of(batches) -> list[list[int]]:
     return found
 
 
-def check_epoch(loader: DataLoader, epoch: int) -> list[list[int]]:
+def check_epoch(loader: DataLoader[Any], epoch: int) -> list[list[int]]:
     """One iteration delivers the epoch, every row once, as planned for all workers."""
     batches = ids_of(loader)
     assert sorted(row for ids in batches for row in ids) == list(range(NUM_ROWS))
@@ -88,7 +96,7 @@ def check_epoch(loader: DataLoader, epoch: int) -> list[list[int]]:
     return batches
 
 
-def break_after(loader: DataLoader, count: int) -> None:
+def break_after(loader: DataLoader[Any], count: int) -> None:
     for number, _ in enumerate(loader, 1):
         if number == count:
             break
@@ -110,7 +118,9 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("num_workers", "method", "persistent"), CELLS)
-def test_every_epoch_is_complete_and_another(data, num_workers, method, persistent):
+def test_every_epoch_is_complete_and_another(
+    data: Any, num_workers: Any, method: Any, persistent: Any
+) -> None:
     dataset = open_dataset(data)
     loader = open_loader(dataset, num_workers, method, persistent_workers=persistent)
     first, second = check_epoch(loader, 0), check_epoch(loader, 1)
@@ -132,7 +142,7 @@ def test_every_epoch_is_complete_and_another(data, num_workers, method, persiste
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad"])
 @pytest.mark.parametrize("num_workers", [0, 2, 3])
-def test_all_workers_take_as_many_steps(data, even, num_workers):
+def test_all_workers_take_as_many_steps(data: Any, even: str, num_workers: int) -> None:
     dataset = open_dataset(data, even=even, rank=1, world_size=2, batch_size=16)
     loader = open_loader(dataset, num_workers, "fork")
     plan = dataset.plan(0, num_workers)
@@ -140,7 +150,7 @@ def test_all_workers_take_as_many_steps(data, even, num_workers):
     assert dataset.num_steps(num_workers) == sum(1 for _ in loader)
 
 
-def test_workers_of_ranks_share_one_order(data):
+def test_workers_of_ranks_share_one_order(data: Any) -> None:
     """The effective rank of a worker is `worker_id * world_size + rank`."""
     found = []
     for rank in range(2):
@@ -154,14 +164,14 @@ def test_workers_of_ranks_share_one_order(data):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_the_same_seed_before_every_epoch_still_moves_on(data, persistent):
+def test_the_same_seed_before_every_epoch_still_moves_on(data: Any, persistent: bool) -> None:
     loader = open_loader(open_dataset(data), 2, "fork", persistent_workers=persistent)
     for epoch in range(4):
         torch.manual_seed(0)
         check_epoch(loader, epoch)
 
 
-def test_the_same_generator_seed_still_moves_on(data):
+def test_the_same_generator_seed_still_moves_on(data: Any) -> None:
     generator = torch.Generator()
     loader = open_loader(open_dataset(data), 2, "fork", generator=generator)
     for epoch in range(3):
@@ -169,7 +179,7 @@ def test_the_same_generator_seed_still_moves_on(data):
         check_epoch(loader, epoch)
 
 
-def test_the_same_seed_and_an_early_break(data):
+def test_the_same_seed_and_an_early_break(data: Any) -> None:
     loader = open_loader(open_dataset(data), 3, "fork")
     for epoch in range(4):
         torch.manual_seed(0)
@@ -180,14 +190,14 @@ def test_the_same_seed_and_an_early_break(data):
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (1, 2, 3), (3, 2, 1, 3), (0, 2, 0, 3)])
-def test_the_same_seed_and_another_number_of_workers(data, counts):
+def test_the_same_seed_and_another_number_of_workers(data: Any, counts: Any) -> None:
     dataset = open_dataset(data)
     for epoch, num_workers in enumerate(counts):
         torch.manual_seed(0)
         check_epoch(open_loader(dataset, num_workers, "fork"), epoch)
 
 
-def test_two_loaders_of_one_data_set_take_turns(data):
+def test_two_loaders_of_one_data_set_take_turns(data: Any) -> None:
     dataset = open_dataset(data)
     first, second = open_loader(dataset, 2, "fork"), open_loader(dataset, 3, "fork")
     for epoch in range(0, 4, 2):
@@ -195,7 +205,7 @@ def test_two_loaders_of_one_data_set_take_turns(data):
         check_epoch(second, epoch + 1)
 
 
-def test_two_iterations_side_by_side(data):
+def test_two_iterations_side_by_side(data: Any) -> None:
     dataset = open_dataset(data)
     loader = open_loader(dataset, 2, "fork")
     torch.manual_seed(0)
@@ -207,7 +217,7 @@ def test_two_iterations_side_by_side(data):
     assert sorted(ids_of([*head_of_second, *second])) == planned(dataset, 1, 2)
 
 
-def test_set_epoch_while_workers_are_at_work(data):
+def test_set_epoch_while_workers_are_at_work(data: Any) -> None:
     """It holds from the next iteration on; the one under way keeps its epoch."""
     dataset = open_dataset(data)
     loader = open_loader(dataset, 3, "fork", persistent_workers=True)
@@ -217,7 +227,7 @@ def test_set_epoch_while_workers_are_at_work(data):
         assert sorted(ids_of(iterator)) == planned(dataset, epoch, 3)
 
 
-def test_set_epoch_between_the_workers_of_one_iteration(data):
+def test_set_epoch_between_the_workers_of_one_iteration(data: Any) -> None:
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
     from torchparquet.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
 
@@ -231,7 +241,7 @@ def test_set_epoch_between_the_workers_of_one_iteration(data):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_main_process_and_workers_in_turn(data, persistent):
+def test_main_process_and_workers_in_turn(data: Any, persistent: bool) -> None:
     """A fork after threads have run here, and epochs that count on across processes."""
     dataset = open_dataset(data)
     bare = open_loader(dataset, 0)
@@ -251,13 +261,13 @@ def test_main_process_and_workers_in_turn(data, persistent):
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.parametrize("state", ["constructed", "ended", "under way", "closed", "pickled"])
-def test_the_state_of_the_data_set_before_the_loader(data, method, state):
+def test_the_state_of_the_data_set_before_the_loader(data: Any, method: str, state: str) -> None:
     dataset, iterator, epoch = open_dataset(data), None, 0
     if state in ("ended", "under way", "closed"):
         iterator, epoch = iter(dataset), 1
         next(iterator)
     if state == "ended":
-        list(iterator)
+        list(iterator)  # type: ignore[arg-type]
     elif state == "closed":
         dataset.close()
     elif state == "pickled":
@@ -266,13 +276,13 @@ def test_the_state_of_the_data_set_before_the_loader(data, method, state):
     check_epoch(loader, epoch)
     check_epoch(loader, epoch + 1)
     if state == "under way":
-        assert sum(1 for _ in iterator) == dataset.plan(0).num_steps(0) - 1
+        assert sum(1 for _ in iterator) == dataset.plan(0).num_steps(0) - 1  # type: ignore[misc, union-attr]
 
 
 # Errors
 
 
-def error_of(loader: DataLoader) -> tuple[type, str]:
+def error_of(loader: DataLoader[Any]) -> tuple[type, str]:
     """The error that ends an iteration; its traceback, which keeps the workers, is let go."""
     try:
         list(loader)
@@ -283,7 +293,9 @@ def error_of(loader: DataLoader) -> tuple[type, str]:
 
 @pytest.mark.parametrize(("num_workers", "method"), [(0, None), (1, "fork"), (2, "fork")])
 @pytest.mark.parametrize("kind", [CorruptFileError, NullValueError, FileNotFoundError])
-def test_an_error_names_the_file(tmp_path, num_workers, method, kind):
+def test_an_error_names_the_file(
+    tmp_path: Path, num_workers: int, method: str | None, kind: Any
+) -> None:
     path = tmp_path / "a.parquet"
     ids = np.arange(1000)
     nulls = ids == 500 if kind is NullValueError else None
@@ -304,7 +316,7 @@ def test_an_error_names_the_file(tmp_path, num_workers, method, kind):
         assert "row group 5" in text
 
 
-def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path):
+def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path: Path) -> None:
     """A loader that has raised is done; the data set is not."""
     ids = np.arange(1000)
     path = tmp_path / "a.parquet"
@@ -316,7 +328,7 @@ def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path):
     assert sum(len(batch["id"]) for batch in open_loader(filled, 2, "fork")) == 1000
 
 
-def test_a_pickle_is_small_and_counts_epochs_on(data):
+def test_a_pickle_is_small_and_counts_epochs_on(data: Any) -> None:
     """As Ray's workers get it."""
     dataset = open_dataset(data)
     for _ in range(3):
@@ -330,7 +342,9 @@ def test_a_pickle_is_small_and_counts_epochs_on(data):
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
-def test_a_loader_that_stacks_batches_is_warned_of(data, options, recwarn):
+def test_a_loader_that_stacks_batches_is_warned_of(
+    data: Any, options: dict[str, Any], recwarn: Any
+) -> None:
     for dataset in (open_dataset(data), mix([open_dataset(data)])):
         with pytest.warns(UserWarning, match=r"stacks.*batch_size=None.*unbatched"):
             next(iter(DataLoader(dataset, **options)))

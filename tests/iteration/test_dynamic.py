@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,7 @@ NUM_ROWS = sum(ROW_GROUPS)
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
+def path(tmp_path_factory: Any) -> Any:
     path = tmp_path_factory.mktemp("dynamic") / "a.parquet"
     first = 0
     with pq.ParquetWriter(path, pa.schema([("id", pa.int64())])) as file:
@@ -28,11 +30,12 @@ def path(tmp_path_factory):
     return path
 
 
-def open_dataset(path, **options) -> ParquetDataset:
-    return ParquetDataset(path, **({"batch_size": 10, "even": "dynamic"} | options))
+def open_dataset(path: Path, **options: Any) -> ParquetDataset:
+    given: dict[str, Any] = {"batch_size": 10, "even": "dynamic"} | options
+    return ParquetDataset(path, **given)
 
 
-def ids(batches) -> list[list[int]]:
+def ids(batches: Any) -> list[list[int]]:
     return [batch["id"].tolist() for batch in batches]
 
 
@@ -48,11 +51,11 @@ def cut(batch_size: int | None, order: list[int] | None = None) -> list[list[int
 
 
 @pytest.mark.parametrize("batch_size", [1, 10, 1000, None])
-def test_alone_it_is_the_ordinary_order(path, batch_size):
+def test_alone_it_is_the_ordinary_order(path: Any, batch_size: int | None) -> None:
     assert ids(open_dataset(path, batch_size=batch_size)) == cut(batch_size)
 
 
-def test_row_groups_are_shuffled_as_without_it(path):
+def test_row_groups_are_shuffled_as_without_it(path: Any) -> None:
     dataset = open_dataset(path, shuffle=True, seed=5)
     plain = ParquetDataset(path, batch_size=10, shuffle=True, seed=5, shuffle_window=0)
     for epoch in range(3):
@@ -61,7 +64,7 @@ def test_row_groups_are_shuffled_as_without_it(path):
         assert ids(dataset) == cut(10, order)
 
 
-def test_breaking_off_and_closing(path):
+def test_breaking_off_and_closing(path: Any) -> None:
     dataset = open_dataset(path)
     for _ in dataset:
         break
@@ -73,18 +76,18 @@ def test_breaking_off_and_closing(path):
     assert ids(dataset) == cut(10)
 
 
-def test_collected_on_its_own_thread(path):
+def test_collected_on_its_own_thread(path: Any) -> None:
     """Where garbage is collected is a matter of chance."""
     kept = [iter(open_dataset(path))]
     next(kept[0])
-    thread = kept[0]._thread
+    thread = kept[0]._thread  # type: ignore[attr-defined]
     # What a finalizer raises there fails the test.
     thread.submit(kept.clear).result(timeout=60)
     assert not kept
     thread.shutdown()
 
 
-def test_failures_come_again(path, tmp_path):
+def test_failures_come_again(path: Any, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.parquet"
     damaged.write_bytes(path.read_bytes())
     dataset = open_dataset(damaged, batch_size=100)
@@ -100,7 +103,7 @@ def test_failures_come_again(path, tmp_path):
     assert errors[0] == errors[1]
 
 
-def test_what_is_not_known_beforehand_is_refused(path):
+def test_what_is_not_known_beforehand_is_refused(path: Any) -> None:
     dataset = open_dataset(path)
     calls = (
         lambda: len(dataset),
@@ -132,30 +135,30 @@ def test_what_is_not_known_beforehand_is_refused(path):
         {"shuffle": True, "shuffle_within_rank": True},
     ],
 )
-def test_options_that_it_cannot_have(path, options):
+def test_options_that_it_cannot_have(path: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f'even="dynamic" needs {list(options)[-1]}='):
         open_dataset(path, **options)
 
 
-def test_ranks_need_something_to_share_by(path, monkeypatch):
+def test_ranks_need_something_to_share_by(path: Any, monkeypatch: Any) -> None:
     with pytest.raises(ValueError, match=r"needs torch.distributed .* rank 1 of 2"):
         next(iter(open_dataset(path, rank=1, world_size=2)))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"needs torch.distributed .* rank 0 of 2"):
         next(iter(open_dataset(path)))
-    assert ids(open_dataset(path, store=dist.HashStore())) == cut(10)
+    assert ids(open_dataset(path, store=dist.HashStore())) == cut(10)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match='store needs even="dynamic"'):
-        open_dataset(path, even="split", store=dist.HashStore())
+        open_dataset(path, even="split", store=dist.HashStore())  # type: ignore[attr-defined]
 
 
-def test_workers_share_no_store(path):
+def test_workers_share_no_store(path: Any) -> None:
     loader = DataLoader(open_dataset(path), batch_size=None, num_workers=1, timeout=60)
     with pytest.raises(ValueError, match="num_workers=0"):
         list(loader)
 
 
-def test_a_store_does_not_travel(path):
-    copy = pickle.loads(pickle.dumps(open_dataset(path, store=dist.HashStore())))
+def test_a_store_does_not_travel(path: Any) -> None:
+    copy = pickle.loads(pickle.dumps(open_dataset(path, store=dist.HashStore())))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="store do not travel"):
         next(iter(copy))

@@ -69,7 +69,7 @@ def interrupted_at(stop_at: int, call: Callable[[], Any]) -> tuple[bool, Any]:
     was returned otherwise."""
     passed = 0
 
-    def trace(frame, event, argument):
+    def trace(frame: Any, event: Any, argument: Any) -> Any:
         nonlocal passed
         if frame.f_code.co_filename not in MODULES:
             return None
@@ -89,7 +89,7 @@ def interrupted_at(stop_at: int, call: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory) -> list[Path]:
+def paths(tmp_path_factory: Any) -> list[Path]:
     """Three data sets; `id` says which one and which row."""
     root = tmp_path_factory.mktemp("interrupts")
     made = []
@@ -101,15 +101,15 @@ def paths(tmp_path_factory) -> list[Path]:
 
 
 def datasets(paths: list[Path]) -> list[ParquetDataset]:
-    options = {"batch_size": 3, "shuffle": True, "seed": 4, "num_threads": 1}
+    options: dict[str, Any] = {"batch_size": 3, "shuffle": True, "seed": 4, "num_threads": 1}
     return [ParquetDataset(path, **options) for path in paths]
 
 
-def of_batches(paths, stopping):
+def of_batches(paths: Any, stopping: Any) -> Any:
     return mix(datasets(paths), weights=[3, 2, 1], stopping=stopping, source_key="source")
 
 
-def of_rows(paths, stopping):
+def of_rows(paths: Any, stopping: Any) -> Any:
     return mix(
         datasets(paths), weights=[3, 2, 1], stopping=stopping, within_batch=True, batch_size=4
     )
@@ -140,14 +140,14 @@ OPENED = {
 
 
 @pytest.mark.parametrize("kind", OPENED)
-def test_every_line_of_every_step(paths, kind):
-    expected = items(iter(OPENED[kind](paths)))
+def test_every_line_of_every_step(paths: list[Path], kind: Any) -> None:
+    expected = items(iter(OPENED[kind](paths)))  # type: ignore[operator]
     num_interrupts = 0
     for step in some_of(len(expected)):
         stop_at = 0
         while True:
             stop_at += 1
-            dataset = OPENED[kind](paths)
+            dataset = OPENED[kind](paths)  # type: ignore[operator]
             iterator = iter(dataset)
             found = [shown(next(iterator)) for _ in range(step)]
             interrupted, item = interrupted_at(stop_at, lambda: next(iterator))  # noqa: B023
@@ -157,7 +157,7 @@ def test_every_line_of_every_step(paths, kind):
             state = json.loads(json.dumps(dataset.state_dict()))
             assert found + items(iterator) == expected, (step, stop_at)
             if len(found) < len(expected):  # else the state leads to the next epoch
-                resumed = OPENED[kind](paths)
+                resumed = OPENED[kind](paths)  # type: ignore[operator]
                 resumed.load_state_dict(state)
                 assert found + items(iter(resumed)) == expected, (step, stop_at)
             if not interrupted:
@@ -166,7 +166,7 @@ def test_every_line_of_every_step(paths, kind):
 
 
 @pytest.mark.parametrize("stopping", STOPPINGS)
-def test_a_batch_of_rows_is_whole_or_the_mix_says_so(paths, stopping):
+def test_a_batch_of_rows_is_whole_or_the_mix_says_so(paths: list[Path], stopping: str) -> None:
     expected = items(iter(of_rows(paths, stopping)))
     num_torn = 0
     for step in some_of(len(expected)):
@@ -192,39 +192,39 @@ def test_a_batch_of_rows_is_whole_or_the_mix_says_so(paths, stopping):
     assert num_torn > 20
 
 
-def test_a_function_that_asks_for_the_state_within_next_disturbs_nothing(paths):
-    def opened(transform=None):
-        options = {"batch_size": 3, "num_threads": 1, "transform": transform}
+def test_a_function_that_asks_for_the_state_within_next_disturbs_nothing(paths: list[Path]) -> None:
+    def opened(transform: Any = None) -> Any:
+        options: dict[str, Any] = {"batch_size": 3, "num_threads": 1, "transform": transform}
         return mix([ParquetDataset(path, **options) for path in paths], weights=[3, 2, 1])
 
-    def asking(batch):
+    def asking(batch: Any) -> Any:
         states.append(dataset.state_dict())
         return batch
 
     for kind in (lambda dataset: dataset, lambda dataset: dataset.unbatched()):
         states: list[dict[str, Any]] = []
-        dataset = kind(opened(asking))
-        assert items(iter(dataset)) == items(iter(kind(opened())))
+        dataset = kind(opened(asking))  # type: ignore[no-untyped-call]
+        assert items(iter(dataset)) == items(iter(kind(opened())))  # type: ignore[no-untyped-call]
         assert len(states) > 3
 
 
 @pytest.mark.parametrize("kind", ["rows of a data set", "rows of a mix"])
-def test_an_epoch_that_is_set_stays_set(paths, kind):
-    fresh = OPENED[kind](paths)
+def test_an_epoch_that_is_set_stays_set(paths: list[Path], kind: str) -> None:
+    fresh = OPENED[kind](paths)  # type: ignore[operator]
     fresh.set_epoch(5)
     expected = items(iter(fresh))
     for stop_at in range(1, 60, 3):
-        dataset = OPENED[kind](paths)
+        dataset = OPENED[kind](paths)  # type: ignore[operator]
         iterator = iter(dataset)
         interrupted_at(stop_at, lambda: next(iterator))  # noqa: B023
         dataset.set_epoch(5)
-        resumed = OPENED[kind](paths)
+        resumed = OPENED[kind](paths)  # type: ignore[operator]
         resumed.load_state_dict(dataset.state_dict())
         assert items(iter(resumed)) == expected, stop_at
         assert items(iter(dataset)) == expected, stop_at
 
 
-def test_an_older_iterator_does_not_disturb_a_newer_one(paths):
+def test_an_older_iterator_does_not_disturb_a_newer_one(paths: list[Path]) -> None:
     dataset = datasets(paths)[0].unbatched()
     whole = items(iter(dataset)), items(iter(dataset))
     for stop_at in range(1, 40, 2):

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ NUM_EPOCHS = 3
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("killed")
     rng = np.random.default_rng(0)
     for file in range(6):
@@ -29,7 +31,7 @@ def data(tmp_path_factory):
     return root
 
 
-def open_dataset(data):
+def open_dataset(data: Any) -> ParquetDataset:
     return ParquetDataset(
         data,
         batch_size=37,
@@ -42,14 +44,14 @@ def open_dataset(data):
     )
 
 
-def consumed(digest, batch):
+def consumed(digest: Any, batch: Any) -> Any:
     """Chain what was consumed so far and one batch more."""
     link = hashlib.blake2b(bytes.fromhex(digest), digest_size=16)
     link.update(batch["x"].numpy().tobytes() + batch["y"].numpy().tobytes())
     return link.hexdigest()
 
 
-def train(data, checkpoint, progress):
+def train(data: Any, checkpoint: Any, progress: Any) -> None:
     """Consume and save, step by step; tells of each step by a byte, so that it can be killed."""
     digest, steps = "", 0
     dataset = open_dataset(data)
@@ -68,7 +70,7 @@ def train(data, checkpoint, progress):
             os.write(progress, b".")
 
 
-def run_and_kill(data, checkpoint, num_steps):
+def run_and_kill(data: Any, checkpoint: Any, num_steps: Any) -> bool:
     """Train in a forked process that is killed behind its step `num_steps`; whether it ended."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -90,7 +92,7 @@ def run_and_kill(data, checkpoint, num_steps):
     return code == 0
 
 
-def check_killed(data, checkpoint, num_kills, seed):
+def check_killed(data: Any, checkpoint: Any, num_kills: Any, seed: int) -> None:
     digest, steps = "", 0
     dataset = open_dataset(data)
     for _ in range(NUM_EPOCHS):
@@ -107,10 +109,10 @@ def check_killed(data, checkpoint, num_kills, seed):
         assert (saved["steps"], saved["digest"]) == (steps, digest), f"round {rounds}"
 
 
-def test_200_kills(data, tmp_path):
+def test_200_kills(data: Any, tmp_path: Path) -> None:
     check_killed(data, tmp_path / "checkpoint.json", 200, seed=1)
 
 
 @pytest.mark.long
-def test_1000_kills(data, tmp_path):
+def test_1000_kills(data: Any, tmp_path: Path) -> None:
     check_killed(data, tmp_path / "checkpoint.json", 1000, seed=2)

@@ -12,6 +12,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +29,7 @@ ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     """Four files of two row groups each; every value is its row number."""
     root = tmp_path_factory.mktemp("resume")
     first = 0
@@ -42,7 +45,7 @@ def data(tmp_path_factory):
     return root
 
 
-ORDERS = {
+ORDERS: dict[str, Any] = {
     "file order": {},
     "row groups": {"shuffle": True, "seed": 3, "shuffle_window": 0},
     "windows": {"shuffle": True, "seed": 3, "shuffle_window": 3},
@@ -56,17 +59,17 @@ ORDERS = {
 }
 
 
-def make(data, rank=0, world_size=1, **options):
+def make(data: Any, rank: int = 0, world_size: int = 1, **options: Any) -> ParquetDataset:
     options = {"batch_size": 16, "columns": ["x"], **options}
     return ParquetDataset(data, rank=rank, world_size=world_size, **options)
 
 
-def rows(batches):
+def rows(batches: Any) -> Any:
     return [batch["x"].tolist() for batch in batches]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_resume_at_every_batch(data, order):
+def test_resume_at_every_batch(data: Any, order: str) -> None:
     whole = rows(make(data, **ORDERS[order]))
     after = rows(epoch_of(make(data, **ORDERS[order]), 1))
     for stop in range(len(whole) + 1):
@@ -88,19 +91,19 @@ def test_resume_at_every_batch(data, order):
         assert taken + rows(batches) == whole
 
 
-def joined(lists):
+def joined(lists: Any) -> list[Any]:
     return list(itertools.chain.from_iterable(lists))
 
 
-def epoch_of(dataset, epoch):
+def epoch_of(dataset: ParquetDataset, epoch: int) -> Any:
     dataset.set_epoch(epoch)
     return iter(dataset)
 
 
-def test_resume_of_a_resume(data):
+def test_resume_of_a_resume(data: Any) -> None:
     options = ORDERS["windows"]
     whole = rows(make(data, **options))
-    state, taken = None, []
+    state, taken = None, []  # type: ignore[var-annotated]
     while len(taken) < len(whole):
         dataset = make(data, **options)
         if state is not None:
@@ -112,7 +115,7 @@ def test_resume_of_a_resume(data):
 
 
 @pytest.mark.parametrize("carrier", ["json", "pickle", "torch", "deepcopy"])
-def test_state_travels(data, carrier):
+def test_state_travels(data: Any, carrier: str) -> None:
     dataset = make(data, shuffle=True)
     next(iter(dataset))
     state = dataset.state_dict()
@@ -132,7 +135,7 @@ def test_state_travels(data, carrier):
     assert rows(resumed) == rows(make(data, shuffle=True))[1:]
 
 
-def test_resume_in_a_fresh_process(data):
+def test_resume_in_a_fresh_process(data: Any) -> None:
     options = ORDERS["windows"]
     dataset = make(data, **options)
     batches = iter(dataset)
@@ -154,7 +157,7 @@ def test_resume_in_a_fresh_process(data):
     assert taken + json.loads(result.stdout) == rows(make(data, **options))
 
 
-def test_a_live_iterator_goes_on_at_the_state(data):
+def test_a_live_iterator_goes_on_at_the_state(data: Any) -> None:
     dataset = make(data)
     batches = iter(dataset)
     whole = rows(make(data))
@@ -168,7 +171,7 @@ def test_a_live_iterator_goes_on_at_the_state(data):
     assert first + rows(batches) == whole
 
 
-def test_the_state_of_an_iterator_is_that_of_the_dataset(data):
+def test_the_state_of_an_iterator_is_that_of_the_dataset(data: Any) -> None:
     dataset = make(data)
     batches = iter(dataset)
     for _ in range(4):
@@ -176,7 +179,7 @@ def test_the_state_of_an_iterator_is_that_of_the_dataset(data):
         next(batches)
 
 
-def test_an_iterator_that_is_never_used_takes_no_epoch(data):
+def test_an_iterator_that_is_never_used_takes_no_epoch(data: Any) -> None:
     dataset = make(data, shuffle=True)
     iter(dataset)
     iter(dataset)
@@ -184,7 +187,7 @@ def test_an_iterator_that_is_never_used_takes_no_epoch(data):
     assert rows(dataset) == rows(make(data, shuffle=True))
 
 
-def test_state_before_anything(data):
+def test_state_before_anything(data: Any) -> None:
     dataset = make(data, shuffle=True)
     dataset.set_epoch(5)
     state = dataset.state_dict()
@@ -194,7 +197,7 @@ def test_state_before_anything(data):
     assert rows(resumed) == rows(dataset)
 
 
-def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data):
+def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data: Any) -> None:
     whole = rows(make(data, shuffle=True))
     dataset = make(data, shuffle=True)
     next(iter(dataset))
@@ -208,13 +211,13 @@ def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data):
     assert rows(other) == rows(epoch_of(make(data, shuffle=True), 2))
 
 
-def test_nothing_before_the_state_is_read(data, tmp_path):
+def test_nothing_before_the_state_is_read(data: Any, tmp_path: Path) -> None:
     for file in data.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     dataset = make(tmp_path)
     batches = iter(dataset)
     whole = rows(make(tmp_path))
-    done = []
+    done: list[Any] = []
     while not done or max(done[-1]) < sum(ROWS[:4]):
         done += rows([next(batches)])
     state = dataset.state_dict()
@@ -228,7 +231,7 @@ def test_nothing_before_the_state_is_read(data, tmp_path):
 
 @pytest.mark.parametrize("order", ["file order", "row groups", "windows"])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 2), (2, 3), (4, 6), (8, 3)])
-def test_another_world_reads_the_rest_once(data, order, before, after):
+def test_another_world_reads_the_rest_once(data: Any, order: str, before: int, after: int) -> None:
     options = ORDERS[order]
     for steps in (0, 1, 2, 4):
         delivered, states = [], []
@@ -251,7 +254,9 @@ def test_another_world_reads_the_rest_once(data, order, before, after):
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 12])
-def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(data, world_size):
+def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(
+    data: Any, world_size: int
+) -> None:
     """With even="none": what a rank has delivered by that step is all or a part of its share."""
     shares = [rows(make(data, rank, world_size, even="none")) for rank in range(world_size)]
     longest = max(range(world_size), key=lambda rank: len(shares[rank]))
@@ -266,8 +271,8 @@ def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(data, world_si
             assert rows(resumed) == share[stop:]
 
 
-def test_a_canonical_world_has_the_same_global_batches_at_every_size(data):
-    options = {"canonical_world_size": 4, "shuffle": True, "shuffle_window": 2}
+def test_a_canonical_world_has_the_same_global_batches_at_every_size(data: Any) -> None:
+    options: dict[str, Any] = {"canonical_world_size": 4, "shuffle": True, "shuffle_window": 2}
     by_world = {}
     for world in (1, 2, 4):
         ranks = [
@@ -289,7 +294,7 @@ def test_a_canonical_world_has_the_same_global_batches_at_every_size(data):
         assert [sorted(joined(b)) for b in zip(*rest, strict=True)] == by_world[1][5:]
 
 
-def test_a_state_that_does_not_fit_names_the_difference(data, tmp_path):
+def test_a_state_that_does_not_fit_names_the_difference(data: Any, tmp_path: Path) -> None:
     dataset = make(data, shuffle=True, seed=3, shuffle_window=2)
     next(iter(dataset))
     state = dataset.state_dict()
@@ -326,7 +331,7 @@ def test_a_state_that_does_not_fit_names_the_difference(data, tmp_path):
         assert message in str(caught.value)
 
 
-def test_a_state_fits_a_copy_of_the_files(data, tmp_path):
+def test_a_state_fits_a_copy_of_the_files(data: Any, tmp_path: Path) -> None:
     """Each node may have its own, changed at another time and in another directory."""
     whole = rows(make(data, shuffle=True, seed=3))
     dataset = make(data, shuffle=True, seed=3)
@@ -338,7 +343,7 @@ def test_a_state_fits_a_copy_of_the_files(data, tmp_path):
     assert rows(copied) == whole[1:]
 
 
-def damaged_states(state):
+def damaged_states(state: Any) -> Iterator[Any]:
     yield "newer version", {**state, "version": 3}, "version 3"
     yield "older version", {**state, "version": 1}, "version 1"
     yield "format", {**state, "format": "else"}, "must be that of a ParquetDataset"
@@ -353,7 +358,7 @@ def damaged_states(state):
     yield "columns", {**state, "columns": "x"}, "damaged"
 
 
-def test_garbage_is_refused(data):
+def test_garbage_is_refused(data: Any) -> None:
     dataset = make(data)
     state = dataset.state_dict()
     for _, damaged, message in damaged_states(state):
@@ -361,11 +366,11 @@ def test_garbage_is_refused(data):
             dataset.load_state_dict(damaged)
     for garbage in (None, 3, "state", [state]):
         with pytest.raises(TypeError, match="must be a dict"):
-            dataset.load_state_dict(garbage)
+            dataset.load_state_dict(garbage)  # type: ignore[arg-type]
     assert rows(dataset) == rows(make(data))
 
 
-def test_more_batches_than_there_are_never_iterate(data):
+def test_more_batches_than_there_are_never_iterate(data: Any) -> None:
     dataset = make(data)
     state = dataset.state_dict()
     state["legs"] = [[1, 1, 16, 10**6]]
@@ -374,7 +379,7 @@ def test_more_batches_than_there_are_never_iterate(data):
         next(iter(dataset))
 
 
-def test_seek_and_skip(data):
+def test_seek_and_skip(data: Any) -> None:
     whole = rows(make(data))
     dataset = make(data)
     dataset.seek(5)
@@ -393,10 +398,10 @@ def test_seek_and_skip(data):
     with pytest.raises(ValueError, match=f"<= {len(whole)}"):
         iter(dataset).seek(len(whole) + 1)
     with pytest.raises(TypeError, match="step"):
-        dataset.seek(1.5)
+        dataset.seek(1.5)  # type: ignore[arg-type]
 
 
-def test_limit_steps(data):
+def test_limit_steps(data: Any) -> None:
     whole = rows(make(data))
     dataset = make(data, limit_steps=7)
     assert len(dataset) == 7
@@ -412,7 +417,7 @@ def test_limit_steps(data):
     assert len(make(data, limit_steps=10**6)) == len(whole)
 
 
-def test_epochs_without_end(data):
+def test_epochs_without_end(data: Any) -> None:
     epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(3)]
     stream = joined(epochs)
     dataset = make(data, shuffle=True, num_epochs=None)
@@ -429,13 +434,19 @@ def test_epochs_without_end(data):
 
 
 @pytest.mark.parametrize("even", ["none", "drop"])
-def test_epochs_without_a_batch_are_passed(tmp_path, even):
+def test_epochs_without_a_batch_are_passed(tmp_path: Path, even: str) -> None:
     """By chance a rank has only the row group without rows; later epochs go on."""
     for number, num_rows in enumerate([0, 4, 4]):
         pq.write_table(
             pa.table({"x": range(4 * number, 4 * number + num_rows)}), tmp_path / f"{number}"
         )
-    options = {"shuffle": True, "seed": 1, "batch_size": 4, "even": even, "shuffle_window": 0}
+    options: dict[str, Any] = {
+        "shuffle": True,
+        "seed": 1,
+        "batch_size": 4,
+        "even": even,
+        "shuffle_window": 0,
+    }
     epochs = [
         [rows(epoch_of(make(tmp_path, rank, 2, **options), epoch)) for epoch in range(12)]
         for rank in range(2)
@@ -448,13 +459,13 @@ def test_epochs_without_a_batch_are_passed(tmp_path, even):
         assert rows(itertools.islice(endless, len(expected))) == expected
 
 
-def test_an_iteration_without_end_of_nothing_ends(tmp_path):
+def test_an_iteration_without_end_of_nothing_ends(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": range(3)}), tmp_path / "x")
     with pytest.warns(UserWarning, match="no step"):
         assert rows(make(tmp_path, drop_last=True, num_epochs=None)) == []
 
 
-def test_what_fails_to_begin_takes_no_epoch(data):
+def test_what_fails_to_begin_takes_no_epoch(data: Any) -> None:
     """A state that fits no epoch of `limit_steps`: each try begins at it, until it is replaced."""
     dataset = make(data)
     list(itertools.islice(dataset, 9))
@@ -473,7 +484,7 @@ def test_what_fails_to_begin_takes_no_epoch(data):
     assert limited.epoch == 2
 
 
-def test_workers_begin_behind_what_has_failed_to(data):
+def test_workers_begin_behind_what_has_failed_to(data: Any) -> None:
     """What is said after the failure is for them."""
     dataset = make(data)
     list(itertools.islice(dataset, 9))
@@ -488,7 +499,7 @@ def test_workers_begin_behind_what_has_failed_to(data):
         assert rows(loader) == rows(epoch_of(make(data), 3 * count))[:12]
 
 
-def test_a_number_of_epochs(data):
+def test_a_number_of_epochs(data: Any) -> None:
     epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(4)]
     dataset = make(data, shuffle=True, num_epochs=2)
     assert rows(dataset) == epochs[0] + epochs[1]
@@ -498,7 +509,7 @@ def test_a_number_of_epochs(data):
 # DataLoader workers
 
 
-def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data):
+def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data: Any) -> None:
     dataset = make(data)
     for _ in DataLoader(dataset, batch_size=None, num_workers=2):
         pass
@@ -507,13 +518,13 @@ def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
-def test_the_length_of_a_loader_counts_its_workers(data, num_workers):
+def test_the_length_of_a_loader_counts_its_workers(data: Any, num_workers: int) -> None:
     loader = DataLoader(make(data), batch_size=None, num_workers=num_workers)
     assert len(loader) == sum(1 for _ in loader)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_workers_go_on_with_the_state_of_a_bare_loop(data, num_workers):
+def test_workers_go_on_with_the_state_of_a_bare_loop(data: Any, num_workers: int) -> None:
     dataset = make(data, shuffle=True)
     batches = iter(dataset)
     taken = joined(rows(next(batches) for _ in range(9)))
@@ -542,11 +553,11 @@ def test_workers_go_on_with_the_state_of_a_bare_loop(data, num_workers):
     ],
 )
 @pytest.mark.parametrize("order", ["file order", "windows"])
-def test_stateful_data_loader(data, order, num_workers, persistent):
+def test_stateful_data_loader(data: Any, order: str, num_workers: Any, persistent: Any) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
-    def loader():
-        options = {"batch_size": None, "num_workers": num_workers}
+    def loader() -> Any:
+        options: dict[str, Any] = {"batch_size": None, "num_workers": num_workers}
         dataset = make(data, **ORDERS[order])
         return stateful.StatefulDataLoader(dataset, persistent_workers=persistent, **options)
 

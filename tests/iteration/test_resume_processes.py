@@ -38,24 +38,29 @@ for state in states:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
+def folder(tmp_path_factory: Any) -> str:
     """Five files of 12 row groups; two rows are missing of 500 whole batches."""
     num_rows = BATCH_SIZE * NUM_BATCHES - 2
     return shape_files(tmp_path_factory.mktemp("long") / "data", num_rows, 5, 12)
 
 
 def make(folder: str, **options: Any) -> ParquetDataset:
-    defaults = {"batch_size": BATCH_SIZE, "columns": COLUMNS, "shuffle": True, "seed": 5}
+    defaults: dict[str, Any] = {
+        "batch_size": BATCH_SIZE,
+        "columns": COLUMNS,
+        "shuffle": True,
+        "seed": 5,
+    }
     return ParquetDataset(folder, rank=0, world_size=1, row_ids=True, **(defaults | options))
 
 
 @pytest.fixture(scope="module", params=ORDERS)
-def order(request) -> dict[str, Any]:
+def order(request: Any) -> Any:
     return ORDERS[request.param]
 
 
 @pytest.fixture(scope="module")
-def epoch(folder, order) -> tuple[list[str], list[dict[str, Any]]]:
+def epoch(folder: str, order: dict[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
     """The digest of every batch of the second epoch, and the state before each and at the end."""
     dataset = make(folder, **order)
     dataset.set_epoch(1)
@@ -67,7 +72,9 @@ def epoch(folder, order) -> tuple[list[str], list[dict[str, Any]]]:
     return digests, states
 
 
-def test_every_state_goes_on(folder, order, epoch):
+def test_every_state_goes_on(
+    folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
+) -> None:
     """The next three batches behind each; the states come in no order, to one data set."""
     digests, states = epoch
     resumed = make(folder, num_threads=1, **order)
@@ -78,7 +85,9 @@ def test_every_state_goes_on(folder, order, epoch):
         assert following == digests[stop : stop + 3], stop
 
 
-def test_states_go_on_to_the_end(folder, order, epoch):
+def test_states_go_on_to_the_end(
+    folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
+) -> None:
     digests, states = epoch
     for stop in [*range(0, NUM_BATCHES, 21), NUM_BATCHES - 1]:
         resumed = make(folder, **order)
@@ -86,7 +95,9 @@ def test_states_go_on_to_the_end(folder, order, epoch):
         assert list(map(digest_of_batch, resumed)) == digests[stop:], stop
 
 
-def test_the_last_state_leads_to_the_next_epoch(folder, order, epoch):
+def test_the_last_state_leads_to_the_next_epoch(
+    folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
+) -> None:
     resumed, third = make(folder, **order), make(folder, **order)
     resumed.load_state_dict(epoch[1][NUM_BATCHES])
     third.set_epoch(2)
@@ -103,9 +114,15 @@ def test_the_last_state_leads_to_the_next_epoch(folder, order, epoch):
     ],
     indirect=["order"],
 )
-def test_states_go_on_in_another_process(folder, order, epoch, num_threads, stops):
+def test_states_go_on_in_another_process(
+    folder: str,
+    order: str,
+    epoch: tuple[list[str], list[dict[str, Any]]],
+    num_threads: int,
+    stops: Any,
+) -> None:
     digests, states = epoch
-    options = order | {"num_threads": num_threads}
+    options: dict[str, Any] = order | {"num_threads": num_threads}  # type: ignore[operator]
     arguments = json.dumps([folder, options, [states[stop] for stop in stops]])
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, arguments],

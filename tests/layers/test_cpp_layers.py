@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,23 +88,23 @@ def is_arrow(header: str) -> bool:
     return header.startswith(("arrow/", "parquet/"))
 
 
-def test_every_folder_is_a_room():
+def test_every_folder_is_a_room() -> None:
     assert {room_of(name) for name in FILES} == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_holds_few_units(room):
+def test_a_room_holds_few_units(room: Any) -> None:
     units = [unit for unit in UNITS if room_of(unit) == room]
     assert 0 < len(units) <= MAX_UNITS
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_includes_go_down(name):
+def test_includes_go_down(name: Any) -> None:
     for included in own_includes(name):
         assert ROOMS.index(room_of(included)) <= ROOMS.index(room_of(name)), included
 
 
-def test_includes_do_not_go_round():
+def test_includes_do_not_go_round() -> None:
     """Shown by `pytest -s`: each room with the rooms that it includes from."""
     assert list(TopologicalSorter(unit_graph()).static_order())
     graph = room_graph()
@@ -112,7 +113,7 @@ def test_includes_do_not_go_round():
         print(f"{room}: {' '.join(sorted(graph[room], key=ROOMS.index)) or '-'}")
 
 
-def test_own_files_are_named_by_their_path():
+def test_own_files_are_named_by_their_path() -> None:
     """Includes relative to the folder of the file would escape these tests."""
     known = {Path(name).name for name in FILES}
     for name, headers in INCLUDES.items():
@@ -121,12 +122,12 @@ def test_own_files_are_named_by_their_path():
             assert named_by_path or Path(header).name not in known, (name, header)
 
 
-def test_only_headers_are_included():
+def test_only_headers_are_included() -> None:
     included = {header for headers in INCLUDES.values() for header in headers}
     assert not [header for header in included if header.endswith((".cc", ".cpp"))]
 
 
-def test_only_bindings_know_python():
+def test_only_bindings_know_python() -> None:
     for name, headers in INCLUDES.items():
         if room_of(name) == "bindings":
             assert not any(map(is_arrow, headers)), name
@@ -136,13 +137,13 @@ def test_only_bindings_know_python():
             assert not re.search(r"\bPy(Gil|GIL|Obj|Err|Eval)", FILES[name].read_text()), name
 
 
-def test_headers_do_not_know_arrow():
+def test_headers_do_not_know_arrow() -> None:
     for name, headers in INCLUDES.items():
         assert name.endswith(".cc") or not any(map(is_arrow, headers)), name
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_few_rooms_know_arrow(unit):
+def test_few_rooms_know_arrow(unit: Any) -> None:
     room = room_of(unit)
     if (unit not in WITHOUT_ARROW and KNOW_ARROW & {unit, room}) or room == "bindings":
         return
@@ -152,7 +153,7 @@ def test_few_rooms_know_arrow(unit):
             assert "arrow::" not in FILES[name].read_text()
 
 
-def test_tests_stand_in_the_room_of_their_unit():
+def test_tests_stand_in_the_room_of_their_unit() -> None:
     for path in (CPP / "tests").rglob("*_test.cc"):
         tested = str(path.relative_to(CPP / "tests").with_suffix("")).removesuffix("_test")
         same_room = [unit for unit in UNITS if room_of(unit) == room_of(tested)]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,7 @@ RATES = {"rows_per_second", "wait_fraction"}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory: Any) -> Any:
     """Two files of every shape, in a codec for each column."""
     made = tmp_path_factory.mktemp("metrics")
     for number in range(2):
@@ -84,7 +85,7 @@ def counts_of(metrics: Metrics) -> dict[str, float]:
     return {k: v for k, v in metrics.as_dict().items() if k not in RING | RATES}
 
 
-def read(dataset, counts=(0, 0, 0)) -> tuple[int, int, int]:
+def read(dataset: Any, counts: Any = (0, 0, 0)) -> tuple[int, int, int]:
     """The batches, rows and bytes of an iteration."""
     batches, rows, size = counts
     for batch in dataset:
@@ -112,7 +113,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
-def test_delivered_is_what_batches_held(folder, options):
+def test_delivered_is_what_batches_held(folder: Path, options: Any) -> None:
     dataset = ParquetDataset(folder, **({"batch_size": 100, "columns": COLUMNS} | options))
     for _ in range(2):
         found = read(dataset)
@@ -126,8 +127,8 @@ def test_delivered_is_what_batches_held(folder, options):
 
 
 @pytest.mark.parametrize("way", ["plain", "windows", "dynamic", "little memory"])
-def test_columns_and_codecs_add_up(folder, way):
-    dataset = ParquetDataset(folder, **({"batch_size": 100, "columns": COLUMNS} | WAYS[way]))
+def test_columns_and_codecs_add_up(folder: Path, way: str) -> None:
+    dataset = ParquetDataset(folder, **({"batch_size": 100, "columns": COLUMNS} | WAYS[way]))  # type: ignore[operator]
     read(dataset)
     metrics = dataset.metrics()
     stored = {name.partition(".")[0] for name in metrics.columns if not name.startswith("row.")}
@@ -145,7 +146,7 @@ def test_columns_and_codecs_add_up(folder, way):
     assert metrics.codecs["lz4"].bytes_decompressed > 0
 
 
-def test_bytes_read_are_those_of_column_chunks(tmp_path):
+def test_bytes_read_are_those_of_column_chunks(tmp_path: Path) -> None:
     """Each column chunk is read once, where its rows are taken in order."""
     path = tmp_path / "all.parquet"
     write(path, NUM_ROWS, CODECS)
@@ -179,7 +180,7 @@ print(metrics.bottleneck)
 """
 
 
-def test_slow_storage(folder, tmp_path, strace):
+def test_slow_storage(folder: Path, tmp_path: Path, strace: str) -> None:
     """Reads are those that the system sees; each takes 30 ms, and the loop nothing."""
     path, log = folder / "0.parquet", tmp_path / "strace.log"
     tracer = [strace, "-f", "--seccomp-bpf", "-qq", "-s", "0", "-o", str(log), "-P", str(path)]
@@ -198,8 +199,8 @@ def test_slow_storage(folder, tmp_path, strace):
     assert line.startswith("reading from storage is the slower side")
 
 
-def test_counts_never_fall(folder):
-    dataset = ParquetDataset(folder, batch_size=50, columns=COLUMNS, num_threads=2)
+def test_counts_never_fall(folder: Path) -> None:
+    dataset = ParquetDataset(folder, batch_size=50, columns=COLUMNS, num_threads=2)  # type: ignore[arg-type]
     before = dataset.metrics()
     assert delivered(before) == (0, 0, 0)
     assert "no batch" in before.bottleneck
@@ -217,7 +218,7 @@ def test_counts_never_fall(folder):
     assert metrics.rows == NUM_ROWS
 
 
-def test_nothing_changes_behind_the_end(folder):
+def test_nothing_changes_behind_the_end(folder: Path) -> None:
     """Behind an epoch, an iterator that is given up, and `close`."""
     dataset = ParquetDataset(folder, batch_size=50, num_threads=2, columns=["id"])
     read(dataset)
@@ -241,7 +242,7 @@ def test_nothing_changes_behind_the_end(folder):
     assert both.bytes_read >= ended.bytes_read + broken_off.bytes_read + closed.bytes_read
 
 
-def test_a_state_reads_the_rest(folder):
+def test_a_state_reads_the_rest(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=100, columns=["id"])
     batches = iter(dataset)
     for _ in range(45):
@@ -255,7 +256,7 @@ def test_a_state_reads_the_rest(folder):
     assert other.metrics().bytes_read < whole.metrics().bytes_read
 
 
-def test_many_iterations_are_added_up(folder):
+def test_many_iterations_are_added_up(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=NUM_ROWS, columns=["id"])
     for _ in range(40):
         read(dataset)
@@ -265,20 +266,20 @@ def test_many_iterations_are_added_up(folder):
     assert dataset.metrics().rows == NUM_ROWS
 
 
-def test_iterations_of_several_epochs_count_as_one(folder):
+def test_iterations_of_several_epochs_count_as_one(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=100, columns=["id"], num_epochs=3)
     read(dataset)
     assert dataset.metrics().rows == 3 * NUM_ROWS
 
 
-def test_rows_one_by_one(folder):
+def test_rows_one_by_one(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=100, columns=["id"]).unbatched()
     rows = sum(1 for _ in dataset)
     assert dataset.metrics().rows == rows == NUM_ROWS
     assert dataset.metrics(all_iterations=True).rows == rows
 
 
-def test_as_dict_has_plain_numbers(folder):
+def test_as_dict_has_plain_numbers(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=100, columns=["id", "word"])
     read(dataset)
     metrics = dataset.metrics()
@@ -291,7 +292,7 @@ def test_as_dict_has_plain_numbers(folder):
     assert numbers["rows_per_second"] == pytest.approx(NUM_ROWS / metrics.elapsed_seconds)
 
 
-def test_since_needs_an_earlier_one(folder):
+def test_since_needs_an_earlier_one(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=100, columns=["id"])
     read(dataset)
     whole = dataset.metrics()
@@ -305,13 +306,13 @@ def test_since_needs_an_earlier_one(folder):
 
 
 @pytest.mark.parametrize("within_batch", [False, True])
-def test_a_mix_has_those_of_each_source(folder, within_batch):
+def test_a_mix_has_those_of_each_source(folder: Path, within_batch: bool) -> None:
     sources = [
         ParquetDataset(folder, batch_size=100, columns=["id"], num_threads=1),
         ParquetDataset(folder / "0.parquet", batch_size=60, columns=["id"], num_threads=1),
     ]
     options = {"within_batch": True, "batch_size": 80} if within_batch else {}
-    mixed = mix(sources, weights=[1, 3], stopping="repeat", source_key="source", **options)
+    mixed = mix(sources, weights=[1, 3], stopping="repeat", source_key="source", **options)  # type: ignore[arg-type]
     next(iter(sources[1]))  # is no part of the mix
     for _ in range(2):
         rows = torch.zeros(2, dtype=torch.int64)
@@ -319,14 +320,14 @@ def test_a_mix_has_those_of_each_source(folder, within_batch):
             rows += batch["source"].bincount(minlength=2)
         metrics = mixed.metrics()
         if not within_batch:
-            assert [source.rows for source in metrics.sources] == rows.tolist()
-        assert all(s.rows >= n for s, n in zip(metrics.sources, rows.tolist(), strict=True))
-        assert metrics.rows == sum(source.rows for source in metrics.sources)
+            assert [source.rows for source in metrics.sources] == rows.tolist()  # type: ignore[union-attr]
+        assert all(s.rows >= n for s, n in zip(metrics.sources, rows.tolist(), strict=True))  # type: ignore[union-attr]
+        assert metrics.rows == sum(source.rows for source in metrics.sources)  # type: ignore[misc, union-attr]
         assert metrics.columns["id"].bytes_produced == metrics.bytes_produced == 8 * metrics.rows
-        assert metrics.as_dict()["source/1/rows"] == metrics.sources[1].rows
+        assert metrics.as_dict()["source/1/rows"] == metrics.sources[1].rows  # type: ignore[union-attr]
         own_work = metrics.elapsed_seconds - metrics.wait_seconds
         for source in metrics.sources:
-            assert source.elapsed_seconds - source.wait_seconds == pytest.approx(own_work)
+            assert source.elapsed_seconds - source.wait_seconds == pytest.approx(own_work)  # type: ignore[union-attr]
     assert mixed.metrics(all_iterations=True).rows > metrics.rows
 
 
@@ -336,15 +337,15 @@ def test_a_mix_has_those_of_each_source(folder, within_batch):
 class AddMetrics:
     """A transform that puts its worker's own rows so far into the batch."""
 
-    def __call__(self, batch):
+    def __call__(self, batch: Any) -> Any:
         worker = get_worker_info()
         if worker is None:
             return batch
-        metrics = worker.dataset.metrics()
+        metrics = worker.dataset.metrics()  # type: ignore[attr-defined]
         return batch | {"rows": torch.tensor([worker.id, metrics.rows, metrics.batches])}
 
 
-def test_workers_have_their_own(folder):
+def test_workers_have_their_own(folder: Path) -> None:
     dataset = ParquetDataset(
         folder, batch_size=100, columns=["id"], transform=AddMetrics(), num_threads=1
     )
@@ -364,7 +365,7 @@ def test_workers_have_their_own(folder):
     assert plain.metrics().rows == 0
 
 
-def test_a_mix_says_that_workers_read(folder):
+def test_a_mix_says_that_workers_read(folder: Path) -> None:
     mixed = mix([ParquetDataset(folder, batch_size=100, columns=["id"]) for _ in range(2)])
     next(iter(DataLoader(mixed, batch_size=None, num_workers=1)))
     with pytest.raises(RuntimeError, match="workers iterate this mix"):
@@ -376,7 +377,7 @@ def test_a_mix_says_that_workers_read(folder):
 # Which side is slower
 
 
-def test_a_slow_loop_is_told(folder):
+def test_a_slow_loop_is_told(folder: Path) -> None:
     """The loop takes a batch only when decode threads have waited for it, or are done."""
     dataset = ParquetDataset(
         folder, batch_size=200, columns=["id", "x1"], max_memory=12_000, num_threads=2
@@ -394,7 +395,7 @@ def test_a_slow_loop_is_told(folder):
     assert metrics.threads_waited_for_loop_seconds > metrics.threads_waited_for_memory_seconds
 
 
-def test_slow_decoding_is_told(tmp_path):
+def test_slow_decoding_is_told(tmp_path: Path) -> None:
     """A loop that does nothing, and a codec that takes long.
 
     The first pass also pays for memory that is touched for the first time, which can take longer
@@ -452,7 +453,7 @@ EVEN = Sides(
         ({"batches": 1, "decoding": 9.0}, "decoding is the slower side", "55% of 11 s"),
     ],
 )
-def test_bottleneck(spent, begin, says):
+def test_bottleneck(spent: dict[str, Any], begin: str, says: str) -> None:
     line = describe(replace(EVEN, **spent))
     assert line.startswith(begin)
     assert re.search(says, line)

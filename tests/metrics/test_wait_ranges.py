@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,17 +23,17 @@ NUM_BATCHES = 7
 
 
 @pytest.fixture
-def data(tmp_path) -> str:
+def data(tmp_path: Path) -> str:
     table = pa.table({"id": np.arange(10 * NUM_BATCHES)})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=16)
     return str(tmp_path)
 
 
-def open_dataset(data: str, **options) -> ParquetDataset:
+def open_dataset(data: str, **options: Any) -> ParquetDataset:
     return ParquetDataset(data, batch_size=10, rank=0, world_size=1, **options)
 
 
-def traced(batches: Iterable, path: Path, **options) -> list[dict]:
+def traced(batches: Iterable[Any], path: Path, **options: Any) -> list[dict[Any, Any]]:
     """The events of a loop over the batches, as the profiler exports them."""
     with profile(activities=[ProfilerActivity.CPU], **options) as profiler:
         for batch in batches:
@@ -44,16 +45,16 @@ def traced(batches: Iterable, path: Path, **options) -> list[dict]:
     return [event for event in json.loads(path.read_text())["traceEvents"] if "dur" in event]
 
 
-def named(events: list[dict], name: str) -> list[dict]:
+def named(events: list[dict[Any, Any]], name: str) -> list[dict[Any, Any]]:
     return sorted((event for event in events if event["name"] == name), key=lambda e: e["ts"])
 
 
-def is_within(inner: dict, outer: dict) -> bool:
+def is_within(inner: dict[Any, Any], outer: dict[Any, Any]) -> Any:
     ends = [event["ts"] + event["dur"] for event in (inner, outer)]
     return outer["ts"] <= inner["ts"] and ends[0] <= ends[1]
 
 
-def test_each_wait_is_a_range_between_the_steps(data, tmp_path):
+def test_each_wait_is_a_range_between_the_steps(data: Any, tmp_path: Path) -> None:
     events = traced(open_dataset(data), tmp_path / "trace.json")
     waits, steps = named(events, WAIT_RANGE), named(events, "train")
     assert len(steps) == NUM_BATCHES
@@ -65,7 +66,7 @@ def test_each_wait_is_a_range_between_the_steps(data, tmp_path):
         assert step["ts"] + step["dur"] <= after["ts"]
 
 
-def test_within_a_loader(data, tmp_path):
+def test_within_a_loader(data: Any, tmp_path: Path) -> None:
     loader = DataLoader(open_dataset(data), batch_size=None, num_workers=0)
     events = traced(loader, tmp_path / "trace.json")
     of_loader = named(events, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
@@ -74,14 +75,14 @@ def test_within_a_loader(data, tmp_path):
     assert all(map(is_within, waits, of_loader))
 
 
-def test_dynamic_data_sets(data, tmp_path):
+def test_dynamic_data_sets(data: Any, tmp_path: Path) -> None:
     dataset = open_dataset(data, even="dynamic")
     num_batches = sum(1 for _ in dataset)
     waits = named(traced(dataset, tmp_path / "trace.json"), WAIT_RANGE)
     assert len(waits) == num_batches + 1
 
 
-def test_the_sources_of_a_mix(data, tmp_path):
+def test_the_sources_of_a_mix(data: Any, tmp_path: Path) -> None:
     mixed = mix([open_dataset(data), open_dataset(data)])
     # A mix knows beforehand where it ends, and asks no source then.
     assert len(mixed) == 2 * NUM_BATCHES
@@ -89,7 +90,7 @@ def test_the_sources_of_a_mix(data, tmp_path):
     assert len(waits) == 2 * NUM_BATCHES
 
 
-def test_a_schedule_sees_the_waits_of_its_steps(data, tmp_path):
+def test_a_schedule_sees_the_waits_of_its_steps(data: Any, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     events = traced(
         open_dataset(data),
@@ -101,7 +102,7 @@ def test_a_schedule_sees_the_waits_of_its_steps(data, tmp_path):
     assert len(named(events, WAIT_RANGE)) == 3
 
 
-def test_nobody_who_traces_nothing_pays_for_ranges(data, monkeypatch):
+def test_nobody_who_traces_nothing_pays_for_ranges(data: Any, monkeypatch: Any) -> None:
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
@@ -112,7 +113,7 @@ def test_nobody_who_traces_nothing_pays_for_ranges(data, monkeypatch):
 
 
 @pytest.fixture
-def nvtx_ranges(monkeypatch) -> list[str | None]:
+def nvtx_ranges(monkeypatch: Any) -> list[str | None]:
     """What is told to NVTX where CUDA is available: a name opens a range, None closes it."""
     told: list[str | None] = []
     monkeypatch.setattr(wait_ranges, "_has_nvtx", lambda: True)
@@ -121,13 +122,13 @@ def nvtx_ranges(monkeypatch) -> list[str | None]:
     return told
 
 
-def test_nvtx_ranges_open_and_close(data, nvtx_ranges):
+def test_nvtx_ranges_open_and_close(data: Any, nvtx_ranges: list[str | None]) -> None:
     for _ in open_dataset(data):
         assert nvtx_ranges[-1] is None
     assert nvtx_ranges == [WAIT_RANGE, None] * (NUM_BATCHES + 1)
 
 
-def test_an_error_closes_its_range(data, nvtx_ranges):
+def test_an_error_closes_its_range(data: Any, nvtx_ranges: list[str | None]) -> None:
     dataset = open_dataset(data)
     (Path(data) / "a.parquet").write_bytes(b"another file")
     with pytest.raises(CorruptFileError):
@@ -135,7 +136,7 @@ def test_an_error_closes_its_range(data, nvtx_ranges):
     assert nvtx_ranges == [WAIT_RANGE, None]
 
 
-def test_the_profiler_takes_the_place_of_nvtx(data, nvtx_ranges):
+def test_the_profiler_takes_the_place_of_nvtx(data: Any, nvtx_ranges: list[str | None]) -> None:
     # It makes NVTX ranges of its own where it is asked to.
     with profile(activities=[ProfilerActivity.CPU]):
         assert sum(1 for _ in open_dataset(data)) == NUM_BATCHES
@@ -143,6 +144,6 @@ def test_the_profiler_takes_the_place_of_nvtx(data, nvtx_ranges):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
-def test_nvtx_where_cuda_is_available(data):
+def test_nvtx_where_cuda_is_available(data: Any) -> None:
     assert wait_ranges._has_nvtx()
     assert sum(1 for _ in open_dataset(data)) == NUM_BATCHES

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections import Counter
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +26,7 @@ STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory) -> list[Path]:
+def paths(tmp_path_factory: Any) -> list[Path]:
     """Three data sets; `id` says which one and which row."""
     root = tmp_path_factory.mktemp("mixing")
     made = []
@@ -38,17 +40,17 @@ def paths(tmp_path_factory) -> list[Path]:
     return made
 
 
-def open_datasets(paths, **options) -> list[ParquetDataset]:
+def open_datasets(paths: Any, **options: Any) -> list[ParquetDataset]:
     defaults = {"batch_size": BATCH, "shuffle": True, "seed": 4, "num_threads": 1}
     defaults["shuffle_window"] = 0
     return [ParquetDataset(path, **(defaults | options)) for path in paths]
 
 
-def open_mix(paths, weights=(3, 2, 1), options=None, **arguments):
+def open_mix(paths: Any, weights: Any = (3, 2, 1), options: Any = None, **arguments: Any) -> Any:
     return mix(open_datasets(paths, **(options or {})), weights=weights, **arguments)
 
 
-def sources(batches) -> list[int]:
+def sources(batches: Any) -> list[int]:
     """The data set of each batch; all its rows are from one."""
     found = []
     for batch in batches:
@@ -57,11 +59,11 @@ def sources(batches) -> list[int]:
     return found
 
 
-def ids(batches) -> list[list[int]]:
+def ids(batches: Any) -> list[list[int]]:
     return [batch["id"].tolist() for batch in batches]
 
 
-def check_proportion(counts, total: int, weights) -> None:
+def check_proportion(counts: Any, total: int, weights: Any) -> None:
     exact = [Fraction(weight) for weight in weights]
     for source, weight in enumerate(exact):
         assert abs(counts[source] - total * weight / sum(exact)) < 1, (counts, total)
@@ -71,12 +73,14 @@ def check_proportion(counts, total: int, weights) -> None:
 
 
 @pytest.mark.parametrize("weights", [(3, 2, 1), (0.7, 0.2, 0.1), (1, 1, 1), (90, 9, 1)])
-def test_first_exhausted_keeps_the_proportion_and_ends_where_one_is_empty(paths, weights):
+def test_first_exhausted_keeps_the_proportion_and_ends_where_one_is_empty(
+    paths: list[Path], weights: Any
+) -> None:
     mixed = open_mix(paths, weights)
     length = len(mixed)
     drawn = sources(mixed)
     assert length == len(drawn)
-    counts = Counter()
+    counts: Any = Counter()
     for num, source in enumerate(drawn, 1):
         counts[source] += 1
         check_proportion(counts, num, weights)
@@ -85,7 +89,7 @@ def test_first_exhausted_keeps_the_proportion_and_ends_where_one_is_empty(paths,
     assert all(counts[source] <= batches[source] for source in range(3))
 
 
-def test_all_exhausted_delivers_each_row_once(paths):
+def test_all_exhausted_delivers_each_row_once(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 5, 5), stopping="all_exhausted")
     batches = list(mixed)
     assert len(batches) == len(mixed) == 30 + 17 + 9
@@ -97,7 +101,7 @@ def test_all_exhausted_delivers_each_row_once(paths):
     first_end = min(ends.values())
     for num in range(first_end + 1):
         check_proportion(Counter(drawn[:num]), num, (1, 5, 5))
-    first = min(ends, key=ends.get)
+    first = min(ends, key=ends.get)  # type: ignore[arg-type]
     left = [source for source in range(3) if source != first]
     second_end = sorted(ends.values())[1]
     part = drawn[first_end:second_end]
@@ -107,7 +111,7 @@ def test_all_exhausted_delivers_each_row_once(paths):
         check_proportion([counts[source] for source in left], num, weights)
 
 
-def test_repeat_goes_on_until_each_was_read_as_a_whole(paths):
+def test_repeat_goes_on_until_each_was_read_as_a_whole(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 5, 5), stopping="repeat")
     length = len(mixed)
     batches = list(mixed)
@@ -130,7 +134,9 @@ def test_repeat_goes_on_until_each_was_read_as_a_whole(paths):
 
 
 @pytest.mark.parametrize("stopping", STOPPINGS)
-def test_each_iteration_is_the_next_epoch_in_another_order(paths, stopping):
+def test_each_iteration_is_the_next_epoch_in_another_order(
+    paths: list[Path], stopping: str
+) -> None:
     mixed = open_mix(paths, stopping=stopping)
     epochs = []
     for epoch in range(3):
@@ -147,7 +153,7 @@ def test_each_iteration_is_the_next_epoch_in_another_order(paths, stopping):
     assert ids(open_mix(paths, stopping=stopping, seed=1)) != ids(epochs[0])
 
 
-def test_breaking_off_does_not_disturb_the_next_epoch(paths):
+def test_breaking_off_does_not_disturb_the_next_epoch(paths: list[Path]) -> None:
     mixed, other = open_mix(paths), open_mix(paths)
     for number, _ in enumerate(mixed):
         if number == 5:
@@ -156,7 +162,7 @@ def test_breaking_off_does_not_disturb_the_next_epoch(paths):
     assert ids(mixed) == ids(other)
 
 
-def test_ranks_draw_alike(paths):
+def test_ranks_draw_alike(paths: list[Path]) -> None:
     """Two ranks take the same sources in the same steps, and rows of their own."""
     ranks = [open_mix(paths, options={"rank": rank, "world_size": 2}) for rank in range(2)]
     lengths = [len(rank) for rank in ranks]
@@ -167,7 +173,7 @@ def test_ranks_draw_alike(paths):
     assert not rows[0] & rows[1]
 
 
-def test_set_weights_is_for_the_next_epoch(paths):
+def test_set_weights_is_for_the_next_epoch(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 1, 1), stopping="all_exhausted")
     stream = iter(mixed)
     begun = [next(stream)]
@@ -179,7 +185,7 @@ def test_set_weights_is_for_the_next_epoch(paths):
     assert mixed.weights == pytest.approx([100 / 102, 1 / 102, 1 / 102])
 
 
-def test_source_key(paths):
+def test_source_key(paths: list[Path]) -> None:
     for options in ({}, {"within_batch": True, "batch_size": 16}):
         for batch in open_mix(paths, source_key="from", **options):
             assert batch["from"].dtype == torch.int64
@@ -194,10 +200,12 @@ def test_source_key(paths):
 
 @pytest.mark.parametrize("weights", [(3, 2, 1), (0.7, 0.2, 0.1), (50, 1, 1)])
 @pytest.mark.parametrize("batch_size", [1, 7, 16, 64])
-def test_rows_of_each_batch_are_in_proportion(paths, weights, batch_size):
+def test_rows_of_each_batch_are_in_proportion(
+    paths: list[Path], weights: Any, batch_size: int
+) -> None:
     mixed = open_mix(paths, weights, within_batch=True, batch_size=batch_size)
     length = len(mixed)
-    counts, total = Counter(), 0
+    counts, total = Counter(), 0  # type: ignore[var-annotated]
     found = list(mixed)
     assert len(found) == length
     for batch in found:
@@ -210,7 +218,7 @@ def test_rows_of_each_batch_are_in_proportion(paths, weights, batch_size):
     assert any(rows < need + 1 for rows, need in zip(ROWS, beyond, strict=True))
 
 
-def check_values(batch: dict) -> None:
+def check_values(batch: dict[Any, Any]) -> None:
     """Every column belongs to its row."""
     rows = batch["id"].tolist()
     assert batch["x"].tolist() == rows
@@ -219,12 +227,12 @@ def check_values(batch: dict) -> None:
 
 
 @pytest.mark.parametrize("stopping", STOPPINGS)
-def test_rows_keep_their_values(paths, stopping):
+def test_rows_keep_their_values(paths: list[Path], stopping: str) -> None:
     for batch in open_mix(paths, within_batch=True, batch_size=33, stopping=stopping):
         check_values(batch)
 
 
-def test_all_exhausted_delivers_each_row_once_within_batches(paths):
+def test_all_exhausted_delivers_each_row_once_within_batches(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 5, 5), within_batch=True, batch_size=33, stopping="all_exhausted")
     length = len(mixed)
     batches = list(mixed)
@@ -234,12 +242,12 @@ def test_all_exhausted_delivers_each_row_once_within_batches(paths):
     assert rows == [1000 * number + row for number in range(3) for row in range(ROWS[number])]
 
 
-def test_repeat_within_batches(paths):
+def test_repeat_within_batches(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 5, 5), within_batch=True, batch_size=33, stopping="repeat")
     length = len(mixed)
     batches = list(mixed)
     assert len(batches) == length
-    counts, total = Counter(), 0
+    counts, total = Counter(), 0  # type: ignore[var-annotated]
     for batch in batches:
         counts += Counter((batch["id"] // 1000).tolist())
         total += 33
@@ -254,7 +262,7 @@ def test_repeat_within_batches(paths):
 
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad"])
-def test_steps_are_even_within_batches(paths, even):
+def test_steps_are_even_within_batches(paths: list[Path], even: str) -> None:
     lengths = set()
     for rank in range(3):
         options = {"rank": rank, "world_size": 3, "even": even}
@@ -273,7 +281,9 @@ def test_steps_are_even_within_batches(paths, even):
         ({"id": ["x", "x2"], "items": "items"}, "float32"),
     ],
 )
-def test_columns_must_agree(paths, tmp_path, columns, message):
+def test_columns_must_agree(
+    paths: list[Path], tmp_path: Path, columns: dict[str, Any] | list[str], message: str
+) -> None:
     table = pq.read_table(paths[1])
     pq.write_table(table.append_column("x2", table["x"]), tmp_path / "1.parquet")
     first = ParquetDataset(paths[0], batch_size=BATCH, columns=["id", "items"])
@@ -283,7 +293,7 @@ def test_columns_must_agree(paths, tmp_path, columns, message):
         next(iter(mixed))
 
 
-def test_masks_of_elements_are_cut_with_their_lists(tmp_path):
+def test_masks_of_elements_are_cut_with_their_lists(tmp_path: Path) -> None:
     rows = [[1, None], [], [None, 2, 3], [4]] * 5
     pq.write_table(pa.table({"v": pa.array(rows, pa.list_(pa.int64()))}), tmp_path / "a.parquet")
     datasets = [ParquetDataset(tmp_path / "a.parquet", batch_size=5, nulls="mask") for _ in "ab"]
@@ -303,13 +313,13 @@ def test_masks_of_elements_are_cut_with_their_lists(tmp_path):
 
 @pytest.mark.parametrize("rows", [None, 16, 25])
 @pytest.mark.parametrize("stopping", STOPPINGS)
-def test_resume_after_every_batch(paths, stopping, rows):
+def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | None) -> None:
     """Or every third; before the first too, and behind the last, which is the next epoch."""
     options = {"stopping": stopping, "seed": 3, "source_key": "from"}
     if rows:
         options |= {"within_batch": True, "batch_size": rows}
 
-    def fresh():
+    def fresh() -> Any:
         return open_mix(paths, (2, 2, 1), **options)
 
     mixed = fresh()
@@ -332,10 +342,10 @@ def test_resume_after_every_batch(paths, stopping, rows):
 
 
 @pytest.mark.parametrize("rows", [None, 16])
-def test_resume_of_a_resumed_mix(paths, rows):
+def test_resume_of_a_resumed_mix(paths: list[Path], rows: int | None) -> None:
     options = {"stopping": "repeat", "within_batch": rows is not None, "batch_size": rows}
     whole = ids(open_mix(paths, **options))
-    found, state = [], None
+    found, state = [], None  # type: ignore[var-annotated]
     while len(found) < len(whole):
         mixed = open_mix(paths, **options)
         if state is not None:
@@ -348,7 +358,7 @@ def test_resume_of_a_resumed_mix(paths, rows):
     assert found == whole
 
 
-def test_a_state_is_the_same_before_and_after_it_is_taken_up(paths):
+def test_a_state_is_the_same_before_and_after_it_is_taken_up(paths: list[Path]) -> None:
     """Also of a data set of which the next batch has no row."""
     options = {"weights": (50, 1, 1), "within_batch": True, "batch_size": 7}
     mixed = open_mix(paths, **options)
@@ -363,7 +373,7 @@ def test_a_state_is_the_same_before_and_after_it_is_taken_up(paths):
         assert resumed.state_dict() == state
 
 
-def test_resume_has_the_weights_of_then(paths):
+def test_resume_has_the_weights_of_then(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 1, 1))
     stream = iter(mixed)
     for _ in range(4):
@@ -377,7 +387,7 @@ def test_resume_has_the_weights_of_then(paths):
     assert ids(resumed) == after
 
 
-def test_set_epoch_keeps_a_state_of_that_epoch_only(paths):
+def test_set_epoch_keeps_a_state_of_that_epoch_only(paths: list[Path]) -> None:
     mixed = open_mix(paths)
     stream = iter(mixed)
     first = [next(stream)["id"].tolist() for _ in range(3)]
@@ -400,7 +410,9 @@ def test_set_epoch_keeps_a_state_of_that_epoch_only(paths):
         ({"within_batch": True, "batch_size": 8}, "batch_size=None, here 8"),
     ],
 )
-def test_states_of_another_mix_are_refused(paths, change, message):
+def test_states_of_another_mix_are_refused(
+    paths: list[Path], change: dict[str, Any], message: str
+) -> None:
     state = open_mix(paths).state_dict()
     with pytest.raises(ValueError, match=message):
         open_mix(paths, **change).load_state_dict(state)
@@ -413,7 +425,7 @@ def test_states_of_another_mix_are_refused(paths, change, message):
 
 
 @pytest.mark.parametrize("damage", ["seed", "weights", "next_weights", "sources", "counts"])
-def test_damaged_states_are_refused(paths, damage):
+def test_damaged_states_are_refused(paths: list[Path], damage: str) -> None:
     mixed = open_mix(paths)
     next(iter(mixed))
     state = mixed.state_dict()
@@ -428,7 +440,7 @@ def test_damaged_states_are_refused(paths, damage):
 
 
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
-def test_what_fails_to_begin_takes_no_epoch(paths, rows):
+def test_what_fails_to_begin_takes_no_epoch(paths: list[Path], rows: dict[str, Any]) -> None:
     """The state is refused by a data set, when iteration begins, again and again."""
     mixed = open_mix(paths, **rows)
     state = mixed.state_dict()
@@ -447,7 +459,7 @@ def test_what_fails_to_begin_takes_no_epoch(paths, rows):
 
 
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
-def test_an_iterator_that_was_closed_says_so(paths, rows):
+def test_an_iterator_that_was_closed_says_so(paths: list[Path], rows: dict[str, Any]) -> None:
     endings = {
         "close": lambda mixed: mixed.close(),
         "set_epoch": lambda mixed: mixed.set_epoch(3),
@@ -473,14 +485,16 @@ def test_an_iterator_that_was_closed_says_so(paths, rows):
 # Mixes of mixes
 
 
-def open_nested(paths, stopping, **arguments):
+def open_nested(paths: Any, stopping: Any, **arguments: Any) -> Any:
     first, second, third = open_datasets(paths)
     return mix([mix([first, second], weights=[1, 2]), third], stopping=stopping, **arguments)
 
 
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
-def test_a_mix_of_a_mix_goes_on_where_it_was(paths, stopping, rows):
+def test_a_mix_of_a_mix_goes_on_where_it_was(
+    paths: list[Path], stopping: str, rows: dict[str, Any]
+) -> None:
     """Also behind its last batch, from where its own state leads to its next epoch."""
     whole = ids(open_nested(paths, stopping, weights=[9, 1], **rows))
     for stop in range(0, len(whole), 3):
@@ -492,7 +506,7 @@ def test_a_mix_of_a_mix_goes_on_where_it_was(paths, stopping, rows):
         assert ids(resumed) == whole[stop:]
 
 
-def test_rows_of_a_mix_are_not_mixed_on_several_ranks(paths):
+def test_rows_of_a_mix_are_not_mixed_on_several_ranks(paths: list[Path]) -> None:
     inner = mix(open_datasets(paths, rank=0, world_size=2))
     mixed = mix(
         [inner, *open_datasets(paths[:1], rank=0, world_size=2)], within_batch=True, batch_size=8
@@ -501,7 +515,7 @@ def test_rows_of_a_mix_are_not_mixed_on_several_ranks(paths):
         next(iter(mixed))
 
 
-def test_frozen_order():
+def test_frozen_order() -> None:
     """Runs that are resumed by another release go on in the same order."""
     mixed = mix([Counting(0, 9), Counting(1, 3), Counting(2, 6)], stopping="all_exhausted", seed=5)
     drawn = "".join(str(source) for source in sources(mixed))
@@ -514,32 +528,32 @@ def test_frozen_order():
 class Counting:
     """The smallest data set that can be mixed."""
 
-    def __init__(self, name: int, length: int):
+    def __init__(self, name: int, length: int) -> None:
         self.name, self.length = name, length
         self.epoch = self.done = 0
 
-    def __len__(self):
+    def __len__(self) -> Any:
         return self.length
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         start, self.start = getattr(self, "start", 0), 0
         self.done = start
         for number in range(start, self.length):
             self.done += 1
             yield {"id": torch.tensor([1000 * self.name + number])}
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         self.epoch, self.start, self.done = epoch, 0, 0
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         return {"done": self.done}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Any) -> None:
         self.start = self.done = state["done"]
 
 
-def test_any_data_set_of_the_interface():
-    def fresh():
+def test_any_data_set_of_the_interface() -> None:
+    def fresh() -> Any:
         return mix([Counting(0, 20), Counting(1, 5)], weights=[4, 1], stopping="all_exhausted")
 
     whole = ids(fresh())
@@ -557,16 +571,16 @@ def test_any_data_set_of_the_interface():
     assert len(list(by_rows)) == 2
 
 
-def test_a_data_set_that_ends_early_is_an_error():
+def test_a_data_set_that_ends_early_is_an_error() -> None:
     class Short(Counting):
-        def __len__(self):
+        def __len__(self) -> int:
             return 7
 
     with pytest.raises(RuntimeError, match="data set 1 ended after 5 batches, its length is 7"):
         list(mix([Counting(0, 20), Short(1, 5)]))
 
 
-def test_without_a_batch():
+def test_without_a_batch() -> None:
     assert list(mix([Counting(0, 0), Counting(1, 3)])) in ([], list(Counting(1, 1)))
     found = ids(mix([Counting(0, 0), Counting(1, 3)], stopping="all_exhausted"))
     assert found == [[1000], [1001], [1002]]
@@ -578,7 +592,7 @@ def test_without_a_batch():
     ("stopping", "method"),
     [("all_exhausted", "fork"), ("repeat", "fork"), ("all_exhausted", "spawn")],
 )
-def test_dataloader_workers(paths, stopping, method):
+def test_dataloader_workers(paths: list[Path], stopping: str, method: str) -> None:
     """Each worker mixes its own share; together they read every row, in each epoch another way."""
     mixed = open_mix(paths, stopping=stopping)
     context = multiprocessing.get_context(method)
@@ -611,7 +625,9 @@ def test_dataloader_workers(paths, stopping, method):
         ({"source_key": 3}, TypeError, "source_key must be a str or None, got 3"),
     ],
 )
-def test_wrong_arguments(paths, arguments, error, message):
+def test_wrong_arguments(
+    paths: list[Path], arguments: dict[str, Any], error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         mix(open_datasets(paths), **arguments)
     with pytest.raises(ValueError, match="num_epochs=1"):

@@ -7,6 +7,7 @@ import json
 import pickle
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -26,7 +27,7 @@ KINDS = ("batches", "rows")
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory):
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Three data sets of many row groups; `id` says which one and which row."""
     root = tmp_path_factory.mktemp("mixing_elastic")
     for number, rows in enumerate(ROWS):
@@ -35,10 +36,18 @@ def paths(tmp_path_factory):
     return [root / f"{number}.parquet" for number in range(len(ROWS))]
 
 
-def open_mix(paths, kind, rank=0, world_size=1, *, mixing=None, **options):
+def open_mix(
+    paths: Any, kind: Any, rank: int = 0, world_size: int = 1, *, mixing: Any = None, **options: Any
+) -> Any:
     """Row mixes have batches of 8 rows, of data sets that have another number."""
-    place = {"rank": rank, "world_size": world_size}
-    defaults = {"shuffle": True, "seed": 4, "num_threads": 1, "shuffle_window": 2, "even": "pad"}
+    place: dict[str, Any] = {"rank": rank, "world_size": world_size}
+    defaults: dict[str, Any] = {
+        "shuffle": True,
+        "seed": 4,
+        "num_threads": 1,
+        "shuffle_window": 2,
+        "even": "pad",
+    }
     defaults["batch_size"] = 5 if kind == "rows" else 3
     datasets = [ParquetDataset(path, **place, **(defaults | options)) for path in paths]
     arguments = {"weights": WEIGHTS, "stopping": "all_exhausted", "seed": 2}
@@ -46,10 +55,10 @@ def open_mix(paths, kind, rank=0, world_size=1, *, mixing=None, **options):
     return mix(datasets, **(arguments | (mixing or {})))
 
 
-_MIXES = {}
+_MIXES: dict[Any, Any] = {}
 
 
-def kept_mix(paths, *arguments, **options):
+def kept_mix(paths: Any, *arguments: Any, **options: Any) -> Any:
     """Return a mix before its first epoch, perhaps one that has iterated: to open costs more."""
     key = repr((paths, arguments, sorted(options.items())))
     if key not in _MIXES:
@@ -58,13 +67,13 @@ def kept_mix(paths, *arguments, **options):
     return _MIXES[key]
 
 
-def rows_of(batch):
+def rows_of(batch: Any) -> Any:
     """Return the rows, those aside that are there to make steps even."""
     valid = batch["row.valid"] if "row.valid" in batch else batch["id"] >= 0
     return batch["id"][valid].tolist()
 
 
-def sources_of(batch):
+def sources_of(batch: Any) -> Any:
     """Return how much of each data set the batch has: rows, also repeated ones."""
     return Counter((batch["id"] // 1000).tolist())
 
@@ -72,13 +81,13 @@ def sources_of(batch):
 class Run:
     """An epoch that is delivered world after world."""
 
-    def __init__(self, paths, kind, **options):
+    def __init__(self, paths: Any, kind: Any, **options: Any) -> None:
         self.paths, self.kind, self.options = paths, kind, options
-        self.state, self.steps, self.by_rank = None, 0, []
-        self.legs = []  # rows that each world has delivered
-        self.draws = []  # sources of each step, of the first rank
+        self.state, self.steps, self.by_rank = None, 0, []  # type: ignore[var-annotated]
+        self.legs: list[Any] = []  # rows that each world has delivered
+        self.draws: list[Any] = []  # sources of each step, of the first rank
 
-    def leg(self, world_size, cut=None, **options):
+    def leg(self, world_size: int, cut: Any = None, **options: Any) -> Any:
         """Deliver a share `cut` of the steps; None for all that are left."""
         ranks = [
             kept_mix(self.paths, self.kind, rank, world_size, **(self.options | options))
@@ -112,16 +121,16 @@ class Run:
         self.state, self.steps = states[0], self.steps + num_steps
         return delivered
 
-    def counts(self):
+    def counts(self) -> Any:
         return Counter(itertools.chain(*self.legs))
 
 
-def every_row():
+def every_row() -> Any:
     return {1000 * number + row for number in range(3) for row in range(ROWS[number])}
 
 
-def check_proportions(draws, weights=WEIGHTS):
-    counts, total = Counter(), 0
+def check_proportions(draws: Any, weights: Any = WEIGHTS) -> None:
+    counts, total = Counter(), 0  # type: ignore[var-annotated]
     for draw in draws:
         counts += draw
         total += draw.total()
@@ -136,7 +145,9 @@ def check_proportions(draws, weights=WEIGHTS):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
-def test_every_row_once_over_two_worlds(paths, kind, window, before, after):
+def test_every_row_once_over_two_worlds(
+    paths: Any, kind: str, window: int, before: Any, after: Any
+) -> None:
     for cut in (0.15, 0.7):
         run = Run(paths, kind, shuffle_window=window)
         run.leg(before, cut)
@@ -147,7 +158,9 @@ def test_every_row_once_over_two_worlds(paths, kind, window, before, after):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 3), (3, 4), (2, 2)])
-def test_proportions_and_rounds_go_on(paths, kind, stopping, before, after):
+def test_proportions_and_rounds_go_on(
+    paths: Any, kind: str, stopping: str, before: int, after: int
+) -> None:
     """What is delivered first was not yet; data sets that are repeated end their round."""
     for cut in (0.3, 0.8):
         run = Run(paths, kind, mixing={"stopping": stopping})
@@ -175,7 +188,7 @@ def test_proportions_and_rounds_go_on(paths, kind, stopping, before, after):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("even", ["pad", "split"])
-def test_again_and_again_with_other_batches(paths, kind, even):
+def test_again_and_again_with_other_batches(paths: Any, kind: str, even: str) -> None:
     run = Run(paths, kind, even=even)
     for world_size, cut, batch_size in ((4, 0.4, 2), (2, 0.3, 4), (3, 0.5, 1), (3, 0.5, 1)):
         run.leg(world_size, cut, batch_size=batch_size)
@@ -196,7 +209,16 @@ def test_again_and_again_with_other_batches(paths, kind, even):
     mixed_rows=st.integers(1, 20),
     weights=st.lists(st.integers(1, 9), min_size=3, max_size=3),
 )
-def test_every_row_once(paths, worlds, cuts, kind, window, batch_sizes, mixed_rows, weights):
+def test_every_row_once(
+    paths: Any,
+    worlds: Any,
+    cuts: Any,
+    kind: Any,
+    window: int,
+    batch_sizes: Any,
+    mixed_rows: int,
+    weights: Any,
+) -> None:
     mixing = {"weights": weights} | ({"batch_size": mixed_rows} if kind == "rows" else {})
     run = Run(paths, kind, shuffle_window=window, mixing=mixing)
     cuts = [*cuts[: len(worlds) - 1], None]
@@ -206,7 +228,7 @@ def test_every_row_once(paths, worlds, cuts, kind, window, batch_sizes, mixed_ro
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_batch_per_row_group(paths, kind):
+def test_one_batch_per_row_group(paths: Any, kind: str) -> None:
     """Ranks stand in different batches of a data set when they have the same number of rows."""
     for before, after, cut in itertools.product((1, 3), (1, 2, 3), (0.3, 0.7)):
         run = Run(paths, kind, batch_size=None, even="split")
@@ -218,7 +240,7 @@ def test_one_batch_per_row_group(paths, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2), (2, 1), (2, 2)])
-def test_canonical_worlds(paths, kind, before, after):
+def test_canonical_worlds(paths: Any, kind: str, before: int, after: int) -> None:
     """Lanes of a batch are used up one after the other."""
     for cut in (0.2, 0.5, 0.8):
         run = Run(paths, kind, canonical_world_size=4)
@@ -232,7 +254,9 @@ def test_canonical_worlds(paths, kind, before, after):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_data_set_without_a_row_left_gives_none_of_its_next_epoch(paths, kind, after):
+def test_a_data_set_without_a_row_left_gives_none_of_its_next_epoch(
+    paths: Any, kind: str, after: int
+) -> None:
     """It has been used up to the last row, but has not been drawn in vain yet."""
     mixing = {"stopping": "first_exhausted", "weights": (9, 9, 9)}
     run = Run(paths, kind, mixing=mixing, even="split")
@@ -250,7 +274,9 @@ def test_a_data_set_without_a_row_left_gives_none_of_its_next_epoch(paths, kind,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("options", [{"even": "drop"}, {"drop_last": True, "even": "split"}])
-def test_rows_that_make_no_step_end_a_data_set(paths, kind, stopping, options):
+def test_rows_that_make_no_step_end_a_data_set(
+    paths: Any, kind: str, stopping: str, options: dict[str, Any]
+) -> None:
     """Of what is left no rank of a larger world gets a batch: nothing of the next epoch comes."""
     for before, after, cut in ((1, 4, 0.97), (2, 4, 0.9), (1, 3, 0.8), (1, 1, 0.9), (3, 1, 0.5)):
         run = Run(paths, kind, mixing={"stopping": stopping}, batch_size=6, **options)
@@ -263,13 +289,13 @@ def test_rows_that_make_no_step_end_a_data_set(paths, kind, stopping, options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_limit_steps_counts_batches_of_all_worlds(paths, kind):
+def test_limit_steps_counts_batches_of_all_worlds(paths: Any, kind: str) -> None:
     for before, after in ((1, 2), (2, 1), (2, 2)):
         run = Run(paths, kind, limit_steps=3, batch_size=4)
         run.leg(before, 0.5)
         run.leg(after)
         assert max(run.counts().values()) == 1
-        taken = sum(run.draws, Counter())
+        taken: Any = sum(run.draws, Counter())
         bound = 3 * (4 if kind == "rows" else 1)
         assert all(taken[number] <= bound for number in range(3))
         assert all(taken[number] >= bound - (4 if kind == "rows" else 0) for number in range(3))
@@ -278,18 +304,23 @@ def test_limit_steps_counts_batches_of_all_worlds(paths, kind):
 # A data set that goes on at a row
 
 
-def rows_in(batches):
+def rows_in(batches: Any) -> Any:
     return [batch["id"].tolist() for batch in batches]
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"canonical_world_size": 2}])
 @pytest.mark.parametrize("window", [0, 3])
-def test_a_state_behind_a_row(paths, options, window):
+def test_a_state_behind_a_row(paths: Any, options: dict[str, Any], window: int) -> None:
     """In the same world the rest of the batch comes first; in another one all rows, once."""
 
-    def make(rank=0, world_size=2, batch_size=6):
-        order = {"shuffle": True, "shuffle_window": window, "even": "pad", "seed": 1}
-        place = {"rank": rank, "world_size": world_size}
+    def make(rank: int = 0, world_size: int = 2, batch_size: int = 6) -> ParquetDataset:
+        order: dict[str, Any] = {
+            "shuffle": True,
+            "shuffle_window": window,
+            "even": "pad",
+            "seed": 1,
+        }
+        place: dict[str, Any] = {"rank": rank, "world_size": world_size}
         return ParquetDataset(
             paths[0], **place, **({"batch_size": batch_size} | order | options), num_threads=1
         )
@@ -320,8 +351,8 @@ def test_a_state_behind_a_row(paths, options, window):
         assert Counter(found) == Counter(range(ROWS[0]))
 
 
-def test_states_at_a_row_are_checked(paths):
-    def make(**options):
+def test_states_at_a_row_are_checked(paths: Any) -> None:
+    def make(**options: Any) -> ParquetDataset:
         return ParquetDataset(paths[0], **({"batch_size": 6, "num_threads": 1} | options))
 
     dataset = make()
@@ -346,8 +377,8 @@ def test_states_at_a_row_are_checked(paths):
         next(iter(resumed))
 
 
-def test_seek_goes_to_a_whole_batch(paths):
-    def make():
+def test_seek_goes_to_a_whole_batch(paths: Any) -> None:
+    def make() -> ParquetDataset:
         return ParquetDataset(paths[0], batch_size=6, num_threads=1)
 
     whole = rows_in(make())
@@ -370,7 +401,7 @@ def test_seek_goes_to_a_whole_batch(paths):
     assert rows_in([next(batches)]) == [whole[3]]
 
 
-def test_states_of_mixes_saved_before_rows_were_counted_in_legs(paths):
+def test_states_of_mixes_saved_before_rows_were_counted_in_legs(paths: Any) -> None:
     """The state of a data set before its first held batch, and how many rows of that are used."""
     mixed = open_mix(paths, "rows")
     stream = iter(mixed)
@@ -397,7 +428,7 @@ def test_states_of_mixes_saved_before_rows_were_counted_in_legs(paths):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("look", [iter, len, lambda mixed: next(iter(mixed))])
-def test_set_epoch_forgets_a_state_that_was_loaded(paths, kind, look):
+def test_set_epoch_forgets_a_state_that_was_loaded(paths: Any, kind: str, look: Any) -> None:
     """Also in data sets that have not been drawn since."""
     mixed = open_mix(paths, kind)
     whole = rows_in(mixed)
@@ -417,7 +448,7 @@ def test_set_epoch_forgets_a_state_that_was_loaded(paths, kind, look):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_length_of_a_loader(paths, kind, stopping, num_workers):
+def test_the_length_of_a_loader(paths: Any, kind: str, stopping: str, num_workers: int) -> None:
     mixed = open_mix(paths, kind, mixing={"stopping": stopping}, even="split")
     loader = DataLoader(mixed, None, num_workers=num_workers)
     for _ in range(2):
@@ -425,7 +456,7 @@ def test_the_length_of_a_loader(paths, kind, stopping, num_workers):
         assert sum(1 for _ in loader) == length
 
 
-def stateful_loader(paths, kind, num_workers, **options):
+def stateful_loader(paths: Any, kind: Any, num_workers: int, **options: Any) -> Any:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     mixed = open_mix(paths, kind, **options)
     return stateful.StatefulDataLoader(mixed, batch_size=None, num_workers=num_workers)
@@ -447,9 +478,12 @@ def stateful_loader(paths, kind, num_workers, **options):
         ),
     ],
 )
-def test_stateful_data_loader(paths, kind, stopping, num_workers):
+def test_stateful_data_loader(paths: Any, kind: str, stopping: Any, num_workers: Any) -> None:
     """Also where one worker has delivered all of its own and another goes on."""
-    options = {"mixing": {"stopping": stopping, "weights": (1, 2, 1)}, "even": "none"}
+    options: dict[str, Any] = {
+        "mixing": {"stopping": stopping, "weights": (1, 2, 1)},
+        "even": "none",
+    }
     uninterrupted = stateful_loader(paths, kind, num_workers, **options)
     whole, after = rows_in(uninterrupted), rows_in(uninterrupted)
     assert whole != after
@@ -477,7 +511,9 @@ def test_stateful_data_loader(paths, kind, stopping, num_workers):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_workers_go_on_with_the_state_of_a_bare_loop(paths, kind, num_workers):
+def test_workers_go_on_with_the_state_of_a_bare_loop(
+    paths: Any, kind: str, num_workers: int
+) -> None:
     mixed = open_mix(paths, kind)
     batches = iter(mixed)
     found = list(itertools.chain(*(rows_of(next(batches)) for _ in range(5))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from itertools import chain
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ NUM_ROWS = sum(ROWS)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("unbatched")
     table = pa.table({"id": np.arange(NUM_ROWS), "text": [f"é{i}" for i in range(NUM_ROWS)]})
     begin = 0
@@ -33,21 +33,21 @@ def data(tmp_path_factory) -> Path:
     return root
 
 
-def open_dataset(data, **options) -> ParquetDataset:
+def open_dataset(data: Any, **options: Any) -> ParquetDataset:
     return ParquetDataset(data, **({"batch_size": 8, "num_threads": 1} | options))
 
 
-def ids(rows) -> list[int]:
+def ids(rows: Any) -> list[int]:
     return [int(row["id"]) for row in rows]
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.tolist()
     return value.to_list() if hasattr(value, "to_list") else value
 
 
-def test_rows_have_the_values_that_pyarrow_reads():
+def test_rows_have_the_values_that_pyarrow_reads() -> None:
     table = pa.table(
         {
             "number": pa.array([1, 2, 3], pa.int16()),
@@ -88,33 +88,33 @@ def test_rows_have_the_values_that_pyarrow_reads():
         assert row["small"].dtype == torch.uint8
 
 
-def add(amount, row):
+def add(amount: Any, row: Any) -> dict[str, Any]:
     return {"id": row["id"] + amount, "length": row["text"]}
 
 
-def test_functions_on_batches_come_before_those_on_rows(data):
+def test_functions_on_batches_come_before_those_on_rows(data: Any) -> None:
     dataset = open_dataset(data, transform=double_ids, processors={"text": to_str})
     rows = dataset.unbatched(processors={"text": len}, transform=functools.partial(add, 5))
     expected = [{"id": 2 * i + 5, "length": len(f"é{i}")} for i in range(NUM_ROWS)]
     assert [{name: plain(value) for name, value in row.items()} for row in rows] == expected
 
 
-def double_ids(batch):
+def double_ids(batch: Any) -> Any:
     return batch | {"id": batch["id"] * 2}
 
 
-def to_str(text):
+def to_str(text: Any) -> Any:
     return text.to_str()
 
 
-def fail_on(wanted, row):
+def fail_on(wanted: Any, row: Any) -> Any:
     if row["id"] == wanted:
         raise LookupError("this one")
     return row
 
 
 @pytest.mark.parametrize("even", ["split", "dynamic"])
-def test_errors_name_the_row(data, even):
+def test_errors_name_the_row(data: Any, even: str) -> None:
     dataset = open_dataset(data, shuffle=True, even=even)
     expected = ids(open_dataset(data, shuffle=True, even=even).unbatched())
     rows = iter(dataset.unbatched(transform=functools.partial(fail_on, 60)))
@@ -133,21 +133,23 @@ def test_errors_name_the_row(data, even):
         next(rows)
 
 
-def test_a_transform_of_batches_must_keep_their_rows(data):
+def test_a_transform_of_batches_must_keep_their_rows(data: Any) -> None:
     with pytest.raises(ValueError, match=r"must keep rows.*'id' is 7 rows, given were 8"):
         list(open_dataset(data, transform=drop_first_row).unbatched())
     with pytest.raises(ValueError, match=r"must keep rows.*'sum' is float"):
         list(open_dataset(data, transform=lambda batch: {"sum": 1.0}).unbatched())
 
 
-def drop_first_row(batch):
+def drop_first_row(batch: Any) -> dict[str, Any]:
     return {"id": batch["id"][1:]}
 
 
 @pytest.mark.parametrize("batch_size", [8, None])
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_ranks_give_as_many_rows_as_they_say(data, batch_size, even, drop_last):
+def test_ranks_give_as_many_rows_as_they_say(
+    data: Any, batch_size: int | None, even: str, drop_last: bool
+) -> None:
     found, lengths = [], []
     for rank in range(3):
         rows = open_dataset(
@@ -170,7 +172,7 @@ def test_ranks_give_as_many_rows_as_they_say(data, batch_size, even, drop_last):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_states_go_on_at_every_row(data, shuffle):
+def test_states_go_on_at_every_row(data: Any, shuffle: bool) -> None:
     options = {"shuffle": shuffle, "shuffle_window": 3 if shuffle else None}
     dataset = open_dataset(data, **options)
     expected, following = ids(dataset.unbatched()), ids(dataset.unbatched())
@@ -187,7 +189,7 @@ def test_states_go_on_at_every_row(data, shuffle):
     assert len(states) == NUM_ROWS + 1
 
 
-def test_a_live_iterator_goes_on_and_a_lost_one_is_remembered(data):
+def test_a_live_iterator_goes_on_and_a_lost_one_is_remembered(data: Any) -> None:
     rows = open_dataset(data, shuffle=True).unbatched()
     expected = ids(rows)
     rows.set_epoch(0)
@@ -204,7 +206,7 @@ def test_a_live_iterator_goes_on_and_a_lost_one_is_remembered(data):
 
 
 @pytest.mark.parametrize("batch_size", [8, None])
-def test_states_go_on_in_other_worlds(data, batch_size):
+def test_states_go_on_in_other_worlds(data: Any, batch_size: int | None) -> None:
     """Three ranks, then two, then one: each row once, but for those that ranks repeat."""
     options = {"shuffle": True, "batch_size": batch_size}
     found, state = [], None
@@ -225,7 +227,7 @@ def test_states_go_on_in_other_worlds(data, batch_size):
     assert sorted(found) == list(range(NUM_ROWS))
 
 
-def test_several_epochs_in_one_iteration(data):
+def test_several_epochs_in_one_iteration(data: Any) -> None:
     dataset = open_dataset(data, shuffle=True, num_epochs=2)
     single = open_dataset(data, shuffle=True)
     expected = ids(single.unbatched()) + ids(single.unbatched())
@@ -239,17 +241,17 @@ def test_several_epochs_in_one_iteration(data):
     assert found + ids(iterator) == expected
 
 
-def collate(rows):
-    return {"ids": torch.stack([row["id"] for row in rows]), "texts": [r["text"] for r in rows]}
+def collate(rows: int) -> dict[str, Any]:
+    return {"ids": torch.stack([row["id"] for row in rows]), "texts": [r["text"] for r in rows]}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_loaders_batch_and_collate(data, num_workers):
+def test_loaders_batch_and_collate(data: Any, num_workers: int) -> None:
     rows = open_dataset(data, shuffle=True, even="none").unbatched()
     loader = DataLoader(
         rows,
         batch_size=10,
-        collate_fn=collate,
+        collate_fn=collate,  # type: ignore[arg-type]
         num_workers=num_workers,
         multiprocessing_context="fork" if num_workers else None,
         timeout=60 if num_workers else 0,
@@ -268,10 +270,10 @@ def test_loaders_batch_and_collate(data, num_workers):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_stateful_loaders_go_on_at_every_batch(data, num_workers):
+def test_stateful_loaders_go_on_at_every_batch(data: Any, num_workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
-    def loader():
+    def loader() -> Any:
         return stateful.StatefulDataLoader(
             open_dataset(data, shuffle=True).unbatched(),
             batch_size=10,
@@ -294,13 +296,13 @@ def test_stateful_loaders_go_on_at_every_batch(data, num_workers):
         assert [batch["ids"].tolist() for batch in resumed] == following
 
 
-def mixed(data, **options):
+def mixed(data: Any, **options: Any) -> Any:
     first = open_dataset(data, **options)
     second = open_dataset(data, batch_size=5, **options)
     return mix([first, second], weights=[2, 1], stopping="all_exhausted").unbatched()
 
 
-def test_rows_of_a_mix_go_on_at_every_row(data):
+def test_rows_of_a_mix_go_on_at_every_row(data: Any) -> None:
     rows = mixed(data)
     states, expected = [rows.state_dict()], []
     for row in rows:
@@ -318,7 +320,7 @@ def test_rows_of_a_mix_go_on_at_every_row(data):
         len(rows)
 
 
-def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data):
+def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data: Any) -> None:
     rows = mixed(data, rank=0, world_size=2)
     iterator = iter(rows)
     next(iterator)
@@ -328,14 +330,14 @@ def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data):
         iter(other)
 
 
-def test_states_of_something_else_are_refused(data):
+def test_states_of_something_else_are_refused(data: Any) -> None:
     with pytest.raises(ValueError, match="rows of a mix"):
         mixed(data).load_state_dict(open_dataset(data).state_dict())
     with pytest.raises(TypeError, match="state must be a dict"):
         mixed(data).load_state_dict(3)
 
 
-def test_dynamic_shares_have_no_length_and_no_state(data):
+def test_dynamic_shares_have_no_length_and_no_state(data: Any) -> None:
     rows = open_dataset(data, even="dynamic").unbatched()
     assert sorted(ids(rows)) == list(range(NUM_ROWS))
     with pytest.raises(TypeError, match="has not a length"):
@@ -344,7 +346,7 @@ def test_dynamic_shares_have_no_length_and_no_state(data):
         rows.state_dict()
 
 
-def test_closing_ends_the_iteration(data):
+def test_closing_ends_the_iteration(data: Any) -> None:
     rows = open_dataset(data).unbatched()
     iterator = iter(rows)
     next(iterator)

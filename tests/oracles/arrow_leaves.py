@@ -65,7 +65,7 @@ def leaves_of(array: pa.Array, path: str) -> Iterator[LeafRows]:
         yield LeafRows(path, 0, _no_value(kind), _values(array))
 
 
-def is_fixed_list(kind: pa.DataType) -> bool:
+def is_fixed_list(kind: pa.DataType) -> Any:
     return pa.types.is_fixed_size_list(kind)
 
 
@@ -102,7 +102,7 @@ def _no_value(kind: pa.DataType) -> Any:
     return stored_values(pa.nulls(1, kind))[0]
 
 
-def _values(array: pa.Array) -> list[Any]:
+def _values(array: pa.Array) -> Any:
     if _is_bytes(array.type):
         is_large = array.type in (pa.large_string(), pa.large_binary())
         return array.view(pa.large_binary() if is_large else pa.binary()).to_pylist()

@@ -4,8 +4,11 @@ The reference knows rows, lists and the rules; it shares nothing with the plan, 
 way batches per chunk are cut: there the laws are checked instead (see `check_cut`).
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +18,23 @@ from torchparquet.plan.epoch_plan import EpochPlan
 # The reference: a row is (row group, row, valid), a chunk is a list of rows.
 
 
-def deal(row_group_rows, order, num_shares):
-    shares = [[] for _ in range(num_shares)]
+def deal(row_group_rows: Any, order: Any, num_shares: Any) -> Any:
+    shares: Any = [[] for _ in range(num_shares)]
     for position, row_group in enumerate(order):
         rows = [(row_group, row, True) for row in range(row_group_rows[row_group])]
         shares[position % num_shares].append(rows)
     return shares
 
 
-def flat(chunks):
+def flat(chunks: Any) -> Any:
     return [row for chunk in chunks for row in chunk]
 
 
-def filled(chunks):
+def filled(chunks: Any) -> Any:
     return [chunk for chunk in chunks if chunk]
 
 
-def head(chunks, num_rows):
+def head(chunks: Any, num_rows: int) -> Any:
     kept = []
     for chunk in chunks:
         kept.append(chunk[:num_rows])
@@ -39,11 +42,11 @@ def head(chunks, num_rows):
     return kept
 
 
-def ceil_div(a, b):
+def ceil_div(a: Any, b: Any) -> Any:
     return (a + b - 1) // b
 
 
-def repeat_rows(chunks, epoch, num_rows):
+def repeat_rows(chunks: Any, epoch: int, num_rows: int) -> Any:
     """Append rows of `chunks` (of `epoch` if there are none) from the start, up to `num_rows`."""
     source = filled(chunks) or filled(epoch)
     padded, k = list(chunks), 0
@@ -53,7 +56,7 @@ def repeat_rows(chunks, epoch, num_rows):
     return padded
 
 
-def repeat_chunks(chunks, epoch, num_chunks):
+def repeat_chunks(chunks: Any, epoch: int, num_chunks: Any) -> Any:
     source = filled(chunks) or filled(epoch)
     padded, k = list(chunks), 0
     while len(filled(padded)) < num_chunks:
@@ -62,14 +65,14 @@ def repeat_chunks(chunks, epoch, num_chunks):
     return padded
 
 
-def reference_none(shares, options):
+def reference_none(shares: Any, options: Any) -> Any:
     if options.drop_last and options.batch_size is not None:
         sizes = [len(flat(share)) // options.batch_size * options.batch_size for share in shares]
         return [head(share, size) for share, size in zip(shares, sizes, strict=True)]
     return shares
 
 
-def reference_drop(shares, options):
+def reference_drop(shares: Any, options: Any) -> Any:
     if options.batch_size is None:
         steps = min(len(filled(share)) for share in shares)
         return [head(share, len(flat(filled(share)[:steps]))) for share in shares]
@@ -81,7 +84,7 @@ def reference_drop(shares, options):
     return [head(share, steps * options.batch_size) for share in shares]
 
 
-def reference_pad(shares, epoch, options):
+def reference_pad(shares: Any, epoch: int, options: Any) -> Any:
     if options.batch_size is None:
         steps = max(len(filled(share)) for share in shares)
         return [repeat_chunks(share, epoch, steps) for share in shares]
@@ -91,7 +94,7 @@ def reference_pad(shares, epoch, options):
     return [repeat_rows(head(share, longest), epoch, longest) for share in shares]
 
 
-def reference_split(shares, epoch, options):
+def reference_split(shares: Any, epoch: int, options: Any) -> Any:
     """Move rows one at a time, each from the first share with too many to the first short one."""
     part, odd = divmod(len(flat(epoch)), len(shares))
     by_size = sorted(range(len(shares)), key=lambda s: (-len(flat(shares[s])), s))
@@ -113,7 +116,7 @@ def reference_split(shares, epoch, options):
     return [share + [repeats[s]] * (longest - target[s]) for s, share in enumerate(balanced)]
 
 
-def reference(row_group_rows, order, options):
+def reference(row_group_rows: Any, order: Any, options: Any) -> Any:
     """Return each share's chunks, before split cuts any for `batch_size=None`."""
     shares = deal(row_group_rows, order, options.world_size * options.num_workers)
     epoch = deal(row_group_rows, order, 1)[0]
@@ -129,7 +132,7 @@ def reference(row_group_rows, order, options):
 # The checks
 
 
-def delivered(share):
+def delivered(share: Any) -> Any:
     """Return the chunks of a Share as the reference's."""
     columns = (share.row_group, share.row_begin, share.num_rows, share.valid)
     return [
@@ -138,7 +141,7 @@ def delivered(share):
     ]
 
 
-def check_cut(chunks, wanted, count):
+def check_cut(chunks: Any, wanted: Any, count: Any) -> None:
     """Check `chunks` against the uncut `wanted`: same rows, `count` pieces, as small as can be."""
     chunks, wanted = filled(chunks), filled(wanted)
     assert flat(chunks) == flat(wanted)
@@ -152,7 +155,7 @@ def check_cut(chunks, wanted, count):
     assert max(map(len, chunks)) == bound
     # The pieces of one chunk differ by one row at most, and small chunks are left whole.
     for chunk in wanted:
-        pieces = []
+        pieces: list[Any] = []
         while sum(pieces) < len(chunk):
             pieces.append(len(chunks.pop(0)))
         assert sum(pieces) == len(chunk)
@@ -160,7 +163,7 @@ def check_cut(chunks, wanted, count):
         assert len(pieces) <= ceil_div(len(chunk), max(bound - 1, 1))
 
 
-def check_audit(shares, row_group_rows, options):
+def check_audit(shares: Any, row_group_rows: Any, options: Any) -> None:
     """Check exactly-once on what the shares say, with no reference between."""
     rows = [row for share in shares for row in flat(delivered(share)) if row[2]]
     seen = Counter((g, r) for g, r, _ in rows)
@@ -176,7 +179,7 @@ def check_audit(shares, row_group_rows, options):
         assert set(seen) == every
 
 
-def check_even(plan, options):
+def check_even(plan: Any, options: Any) -> None:
     steps = plan.share_steps.tolist()
     if options.even != "none":
         assert len(set(steps)) == 1
@@ -187,7 +190,7 @@ def check_even(plan, options):
         assert all(rows % options.batch_size == 0 for rows in plan.share_rows.tolist())
 
 
-def check_positions(share, wanted, order, row_group_rows):
+def check_positions(share: Any, wanted: Any, order: Any, row_group_rows: Any) -> None:
     """Check that row groups stand where the epoch's order has them, empty ones included."""
     chunks, dealt = delivered(share), order[share.index :: share.num_shares]
     own, added = wanted[: len(dealt)], wanted[len(dealt) :]
@@ -200,7 +203,7 @@ def check_positions(share, wanted, order, row_group_rows):
         assert chunks[: len(dealt)] == own
 
 
-def check_plan(row_group_rows, options):
+def check_plan(row_group_rows: Any, options: Any) -> Any:
     """Check all shares of a plan, and return it."""
     plan = EpochPlan(np.array(row_group_rows, dtype=np.int64), options)
     order = plan.order.tolist()
@@ -238,13 +241,13 @@ def check_plan(row_group_rows, options):
 # The order, from its definition alone: what a plan says is not asked for
 
 
-def philox(options, counter, count):
+def philox(options: Any, counter: Any, count: Any) -> Any:
     key = np.array([options.seed, options.epoch], dtype=np.uint64)
     counter = np.array(counter, dtype=np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw(count).tolist()
 
 
-def shuffled(num_row_groups, options):
+def shuffled(num_row_groups: Any, options: Any) -> Any:
     """Return the row groups in the epoch's order."""
     if not options.shuffle:
         return list(range(num_row_groups))
@@ -252,14 +255,14 @@ def shuffled(num_row_groups, options):
     return sorted(range(num_row_groups), key=draws.__getitem__)
 
 
-def split_mix(base, step):
+def split_mix(base: Any, step: Any) -> Any:
     z = (base + step * 0x9E3779B97F4A7C15) & MASK64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
     return z ^ (z >> 31)
 
 
-def permuted_in_windows(chunks, index, options):
+def permuted_in_windows(chunks: Any, index: Any, options: Any) -> Any:
     """Return the rows of a share in windows of `shuffle_window` chunks, repeats by themselves."""
     (base,) = philox(options, [0, index, 1, 1], 1)
     rows, number = [], 0
@@ -273,7 +276,7 @@ def permuted_in_windows(chunks, index, options):
     return rows
 
 
-def expected_shares(row_group_rows, options):
+def expected_shares(row_group_rows: Any, options: Any) -> Any:
     """Return every share's rows in the order in which they are delivered."""
     order = shuffled(len(row_group_rows), options)
     shares = reference(row_group_rows, order, options)

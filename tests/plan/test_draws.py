@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,19 +16,19 @@ weight = st.one_of(
     st.integers(1, 10**6),
     st.floats(1e-4, 1.0),
     st.fractions(Fraction(1, 50), 3, max_denominator=50),
-).map(Fraction)
+).map(Fraction)  # type: ignore[arg-type]
 weights_lists = st.lists(weight, min_size=1, max_size=7)
 keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 
 
-def drawn(weights, key, num: int) -> list[int]:
+def drawn(weights: Any, key: Any, num: int) -> list[int]:
     draws = Draws(Proportion([Fraction(w) for w in weights]), key)
     return [draws.next() for _ in range(num)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(weights_lists, keys)
-def test_no_source_is_ever_a_whole_draw_off(weights, key):
+def test_no_source_is_ever_a_whole_draw_off(weights: Any, key: Any) -> None:
     counts = [0] * len(weights)
     for num, source in enumerate(drawn(weights, key, 700), 1):
         counts[source] += 1
@@ -37,7 +38,9 @@ def test_no_source_is_ever_a_whole_draw_off(weights, key):
 
 @settings(max_examples=60, deadline=None)
 @given(weights_lists, keys, st.lists(st.integers(1, 300), min_size=1, max_size=40))
-def test_no_source_is_a_whole_row_off_when_many_are_granted_at_once(weights, key, batches):
+def test_no_source_is_a_whole_row_off_when_many_are_granted_at_once(
+    weights: Any, key: Any, batches: Any
+) -> None:
     proportion = Proportion(weights)
     counts, total = [0] * len(weights), 0
     for num, rows in enumerate(batches):
@@ -52,14 +55,14 @@ def test_no_source_is_a_whole_row_off_when_many_are_granted_at_once(weights, key
 
 @settings(max_examples=40, deadline=None)
 @given(weights_lists, keys, st.integers(0, 1500))
-def test_draws_go_on_from_counts_alone(weights, key, cut):
+def test_draws_go_on_from_counts_alone(weights: Any, key: Any, cut: Any) -> None:
     whole = drawn(weights, key, cut + 50)
     counts = [whole[:cut].count(source) for source in range(len(weights))]
     draws = Draws(Proportion(weights), key, counts)
     assert [draws.next() for _ in range(50)] == whole[cut:]
 
 
-def test_seed_and_epoch_change_the_sequence_and_where_it_starts():
+def test_seed_and_epoch_change_the_sequence_and_where_it_starts() -> None:
     sequences = [
         tuple(drawn([8, 1, 1], (seed, epoch), 40)) for seed in range(8) for epoch in (0, 1)
     ]
@@ -68,13 +71,13 @@ def test_seed_and_epoch_change_the_sequence_and_where_it_starts():
     assert len({sequence.index(1) for sequence in sequences}) > 4
 
 
-def test_equal_sources_are_not_drawn_in_turn():
+def test_equal_sources_are_not_drawn_in_turn() -> None:
     sequence = drawn([1, 1, 1], (0, 0), 300)
     thirds = {tuple(sequence[i : i + 3]) for i in range(0, 300, 3)}
     assert len(thirds) == 6
 
 
-def test_frozen_values():
+def test_frozen_values() -> None:
     """Runs that are resumed by another release draw the same."""
     assert drawn([0.7, 0.2, 0.1], (1, 0), 30) == FROZEN[0]
     assert drawn([3, 2, 2], (5, 9), 30) == FROZEN[1]
@@ -85,7 +88,7 @@ def test_frozen_values():
 
 
 @pytest.mark.parametrize("num_before", [1, 1023, 5000])
-def test_draws_before_shift_the_random_words(num_before):
+def test_draws_before_shift_the_random_words(num_before: int) -> None:
     proportion = Proportion([Fraction(1), Fraction(1)])
     shifted = Draws(proportion, (1, 2), None, num_before)
     assert [shifted.next() for _ in range(200)] != drawn([1, 1], (1, 2), 200)

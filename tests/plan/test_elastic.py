@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -19,7 +20,7 @@ from torchparquet.plan.ranges import Ranges
 WORLDS = (1, 2, 3, 4, 6, 8)
 
 
-def deliver(plan, num_steps, num_rows=0):
+def deliver(plan: Any, num_steps: Any, num_rows: int = 0) -> Any:
     """Return the rows of the first `num_steps` batches of every rank, repeats aside.
 
     And `num_rows` more.
@@ -38,11 +39,11 @@ def deliver(plan, num_steps, num_rows=0):
     return rows
 
 
-def run_legs(row_group_rows, options, worlds, cuts):
+def run_legs(row_group_rows: Any, options: Any, worlds: Any, cuts: Any) -> Any:
     """Deliver an epoch world after world; each but the last stops at its share of steps."""
-    legs, delivered = [], []
+    legs, delivered = [], []  # type: ignore[var-annotated]
     for world, cut in itertools.zip_longest(worlds, cuts):
-        legs.append(Leg(*world, 0))
+        legs.append(Leg(*world, 0))  # type: ignore[call-arg]
         plan = plan_leg(row_group_rows, options, legs)
         if plan is None:
             return delivered, None
@@ -53,11 +54,11 @@ def run_legs(row_group_rows, options, worlds, cuts):
     return delivered, plan
 
 
-def every_row(row_group_rows):
+def every_row(row_group_rows: Any) -> Any:
     return {(g, r) for g, rows in enumerate(row_group_rows) for r in range(rows)}
 
 
-def check(row_group_rows, options, worlds, cuts):
+def check(row_group_rows: Any, options: Any, worlds: Any, cuts: Any) -> None:
     delivered, plan = run_legs(row_group_rows, options, worlds, cuts)
     counts = Counter(delivered)
     assert set(counts.values()) <= {1}
@@ -73,7 +74,7 @@ def check(row_group_rows, options, worlds, cuts):
 
 @pytest.mark.parametrize("window", [0, 1, 3])
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
-def test_all_pairs_of_worlds_cut_at_20_points(before, after, window):
+def test_all_pairs_of_worlds_cut_at_20_points(before: Any, after: Any, window: int) -> None:
     rows = np.array([7, 0, 13, 5, 1, 22, 9, 4, 4, 17, 3, 8, 30, 2])
     for cut in np.linspace(0, 1, 20):
         options = PlanOptions(
@@ -82,7 +83,7 @@ def test_all_pairs_of_worlds_cut_at_20_points(before, after, window):
         check(rows, options, [(before, 1, 3), (after, 1, 4)], [cut])
 
 
-def test_again_and_again():
+def test_again_and_again() -> None:
     rows = np.array([11, 5, 8, 2, 20, 9, 1, 16, 12, 7, 3])
     options = PlanOptions(2, shuffle=True, shuffle_window=2, seed=1)
     worlds = [(8, 1, 2), (4, 1, 2), (6, 1, 3), (1, 3, 2), (2, 1, 2), (8, 1, 1)]
@@ -105,8 +106,15 @@ chunk_world = st.tuples(st.integers(1, 7), st.integers(1, 3), st.none())
     seed=st.integers(0, 3),
 )
 def test_every_row_once_over_all_worlds(
-    rows, worlds, cuts, window, window_rows, even, drop_last, seed
-):
+    rows: Any,
+    worlds: Any,
+    cuts: Any,
+    window: int,
+    window_rows: Any,
+    even: Any,
+    drop_last: bool,
+    seed: int,
+) -> None:
     options = PlanOptions(
         1,
         shuffle=True,
@@ -129,7 +137,9 @@ def test_every_row_once_over_all_worlds(
     window=st.integers(0, 3),
     even=st.sampled_from(["split", "drop", "pad", "none"]),
 )
-def test_worlds_that_end_within_a_batch(rows, worlds, taken, window, even):
+def test_worlds_that_end_within_a_batch(
+    rows: Any, worlds: Any, taken: Any, window: int, even: Any
+) -> None:
     """Each leg ends behind a number of rows of each rank, the last at its end."""
     rows = np.array(rows)
     options = PlanOptions(1, shuffle=True, seed=2, shuffle_window=window, even=even)
@@ -167,14 +177,16 @@ def test_worlds_that_end_within_a_batch(rows, worlds, taken, window, even):
     even=st.sampled_from(["split", "drop", "pad", "none"]),
     drop_last=st.booleans(),
 )
-def test_every_row_once_in_large_worlds(rows, worlds, cuts, window, even, drop_last):
+def test_every_row_once_in_large_worlds(
+    rows: Any, worlds: Any, cuts: Any, window: int, even: Any, drop_last: bool
+) -> None:
     options = PlanOptions(1, shuffle=True, shuffle_window=window, even=even, drop_last=drop_last)
     check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_subtract_is_the_difference_of_sets(data):
+def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
     bounds = [sorted(data.draw(st.sets(st.integers(0, 30), max_size=6))) for _ in range(3)]
     units = [
         (group, begin, end)
@@ -190,7 +202,7 @@ def test_subtract_is_the_difference_of_sets(data):
         if {(span[0], r) for r in range(span[1], span[1] + span[2])} <= inside
     ]
 
-    def ranges(items):
+    def ranges(items: Any) -> Any:
         columns = np.array(items, dtype=np.int64).reshape(-1, 4).T
         return Ranges(columns[0], columns[1], columns[2], columns[3].astype(bool))
 
@@ -209,7 +221,7 @@ def test_subtract_is_the_difference_of_sets(data):
 
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize("steps", [0, 1, 2, 5, 9])
-def test_after_is_the_rest_of_the_share(window, steps):
+def test_after_is_the_rest_of_the_share(window: int, steps: int) -> None:
     rows = np.array([7, 0, 13, 5, 1, 22, 9])
     for batch_size in (4, None):
         options = PlanOptions(
@@ -221,7 +233,7 @@ def test_after_is_the_rest_of_the_share(window, steps):
         assert share.after(steps).num_steps == max(share.num_steps - steps, 0)
 
 
-def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches():
+def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches() -> None:
     rows = np.array([7, 0, 13, 5, 1, 22, 9, 4, 4, 17, 3, 8])
     by_world = []
     for world_size in (1, 2, 4):
@@ -244,6 +256,6 @@ def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches():
     assert by_world[0] == by_world[1] == by_world[2]
 
 
-def test_the_permutation_of_the_oracle_is_one():
+def test_the_permutation_of_the_oracle_is_one() -> None:
     for n in (1, 2, 3, 7, 64, 1000):
         assert sorted(permuted(12345, n).tolist()) == list(range(n))

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import chain, product, zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ class Case:
             shuffle_window=self.window or 0,
             world_size=self.world_size,
             num_workers=max(1, self.num_workers),
-            even=self.even,
+            even=self.even,  # type: ignore[arg-type]
         )
 
 
@@ -91,7 +92,7 @@ def sample(number: int, world_size: int, workers: range) -> list[Case]:
 @pytest.mark.parametrize("even", EVEN)
 @pytest.mark.parametrize("world_size", WORLDS)
 @pytest.mark.parametrize("part", ["every third", pytest.param("all", marks=pytest.mark.long)])
-def test_every_plan(part, world_size, even):
+def test_every_plan(part: str, world_size: Any, even: str) -> None:
     """Rows once or as counted, even steps, the modulo rule, and the same plan when made anew."""
     # No worker and one are the same plan, and windows are none of its business.
     combinations = product(WORKERS[1:], FILLED, (None, 0), BATCHES)
@@ -109,7 +110,7 @@ def test_every_plan(part, world_size, even):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[tuple[int, int], str]:
+def folders(tmp_path_factory: Any) -> dict[tuple[int, int], str]:
     """A folder for each number of files and row groups, of those that have rows."""
     root = tmp_path_factory.mktemp("exhaustive")
     return {
@@ -124,15 +125,15 @@ def open_dataset(case: Case, folder: str, **rank: int) -> ParquetDataset:
         shuffle=case.window is not None,
         seed=11,
         shuffle_window=case.window,
-        even=case.even,
+        even=case.even,  # type: ignore[arg-type]
         row_ids=True,
         nulls=-1,
         num_threads=2,
-        **rank,
+        **rank,  # type: ignore[arg-type]
     )
 
 
-def rows_of(batches) -> list[list[tuple[int, bool]]]:
+def rows_of(batches: Any) -> list[list[tuple[int, bool]]]:
     """Return the (row id, valid) of each batch; the values must be those of the rows."""
     found = []
     for batch in batches:
@@ -172,7 +173,7 @@ def check_ranks(case: Case, ranks: list[list[list[tuple[int, bool]]]]) -> None:
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
-def test_real_files(folders, world_size):
+def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> None:
     """All ranks, one after the other: every batch holds the rows that it is to hold."""
     for case in sample(23, world_size, range(1)):
         folder = folders[case.num_files, case.num_groups]
@@ -188,7 +189,7 @@ def test_real_files(folders, world_size):
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
-def test_real_files_and_workers(folders, world_size):
+def test_real_files_and_workers(folders: dict[tuple[int, int], str], world_size: Any) -> None:
     """The same with a DataLoader whose workers take turns."""
     for case in sample(2, world_size, WORKERS[1:]):
         folder = folders[case.num_files, case.num_groups]
@@ -202,7 +203,7 @@ def test_real_files_and_workers(folders, world_size):
 
 
 @pytest.mark.parametrize(("files", "groups"), [s for s in product(FILES, GROUPS) if 0 in s])
-def test_no_row_is_refused(tmp_path, files, groups):
+def test_no_row_is_refused(tmp_path: Path, files: Any, groups: Any) -> None:
     """Before any thread starts, and not by an epoch without a batch."""
     folder = Path(id_files(tmp_path / "data", *[[0] * groups for _ in range(files)]))
     paths = sorted(folder.iterdir())
@@ -214,7 +215,9 @@ def test_no_row_is_refused(tmp_path, files, groups):
 
 
 @pytest.mark.parametrize(("world_size", "number"), [(2, 12), (3, 8)])
-def test_torchrun(folders, tmp_path, world_size, number):
+def test_torchrun(
+    folders: dict[tuple[int, int], str], tmp_path: Path, world_size: int, number: int
+) -> None:
     """One job for several combinations; its ranks find out who they are, and keep in step."""
     without = sample(number - 1, world_size, range(1))
     with_workers = sample(1, world_size, WORKERS[2:3])

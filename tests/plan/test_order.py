@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +50,12 @@ GOLDEN = {
 }
 
 
-def digest_of(rows):
+def digest_of(rows: Any) -> Any:
     return hashlib.blake2b(np.asarray(rows, dtype="<i8").tobytes(), digest_size=8).hexdigest()
 
 
 @pytest.mark.parametrize(("seed", "epoch"), list(GOLDEN))
-def test_the_order_of_an_epoch_never_changes(seed, epoch):
+def test_the_order_of_an_epoch_never_changes(seed: int, epoch: int) -> None:
     options = PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4, world_size=3)
     share = EpochPlan(np.array(ROWS), options).share(1)
     order = [(group, row) for group, row, _ in rows_of_share(share)]
@@ -64,7 +66,7 @@ def test_the_order_of_an_epoch_never_changes(seed, epoch):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("order")
     first = 0
     for file in range(3):
@@ -78,7 +80,7 @@ def data(tmp_path_factory):
     return root
 
 
-def make(data, **options):
+def make(data: Any, **options: Any) -> ParquetDataset:
     options = {
         "batch_size": 32,
         "columns": ["x"],
@@ -91,14 +93,16 @@ def make(data, **options):
     return ParquetDataset(data, **options)
 
 
-def rows_of(batches):
+def rows_of(batches: Any) -> Any:
     return [row for batch in batches for row in batch["x"].tolist()]
 
 
 @pytest.mark.parametrize("window", [0, 1, 4, 100])
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("batch_size", [1, 32, None])
-def test_files_are_read_in_the_order_of_the_plan(data, window, even, batch_size):
+def test_files_are_read_in_the_order_of_the_plan(
+    data: Any, window: int, even: str, batch_size: int | None
+) -> None:
     dataset = make(data, shuffle_window=window, even=even, batch_size=batch_size)
     first_row = np.cumsum(ROWS) - ROWS
     share = dataset.plan().share(1)
@@ -107,7 +111,7 @@ def test_files_are_read_in_the_order_of_the_plan(data, window, even, batch_size)
     assert len(expected) == share.total_rows
 
 
-def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path):
+def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path: Path) -> None:
     """Windows of many strips and buckets, cut by row groups, and resumed within."""
     rng = np.random.default_rng(3)
     columns = {
@@ -141,12 +145,12 @@ def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path):
     assert rows_of(dataset) == order[7 * 5000 :]
 
 
-def test_strings_travel_with_their_rows(data):
+def test_strings_travel_with_their_rows(data: Any) -> None:
     for batch in make(data, shuffle_window=4, columns=None):
         assert batch["name"].to_str() == [f"row {i}" for i in batch["x"].tolist()]
 
 
-def test_threads_memory_and_loaders_change_nothing(data):
+def test_threads_memory_and_loaders_change_nothing(data: Any) -> None:
     orders = {digest_of(rows_of(make(data, shuffle_window=3)))}
     for num_threads, memory in itertools.product((1, 2, 4), ("64KiB", "1MiB", "1GiB")):
         dataset = make(data, shuffle_window=3, num_threads=num_threads, max_memory=memory)
@@ -156,7 +160,7 @@ def test_threads_memory_and_loaders_change_nothing(data):
     assert len(orders) == 1
 
 
-def test_rows_of_a_window_mix(data):
+def test_rows_of_a_window_mix(data: Any) -> None:
     """Row groups meet in batches: what shuffling is for."""
     whole = ParquetDataset(
         data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=4, rank=0, world_size=1
@@ -170,25 +174,25 @@ def test_rows_of_a_window_mix(data):
     assert np.mean([len(set(group_of[batch["x"].numpy()])) for batch in apart]) < 2
 
 
-def test_epochs_and_ranks_have_orders_of_their_own(data):
+def test_epochs_and_ranks_have_orders_of_their_own(data: Any) -> None:
     dataset = make(data)
     assert rows_of(dataset) != rows_of(dataset)
     plans = [
         PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4)
         for seed, epoch in itertools.product(range(3), range(3))
     ]
-    keys = [EpochPlan(np.array(ROWS), options).share(0).windows.key.tolist() for options in plans]
+    keys = [EpochPlan(np.array(ROWS), options).share(0).windows.key.tolist() for options in plans]  # type: ignore[union-attr]
     assert len(set(itertools.chain.from_iterable(keys))) == sum(map(len, keys))
 
 
-def test_a_window_that_does_not_fit_says_what_does(data):
+def test_a_window_that_does_not_fit_says_what_does(data: Any) -> None:
     with pytest.raises(ValueError, match=r"shuffle_window=\d+ fits"):
         next(iter(make(data, shuffle_window=12, max_memory=8_000)))
     with pytest.raises(ValueError, match="needs shuffle=True"):
         make(data, shuffle=False, shuffle_window=3)
 
 
-def test_shares_side_by_side_need_no_more_than_two_batches(data):
+def test_shares_side_by_side_need_no_more_than_two_batches(data: Any) -> None:
     """And what does not hold two is refused before anything is read."""
     options = {"canonical_world_size": 4, "rank": 0, "world_size": 1, "shuffle_window": None}
     slab_bytes = 32 * 8
@@ -210,7 +214,9 @@ def test_shares_side_by_side_need_no_more_than_two_batches(data):
         ({"drop_last": True, "even": "none"}, 'drop_last=True .*needs even="split", "drop" or'),
     ],
 )
-def test_what_a_canonical_world_cannot_have_is_refused(data, options, message):
+def test_what_a_canonical_world_cannot_have_is_refused(
+    data: Any, options: dict[str, Any], message: str
+) -> None:
     dataset = make(data, **{"rank": 0, "world_size": 1, "canonical_world_size": 4} | options)
     with pytest.raises(ValueError, match=message):
         next(iter(dataset))
@@ -219,14 +225,16 @@ def test_what_a_canonical_world_cannot_have_is_refused(data, options, message):
 @pytest.mark.parametrize(
     ("even", "canonical"), [("split", 4), ("drop", 4), ("pad", 4), ("none", 1)]
 )
-def test_a_canonical_world_drops_what_is_not_a_full_batch(data, even, canonical):
+def test_a_canonical_world_drops_what_is_not_a_full_batch(
+    data: Any, even: str, canonical: int
+) -> None:
     world = {"rank": 0, "world_size": 1, "canonical_world_size": canonical}
     dataset = make(data, **world, even=even, drop_last=True)
     lengths = {len(batch["x"]) for batch in dataset}
     assert lengths == {32}
 
 
-def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
+def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data: Any) -> None:
     dataset = make(data, shuffle_within_rank=True, even="none", shuffle_window=0)
     read = []
     for epoch in range(4):
@@ -237,14 +245,14 @@ def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_each_epoch_is_told_by_its_number(data, shuffle):
+def test_each_epoch_is_told_by_its_number(data: Any, shuffle: bool) -> None:
     dataset = make(data, shuffle=shuffle)
     for epoch in range(3):
         assert dataset.get_shard_distribution_info()["epoch"] == epoch
         assert len(list(dataset)) == len(dataset)
 
 
-def test_balance_by_bytes(tmp_path):
+def test_balance_by_bytes(tmp_path: Path) -> None:
     """Few heavy row groups and many light ones: equal bytes, all rows once."""
     rng = np.random.default_rng(0)
     for number in range(24):

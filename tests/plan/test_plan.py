@@ -1,6 +1,9 @@
 """The epoch plan by example; test_plan_properties.py holds the general laws."""
 
+from __future__ import annotations
+
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +14,15 @@ from torchparquet.plan.plan_options import PlanOptions
 EVEN = ("split", "drop", "pad", "none")
 
 
-def make_plan(rows, batch_size=10, **options):
+def make_plan(rows: Any, batch_size: Any = 10, **options: Any) -> Any:
     return EpochPlan(np.asarray(rows, dtype=np.int64), PlanOptions(batch_size, **options))
 
 
-def row_groups(share):
+def row_groups(share: Any) -> Any:
     return share.row_group.tolist()
 
 
-def ranges(share):
+def ranges(share: Any) -> list[Any]:
     """(row group, first row, rows) of each chunk."""
     columns = (share.row_group, share.row_begin, share.num_rows)
     return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -29,14 +32,14 @@ def ranges(share):
 
 
 @pytest.mark.parametrize("even", EVEN)
-def test_one_rank_reads_everything_in_file_order(even):
+def test_one_rank_reads_everything_in_file_order(even: str) -> None:
     share = make_plan([10] * 5, even=even).share(0)
     assert ranges(share) == [(0, 0, 10), (1, 0, 10), (2, 0, 10), (3, 0, 10), (4, 0, 10)]
     assert share.valid.all()
 
 
 @pytest.mark.parametrize("even", ["none", "pad"])
-def test_8_ranks_4_workers_100_row_groups(even):
+def test_8_ranks_4_workers_100_row_groups(even: str) -> None:
     plan = make_plan([10] * 100, world_size=8, num_workers=4, even=even)
     assert plan.num_shares == 32
     assert row_groups(plan.share(0)) == [0, 32, 64, 96]
@@ -45,7 +48,7 @@ def test_8_ranks_4_workers_100_row_groups(even):
     assert row_groups(plan.share(8)) == [8, 40, 72] + ([8] if even == "pad" else [])
 
 
-def test_8_ranks_4_workers_100_row_groups_split_keeps_the_positions():
+def test_8_ranks_4_workers_100_row_groups_split_keeps_the_positions() -> None:
     """Shares 0 to 3 hold 40 rows, the others 30; 1000 = 32 * 31 + 8, so rows move."""
     plan = make_plan([10] * 100, world_size=8, num_workers=4)
     assert row_groups(plan.share(0)) == [0, 32, 64, 96]
@@ -55,14 +58,14 @@ def test_8_ranks_4_workers_100_row_groups_split_keeps_the_positions():
 
 
 @pytest.mark.parametrize("even", EVEN)
-def test_2_ranks_10_row_groups(even):
+def test_2_ranks_10_row_groups(even: str) -> None:
     plan = make_plan([10] * 10, world_size=2, even=even)
     assert row_groups(plan.share(0)) == [0, 2, 4, 6, 8]
     assert row_groups(plan.share(1)) == [1, 3, 5, 7, 9]
 
 
 @pytest.mark.parametrize("even", EVEN)
-def test_4_ranks_12_row_groups(even):
+def test_4_ranks_12_row_groups(even: str) -> None:
     plan = make_plan([10] * 12, world_size=4, even=even)
     assert [row_groups(plan.share(i)) for i in range(4)] == [
         [0, 4, 8],
@@ -73,7 +76,7 @@ def test_4_ranks_12_row_groups(even):
 
 
 @pytest.mark.parametrize("even", EVEN)
-def test_empty_row_groups_hold_their_positions(even):
+def test_empty_row_groups_hold_their_positions(even: str) -> None:
     plan = make_plan([0, 5, 5, 0, 0, 5, 5, 0], world_size=2, even=even)
     assert ranges(plan.share(0)) == [(0, 0, 0), (2, 0, 5), (4, 0, 0), (6, 0, 5)]
     assert ranges(plan.share(1)) == [(1, 0, 5), (3, 0, 0), (5, 0, 5)]  # empty tail left out
@@ -82,7 +85,7 @@ def test_empty_row_groups_hold_their_positions(even):
 # Evenness
 
 
-def test_split_moves_tails_to_short_shares_in_order():
+def test_split_moves_tails_to_short_shares_in_order() -> None:
     plan = make_plan([10, 1, 7, 2], world_size=4)
     assert plan.share_rows.tolist() == [5, 5, 5, 5]
     # The stream is rows 5..9 of row group 0, then rows 5, 6 of row group 2.
@@ -92,7 +95,7 @@ def test_split_moves_tails_to_short_shares_in_order():
     assert ranges(plan.share(3)) == [(3, 0, 2), (0, 9, 1), (2, 5, 2)]
 
 
-def test_split_gives_odd_rows_to_the_largest_shares():
+def test_split_gives_odd_rows_to_the_largest_shares() -> None:
     plan = make_plan([3, 4, 3, 4], world_size=4, drop_last=True, batch_size=3)
     assert [ranges(plan.share(i)) for i in range(4)] == [[(i, 0, 3)] for i in range(4)]
     plan = make_plan([4, 3, 5, 3], world_size=4)  # 15 rows: 4, 4, 4, 3
@@ -104,7 +107,7 @@ def test_split_gives_odd_rows_to_the_largest_shares():
     ]
 
 
-def test_split_moves_nothing_within_one_row():
+def test_split_moves_nothing_within_one_row() -> None:
     plan = make_plan([3, 4, 3, 4], world_size=4)
     assert [ranges(plan.share(i)) for i in range(4)] == [
         [(0, 0, 3), (0, 2, 1)],
@@ -120,7 +123,7 @@ def test_split_moves_nothing_within_one_row():
     ]
 
 
-def test_split_drop_last_cuts_all_alike():
+def test_split_drop_last_cuts_all_alike() -> None:
     plan = make_plan([10, 0, 0], world_size=3, batch_size=2, drop_last=True)
     assert plan.share_rows.tolist() == [2, 2, 2]
     assert plan.share_steps.tolist() == [1, 1, 1]
@@ -130,7 +133,7 @@ def test_split_drop_last_cuts_all_alike():
     assert ranges(plan.share(2)) == [(2, 0, 0), (0, 7, 2)]
 
 
-def test_drop_stops_at_the_shortest():
+def test_drop_stops_at_the_shortest() -> None:
     plan = make_plan([25, 12, 40], world_size=3, even="drop")
     assert plan.share_steps.tolist() == [2, 2, 2]
     assert plan.share_rows.tolist() == [20, 12, 20]
@@ -138,7 +141,7 @@ def test_drop_stops_at_the_shortest():
     assert plan.share_rows.tolist() == [10, 10, 10]
 
 
-def test_pad_wraps_round_and_flags():
+def test_pad_wraps_round_and_flags() -> None:
     plan = make_plan([7, 2, 1, 1], world_size=2, even="pad")
     assert plan.share_rows.tolist() == [8, 8]
     assert ranges(plan.share(0)) == [(0, 0, 7), (2, 0, 1)]
@@ -147,7 +150,7 @@ def test_pad_wraps_round_and_flags():
     assert share.valid.tolist() == [True, True, False, False, False]
 
 
-def test_pad_without_own_rows_wraps_round_the_epoch():
+def test_pad_without_own_rows_wraps_round_the_epoch() -> None:
     plan = make_plan([0, 4, 3], world_size=5, even="pad")
     for index in (3, 4):
         assert ranges(plan.share(index)) == [(1, 0, 4)]
@@ -156,7 +159,7 @@ def test_pad_without_own_rows_wraps_round_the_epoch():
     assert plan.share(0).valid.tolist() == [True, False]
 
 
-def test_none_gives_each_share_its_own():
+def test_none_gives_each_share_its_own() -> None:
     plan = make_plan([25, 12, 40], world_size=3, even="none")
     assert plan.share_rows.tolist() == [25, 12, 40]
     assert plan.share_steps.tolist() == [3, 2, 4]
@@ -168,7 +171,7 @@ def test_none_gives_each_share_its_own():
 # More ranks than row groups, or than rows
 
 
-def test_split_works_with_fewer_row_groups_than_ranks():
+def test_split_works_with_fewer_row_groups_than_ranks() -> None:
     plan = make_plan([1000, 200], world_size=6, batch_size=50)
     assert plan.share_rows.tolist() == [200] * 6
     assert plan.share_steps.tolist() == [4] * 6
@@ -177,7 +180,7 @@ def test_split_works_with_fewer_row_groups_than_ranks():
 
 
 @pytest.mark.parametrize("even", ["drop", "none"])
-def test_more_ranks_than_row_groups(even):
+def test_more_ranks_than_row_groups(even: str) -> None:
     plan = make_plan([10, 10], world_size=3, even=even)
     steps = {"drop": [0, 0, 0], "none": [1, 1, 0]}[even]
     assert plan.share_steps.tolist() == steps
@@ -186,7 +189,7 @@ def test_more_ranks_than_row_groups(even):
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_one_row_for_three_ranks(drop_last):
+def test_one_row_for_three_ranks(drop_last: bool) -> None:
     plan = make_plan([0, 1], world_size=3, drop_last=drop_last)
     steps = 0 if drop_last else 1
     assert plan.share_steps.tolist() == [steps] * 3
@@ -196,7 +199,7 @@ def test_one_row_for_three_ranks(drop_last):
 
 
 @pytest.mark.parametrize("even", EVEN)
-def test_one_row(even):
+def test_one_row(even: str) -> None:
     plan = make_plan([1], even=even)
     assert ranges(plan.share(0)) == [(0, 0, 1)]
     assert plan.num_steps(0) == 1
@@ -205,7 +208,7 @@ def test_one_row(even):
 # One batch per chunk
 
 
-def test_batch_per_chunk():
+def test_batch_per_chunk() -> None:
     rows = [4, 6, 0, 5, 3]
     assert make_plan(rows, None, even="none").share_steps.tolist() == [4]
     plan = make_plan(rows, None, world_size=2, even="none")
@@ -213,7 +216,7 @@ def test_batch_per_chunk():
     assert plan.share(0).num_steps == 2  # the empty row group is no batch
 
 
-def test_batch_per_chunk_drop_and_pad():
+def test_batch_per_chunk_drop_and_pad() -> None:
     rows = [4, 6, 2, 0, 3]
     plan = make_plan(rows, None, world_size=2, even="drop")
     assert [ranges(plan.share(i)) for i in range(2)] == [[(0, 0, 4)], [(1, 0, 6)]]
@@ -224,7 +227,7 @@ def test_batch_per_chunk_drop_and_pad():
     assert plan.share_steps.tolist() == [3, 3]
 
 
-def test_batch_per_chunk_split_cuts_the_largest():
+def test_batch_per_chunk_split_cuts_the_largest() -> None:
     plan = make_plan([5, 4, 5, 4, 1, 3], None, world_size=2)
     assert plan.share_rows.tolist() == [11, 11]
     assert plan.share_steps.tolist() == [3, 3]
@@ -249,7 +252,7 @@ GOLDEN_ORDERS = {
 }
 
 
-def test_shuffle_order_never_changes():
+def test_shuffle_order_never_changes() -> None:
     """These orders are part of every saved state: they must not depend on a numpy release."""
     rows = np.ones(8, dtype=np.int64)
     orders = {
@@ -261,8 +264,8 @@ def test_shuffle_order_never_changes():
     assert orders == GOLDEN_ORDERS
 
 
-def test_seed_and_epoch_are_different_keys():
-    def order(seed, epoch):
+def test_seed_and_epoch_are_different_keys() -> None:
+    def order(seed: int, epoch: int) -> Any:
         plan = make_plan([1] * 64, shuffle=True, seed=seed, epoch=epoch)
         return tuple(plan.order.tolist())
 
@@ -270,7 +273,7 @@ def test_seed_and_epoch_are_different_keys():
     assert len({order(*key) for key in keys}) == len(keys)
 
 
-def test_order_depends_on_seed_and_epoch_alone():
+def test_order_depends_on_seed_and_epoch_alone() -> None:
     orders = [
         make_plan([rows] * 50, size, shuffle=True, seed=7, world_size=world, even=even).order
         for rows, size, world, even in [(1, 1, 1, "none"), (9, 4, 3, "split"), (5, None, 7, "pad")]
@@ -279,21 +282,21 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert (orders[0] == orders[2]).all()
 
 
-def test_unshuffled_order_ignores_the_seed():
+def test_unshuffled_order_ignores_the_seed() -> None:
     assert make_plan([1] * 5, seed=3, epoch=9).order.tolist() == [0, 1, 2, 3, 4]
 
 
 # Steps of a rank, sizes, arguments
 
 
-def test_steps_of_a_rank_are_those_of_its_workers():
+def test_steps_of_a_rank_are_those_of_its_workers() -> None:
     plan = make_plan([25, 12, 40, 7, 1], world_size=2, num_workers=2, even="none")
     # Shares 0..3 hold 25 + 1, 12, 40 and 7 rows; rank 0 has shares 0 and 2.
     assert plan.share_steps.tolist() == [3, 2, 4, 1]
     assert (plan.num_steps(0), plan.num_steps(1)) == (7, 3)
 
 
-def test_large_counts_stay_exact():
+def test_large_counts_stay_exact() -> None:
     rows = [2**61 - 1, 1, 2**60]
     plan = make_plan(rows, 2**62, world_size=2)
     total = sum(rows)
@@ -304,7 +307,7 @@ def test_large_counts_stay_exact():
     assert plan.share_rows.tolist() == [2**61 - 1 + 2**60, 1]
 
 
-def test_a_row_group_that_claims_too_many_rows_is_refused_before_it_takes_memory():
+def test_a_row_group_that_claims_too_many_rows_is_refused_before_it_takes_memory() -> None:
     """A footer of some bytes may claim any number of rows."""
     options = PlanOptions(10, shuffle=True, shuffle_window=2, window_rows=100)
     with pytest.raises(ValueError, match="104857600 rows is too large to be permuted"):
@@ -314,12 +317,12 @@ def test_a_row_group_that_claims_too_many_rows_is_refused_before_it_takes_memory
     assert len(share.num_rows) == 20_000 * 15
 
 
-def test_plan_and_share_pickle():
+def test_plan_and_share_pickle() -> None:
     plan = pickle.loads(pickle.dumps(make_plan([10, 4], world_size=3)))
     assert ranges(pickle.loads(pickle.dumps(plan.share(2)))) == ranges(plan.share(2))
 
 
-def test_share_dtypes():
+def test_share_dtypes() -> None:
     share = make_plan(np.array([3, 4], dtype=np.uint16), world_size=3).share(2)
     for column in (share.row_group, share.row_begin, share.num_rows):
         assert column.dtype == np.int64
@@ -327,19 +330,19 @@ def test_share_dtypes():
     assert (share.index, share.num_shares, share.batch_size) == (2, 3, 10)
 
 
-def test_plan_does_not_change_its_input():
+def test_plan_does_not_change_its_input() -> None:
     rows = np.array([5, 1, 9], dtype=np.int64)
     make_plan(rows, world_size=2, shuffle=True).share(0)
     assert rows.tolist() == [5, 1, 9]
 
 
 @pytest.mark.parametrize("rows", [[], [0], [0, 0, 0]])
-def test_no_rows_is_an_error(rows):
+def test_no_rows_is_an_error(rows: list[Any]) -> None:
     with pytest.raises(ValueError, match="rows in all must be >= 1"):
         make_plan(rows)
 
 
-def test_bad_row_counts():
+def test_bad_row_counts() -> None:
     options = PlanOptions(1)
     with pytest.raises(ValueError, match="must be >= 0, got -1"):
         EpochPlan(np.array([3, -1]), options)
@@ -351,7 +354,7 @@ def test_bad_row_counts():
         EpochPlan(np.array([2**63 - 1] * 3), options)
 
 
-def test_zero_steps_with_rows_is_legal():
+def test_zero_steps_with_rows_is_legal() -> None:
     plan = make_plan([5, 5], world_size=2, drop_last=True)
     assert plan.num_steps(0) == plan.num_steps(1) == 0
     assert ranges(plan.share(0)) == []
@@ -380,21 +383,21 @@ def test_zero_steps_with_rows_is_legal():
         ("even", None, ValueError),
     ],
 )
-def test_options_name_the_requirement_and_the_value(field, value, error):
+def test_options_name_the_requirement_and_the_value(field: str, value: Any, error: Any) -> None:
     with pytest.raises(error, match=f"{field} must be") as caught:
         PlanOptions(**{"batch_size": 1, field: value})
     assert repr(value) in str(caught.value)
 
 
-def test_options_take_the_ends_of_their_ranges():
-    options = PlanOptions(np.int32(4), seed=2**64 - 1, epoch=2**64 - 1, world_size=np.int64(2))
+def test_options_take_the_ends_of_their_ranges() -> None:
+    options = PlanOptions(np.int32(4), seed=2**64 - 1, epoch=2**64 - 1, world_size=np.int64(2))  # type: ignore[arg-type]
     assert (options.batch_size, options.world_size) == (4, 2)
     assert type(options.batch_size) is int
     assert EpochPlan(np.array([1, 2, 3]), options).share_rows.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("index", [-1, 6])
-def test_share_and_rank_must_exist(index):
+def test_share_and_rank_must_exist(index: int) -> None:
     plan = make_plan([1, 2], world_size=3, num_workers=2)
     with pytest.raises(ValueError, match=f"index must be >= 0 and < 6, got {index}"):
         plan.share(index)

@@ -1,6 +1,9 @@
 """The laws of the epoch plan, on plans of any kind; `plan_oracle` holds the reference."""
 
+from __future__ import annotations
+
 from itertools import product
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -35,14 +38,14 @@ plan_options = st.builds(
 
 @settings(max_examples=1500, deadline=None)
 @given(row_counts, plan_options)
-def test_plan_equals_the_reference(row_group_rows, options):
+def test_plan_equals_the_reference(row_group_rows: Any, options: Any) -> None:
     event(f"even={options.even}")
     check_plan(row_group_rows, options)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("even", EVEN)
-def test_every_small_plan(even, drop_last):
+def test_every_small_plan(even: str, drop_last: bool) -> None:
     """Every data set of up to 4 row groups of 0 to 3 rows, on 1 to 5 shares."""
     for num_row_groups in range(1, 5):
         for rows in product(range(4), repeat=num_row_groups):
@@ -50,7 +53,10 @@ def test_every_small_plan(even, drop_last):
                 continue
             for num_shares, batch_size in product((1, 2, 3, 5), (1, 2, 3, None)):
                 options = PlanOptions(
-                    batch_size, world_size=num_shares, even=even, drop_last=drop_last
+                    batch_size,
+                    world_size=num_shares,
+                    even=even,  # type: ignore[arg-type]
+                    drop_last=drop_last,
                 )
                 check_plan(rows, options)
 
@@ -58,14 +64,14 @@ def test_every_small_plan(even, drop_last):
 keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 
 
-def epoch_order(key, num_row_groups):
+def epoch_order(key: Any, num_row_groups: Any) -> Any:
     options = PlanOptions(1, shuffle=True, seed=key[0], epoch=key[1])
     return EpochPlan(np.ones(num_row_groups, dtype=np.int64), options).order.tolist()
 
 
 @settings(max_examples=200, deadline=None)
 @given(keys, st.integers(1, 300))
-def test_shuffled_orders_are_reproducible_permutations(key, num_row_groups):
+def test_shuffled_orders_are_reproducible_permutations(key: Any, num_row_groups: Any) -> None:
     order = epoch_order(key, num_row_groups)
     assert sorted(order) == list(range(num_row_groups))
     assert order == epoch_order(key, num_row_groups)
@@ -73,12 +79,12 @@ def test_shuffled_orders_are_reproducible_permutations(key, num_row_groups):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(keys, min_size=2, max_size=6, unique=True))
-def test_seeds_and_epochs_give_different_orders(several):
+def test_seeds_and_epochs_give_different_orders(several: Any) -> None:
     orders = {tuple(epoch_order(key, 64)) for key in several}
     assert len(orders) == len(several)
 
 
-def test_every_place_is_equally_likely():
+def test_every_place_is_equally_likely() -> None:
     """Count where each of 8 row groups lands in 4,000 epochs: 500 each, 21 standard deviation."""
     counts = np.zeros((8, 8), dtype=int)
     for epoch in range(4000):
@@ -86,7 +92,7 @@ def test_every_place_is_equally_likely():
     assert abs(counts - 500).max() < 5 * 21
 
 
-def test_shares_partition_a_large_plan():
+def test_shares_partition_a_large_plan() -> None:
     """Cover every row once with ranges alone, at a size no row-wise reference can reach."""
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 1_000, 5_000)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,7 +16,7 @@ from torch.utils.data import DataLoader
 from tests.plan.test_exhaustive import Case, open_dataset, rows_of
 
 
-def in_step(batches):
+def in_step(batches: Any) -> Iterator[Any]:
     """Yield the batches; before each of them all ranks meet."""
     for batch in batches:
         ones = torch.ones(1)
@@ -34,7 +36,7 @@ def main() -> None:
         batches = dataset
         if case.num_workers:
             workers = case.num_workers
-            batches = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=120)
+            batches = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=120)  # type: ignore[assignment]
         found.append(rows_of(batches if case.even == "none" else in_step(batches)))
         dist.barrier()
     Path(sys.argv[2], f"{dist.get_rank()}.json").write_text(json.dumps(found))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +20,7 @@ from torchparquet.ranks import agreement
 from torchparquet.ranks.agreement import Peers, Standing, begin_together, disagreement, listed
 
 
-def standings(*seeds: int, **others) -> dict[int, Standing]:
+def standings(*seeds: int, **others: Any) -> dict[int, Standing]:
     """Ranks whose seeds are these; the same in all else."""
     return {
         rank: Standing(rank, len(seeds), {"batch_size": "32", "seed": str(seed)}, **others)
@@ -28,22 +31,22 @@ def standings(*seeds: int, **others) -> dict[int, Standing]:
 # What differs, in words
 
 
-def test_equal_ranks_agree():
+def test_equal_ranks_agree() -> None:
     assert disagreement(standings(5, 5, 5)) == ""
 
 
-def test_majority_comes_first_with_all_its_ranks():
+def test_majority_comes_first_with_all_its_ranks() -> None:
     text = disagreement(standings(5, 7, 5, 5, 9, 5))
     assert "seed is 5 on ranks 0, 2-3, 5, 7 on rank 1, 9 on rank 4" in text
     assert "batch_size" not in text
     assert "check_ranks=False" in text
 
 
-def test_of_equal_parts_that_of_rank_0_comes_first():
+def test_of_equal_parts_that_of_rank_0_comes_first() -> None:
     assert "seed is 8 on rank 0, 5 on rank 1" in disagreement(standings(8, 5))
 
 
-def test_all_that_differs_is_named():
+def test_all_that_differs_is_named() -> None:
     found = standings(1, 2)
     found[1].values["batch_size"] = "64"
     text = disagreement(found)
@@ -51,13 +54,13 @@ def test_all_that_differs_is_named():
     assert "batch_size is 32 on rank 0, 64 on rank 1" in text
 
 
-def test_what_only_some_ranks_have_is_named():
+def test_what_only_some_ranks_have_is_named() -> None:
     found = standings(1, 1, 1)
     found[2].values["column 'x'"] = "float32 [B]"
     assert "column 'x' is missing on ranks 0-1, float32 [B] on rank 2" in disagreement(found)
 
 
-def test_a_failure_goes_before_differences():
+def test_a_failure_goes_before_differences() -> None:
     found = standings(1, 2, 1)
     found[1] = Standing(0, 1, {}, "ValueError: no such rank")
     text = disagreement(found)
@@ -69,7 +72,7 @@ def test_a_failure_goes_before_differences():
     ("shares", "agree"),
     [([0, 1, 2], True), ([2, 0, 1], True), ([0, 0, 1], False), ([0, 1, 1, 0, 2, 2], True)],
 )
-def test_every_share_must_be_held_equally_often(shares, agree):
+def test_every_share_must_be_held_equally_often(shares: list[int], agree: bool) -> None:
     found = {rank: Standing(share, 3, {}) for rank, share in enumerate(shares)}
     text = disagreement(found)
     assert (text == "") == agree
@@ -77,7 +80,7 @@ def test_every_share_must_be_held_equally_often(shares, agree):
         assert "0 on ranks 0-1, 1 on rank 2" in text
 
 
-def test_text_stays_short_for_many_ranks_and_values():
+def test_text_stays_short_for_many_ranks_and_values() -> None:
     found = {
         rank: Standing(rank, 5000, {f"n{i}": f"{rank:0300}" for i in range(30)})
         for rank in range(5000)
@@ -88,7 +91,7 @@ def test_text_stays_short_for_many_ranks_and_values():
     assert "22 more" in text
 
 
-def test_ranks_are_listed_as_runs():
+def test_ranks_are_listed_as_runs() -> None:
     assert listed([3]) == "rank 3"
     assert listed([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
     assert listed(list(range(0, 40, 2))) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"
@@ -97,21 +100,21 @@ def test_ranks_are_listed_as_runs():
 # Over a store
 
 
-def meet(standings: dict[int, Standing | Exception | None], seconds: float = 30) -> list:
+def meet(standings: Any, seconds: float = 30) -> list[Any]:
     """What comes of it on each rank, each on a thread; None stays away, an exception fails."""
-    store = dist.HashStore()
+    store = dist.HashStore()  # type: ignore[attr-defined]
     store.set_timeout(timedelta(seconds=seconds))
     ranks = tuple(standings)
 
-    def join(rank: int):
-        def begin():
+    def join(rank: int) -> Any:
+        def begin() -> str:
             if isinstance(standings[rank], Exception):
                 raise standings[rank]
             return f"begun {rank}"
 
         if standings[rank] is None:
             return None
-        peers = Peers(ranks, rank, dist.PrefixStore("test", store))
+        peers = Peers(ranks, rank, dist.PrefixStore("test", store))  # type: ignore[attr-defined]
         meeting.setdefault(rank, 0)
         try:
             return begin_together(peers, lambda: standings[rank], begin)
@@ -124,31 +127,31 @@ def meet(standings: dict[int, Standing | Exception | None], seconds: float = 30)
 
 
 @pytest.fixture(autouse=True)
-def own_numbers(monkeypatch):
+def own_numbers(monkeypatch: Any) -> None:
     """All ranks are threads of one process here, so each comparison is given number 0."""
 
-    class Zeros(dict):
-        def __missing__(self, key):
+    class Zeros(dict[Any, Any]):
+        def __missing__(self, key: Any) -> int:
             return 0
 
-        def __setitem__(self, key, value):
+        def __setitem__(self, key: Any, value: Any) -> None:
             pass
 
     monkeypatch.setattr(agreement, "_num_meetings", Zeros())
 
 
-def test_ranks_that_agree_begin():
+def test_ranks_that_agree_begin() -> None:
     assert meet(standings(4, 4, 4)) == ["begun 0", "begun 1", "begun 2"]
 
 
-def test_all_ranks_raise_the_same_error():
+def test_all_ranks_raise_the_same_error() -> None:
     errors = meet(standings(4, 4, 6))
     assert {type(error) for error in errors} == {RankMismatchError}
     assert {str(error) for error in errors} == {disagreement(standings(4, 4, 6))}
 
 
 @pytest.mark.parametrize("broken", [0, 2])
-def test_a_rank_that_fails_is_named_on_the_others(broken):
+def test_a_rank_that_fails_is_named_on_the_others(broken: int) -> None:
     failure = MemoryError("two batches do not fit")
     errors = meet(standings(4, 4, 4) | {broken: failure})
     assert errors.pop(broken) is failure
@@ -158,7 +161,7 @@ def test_a_rank_that_fails_is_named_on_the_others(broken):
 
 
 @pytest.mark.parametrize("absent", [0, 1])
-def test_a_rank_that_does_not_come_is_named(absent, caplog, monkeypatch):
+def test_a_rank_that_does_not_come_is_named(absent: int, caplog: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(agreement, "_WARN_AFTER_SECONDS", 0.0)
     with caplog.at_level(logging.WARNING, "torchparquet"):
         errors = meet(standings(4, 4, 4) | {absent: None}, seconds=0.3)
@@ -173,33 +176,33 @@ def test_a_rank_that_does_not_come_is_named(absent, caplog, monkeypatch):
 
 
 @pytest.fixture
-def data(tmp_path) -> str:
+def data(tmp_path: Path) -> str:
     table = pa.table({"id": np.arange(100), "x": np.zeros(100, np.float32)})
     pq.write_table(table, tmp_path / "0.parquet", row_group_size=10)
     return str(tmp_path)
 
 
 @pytest.fixture
-def gloo(tmp_path):
+def gloo(tmp_path: Path) -> Iterator[Any]:
     store = f"file://{tmp_path}/store"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
 
-def test_one_rank_has_nobody_to_compare_with(data, gloo):
+def test_one_rank_has_nobody_to_compare_with(data: Any, gloo: Any) -> None:
     dataset = ParquetDataset(data, batch_size=10)
     dataset.check_ranks_agree()
     assert len(list(dataset)) == 10
 
 
 @pytest.mark.parametrize("check_ranks", [1, None, "yes"])
-def test_check_ranks_is_a_bool(data, check_ranks):
+def test_check_ranks_is_a_bool(data: Any, check_ranks: int | str | None) -> None:
     with pytest.raises(TypeError, match="check_ranks must be a bool"):
-        ParquetDataset(data, batch_size=10, check_ranks=check_ranks)
+        ParquetDataset(data, batch_size=10, check_ranks=check_ranks)  # type: ignore[arg-type]
 
 
-def test_copies_of_files_are_the_same_data(data, tmp_path):
+def test_copies_of_files_are_the_same_data(data: Any, tmp_path: Path) -> None:
     """Each node may have its own copy, changed at another time and in another directory."""
     first = ParquetDataset(data, batch_size=10).manifest
     copy = tmp_path / "elsewhere"

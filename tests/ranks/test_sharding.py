@@ -1,5 +1,11 @@
 """Who the rank is: every source, their order, and their disagreements."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch.distributed as dist
@@ -13,14 +19,14 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch):
+def clean_environment(monkeypatch: Any) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def environment(monkeypatch):
-    def set_variables(**variables):
+def environment(monkeypatch: Any) -> Any:
+    def set_variables(**variables: Any) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, str(value))
 
@@ -28,7 +34,7 @@ def environment(monkeypatch):
 
 
 @pytest.fixture
-def gloo(tmp_path):
+def gloo(tmp_path: Path) -> Iterator[Any]:
     """A real process group of one process."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield dist.group.WORLD
@@ -36,7 +42,7 @@ def gloo(tmp_path):
 
 
 @pytest.fixture
-def rank_5_of_8():
+def rank_5_of_8() -> Iterator[Any]:
     """A process group without peers, whose calls communicate nothing."""
     fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
     dist.init_process_group("fake", store=fake_pg.FakeStore(), rank=5, world_size=8)
@@ -44,7 +50,7 @@ def rank_5_of_8():
     dist.destroy_process_group()
 
 
-def resolved(**arguments):
+def resolved(**arguments: Any) -> Any:
     topology = resolve_topology(**arguments)
     assert (topology.worker_id, topology.num_workers) == (0, 1)
     return topology.rank, topology.world_size
@@ -53,60 +59,60 @@ def resolved(**arguments):
 # Sources, one at a time
 
 
-def test_nothing_said_is_one_rank():
+def test_nothing_said_is_one_rank() -> None:
     assert resolve_topology() == Topology(0, 1)
 
 
-def test_explicit():
+def test_explicit() -> None:
     assert resolved(rank=2, world_size=3) == (2, 3)
-    topology = resolve_topology(rank=np.int64(2), world_size=np.int32(3))
+    topology = resolve_topology(rank=np.int64(2), world_size=np.int32(3))  # type: ignore[arg-type]
     assert (type(topology.rank), type(topology.world_size)) == (int, int)
 
 
-def test_environment(environment):
+def test_environment(environment: Any) -> None:
     environment(RANK=3, WORLD_SIZE=4)
     assert resolved() == (3, 4)
 
 
-def test_environment_is_read_at_every_call(environment):
+def test_environment_is_read_at_every_call(environment: Any) -> None:
     environment(RANK=0, WORLD_SIZE=4)
     assert resolved() == (0, 4)
     environment(RANK=1)
     assert resolved() == (1, 4)
 
 
-def test_local_rank_on_one_node(environment):
+def test_local_rank_on_one_node(environment: Any) -> None:
     environment(LOCAL_RANK=1, LOCAL_WORLD_SIZE=2)
     assert resolved() == (1, 2)
     environment(WORLD_SIZE=2)
     assert resolved() == (1, 2)
 
 
-def test_rank_goes_before_local_rank(environment):
+def test_rank_goes_before_local_rank(environment: Any) -> None:
     environment(RANK=5, WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
     assert resolved() == (5, 8)
 
 
-def test_process_group(gloo):
+def test_process_group(gloo: Any) -> None:
     assert resolved() == (0, 1)
     assert resolved(process_group=gloo) == (0, 1)
 
 
-def test_initialised_distributed(rank_5_of_8):
+def test_initialised_distributed(rank_5_of_8: Any) -> None:
     assert resolved() == (5, 8)
 
 
-def test_sub_group(rank_5_of_8):
+def test_sub_group(rank_5_of_8: Any) -> None:
     group = dist.new_group([4, 5, 6])
     assert resolved(process_group=group) == (1, 3)
 
 
-def test_device_mesh_of_one_process(gloo):
+def test_device_mesh_of_one_process(gloo: Any) -> None:
     mesh = init_device_mesh("cpu", (1,))
     assert resolved(device_mesh=mesh) == (0, 1)
 
 
-def test_device_mesh_takes_the_data_parallel_dimension(rank_5_of_8):
+def test_device_mesh_takes_the_data_parallel_dimension(rank_5_of_8: Any) -> None:
     # Rank 5 of a 2 x 4 mesh stands in row 1, column 1.
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
     assert resolved(device_mesh=mesh) == (1, 2)
@@ -115,7 +121,7 @@ def test_device_mesh_takes_the_data_parallel_dimension(rank_5_of_8):
     assert resolved(device_mesh=mesh) == (1, 4)
 
 
-def test_device_mesh_of_one_dimension_needs_no_name(rank_5_of_8):
+def test_device_mesh_of_one_dimension_needs_no_name(rank_5_of_8: Any) -> None:
     assert resolved(device_mesh=init_device_mesh("cpu", (8,))) == (5, 8)
     mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicas", "tp"))
     assert resolved(device_mesh=mesh["replicas"]) == (2, 4)
@@ -138,12 +144,14 @@ def test_device_mesh_of_one_dimension_needs_no_name(rank_5_of_8):
         (("a", "b", "c"), ["b", "c", "a"], (3, 8)),
     ],
 )
-def test_device_mesh_dimensions_count_as_one_row_major(rank_5_of_8, names, mesh_dims, expected):
+def test_device_mesh_dimensions_count_as_one_row_major(
+    rank_5_of_8: Any, names: Any, mesh_dims: Any, expected: Any
+) -> None:
     mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names)
     assert resolved(device_mesh=mesh, mesh_dims=mesh_dims) == expected
 
 
-def test_device_mesh_dimensions_of_different_sizes(rank_5_of_8):
+def test_device_mesh_dimensions_of_different_sizes(rank_5_of_8: Any) -> None:
     # Rank 5 of a 4 x 2 mesh stands at 2, 1.
     mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp_replicate", "dp_shard"))
     assert resolved(device_mesh=mesh) == (2 * 2 + 1, 8)
@@ -160,7 +168,9 @@ def test_device_mesh_dimensions_of_different_sizes(rank_5_of_8):
         ([0], TypeError, "mesh_dims must be a name or names"),
     ],
 )
-def test_wrong_mesh_dims(rank_5_of_8, mesh_dims, error, message):
+def test_wrong_mesh_dims(
+    rank_5_of_8: Any, mesh_dims: list[Any] | str, error: Any, message: str
+) -> None:
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
     with pytest.raises(error, match=message):
         resolve_topology(device_mesh=mesh, mesh_dims=mesh_dims)
@@ -169,14 +179,14 @@ def test_wrong_mesh_dims(rank_5_of_8, mesh_dims, error, message):
 # Precedence and disagreement
 
 
-def test_explicit_wins_over_everything(gloo, environment):
+def test_explicit_wins_over_everything(gloo: Any, environment: Any) -> None:
     environment(RANK="many", WORLD_SIZE=4, LOCAL_RANK=9)
     mesh = init_device_mesh("cpu", (1,))
     arguments = {"process_group": gloo, "device_mesh": mesh}
     assert resolved(rank=2, world_size=3, **arguments) == (2, 3)
 
 
-def test_groups_win_over_the_environment(rank_5_of_8, environment):
+def test_groups_win_over_the_environment(rank_5_of_8: Any, environment: Any) -> None:
     """A data-parallel group is a part of the world: no disagreement."""
     environment(RANK=5, WORLD_SIZE=8)
     assert resolved(process_group=dist.new_group([5])) == (0, 1)
@@ -184,7 +194,7 @@ def test_groups_win_over_the_environment(rank_5_of_8, environment):
     assert resolved(device_mesh=mesh) == (1, 2)
 
 
-def test_group_and_mesh_must_agree(rank_5_of_8):
+def test_group_and_mesh_must_agree(rank_5_of_8: Any) -> None:
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
     assert resolved(device_mesh=mesh, process_group=mesh.get_group("dp")) == (1, 2)
     # The same rank of another number of ranks, then another rank of the same number.
@@ -196,7 +206,7 @@ def test_group_and_mesh_must_agree(rank_5_of_8):
             resolve_topology(device_mesh=mesh, process_group=group)
 
 
-def test_environment_that_agrees_with_the_process_group(rank_5_of_8, environment):
+def test_environment_that_agrees_with_the_process_group(rank_5_of_8: Any, environment: Any) -> None:
     environment(LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
     assert resolved() == (5, 8)
     environment(WORLD_SIZE=8)
@@ -208,7 +218,9 @@ def test_environment_that_agrees_with_the_process_group(rank_5_of_8, environment
 @pytest.mark.parametrize(
     "variables", [{"RANK": 1, "WORLD_SIZE": 1}, {"WORLD_SIZE": 4}, {"RANK": 1}]
 )
-def test_environment_must_agree_with_the_process_group(gloo, environment, variables):
+def test_environment_must_agree_with_the_process_group(
+    gloo: Any, environment: Any, variables: dict[str, Any]
+) -> None:
     environment(**variables)
     with pytest.raises(ValueError, match=r"torch.distributed \(rank 0 of 1\)") as caught:
         resolve_topology()
@@ -219,7 +231,7 @@ def test_environment_must_agree_with_the_process_group(gloo, environment, variab
 
 
 @pytest.mark.parametrize("arguments", [{"rank": 1}, {"world_size": 2}, {"rank": 0}])
-def test_explicit_needs_both(arguments):
+def test_explicit_needs_both(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be given together"):
         resolve_topology(**arguments)
 
@@ -238,7 +250,9 @@ def test_explicit_needs_both(arguments):
         (np.False_, 2, TypeError, "rank must be an int"),
     ],
 )
-def test_explicit_must_be_a_rank(rank, world_size, error, message):
+def test_explicit_must_be_a_rank(
+    rank: Any, world_size: bool | int, error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         resolve_topology(rank=rank, world_size=world_size)
 
@@ -254,14 +268,14 @@ def test_explicit_must_be_a_rank(rank, world_size, error, message):
         {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2},
     ],
 )
-def test_environment_needs_rank_and_world_size(environment, variables):
+def test_environment_needs_rank_and_world_size(environment: Any, variables: dict[str, Any]) -> None:
     environment(**variables)
     with pytest.raises(ValueError, match="RANK and WORLD_SIZE must be set together") as caught:
         resolve_topology()
     assert all(f"{name}={value}" in str(caught.value) for name, value in variables.items())
 
 
-def test_local_rank_is_no_rank_on_several_nodes(environment):
+def test_local_rank_is_no_rank_on_several_nodes(environment: Any) -> None:
     environment(WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
     with pytest.raises(ValueError, match=r"several nodes, got WORLD_SIZE=8, .*LOCAL_WORLD_SIZE=4"):
         resolve_topology()
@@ -269,68 +283,68 @@ def test_local_rank_is_no_rank_on_several_nodes(environment):
 
 @pytest.mark.parametrize("name", VARIABLES)
 @pytest.mark.parametrize("text", ["", "two", "1.0"])
-def test_environment_must_hold_integers(environment, name, text):
+def test_environment_must_hold_integers(environment: Any, name: str, text: str) -> None:
     environment(**{"RANK": 0, "WORLD_SIZE": 1, name: text})
     with pytest.raises(ValueError, match=f"^{name} must be an integer, got '{text}'"):
         resolve_topology()
 
 
 @pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
-def test_environment_must_be_a_rank(environment, rank, size):
+def test_environment_must_be_a_rank(environment: Any, rank: int, size: int) -> None:
     environment(RANK=rank, WORLD_SIZE=size)
     with pytest.raises(ValueError, match=rf"RANK and WORLD_SIZE \(rank {rank} of {size}\)"):
         resolve_topology()
 
 
-def test_group_must_include_this_process(rank_5_of_8):
+def test_group_must_include_this_process(rank_5_of_8: Any) -> None:
     group = dist.new_group([0, 1])
     assert group == dist.GroupMember.NON_GROUP_MEMBER
     with pytest.raises(ValueError, match="process_group must include this process"):
         resolve_topology(process_group=group)
 
 
-def test_mesh_must_include_this_process(rank_5_of_8):
-    mesh = dist.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))
+def test_mesh_must_include_this_process(rank_5_of_8: Any) -> None:
+    mesh = dist.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="device_mesh must include this process"):
         resolve_topology(device_mesh=mesh)
 
 
 @pytest.mark.parametrize("names", [None, ("replicas", "tp")])
-def test_mesh_must_say_which_dimension_is_data_parallel(rank_5_of_8, names):
+def test_mesh_must_say_which_dimension_is_data_parallel(rank_5_of_8: Any, names: Any) -> None:
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=names)
     with pytest.raises(ValueError, match='must have a dimension "dp" or one dimension only'):
         resolve_topology(device_mesh=mesh)
 
 
-def test_wrong_types(gloo):
+def test_wrong_types(gloo: Any) -> None:
     with pytest.raises(TypeError, match="device_mesh must be a DeviceMesh, got 'dp'"):
-        resolve_topology(device_mesh="dp")
+        resolve_topology(device_mesh="dp")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="process_group must be a ProcessGroup, got 'dp'"):
-        resolve_topology(process_group="dp")
+        resolve_topology(process_group="dp")  # type: ignore[arg-type]
 
 
 # Workers
 
 
-class WhoAmI(IterableDataset):
-    def __iter__(self):
+class WhoAmI(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
         yield resolve_topology(rank=1, world_size=3)
 
 
-def test_workers():
+def test_workers() -> None:
     topologies = list(DataLoader(WhoAmI(), batch_size=None, num_workers=2))
     assert topologies == [Topology(1, 3, 0, 2), Topology(1, 3, 1, 2)]
     assert list(DataLoader(WhoAmI(), batch_size=None)) == [Topology(1, 3, 0, 1)]
 
 
-def test_share_index():
+def test_share_index() -> None:
     assert [Topology(2, 8, worker, 4).share_index for worker in range(4)] == [2, 10, 18, 26]
     assert Topology(2, 8, 1, 4).num_shares == 32
     indices = {Topology(r, 3, w, 5).share_index for r in range(3) for w in range(5)}
     assert indices == set(range(15))
 
 
-def test_topology_checks_the_worker():
+def test_topology_checks_the_worker() -> None:
     with pytest.raises(ValueError, match="worker_id must be >= 0 and < 2, got 2"):
         Topology(0, 1, 2, 2)
     with pytest.raises(ValueError, match="num_workers must be >= 1"):

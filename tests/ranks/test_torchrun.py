@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +27,12 @@ def write(root: Path, row_groups: list[int]) -> str:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
+def data(tmp_path_factory: Any) -> str:
     return write(tmp_path_factory.mktemp("torchrun"), ROW_GROUPS)
 
 
 @pytest.fixture(scope="module")
-def other_data(tmp_path_factory) -> str:
+def other_data(tmp_path_factory: Any) -> str:
     return write(tmp_path_factory.mktemp("torchrun"), [*ROW_GROUPS[:-1], 129])
 
 
@@ -48,13 +49,13 @@ def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
     ("num_ranks", "programs"),
     [(2, ("shares", "faults", "dynamic")), (3, ("shares", "agreement", "dynamic"))],
 )
-def test_shares_and_what_differs(data, other_data, num_ranks, programs):
+def test_shares_and_what_differs(data: Any, other_data: str, num_ranks: int, programs: Any) -> None:
     torchrun_all(num_ranks, programs, data, other_data)
 
 
-def test_shares_and_mesh(data):
+def test_shares_and_mesh(data: Any) -> None:
     torchrun_all(4, ("shares", "mesh"), data)
 
 
-def test_mesh_of_three_dimensions(data):
+def test_mesh_of_three_dimensions(data: Any) -> None:
     torchrun(8, ["tests.ranks.torchrun_mesh3", data])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -16,11 +17,11 @@ DATA, OTHER_DATA = sys.argv[1:]
 ODD = 1  # the rank that differs
 
 
-def open_dataset(data: str = DATA, **options) -> ParquetDataset:
+def open_dataset(data: str = DATA, **options: Any) -> ParquetDataset:
     return ParquetDataset(data, **({"batch_size": 32, "shuffle": True} | options))
 
 
-def outcomes(call) -> list[str]:
+def outcomes(call: Any) -> Any:
     """What the call comes to on every rank, in words."""
     try:
         call()
@@ -137,7 +138,7 @@ def check_early_end(rank: int) -> None:
     """Ranks that end before others say so, once for a data set."""
     records: list[logging.LogRecord] = []
     told = logging.Handler()
-    told.emit = records.append
+    told.emit = records.append  # type: ignore[assignment, method-assign]
     logging.getLogger("torchparquet").addHandler(told)
     dataset = open_dataset(even="none", shuffle=False)
     steps = dataset.plan().share_steps.tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from itertools import pairwise, zip_longest
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -17,18 +18,18 @@ DATA = sys.argv[1]
 BATCH = 32
 
 
-def open_dataset(**options) -> ParquetDataset:
-    defaults = {"batch_size": BATCH, "even": "dynamic", "row_ids": True, "seed": 2}
+def open_dataset(**options: Any) -> ParquetDataset:
+    defaults: dict[str, Any] = {"batch_size": BATCH, "even": "dynamic", "row_ids": True, "seed": 2}
     return ParquetDataset(DATA, **(defaults | options))
 
 
-def gathered(value) -> list:
+def gathered(value: Any) -> list[Any]:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 
 
-def groups_of(dataset: ParquetDataset, batches: list[list[int]]) -> list[int]:
+def groups_of(dataset: Any, batches: list[list[int]]) -> list[int]:
     """The row group of each batch, all of whose rows are consecutive there."""
     ends = np.cumsum(dataset.manifest.row_group_num_rows)
     found = []
@@ -57,16 +58,16 @@ def check_once(dataset: ParquetDataset, batches: list[list[int]]) -> list[int]:
     return taken
 
 
-def read(dataset: ParquetDataset) -> list[list[int]]:
+def read(dataset: Any) -> list[list[int]]:
     return [batch["row.id"].tolist() for batch in dataset]
 
 
 def check_slow_rank(shuffle: bool) -> None:
     """Rank 0 stops after its first batch until all others are through."""
     dataset = open_dataset(shuffle=shuffle)
-    store = dist.PrefixStore(f"slow {shuffle}", dist.distributed_c10d._get_default_store())
+    store = dist.PrefixStore(f"slow {shuffle}", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
     rank, others = dist.get_rank(), range(1, dist.get_world_size())
-    batches = []
+    batches: list[Any] = []
     for batch in dataset:
         if rank == 0 and not batches:
             store.wait([str(other) for other in others], timedelta(seconds=60))
@@ -94,7 +95,7 @@ def check_passes() -> None:
     check_once(dataset, read(dataset))
     # Two that are equal, begun in the same order on all ranks and read in turns.
     pair = open_dataset(), open_dataset()
-    found = [[], []]
+    found: Any = [[], []]
     for turn in zip_longest(*pair):
         for batches, batch in zip(found, turn, strict=True):
             if batch is not None:
@@ -112,7 +113,7 @@ def check_old_store() -> None:
 
 def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
-    store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())
+    store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
     for _ in range(2):
         dataset = open_dataset(store=store, rank=0, world_size=1)
         check_once(dataset, read(dataset))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -13,13 +14,13 @@ from torchparquet import ParquetDataset, verify_no_shard_overlap
 DATA, OTHER_DATA = sys.argv[1:]
 
 
-def open_dataset(data: str = DATA, **options) -> ParquetDataset:
+def open_dataset(data: str = DATA, **options: Any) -> ParquetDataset:
     # What differs is to be found by the audit, not by the comparison before the first batch.
     defaults = {"batch_size": 32, "row_ids": True, "shuffle": True, "check_ranks": False}
     return ParquetDataset(data, **(defaults | options))
 
 
-def outcome(call, *arguments, **options) -> tuple[str, str]:
+def outcome(call: Any, *arguments: Any, **options: Any) -> tuple[str, str]:
     try:
         call(*arguments, **options)
     except Exception as error:  # the kind of any error is looked at
@@ -27,7 +28,7 @@ def outcome(call, *arguments, **options) -> tuple[str, str]:
     return "none", ""
 
 
-def outcomes(call, *arguments, **options) -> list[tuple[str, str]]:
+def outcomes(call: Any, *arguments: Any, **options: Any) -> Any:
     """What the call comes to on every rank."""
     found = [None] * dist.get_world_size()
     dist.all_gather_object(found, outcome(call, *arguments, **options))

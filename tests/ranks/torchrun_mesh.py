@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,17 +16,17 @@ from torchparquet import ParquetDataset, verify_no_shard_overlap
 DATA = sys.argv[1]
 
 
-def stream_of(batches) -> list[list[int]]:
+def stream_of(batches: Any) -> list[list[int]]:
     return [batch["row.id"].tolist() for batch in batches]
 
 
-def gathered(value) -> list:
+def gathered(value: Any) -> list[Any]:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 
 
-def check_groups(dataset: ParquetDataset, streams: list, peers: list[list[int]]) -> None:
+def check_groups(dataset: ParquetDataset, streams: list[Any], peers: list[list[int]]) -> None:
     """Ranks of `peers[i]` all deliver share i; the shares are disjoint and complete."""
     for group in peers:
         assert all(streams[rank] == streams[group[0]] for rank in group)
@@ -39,7 +40,7 @@ def check_groups(dataset: ParquetDataset, streams: list, peers: list[list[int]])
     verify_no_shard_overlap(dataset, read=True)
 
 
-def open_dataset(**options) -> ParquetDataset:
+def open_dataset(**options: Any) -> ParquetDataset:
     return ParquetDataset(DATA, batch_size=32, shuffle=True, row_ids=True, **options)
 
 
@@ -56,7 +57,11 @@ def main() -> None:
     # A spawned worker knows nothing of its parent's process groups.
     for method in ("fork", "spawn"):
         dataset = open_dataset(device_mesh=mesh)
-        options = {"num_workers": 1, "multiprocessing_context": method, "timeout": 60}
+        options: dict[str, Any] = {
+            "num_workers": 1,
+            "multiprocessing_context": method,
+            "timeout": 60,
+        }
         loader = DataLoader(dataset, batch_size=None, **options)
         check_groups(dataset, gathered(stream_of(loader)), rows)
 

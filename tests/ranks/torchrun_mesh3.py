@@ -6,6 +6,7 @@ import hashlib
 import sys
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -15,13 +16,13 @@ from torchparquet import ParquetDataset, RankMismatchError, verify_no_shard_over
 DATA = sys.argv[1]
 
 
-def gathered(value) -> list:
+def gathered(value: Any) -> list[Any]:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 
 
-def digest_of(batch: dict) -> str:
+def digest_of(batch: Any) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(batch.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -29,7 +30,7 @@ def digest_of(batch: dict) -> str:
     return digest.hexdigest()
 
 
-def open_dataset(**options) -> ParquetDataset:
+def open_dataset(**options: Any) -> ParquetDataset:
     return ParquetDataset(DATA, batch_size=32, shuffle=True, seed=3, row_ids=True, **options)
 
 
@@ -50,8 +51,8 @@ def check(dataset: ParquetDataset, share_of: list[int]) -> None:
     # Ranks that are one row short repeat one.
     assert len(rows) - num_rows == -num_rows % len(by_share)
     # The share is the plan's, so ranks are in the order that is said.
-    share = dataset.plan(0).share(own)
-    assert len(by_share[own]) == share.total_rows
+    share = dataset.plan(0).share(own)  # type: ignore[assignment]
+    assert len(by_share[own]) == share.total_rows  # type: ignore[attr-defined]
     plain = ParquetDataset(
         DATA,
         batch_size=32,

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,15 +18,15 @@ from torchparquet import ParquetDataset, verify_no_shard_overlap
 DATA = sys.argv[1]
 
 
-def gathered(value) -> list:
+def gathered(value: Any) -> list[Any]:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 
 
-def read(batches, in_step: bool) -> tuple[list[int], list[int], int]:
+def read(batches: Any, in_step: Any) -> tuple[list[int], list[int], int]:
     """Return the row ids that are valid, those that are repeats, and the steps."""
-    valid, repeats, steps = [], [], 0
+    valid, repeats, steps = [], [], 0  # type: ignore[var-annotated]
     for batch in batches:
         steps += 1
         if in_step:
@@ -40,7 +41,7 @@ def read(batches, in_step: bool) -> tuple[list[int], list[int], int]:
     return valid, repeats, steps
 
 
-def check_shares(dataset: ParquetDataset, even: str, drop_last: bool, shares: list) -> None:
+def check_shares(dataset: ParquetDataset, even: str, drop_last: bool, shares: list[Any]) -> None:
     num_rows = dataset.manifest.num_rows
     counts = Counter(itertools.chain.from_iterable(valid for valid, _, _ in shares))
     steps = {steps for _, _, steps in shares}
@@ -70,7 +71,7 @@ def check_policies() -> None:
             batch_size=batch_size,
             shuffle=True,
             seed=9,
-            even=even,
+            even=even,  # type: ignore[arg-type]
             drop_last=drop_last,
             row_ids=True,
         )
@@ -103,7 +104,7 @@ def check_workers(num_workers: int) -> None:
 
 def check_audit() -> None:
     for even, shuffle in itertools.product(("split", "drop", "pad", "none"), (False, True)):
-        dataset = ParquetDataset(DATA, batch_size=32, shuffle=shuffle, even=even, row_ids=True)
+        dataset = ParquetDataset(DATA, batch_size=32, shuffle=shuffle, even=even, row_ids=True)  # type: ignore[arg-type]
         planned = verify_no_shard_overlap(dataset)
         delivered = verify_no_shard_overlap(dataset, read=True)
         assert planned == delivered

@@ -15,7 +15,7 @@ from torchparquet import ParquetDataset
 NUM_ROWS = 6000
 # Explicit windows, as those of the default are what max_memory holds. The least memory of each
 # lets a reader be a few batches, or a window, ahead; the most takes the whole epoch.
-ORDERS: dict[str, dict[str, Any]] = {
+ORDERS: dict[str, Any] = {
     "file order": {"memory": ("32KiB", "80KiB", "1GiB")},
     "row groups": {"shuffle": True, "shuffle_window": 0, "memory": ("32KiB", "80KiB", "1GiB")},
     "windows": {"shuffle": True, "shuffle_window": 3, "memory": ("400KiB", "700KiB", "1GiB")},
@@ -23,18 +23,23 @@ ORDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
+def folder(tmp_path_factory: Any) -> str:
     return shape_files(tmp_path_factory.mktemp("determinism") / "data", NUM_ROWS, 4, 8)
 
 
 def make(folder: str, order: str, **options: Any) -> ParquetDataset:
-    own = {"batch_size": 50, "columns": COLUMNS, "row_ids": True, "seed": 8} | ORDERS[order]
+    own: dict[str, Any] = {
+        "batch_size": 50,
+        "columns": COLUMNS,
+        "row_ids": True,
+        "seed": 8,
+    } | ORDERS[order]
     del own["memory"]
     return ParquetDataset(folder, rank=0, world_size=1, **(own | options))
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_threads_memory_and_loaders_change_no_bit(folder, order):
+def test_threads_memory_and_loaders_change_no_bit(folder: str, order: str) -> None:
     streams = {}
     for num_threads in (1, 2, 4):
         for memory in ORDERS[order]["memory"]:
@@ -50,7 +55,7 @@ def test_threads_memory_and_loaders_change_no_bit(folder, order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_busy_machine_changes_no_bit(folder, order):
+def test_a_busy_machine_changes_no_bit(folder: str, order: str) -> None:
     """Three times while two processes leave the reader's threads little of the processors."""
     calm = digest_of(make(folder, order, num_threads=1))
     busy = []

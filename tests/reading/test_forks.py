@@ -45,7 +45,7 @@ FORK = """
 @pytest.mark.skipif(
     sys.version_info >= (3, 11, 10), reason="this Python's forks need not wait for other threads"
 )
-def test_threads_behind_a_collective_call_finish_before_a_fork():
+def test_threads_behind_a_collective_call_finish_before_a_fork() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORK)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},

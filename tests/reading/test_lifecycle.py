@@ -17,6 +17,7 @@ import time
 import traceback
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -37,7 +38,7 @@ MAX_MEMORY = "150KB"
 ENDINGS = ("end", "close iterator", "close dataset", "break", "exception", "forget", "cycle")
 
 
-def write(path: Path, begin: int, end: int, row_group_size: int = 700, nulls=()) -> None:
+def write(path: Path, begin: int, end: int, row_group_size: int = 700, nulls: Any = ()) -> None:
     ids = np.arange(begin, end)
     mask = np.isin(ids, nulls)
     table = pa.table({"id": ids, "n": pa.array(ids, mask=mask), "x": (ids % 50).astype(np.float32)})
@@ -45,7 +46,7 @@ def write(path: Path, begin: int, end: int, row_group_size: int = 700, nulls=())
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory: Any) -> Any:
     """Three files, 60 row groups, 40,000 rows; `id` is the row number."""
     root = tmp_path_factory.mktemp("lifecycle")
     for number, (begin, end) in enumerate(pairwise([0, 15_000, 26_000, NUM_ROWS])):
@@ -54,7 +55,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def damaged(tmp_path) -> Path:
+def damaged(tmp_path: Path) -> Path:
     """Two files; a page in the middle of the second one is overwritten."""
     write(tmp_path / "0.parquet", 0, 2000)
     path = tmp_path / "1.parquet"
@@ -66,12 +67,16 @@ def damaged(tmp_path) -> Path:
     return tmp_path
 
 
-def open_dataset(data: Path, **options) -> ParquetDataset:
-    defaults = {"batch_size": BATCH_SIZE, "num_threads": 3, "max_memory": MAX_MEMORY}
+def open_dataset(data: Path, **options: Any) -> ParquetDataset:
+    defaults: dict[str, Any] = {
+        "batch_size": BATCH_SIZE,
+        "num_threads": 3,
+        "max_memory": MAX_MEMORY,
+    }
     return ParquetDataset(data, **(defaults | options))
 
 
-def ids_of(batches) -> list[int]:
+def ids_of(batches: Any) -> Any:
     return np.concatenate([batch["id"].numpy() for batch in batches]).tolist()
 
 
@@ -108,7 +113,7 @@ class Baseline:
         assert psutil.Process().num_fds() <= self._num_fds
 
 
-def leave(how: str, dataset: ParquetDataset):
+def leave(how: str, dataset: ParquetDataset) -> Any:
     """Iterate, end it in that way, and return what a user might still hold."""
     if how == "end":
         iterator = iter(dataset)
@@ -136,8 +141,8 @@ def leave(how: str, dataset: ParquetDataset):
         return iterator
     if how == "cycle":
         cycle = [iterator]
-        cycle.append(cycle)
-        iterator.owner = cycle
+        cycle.append(cycle)  # type: ignore[arg-type]
+        iterator.owner = cycle  # type: ignore[attr-defined]
         del cycle
     del iterator
     gc.collect()
@@ -147,7 +152,7 @@ def leave(how: str, dataset: ParquetDataset):
 # Threads and files
 
 
-def test_no_thread_before_the_first_next(data):
+def test_no_thread_before_the_first_next(data: Any) -> None:
     baseline = Baseline()
     dataset = open_dataset(data)
     baseline.check_threads()
@@ -161,7 +166,7 @@ def test_no_thread_before_the_first_next(data):
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_no_thread_and_no_open_file_is_left(data, how):
+def test_no_thread_and_no_open_file_is_left(data: Any, how: str) -> None:
     dataset = open_dataset(data)
     baseline = Baseline()
     held = leave(how, dataset)
@@ -171,7 +176,7 @@ def test_no_thread_and_no_open_file_is_left(data, how):
     baseline.check()
 
 
-def test_a_collected_data_set_leaves_nothing(data):
+def test_a_collected_data_set_leaves_nothing(data: Any) -> None:
     baseline = Baseline()
     dataset = open_dataset(data)
     iterator = iter(dataset)
@@ -182,7 +187,7 @@ def test_a_collected_data_set_leaves_nothing(data):
     baseline.check()
 
 
-def test_an_error_leaves_nothing(damaged):
+def test_an_error_leaves_nothing(damaged: Path) -> None:
     dataset = open_dataset(damaged)
     baseline = Baseline()
     with pytest.raises(CorruptFileError):
@@ -191,7 +196,7 @@ def test_an_error_leaves_nothing(damaged):
     baseline.check()
 
 
-def test_an_iterator_that_was_never_used_leaves_nothing(data):
+def test_an_iterator_that_was_never_used_leaves_nothing(data: Any) -> None:
     dataset = open_dataset(data)
     baseline = Baseline()
     iter(dataset).close()
@@ -199,7 +204,7 @@ def test_an_iterator_that_was_never_used_leaves_nothing(data):
     baseline.check()
 
 
-def test_break_after_every_batch_then_a_new_epoch(data):
+def test_break_after_every_batch_then_a_new_epoch(data: Any) -> None:
     dataset = open_dataset(data, shuffle=True)
     baseline = Baseline()
     for count in range(NUM_BATCHES + 1):
@@ -218,7 +223,7 @@ def test_break_after_every_batch_then_a_new_epoch(data):
     baseline.check()
 
 
-def test_two_iterators_side_by_side(data):
+def test_two_iterators_side_by_side(data: Any) -> None:
     dataset = open_dataset(data, shuffle=True)
     expected = [ids_of(dataset), ids_of(dataset)]
     dataset.set_epoch(0)
@@ -227,7 +232,7 @@ def test_two_iterators_side_by_side(data):
     assert [ids_of(side) for side in zip(*pairs, strict=True)] == expected
 
 
-def test_batches_outlive_everything(data):
+def test_batches_outlive_everything(data: Any) -> None:
     dataset = open_dataset(data)
     iterator = iter(dataset)
     batches = [next(iterator) for _ in range(3)]
@@ -240,7 +245,7 @@ def test_batches_outlive_everything(data):
 # After the end
 
 
-def test_next_after_the_end_says_so_again(data):
+def test_next_after_the_end_says_so_again(data: Any) -> None:
     iterator = iter(open_dataset(data))
     for _ in iterator:
         pass
@@ -251,7 +256,7 @@ def test_next_after_the_end_says_so_again(data):
 
 
 @pytest.mark.parametrize("num_taken", [0, 1, NUM_BATCHES])
-def test_next_after_close_raises(data, num_taken):
+def test_next_after_close_raises(data: Any, num_taken: Any) -> None:
     iterator = iter(open_dataset(data))
     for _ in range(num_taken):
         next(iterator)
@@ -262,7 +267,7 @@ def test_next_after_close_raises(data, num_taken):
             next(iterator)
 
 
-def errors_of(iterator, count: int) -> list[tuple[type, str]]:
+def errors_of(iterator: Any, count: int) -> list[tuple[type, str]]:
     errors = []
     for _ in range(count):
         with pytest.raises(Exception) as caught:  # noqa: PT011
@@ -271,7 +276,7 @@ def errors_of(iterator, count: int) -> list[tuple[type, str]]:
     return errors
 
 
-def test_an_error_comes_at_its_place_and_again(damaged):
+def test_an_error_comes_at_its_place_and_again(damaged: Path) -> None:
     dataset = open_dataset(damaged, batch_size=100)
     texts = set()
     for _ in range(5):
@@ -286,12 +291,12 @@ def test_an_error_comes_at_its_place_and_again(damaged):
     assert len(texts) == 1
 
 
-def test_a_null_is_raised_again_after_close(tmp_path):
+def test_a_null_is_raised_again_after_close(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", 0, 2000, nulls=[1200])
     iterator = iter(open_dataset(tmp_path, batch_size=100))
     # The row group with the null, from row 700 on, may not be delivered at all.
     assert ids_of(next(iterator) for _ in range(7)) == list(range(700))
-    before = set()
+    before: set[Any] = set()
     while not before:
         try:
             next(iterator)
@@ -304,7 +309,7 @@ def test_a_null_is_raised_again_after_close(tmp_path):
     assert {kind for kind, _ in after} <= {NullValueError, RuntimeError}
 
 
-def test_a_data_set_is_usable_after_an_error(tmp_path):
+def test_a_data_set_is_usable_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, 0, 2000)
     dataset = open_dataset(tmp_path, batch_size=100)
@@ -315,9 +320,9 @@ def test_a_data_set_is_usable_after_an_error(tmp_path):
     assert ids_of(dataset) == list(range(2000))
 
 
-def test_close_from_another_thread_ends_next(data):
+def test_close_from_another_thread_ends_next(data: Any) -> None:
     dataset = open_dataset(data)
-    outcomes = []
+    outcomes: list[Any] = []
     stopping = threading.Event()
 
     def consume() -> None:
@@ -330,7 +335,7 @@ def test_close_from_another_thread_ends_next(data):
                 outcomes.append(str(error))
 
     baseline = Baseline()
-    iterators = []
+    iterators: list[Any] = []
     consumer = threading.Thread(target=consume)
     consumer.start()
     closed = 0
@@ -374,7 +379,7 @@ FRESH = """
 """
 
 
-def test_a_data_set_does_not_make_torch_start_threads(data):
+def test_a_data_set_does_not_make_torch_start_threads(data: Any) -> None:
     """They would not survive a fork, and torch waits for them for ever in the child."""
     program = start_program(FRESH, data)
     output, errors = program.communicate(timeout=60)
@@ -390,7 +395,7 @@ def test_a_data_set_does_not_make_torch_start_threads(data):
 # Signals
 
 
-def test_signals_change_nothing(data):
+def test_signals_change_nothing(data: Any) -> None:
     fired = []
     previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
@@ -422,20 +427,22 @@ INTERRUPTED = """
 """
 
 
-def start_program(text: str, *arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen:
+def start_program(
+    text: str, *arguments: object, before: tuple[str, ...] = ()
+) -> subprocess.Popen[Any]:
     command = [*before, sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_interrupt_of_a_loop(data):
+def test_interrupt_of_a_loop(data: Any) -> None:
     program = start_program(INTERRUPTED, data, 5)
     try:
         for _ in range(5):
-            assert program.stdout.readline() == "ready\n"
+            assert program.stdout.readline() == "ready\n"  # type: ignore[union-attr]
             sent = time.monotonic()
             program.send_signal(signal.SIGINT)
-            assert float(program.stdout.readline()) - sent < 1
-        assert program.stdout.readline() == "ready\n"
+            assert float(program.stdout.readline()) - sent < 1  # type: ignore[union-attr]
+        assert program.stdout.readline() == "ready\n"  # type: ignore[union-attr]
         sent = time.monotonic()
         program.send_signal(signal.SIGINT)
         _, errors = program.communicate(timeout=10)
@@ -461,7 +468,7 @@ BLOCKED = """
 DELAY_SECONDS = 3
 
 
-def test_interrupt_of_a_blocked_next(tmp_path, strace):
+def test_interrupt_of_a_blocked_next(tmp_path: Path, strace: str) -> None:
     path = tmp_path / "a.parquet"
     write(path, 0, 20_000)
     log = tmp_path / "strace.log"
@@ -472,13 +479,13 @@ def test_interrupt_of_a_blocked_next(tmp_path, strace):
     tracer = (strace, "-f", "--seccomp-bpf", "-qq", "-o", str(log), "-P", str(path))
     program = start_program(BLOCKED, pickled, before=(*tracer, "-e", "trace=pread64", "-e", delay))
     try:
-        pid, idle = map(int, program.stdout.readline().split())
+        pid, idle = map(int, program.stdout.readline().split())  # type: ignore[union-attr]
         reader = psutil.Process(pid)
         while reader.num_threads() == idle:
             os.sched_yield()
         sent = time.monotonic()
         reader.send_signal(signal.SIGINT)
-        caught = program.stdout.readline()
+        caught = program.stdout.readline()  # type: ignore[union-attr]
         _, errors = program.communicate(timeout=DELAY_SECONDS * 4)
     finally:
         program.kill()
@@ -595,7 +602,7 @@ EXIT_PROGRAMS = {
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(12, marks=pytest.mark.long)])
-def exits(data, tmp_path_factory, request) -> dict[str, list[tuple[int, str]]]:
+def exits(data: Any, tmp_path_factory: Any, request: Any) -> dict[str, list[tuple[int, str]]]:
     """Exit code and output of every repeat of every program; the repeats run side by side."""
     out = tmp_path_factory.mktemp("exits")
     subprocess.run(
@@ -612,7 +619,7 @@ def exits(data, tmp_path_factory, request) -> dict[str, list[tuple[int, str]]]:
 
 
 @pytest.mark.parametrize("name", EXIT_PROGRAMS)
-def test_interpreter_exit(exits, name):
+def test_interpreter_exit(exits: dict[str, list[tuple[int, str]]], name: str) -> None:
     expected, _ = EXIT_PROGRAMS[name]
     assert {code for code, _ in exits[name]} == {expected}, exits[name]
     for _, output in exits[name]:
@@ -631,7 +638,7 @@ def test_interpreter_exit(exits, name):
 # Fork
 
 
-def in_fork(call) -> object:
+def in_fork(call: Any) -> object:
     """Run `call` in a forked child and return what it returns; a child that hangs is killed."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -651,7 +658,7 @@ def in_fork(call) -> object:
     return pickle.loads(outcome)
 
 
-def use_inherited(iterator) -> list[str]:
+def use_inherited(iterator: Any) -> list[str]:
     """Try all that an iterator of another process offers; return the errors' texts."""
     texts = []
     for _ in range(2):
@@ -664,25 +671,25 @@ def use_inherited(iterator) -> list[str]:
     return [*texts, str(caught.value)]
 
 
-def test_an_inherited_iterator_raises(data):
+def test_an_inherited_iterator_raises(data: Any) -> None:
     dataset = open_dataset(data)
     iterator = iter(dataset)
     batches = [next(iterator)]
-    for text in in_fork(lambda: use_inherited(iterator)):
+    for text in in_fork(lambda: use_inherited(iterator)):  # type: ignore[attr-defined]
         assert "another process" in text
     batches.extend(iterator)
     assert ids_of(batches) == list(range(NUM_ROWS))
 
 
-def test_an_inherited_iterator_that_was_not_begun_raises(data):
+def test_an_inherited_iterator_that_was_not_begun_raises(data: Any) -> None:
     iterator = iter(open_dataset(data))
-    for text in in_fork(lambda: use_inherited(iterator)):
+    for text in in_fork(lambda: use_inherited(iterator)):  # type: ignore[attr-defined]
         assert "another process" in text
     assert ids_of(iterator) == list(range(NUM_ROWS))
 
 
 @pytest.mark.parametrize("state", ["constructed", "under way", "ended", "closed"])
-def test_a_child_begins_its_own_iteration(data, state):
+def test_a_child_begins_its_own_iteration(data: Any, state: str) -> None:
     dataset = open_dataset(data, shuffle=True)
     expected = [ids_of(dataset), ids_of(dataset)]
     dataset.set_epoch(0)
@@ -695,26 +702,26 @@ def test_a_child_begins_its_own_iteration(data, state):
     if state == "closed":
         dataset.close()
 
-    def iterate() -> tuple[list[int], list[int]]:
+    def iterate() -> Any:
         own = ids_of(dataset)
         dataset.set_epoch(0)
         again = ids_of(dataset)
         dataset.close()
         return own, again, ids_of(batches) if batches else []
 
-    own, again, seen = in_fork(iterate)
+    own, again, seen = in_fork(iterate)  # type: ignore[misc]
     # An iterator that was never used has begun no epoch.
-    assert own == expected[0 if state == "constructed" else 1]
-    assert again == expected[0]
-    assert seen == expected[0][: len(seen)]
+    assert own == expected[0 if state == "constructed" else 1]  # type: ignore[has-type]
+    assert again == expected[0]  # type: ignore[has-type]
+    assert seen == expected[0][: len(seen)]  # type: ignore[has-type]
     if state != "closed":
         batches.extend(iterator)
         assert ids_of(batches) == expected[0]
 
 
-def test_forks_while_threads_are_busy(data):
+def test_forks_while_threads_are_busy(data: Any) -> None:
     dataset = open_dataset(data, batch_size=50)
-    epochs, iterators = [], []
+    epochs, iterators = [], []  # type: ignore[var-annotated]
     began, stopping = threading.Event(), threading.Event()
 
     def consume() -> None:
@@ -723,7 +730,7 @@ def test_forks_while_threads_are_busy(data):
             began.set()
             epochs.append(ids_of(iterators[0]))
 
-    def use_both() -> list[int]:
+    def use_both() -> Any:
         # Between two epochs it has ended, here as there.
         if not iterators[0].closed:
             assert all("another process" in text for text in use_inherited(iterators[0]))
@@ -760,19 +767,19 @@ COPIES = {
 
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("state", ["constructed", "under way", "ended", "closed"])
-def test_a_copy_goes_on_from_the_same_epoch(data, how, state):
+def test_a_copy_goes_on_from_the_same_epoch(data: Any, how: str, state: str) -> None:
     dataset = open_dataset(data, shuffle=True, row_ids=True)
     expected = [ids_of(dataset) for _ in range(2)]
     dataset.set_epoch(0)
     iterator = None if state == "constructed" else iter(dataset)
     if state == "under way":
-        next(iterator)
+        next(iterator)  # type: ignore[arg-type]
     elif state == "ended":
-        list(iterator)
+        list(iterator)  # type: ignore[arg-type]
     elif state == "closed":
-        next(iterator)
+        next(iterator)  # type: ignore[arg-type]
         dataset.close()
-    twin = COPIES[how](dataset)
+    twin = COPIES[how](dataset)  # type: ignore[no-untyped-call]
     del iterator
     first = 0 if state == "constructed" else 1
     assert twin.epoch == first
@@ -783,12 +790,12 @@ def test_a_copy_goes_on_from_the_same_epoch(data, how, state):
 
 
 @pytest.mark.parametrize("how", COPIES)
-def test_an_iterator_has_no_copy(data, how):
+def test_an_iterator_has_no_copy(data: Any, how: str) -> None:
     with pytest.raises(TypeError, match="pickle"):
-        COPIES[how](iter(open_dataset(data)))
+        COPIES[how](iter(open_dataset(data)))  # type: ignore[no-untyped-call]
 
 
-def test_an_unpickled_copy_starts_nothing(data):
+def test_an_unpickled_copy_starts_nothing(data: Any) -> None:
     content = pickle.dumps(open_dataset(data))
     baseline = Baseline()
     twin = pickle.loads(content)
@@ -797,7 +804,7 @@ def test_an_unpickled_copy_starts_nothing(data):
     baseline.check()
 
 
-def test_a_copy_keeps_its_data_parallel_rank(data):
+def test_a_copy_keeps_its_data_parallel_rank(data: Any) -> None:
     """Rank 2 of 4 is data-parallel rank 1 of 2, in a copy too; a pickled one says it cannot be."""
     dist.init_process_group("fake", store=FakeStore(), rank=2, world_size=4)
     try:
@@ -808,6 +815,6 @@ def test_a_copy_keeps_its_data_parallel_rank(data):
         assert copy.copy(dataset).topology() == topology
         assert copy.deepcopy(dataset).topology() == topology
         with pytest.raises(ValueError, match="do not travel"):
-            COPIES["pickle"](dataset).topology()
+            COPIES["pickle"](dataset).topology()  # type: ignore[no-untyped-call]
     finally:
         dist.destroy_process_group()

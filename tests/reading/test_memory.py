@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -125,7 +126,7 @@ HELD_BYTES["texts"] = HELD_BYTES["default window of texts"] = 2 * 64 * 2 * TEXT_
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory: Any) -> str:
     """A small file that holds much: 8 columns of long runs in 10 row groups."""
     path = tmp_path_factory.mktemp("memory") / "runs.parquet"
     values = pa.array(np.repeat(np.arange(4.0), 100_000))
@@ -137,7 +138,7 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def noise(tmp_path_factory):
+def noise(tmp_path_factory: Any) -> str:
     """A large file of one row group, half its columns with a compression to undo."""
     path = tmp_path_factory.mktemp("memory") / "noise.parquet"
     values = np.random.default_rng(0).random(NOISE_ROWS)
@@ -153,7 +154,7 @@ def noise(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def one_page(tmp_path_factory):
+def one_page(tmp_path_factory: Any) -> str:
     """A few hundred bytes: 2**28 nulls in one page, as one run of definition levels."""
     path = tmp_path_factory.mktemp("memory") / "nulls.parquet"
     table = pa.table({"x": pa.nulls(1000, pa.int64())})
@@ -177,7 +178,7 @@ def one_page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
+def texts(tmp_path_factory: Any) -> str:
     """A file of 1 MB that holds 800: long strings by their numbers, as footers do not tell."""
     path = tmp_path_factory.mktemp("memory") / "texts.parquet"
     words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
@@ -192,7 +193,7 @@ def texts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def column(tmp_path_factory):
+def column(tmp_path_factory: Any) -> str:
     """One column, so that what windows take beside batches is most of their memory."""
     path = tmp_path_factory.mktemp("memory") / "column.parquet"
     table = pa.table({"x": np.repeat(np.arange(8), 2**17)})
@@ -203,7 +204,7 @@ def column(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory):
+def words(tmp_path_factory: Any) -> str:
     """Two columns of strings of up to 300 bytes, whose lengths the footer tells."""
     path = tmp_path_factory.mktemp("memory") / "words.parquet"
     lengths = np.random.default_rng(0).integers(0, 300, WORDS_GROUP).tolist()
@@ -216,7 +217,7 @@ def words(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def encrypted(tmp_path_factory):
+def encrypted(tmp_path_factory: Any) -> str:
     """80 columns with a page of a megabyte each."""
     path = tmp_path_factory.mktemp("memory") / "encrypted.parquet"
     values = np.random.default_rng(0).random(2**17)
@@ -233,13 +234,15 @@ def encrypted(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(runs, noise, one_page, texts, column, words, encrypted):
+def measured(
+    runs: Any, noise: Any, one_page: Any, texts: Any, column: Any, words: Any, encrypted: Any
+) -> Any:
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
     kinds = {"noise": noise, "page": one_page, "texts": texts, "column": column, "words": words}
     kinds["encrypted"] = encrypted
     cases = [
-        {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}
+        {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}  # type: ignore[dict-item]
         for name, case in CASES.items()
     ]
     result = subprocess.run(
@@ -255,11 +258,11 @@ def measured(runs, noise, one_page, texts, column, words, encrypted):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_peak_stays_within_the_bound(measured, name):
+def test_peak_stays_within_the_bound(measured: Any, name: str) -> None:
     rows, growth = measured[name]
     case = CASES[name]
     assert rows == ROWS_READ.get(name, RUNS_ROWS)
-    bound = case["max_memory"] + case["num_threads"] * PER_THREAD + HELD_BYTES.get(name, 0)
+    bound = case["max_memory"] + case["num_threads"] * PER_THREAD + HELD_BYTES.get(name, 0)  # type: ignore[index]
     assert growth < bound
 
 
@@ -267,28 +270,28 @@ WINDOWS = {"runs": "window", "column": "window of one column", "words": "window 
 
 
 @pytest.mark.parametrize("source", WINDOWS)
-def test_the_windows_are_as_large_as_they_may_be(request, source):
+def test_the_windows_are_as_large_as_they_may_be(request: Any, source: str) -> None:
     """A row group more does not fit the memory that is measured."""
     case = CASES[WINDOWS[source]]
-    options = {"shuffle_window": case["shuffle_window"] + 1, "max_memory": case["max_memory"]}
-    with pytest.raises(ValueError, match=f"shuffle_window={case['shuffle_window']} fits"):
+    options = {"shuffle_window": case["shuffle_window"] + 1, "max_memory": case["max_memory"]}  # type: ignore[index]
+    with pytest.raises(ValueError, match=f"shuffle_window={case['shuffle_window']} fits"):  # type: ignore[index]
         ParquetDataset(
             request.getfixturevalue(source),
-            batch_size=case["batch_size"],
+            batch_size=case["batch_size"],  # type: ignore[index]
             nulls="mask",
             shuffle=True,
             **options,
         )
 
 
-def test_kept_batches_are_seen_by_the_measure(measured):
+def test_kept_batches_are_seen_by_the_measure(measured: Any) -> None:
     """What would be wrong were it not: a measure that sees nothing."""
     assert measured["kept"][1] > HELD_BYTES["kept"] - 8 * MIB
 
 
 @pytest.mark.parametrize("null_row", [0, 63, 64, 3000, 5999])
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_a_failure_while_memory_is_short(tmp_path, null_row, num_threads):
+def test_a_failure_while_memory_is_short(tmp_path: Path, null_row: int, num_threads: int) -> None:
     """Columns that wait for memory behind the failure neither hide it nor hold it up."""
     words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
     indices = np.arange(6000, dtype=np.int32) % 20
@@ -313,7 +316,7 @@ def test_a_failure_while_memory_is_short(tmp_path, null_row, num_threads):
 @pytest.mark.parametrize(
     "order", [{}, {"shuffle": True, "shuffle_window": 2}], ids=["file order", "windows"]
 )
-def test_later_epochs_take_no_new_memory(tmp_path, order):
+def test_later_epochs_take_no_new_memory(tmp_path: Path, order: dict[str, Any]) -> None:
     """Neither for batches nor for pages, dictionaries or where rows of a window go."""
     rng = np.random.default_rng(0)
     names = [f"x{number}" for number in range(16)]
@@ -339,7 +342,7 @@ def test_later_epochs_take_no_new_memory(tmp_path, order):
     assert statistics.median(faults[4:]) < 50, faults
 
 
-def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_path):
+def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_path: Path) -> None:
     """All that can be in flight is, and the loop holds a batch while it takes the next one."""
     table = pa.table({"x": np.arange(40 * 200_000)})
     path = tmp_path / "x.parquet"

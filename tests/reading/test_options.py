@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def test_pin_memory_is_a_bool() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
-def test_pinning_without_cuda_warns_and_reads(tmp_path) -> None:
+def test_pinning_without_cuda_warns_and_reads(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

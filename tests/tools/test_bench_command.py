@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +22,16 @@ QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-t
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     return id_files(tmp_path_factory.mktemp("bench") / "data", [300, 200], [500])
 
 
-def report_of(capsys, *arguments):
+def report_of(capsys: Any, *arguments: Any) -> Any:
     assert main(["bench", *map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_all_settings_are_timed(capsys, data):
+def test_all_settings_are_timed(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data, *QUICK, "--num-threads", "2")
     keys = {(t["route"], t["num_threads"], t["batch_size"]) for t in report["timings"]}
     names = [OURS, *(name for name, _ in PYARROW_ROUTES)]
@@ -45,7 +47,7 @@ def test_all_settings_are_timed(capsys, data):
     assert (OURS, chosen["num_threads"], chosen["batch_size"]) in keys
 
 
-def test_every_byte_is_read(tmp_path):
+def test_every_byte_is_read(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("x", pa.float64(), False)])
     ids = np.random.default_rng(0).integers(0, 2**62, 1000)
     table = pa.table([ids, ids.astype(float)], schema=schema)
@@ -82,7 +84,7 @@ def test_every_byte_is_read(tmp_path):
     ],
     ids=lambda array: str(array.type),
 )
-def test_arrays_are_read_whole_and_no_more(array):
+def test_arrays_are_read_whole_and_no_more(array: pa.Array | pa.DataType) -> None:
     """As many bytes as pyarrow counts in a slice."""
     array = pa.concat_arrays([array] * 200)
     for begin, length in ((0, len(array)), (1, 777), (501, 13), (7, 0)):
@@ -93,12 +95,12 @@ def test_arrays_are_read_whole_and_no_more(array):
         assert -4 <= read - part.nbytes <= 24 + length / 8, (begin, length)
 
 
-def test_a_sample_is_whole_row_groups_from_the_start(capsys, data):
+def test_a_sample_is_whole_row_groups_from_the_start(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data, *QUICK, "--sample", "1")
     assert (report["rows"], report["row_groups"], report["rows_of_all"]) == (300, 1, 1000)
 
 
-def test_nulls_strings_and_lists(capsys, tmp_path):
+def test_nulls_strings_and_lists(capsys: Any, tmp_path: Path) -> None:
     table = pa.table(
         {
             "k": [1, None, 3] * 50,
@@ -115,11 +117,11 @@ def test_nulls_strings_and_lists(capsys, tmp_path):
     assert {timing["batches"] for timing in report["timings"]} >= {2, 3}
 
 
-def timing_of(route, num_threads, batch_size, seconds):
+def timing_of(route: Any, num_threads: int, batch_size: int, seconds: Any) -> Any:
     return Timing(route, Setting(num_threads, batch_size), PassTotals(rows=1000), [seconds])
 
 
-def test_the_fewest_threads_that_are_about_as_good():
+def test_the_fewest_threads_that_are_about_as_good() -> None:
     timings = [
         timing_of(OURS, 1, 64, 1.0),
         timing_of(OURS, 1, 512, 0.5),
@@ -134,13 +136,13 @@ def test_the_fewest_threads_that_are_about_as_good():
     assert choose(timings[:2])["times_pyarrow"] is None
 
 
-def test_threads_that_are_tried(monkeypatch):
+def test_threads_that_are_tried(monkeypatch: Any) -> None:
     monkeypatch.setattr("torchparquet.tools.bench.os.sched_getaffinity", lambda _: range(6))
     assert [setting.num_threads for setting in settings((), (64,))] == [1, 2, 4, 6]
     assert settings((3,), (1, 2)) == [Setting(3, 1), Setting(3, 2)]
 
 
-def test_plot(capsys, data, tmp_path):
+def test_plot(capsys: Any, data: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "bench.svg"
     report_of(capsys, data, *QUICK, "--plot", path)

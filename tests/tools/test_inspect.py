@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +35,7 @@ def table_of(num_rows: int, first: int = 0) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("inspect")
     for file, codec in enumerate(["gzip", "snappy"]):
         pq.write_table(
@@ -49,21 +51,21 @@ def data(tmp_path_factory):
     return root
 
 
-def report_of(capsys, *arguments):
+def report_of(capsys: Any, *arguments: Any) -> Any:
     assert main(["inspect", *map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def column_of(report, name):
+def column_of(report: Any, name: str) -> Any:
     (column,) = (column for column in report["columns"] if column["name"] == name)
     return column
 
 
-def advice_of(report):
+def advice_of(report: Any) -> Any:
     return {advice["rule"]: advice["columns"] for advice in report["advice"]}
 
 
-def test_figures_are_those_of_pyarrow(capsys, data):
+def test_figures_are_those_of_pyarrow(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data)
     metadata = [pq.read_metadata(path) for path in sorted(data.iterdir())]
     assert report["rows"] == 4001
@@ -83,7 +85,7 @@ def test_figures_are_those_of_pyarrow(capsys, data):
     assert column_of(report, "k")["nulls"] == sum(pq.read_table(data)["k"].is_null().to_pylist())
 
 
-def test_columns_become_what_the_data_set_delivers(capsys, data):
+def test_columns_become_what_the_data_set_delivers(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data)
     readable = [column["name"] for column in report["columns"] if column["tensor"]["form"]]
     assert set(readable) == {"id", "x", "k", "color", "text", "tags", "s.a", "s.b"}
@@ -103,7 +105,7 @@ def test_columns_become_what_the_data_set_delivers(capsys, data):
             assert str(values.values.dtype) == f"torch.{tensor['dtype']}"
 
 
-def test_pages_are_as_another_reader_of_headers_sees_them(capsys, data):
+def test_pages_are_as_another_reader_of_headers_sees_them(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data, "--all-pages")
     path = sorted(data.iterdir())[0]
     for index, column in enumerate(report["columns"]):
@@ -120,7 +122,7 @@ def test_pages_are_as_another_reader_of_headers_sees_them(capsys, data):
     assert column_of(report, "color")["most_words"] == 3
 
 
-def test_advice(capsys, data):
+def test_advice(capsys: Any, data: Any) -> None:
     advice = advice_of(report_of(capsys, data, "--world-size", 4))
     assert advice["column-unreadable"] == ["big"]
     assert advice["nulls"] == ["k"]
@@ -133,7 +135,7 @@ def test_advice(capsys, data):
     assert "row-groups-large" not in advice
 
 
-def test_nothing_to_say_about_files_as_they_should_be(capsys, tmp_path):
+def test_nothing_to_say_about_files_as_they_should_be(capsys: Any, tmp_path: Path) -> None:
     table = pa.table({"id": np.arange(4000), "x": np.random.default_rng(0).random(4000)})
     path = tmp_path / "good.parquet"
     pq.write_table(
@@ -151,7 +153,7 @@ def test_nothing_to_say_about_files_as_they_should_be(capsys, tmp_path):
     assert "none" in capsys.readouterr().out
 
 
-def test_row_groups_that_windows_cannot_hold(capsys, tmp_path):
+def test_row_groups_that_windows_cannot_hold(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     table = pa.table({"x": np.arange(200_000), "y": np.arange(200_000)})
     pq.write_table(table, path, row_group_size=20_000)
@@ -165,19 +167,19 @@ def test_row_groups_that_windows_cannot_hold(capsys, tmp_path):
     assert "row-groups-large" not in advice_of(report_of(capsys, path, "--max-memory", "4MiB"))
 
 
-def test_many_small_row_groups(capsys, tmp_path):
+def test_many_small_row_groups(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "small.parquet"
     pq.write_table(pa.table({"x": np.arange(6400)}), path, row_group_size=100)
     assert "row-groups-small" in advice_of(report_of(capsys, path))
 
 
-def test_unknown_null_counts_are_no_number(capsys, tmp_path):
+def test_unknown_null_counts_are_no_number(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": [1, None]}), path, write_statistics=False)
     assert column_of(report_of(capsys, path), "x")["nulls"] is None
 
 
-def test_a_page_that_is_none_is_named(capsys, tmp_path):
+def test_a_page_that_is_none_is_named(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.arange(1000), "y": np.arange(1000)}), path, row_group_size=500)
     chunk = pq.read_metadata(path).row_group(1).column(1)
@@ -190,7 +192,7 @@ def test_a_page_that_is_none_is_named(capsys, tmp_path):
     assert f"{str(path)!r}, row group 1, column 'y'" in error
 
 
-def test_names_that_rich_would_take_for_markup(capsys, tmp_path):
+def test_names_that_rich_would_take_for_markup(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "[red].parquet"
     pq.write_table(pa.table({"[bold]x": np.arange(10)}), path)
     assert main(["inspect", str(path)]) == 0

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,7 @@ from torchparquet.tools.plan.plan_report import mixing_of
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("plan")
     for file in range(3):
         table = pa.table({"x": np.arange(1000 * file, 1000 * file + 1000)})
@@ -28,17 +30,17 @@ def data(tmp_path_factory):
     return root
 
 
-def report_of(capsys, *arguments):
+def report_of(capsys: Any, *arguments: Any) -> Any:
     assert main(["plan", *map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_permutation_is_that_of_the_reader():
+def test_the_permutation_is_that_of_the_reader() -> None:
     for key, n in ((0, 1), (1, 2), (12345, 1000), (2**64 - 1, 8193), (9, 300_001)):
         assert np.array_equal(window_order(key, n)[permuted(key, n)], np.arange(n))
 
 
-def test_ranks_are_those_of_the_data_set(capsys, data):
+def test_ranks_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
     arguments = ("--world-size", 5, "--batch-size", 64, "--num-workers", 2, "--epoch", 3)
     report = report_of(capsys, data, *arguments)
     assert report["rows"] == 3000
@@ -49,7 +51,7 @@ def test_ranks_are_those_of_the_data_set(capsys, data):
         assert report["ranks"][rank]["rows"] == 600
 
 
-def test_mixing_is_what_batches_show(capsys, data):
+def test_mixing_is_what_batches_show(capsys: Any, data: Any) -> None:
     dataset = ParquetDataset(
         data, batch_size=50, shuffle=True, shuffle_window=4, rank=0, world_size=1
     )
@@ -66,13 +68,20 @@ def test_mixing_is_what_batches_show(capsys, data):
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("shuffle", [[], ["--no-shuffle"]])
-def test_the_heat_map_is_of_the_rows_that_are_delivered(capsys, data, even, shuffle):
+def test_the_heat_map_is_of_the_rows_that_are_delivered(
+    capsys: Any, data: Any, even: str, shuffle: list[Any]
+) -> None:
     arguments = ("--world-size", 5, "--batch-size", 64, "--even", even, *shuffle)
     report = report_of(capsys, data, *arguments)
     assert len(report["heat_map"]) == 5
     for rank, line in enumerate(report["heat_map"]):
         dataset = ParquetDataset(
-            data, batch_size=64, shuffle=not shuffle, even=even, rank=rank, world_size=5
+            data,
+            batch_size=64,
+            shuffle=not shuffle,
+            even=even,  # type: ignore[arg-type]
+            rank=rank,
+            world_size=5,
         )
         rows = [
             batch["x"][batch["row.valid"]] if even == "pad" else batch["x"] for batch in dataset
@@ -86,14 +95,14 @@ def test_the_heat_map_is_of_the_rows_that_are_delivered(capsys, data, even, shuf
             assert sum(line) == pytest.approx(sum(read), abs=0.01)
 
 
-def test_many_ranks_and_row_groups_share_lines_and_columns(capsys, data):
+def test_many_ranks_and_row_groups_share_lines_and_columns(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data, "--world-size", 100, "--batch-size", 1)
     lines = report["heat_map"]
     assert len(lines) == 32
     assert np.sum(lines) * 250 == pytest.approx(3000, rel=0.01)
 
 
-def test_the_heat_map_on_a_terminal_of_ascii(data):
+def test_the_heat_map_on_a_terminal_of_ascii(data: Any) -> None:
     arguments = ["plan", str(data), "--world-size", "2", "--batch-size", "10"]
     printed = {}
     for encoding in ("ascii", "utf-8"):
@@ -111,7 +120,7 @@ def test_the_heat_map_on_a_terminal_of_ascii(data):
     assert all("#" in line for line in printed["ascii"])
 
 
-def test_workers_add_up_to_their_rank(capsys, data):
+def test_workers_add_up_to_their_rank(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data, "--world-size", 2, "--num-workers", 3, "--batch-size", 64)
     for rank in report["ranks"]:
         assert [worker["worker"] for worker in rank["workers"]] == [0, 1, 2]
@@ -130,7 +139,9 @@ def test_workers_add_up_to_their_rank(capsys, data):
         ("a.html", "plotly", b"<!doctype html>"),
     ],
 )
-def test_plots(capsys, data, tmp_path, name, library, begins):
+def test_plots(
+    capsys: Any, data: Any, tmp_path: Path, name: str, library: str, begins: bytes
+) -> None:
     pytest.importorskip(library)
     path = tmp_path / name
     report = report_of(capsys, data, "--world-size", 40, "--plot", path)
@@ -145,8 +156,8 @@ def test_plots(capsys, data, tmp_path, name, library, begins):
 
 @pytest.mark.parametrize(("name", "library"), [("a.png", "matplotlib"), ("a.html", "plotly")])
 def test_plots_without_their_library_say_what_to_install(
-    capsys, data, tmp_path, monkeypatch, name, library
-):
+    capsys: Any, data: Any, tmp_path: Path, monkeypatch: Any, name: str, library: str
+) -> None:
     monkeypatch.setattr("torchparquet.cli.plots.find_spec", lambda name: None)
     assert main(["plan", str(data), "--plot", str(tmp_path / name)]) == 1
     captured = capsys.readouterr()
@@ -155,7 +166,7 @@ def test_plots_without_their_library_say_what_to_install(
     assert 'pip install "torchparquet[plot]"' in captured.err
 
 
-def test_columns_that_cannot_be_read_are_left_out(capsys, tmp_path):
+def test_columns_that_cannot_be_read_are_left_out(capsys: Any, tmp_path: Path) -> None:
     table = pa.table({"x": range(10), "big": pa.array(range(10), pa.decimal256(50, 2))})
     pq.write_table(table, tmp_path / "a.parquet")
     assert report_of(capsys, tmp_path)["rows"] == 10
@@ -163,14 +174,14 @@ def test_columns_that_cannot_be_read_are_left_out(capsys, tmp_path):
     assert "decimal" in capsys.readouterr().err
 
 
-def test_a_share_without_rows_mixes_nothing(data):
+def test_a_share_without_rows_mixes_nothing(data: Any) -> None:
     plan = ParquetDataset(
         data, batch_size=50, shuffle=True, even="none", rank=0, world_size=20
     ).plan()
     assert mixing_of(plan.share(19)).rows_looked_at == 0
 
 
-def test_text_for_people(capsys, data):
+def test_text_for_people(capsys: Any, data: Any) -> None:
     assert main(["plan", str(data), "--world-size", "2"]) == 0
     text = capsys.readouterr().out
     assert "3,000 rows" in text

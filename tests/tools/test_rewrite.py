@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -56,7 +57,7 @@ def table_of(num_rows: int, first: int = 0) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("rewrite") / "input"
     root.mkdir()
     first = 0
@@ -67,32 +68,32 @@ def data(tmp_path_factory):
     return root
 
 
-def rewritten(capsys, *arguments):
+def rewritten(capsys: Any, *arguments: Any) -> Any:
     assert main(["rewrite", *map(str, arguments), "--json"]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     return json.loads(captured.out)
 
 
-def files_of(directory) -> list[Path]:
+def files_of(directory: Path) -> list[Path]:
     return sorted(Path(directory).rglob("*.parquet"))
 
 
-def names_in(directory) -> list[str]:
+def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in Path(directory).iterdir())
 
 
-def read(directory) -> pa.Table:
+def read(directory: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(path) for path in files_of(directory))
 
 
-def same(table: pa.Table, other: pa.Table) -> bool:
+def same(table: pa.Table, other: pa.Table) -> Any:
     """Whether types, metadata and values are; pyarrow tells numbers of dictionaries apart too."""
     types = table.schema.equals(other.schema, check_metadata=True)
     return types and table.to_pylist() == other.to_pylist()
 
 
-def test_the_same_rows_in_the_same_order(capsys, data, tmp_path):
+def test_the_same_rows_in_the_same_order(capsys: Any, data: Any, tmp_path: Path) -> None:
     output = tmp_path / "output"
     report = rewritten(
         capsys, data, "--output", output, "--row-group-rows", 300, "--row-groups-per-file", 4
@@ -120,7 +121,7 @@ def test_the_same_rows_in_the_same_order(capsys, data, tmp_path):
     assert names_in(output) == [journal.JOURNAL, *(p.name for p in files_of(output))]
 
 
-def test_a_permutation_of_the_same_rows(capsys, data, tmp_path):
+def test_a_permutation_of_the_same_rows(capsys: Any, data: Any, tmp_path: Path) -> None:
     outputs = {}
     for name, seed in (("a", 1), ("again", 1), ("b", 2)):
         outputs[name] = tmp_path / name
@@ -143,7 +144,7 @@ def test_a_permutation_of_the_same_rows(capsys, data, tmp_path):
     assert abs(np.corrcoef(np.arange(4041), order)[0, 1]) < 0.06
 
 
-def test_duckdb_sees_the_same_multiset(capsys, data, tmp_path):
+def test_duckdb_sees_the_same_multiset(capsys: Any, data: Any, tmp_path: Path) -> None:
     rewritten(capsys, data, "--output", tmp_path / "o", "--shuffle", "--max-memory", "2MiB")
     columns = 'id, k, x, text, tags, s, "at", cents, code, flag'
     with duckdb.connect() as connection:
@@ -156,7 +157,7 @@ def test_duckdb_sees_the_same_multiset(capsys, data, tmp_path):
             assert connection.sql(query).fetchall() == [(0,)]
 
 
-def test_the_data_set_reads_what_was_written(capsys, data, tmp_path):
+def test_the_data_set_reads_what_was_written(capsys: Any, data: Any, tmp_path: Path) -> None:
     rewritten(capsys, data, "--output", tmp_path / "o", "--shuffle", "--row-group-rows", 100)
     rows = []
     for rank in range(2):
@@ -182,7 +183,7 @@ def test_the_data_set_reads_what_was_written(capsys, data, tmp_path):
         ("delta_length_byte_array", "s.b"),
     ],
 )
-def test_encodings(capsys, data, tmp_path, encoding, name):
+def test_encodings(capsys: Any, data: Any, tmp_path: Path, encoding: str, name: str) -> None:
     report = rewritten(capsys, data, "--output", tmp_path / "o", "--encoding", f"{name}={encoding}")
     assert report["encodings"][name] == encoding
     path = files_of(tmp_path / "o")[0]
@@ -200,7 +201,9 @@ def test_encodings(capsys, data, tmp_path, encoding, name):
     assert same(read(tmp_path / "o"), read(data))
 
 
-def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(capsys, tmp_path):
+def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(
+    capsys: Any, tmp_path: Path
+) -> None:
     columns = {name: np.arange(5000) for name in ("held", "fell", "delta", "plain")}
     pq.write_table(
         pa.table(columns | {"held": np.arange(5000) % 9}),
@@ -220,7 +223,9 @@ def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(caps
     }
 
 
-def test_codec_level_checksums_and_bytes_of_row_groups(capsys, data, tmp_path):
+def test_codec_level_checksums_and_bytes_of_row_groups(
+    capsys: Any, data: Any, tmp_path: Path
+) -> None:
     more = ("--codec", "snappy", "--no-page-checksums", "--row-group-bytes", "256KiB")
     rewritten(capsys, data, "--output", tmp_path / "o", *more)
     path = files_of(tmp_path / "o")[0]
@@ -231,7 +236,7 @@ def test_codec_level_checksums_and_bytes_of_row_groups(capsys, data, tmp_path):
     assert 100 * 1024 < table.nbytes < 400 * 1024
 
 
-def test_small_data_has_row_groups_to_deal_and_to_shuffle(capsys, tmp_path):
+def test_small_data_has_row_groups_to_deal_and_to_shuffle(capsys: Any, tmp_path: Path) -> None:
     source = tmp_path / "x.parquet"
     pq.write_table(pa.table({"x": range(200_000)}), source)
     assert rewritten(capsys, source, "--output", tmp_path / "new")["row_groups"] >= 60
@@ -239,7 +244,7 @@ def test_small_data_has_row_groups_to_deal_and_to_shuffle(capsys, tmp_path):
     assert told["row_groups"] == 1
 
 
-def test_decimals_and_moments_are_stored_as_they_were(capsys, tmp_path):
+def test_decimals_and_moments_are_stored_as_they_were(capsys: Any, tmp_path: Path) -> None:
     source = tmp_path / "a.parquet"
     moments = pa.array([0, 1_500_000_000_123_456_789, None], pa.timestamp("ns"))
     decimals = pa.array([decimal.Decimal("1.25"), None, decimal.Decimal("-3.00")])
@@ -254,7 +259,9 @@ def test_decimals_and_moments_are_stored_as_they_were(capsys, tmp_path):
     assert any("INT96 becomes INT64" in change for change in report["schema_changes"])
 
 
-def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(tmp_path, capsys):
+def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(
+    tmp_path: Path, capsys: Any
+) -> None:
     source = tmp_path / "a.parquet"
     far = pa.array([datetime.datetime(2500, 1, 1)], pa.timestamp("us"))
     pq.write_table(pa.table({"t": far}), source, use_deprecated_int96_timestamps=True)
@@ -265,7 +272,7 @@ def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(tmp_path,
     assert files_of(tmp_path / "o") == []
 
 
-def test_metadata_that_files_disagree_about(capsys, tmp_path):
+def test_metadata_that_files_disagree_about(capsys: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         table = pa.table({"x": [1]}, metadata={"owner": "me", "part": name})
         pq.write_table(table, tmp_path / f"{name}.parquet")
@@ -277,7 +284,7 @@ def test_metadata_that_files_disagree_about(capsys, tmp_path):
     assert kept == {b"owner": b"me", b"part": b"a", b"extra": b"yes"}
 
 
-def test_a_column_that_may_be_null_in_one_file(capsys, tmp_path):
+def test_a_column_that_may_be_null_in_one_file(capsys: Any, tmp_path: Path) -> None:
     required = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"x": [1, 2]}, schema=required), tmp_path / "in" / "a.parquet")
@@ -286,7 +293,7 @@ def test_a_column_that_may_be_null_in_one_file(capsys, tmp_path):
     assert read(tmp_path / "o")["x"].to_pylist() == [1, 2, None, 3]
 
 
-def test_keys_of_directories_stay(capsys, tmp_path):
+def test_keys_of_directories_stay(capsys: Any, tmp_path: Path) -> None:
     for year in (2023, 2024):
         folder = tmp_path / "in" / f"year={year}"
         folder.mkdir(parents=True)
@@ -303,7 +310,7 @@ def test_keys_of_directories_stay(capsys, tmp_path):
     assert "key=value directories" in capsys.readouterr().err
 
 
-def test_the_key_of_a_single_directory_stays_too(capsys, tmp_path):
+def test_the_key_of_a_single_directory_stays_too(capsys: Any, tmp_path: Path) -> None:
     folder = tmp_path / "in" / "year=2023"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"x": [1, 2]}), folder / "a.parquet")
@@ -315,7 +322,9 @@ def test_the_key_of_a_single_directory_stays_too(capsys, tmp_path):
     assert written.parent == tmp_path / "p" / "year=2023"
 
 
-def test_metadata_and_lists_of_files_that_pyarrow_did_not_write(capsys, tmp_path):
+def test_metadata_and_lists_of_files_that_pyarrow_did_not_write(
+    capsys: Any, tmp_path: Path
+) -> None:
     """Of files without its own schema; lists whose items have another name than its own."""
     kind = pa.list_(pa.field("array", pa.int64()))
     table = pa.table({"x": pa.array([[1], [2, 3]], kind)})
@@ -355,7 +364,9 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def run_until(number: signal.Signals, step: int, *arguments) -> subprocess.CompletedProcess[str]:
+def run_until(
+    number: signal.Signals, step: int, *arguments: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a rewrite that gets a signal at a step: a row group written, or a file named."""
     command = [sys.executable, "-c", KILLED, str(step), str(int(number)), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -366,7 +377,9 @@ def run_until(number: signal.Signals, step: int, *arguments) -> subprocess.Compl
     # With --shuffle: at a slice, at a row group of the first file, when the second is named.
     [(False, (5, 6)), (True, (3, 5, 9))],
 )
-def test_killed_and_gone_on_with(capsys, data, tmp_path, shuffle, steps):
+def test_killed_and_gone_on_with(
+    capsys: Any, data: Any, tmp_path: Path, shuffle: bool, steps: Any
+) -> None:
     more = ["--row-group-rows", 300, "--row-groups-per-file", 4, "--max-memory", "2MiB"]
     more += ["--shuffle", "--seed", 5] if shuffle else []
     rewritten(capsys, data, "--output", tmp_path / "whole", *more)
@@ -393,7 +406,7 @@ def test_killed_and_gone_on_with(capsys, data, tmp_path, shuffle, steps):
     assert again["files_resumed"] == 4
 
 
-def test_ctrl_c_ends_cleanly(data, tmp_path):
+def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
     more = ("--row-group-rows", 300, "--row-groups-per-file", 4)
     done = run_until(signal.SIGINT, 7, "rewrite", data, "--output", tmp_path / "o", *more)
     assert done.returncode == 130
@@ -402,7 +415,7 @@ def test_ctrl_c_ends_cleanly(data, tmp_path):
     assert names_in(tmp_path / "o") == [journal.JOURNAL, "part-00000.parquet"]
 
 
-def test_another_rewrite_is_not_gone_on_with(capsys, data, tmp_path):
+def test_another_rewrite_is_not_gone_on_with(capsys: Any, data: Any, tmp_path: Path) -> None:
     output = tmp_path / "o"
     rewritten(capsys, data, "--output", output)
     before = {path: path.read_bytes() for path in files_of(output)}
@@ -414,7 +427,9 @@ def test_another_rewrite_is_not_gone_on_with(capsys, data, tmp_path):
     assert {path: path.read_bytes() for path in files_of(output)} == before
 
 
-def test_a_directory_with_something_else_is_left_alone(capsys, data, tmp_path):
+def test_a_directory_with_something_else_is_left_alone(
+    capsys: Any, data: Any, tmp_path: Path
+) -> None:
     (tmp_path / "kept.txt").write_text("mine")
     assert main(["rewrite", str(data), "--output", str(tmp_path)]) == 1
     assert "holds 'kept.txt'" in capsys.readouterr().err
@@ -423,14 +438,14 @@ def test_a_directory_with_something_else_is_left_alone(capsys, data, tmp_path):
     assert "must not hold the input" in capsys.readouterr().err
 
 
-def test_output_within_the_input(capsys, data, tmp_path):
+def test_output_within_the_input(capsys: Any, data: Any, tmp_path: Path) -> None:
     """A data set of that directory would have every row twice."""
     assert main(["rewrite", str(data), "--output", str(data / "new" / "o")]) == 1
     assert "must not be in a directory of the input" in capsys.readouterr().err
     assert not (data / "new").exists()
 
 
-def test_two_at_once(capsys, data, tmp_path):
+def test_two_at_once(capsys: Any, data: Any, tmp_path: Path) -> None:
     with journal.locked(tmp_path / "o"):
         assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
     assert "another rewrite" in capsys.readouterr().err
@@ -439,7 +454,7 @@ def test_two_at_once(capsys, data, tmp_path):
 # What goes wrong
 
 
-def test_files_with_different_columns(capsys, tmp_path):
+def test_files_with_different_columns(capsys: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1], "y": [1]}), tmp_path / "a.parquet")
     for other in ({"x": [1]}, {"y": [1], "x": [1]}, {"x": [1], "y": ["a"]}):
         pq.write_table(pa.table(other), tmp_path / "b.parquet")
@@ -451,7 +466,9 @@ def test_files_with_different_columns(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
-def test_damage_is_named_and_nothing_of_it_gets_a_name(capsys, tmp_path, shuffle):
+def test_damage_is_named_and_nothing_of_it_gets_a_name(
+    capsys: Any, tmp_path: Path, shuffle: list[Any]
+) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"x": np.random.default_rng(0).random(3000)})
     pq.write_table(table, path, row_group_size=1000, use_dictionary=False, write_page_checksum=True)
@@ -473,13 +490,13 @@ def test_damage_is_named_and_nothing_of_it_gets_a_name(capsys, tmp_path, shuffle
         )
 
 
-def test_a_column_to_encode_that_is_not_there(capsys, data, tmp_path):
+def test_a_column_to_encode_that_is_not_there(capsys: Any, data: Any, tmp_path: Path) -> None:
     arguments = ["--output", str(tmp_path / "o"), "--encoding", "nothing=plain"]
     assert main(["rewrite", str(data), *arguments]) == 1
     assert "no such column to encode: ['nothing']" in capsys.readouterr().err
 
 
-def test_an_encoding_that_a_column_cannot_have(capsys, data, tmp_path):
+def test_an_encoding_that_a_column_cannot_have(capsys: Any, data: Any, tmp_path: Path) -> None:
     arguments = ["--output", str(tmp_path / "o"), "--encoding"]
     assert main(["rewrite", str(data), *arguments, "text=delta_binary_packed"]) == 1
     error = capsys.readouterr().err
@@ -490,7 +507,7 @@ def test_an_encoding_that_a_column_cannot_have(capsys, data, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_damaged_journal_is_named(capsys, data, tmp_path, text):
+def test_a_damaged_journal_is_named(capsys: Any, data: Any, tmp_path: Path, text: str) -> None:
     rewritten(capsys, data, "--output", tmp_path / "o")
     (tmp_path / "o" / journal.JOURNAL).write_text(text)
     assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
@@ -498,7 +515,7 @@ def test_a_damaged_journal_is_named(capsys, data, tmp_path, text):
     assert f"{journal.JOURNAL}', which says what a rewrite had begun, is damaged" in error
 
 
-def test_a_row_group_that_does_not_fit_max_memory(capsys, tmp_path):
+def test_a_row_group_that_does_not_fit_max_memory(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.random.default_rng(0).random(200_000)}), path)
     arguments = ["--row-group-rows", "100000000", "--max-memory", "1MiB"]
@@ -507,7 +524,7 @@ def test_a_row_group_that_does_not_fit_max_memory(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
-def test_memory_is_bounded(capsys, tmp_path, shuffle):
+def test_memory_is_bounded(capsys: Any, tmp_path: Path, shuffle: list[Any]) -> None:
     """A row group of 64 MB in memory, and 16 MiB to take."""
     path = tmp_path / "a.parquet"
     num_rows = 1_000_000

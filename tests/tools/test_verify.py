@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from torchparquet.cli import main
 from torchparquet.plan.epoch_plan import EpochPlan
 
 
-def make_files(root: Path, num_files: int = 3, **options) -> list[Path]:
+def make_files(root: Path, num_files: int = 3, **options: Any) -> list[Path]:
     root.mkdir(exist_ok=True)
     paths = []
     for file in range(num_files):
@@ -40,7 +41,7 @@ def make_files(root: Path, num_files: int = 3, **options) -> list[Path]:
     return paths
 
 
-def verified(capsys, *arguments):
+def verified(capsys: Any, *arguments: Any) -> Any:
     code = main(["verify", *map(str, arguments), "--json"])
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -49,7 +50,7 @@ def verified(capsys, *arguments):
     return report
 
 
-def places(report):
+def places(report: Any) -> Any:
     return {
         (Path(failure["path"]).name, failure["row_group"], failure["column"])
         for failure in report["failures"]
@@ -71,7 +72,7 @@ def flip(path: Path, row_group: int, column: str) -> None:
     path.write_bytes(content)
 
 
-def test_sound_files_hold(capsys, tmp_path):
+def test_sound_files_hold(capsys: Any, tmp_path: Path) -> None:
     paths = make_files(tmp_path / "data")
     report = verified(capsys, tmp_path / "data")
     assert report["failures"] == []
@@ -87,7 +88,7 @@ def test_sound_files_hold(capsys, tmp_path):
     assert report["pages"] == report["pages_with_checksum"] == pages
 
 
-def test_every_damaged_column_chunk_is_named_and_no_other(capsys, tmp_path):
+def test_every_damaged_column_chunk_is_named_and_no_other(capsys: Any, tmp_path: Path) -> None:
     paths = make_files(tmp_path / "data")
     damaged = [(0, 1, "id"), (0, 1, "text"), (0, 2, "x"), (2, 0, "tags"), (2, 2, "big")]
     for file, row_group, column in damaged:
@@ -103,7 +104,7 @@ def test_every_damaged_column_chunk_is_named_and_no_other(capsys, tmp_path):
     assert "row group 1, column text" in " ".join(output.split())
 
 
-def test_files_that_cannot_be_opened_do_not_hide_others(capsys, tmp_path):
+def test_files_that_cannot_be_opened_do_not_hide_others(capsys: Any, tmp_path: Path) -> None:
     paths = make_files(tmp_path / "data", 4)
     paths[0].write_bytes(b"")
     paths[1].write_bytes(paths[1].read_bytes()[:-20])
@@ -121,7 +122,7 @@ def test_files_that_cannot_be_opened_do_not_hide_others(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("column", ["x", "text"])
-def test_null_counts_of_footers_are_compared(capsys, tmp_path, column):
+def test_null_counts_of_footers_are_compared(capsys: Any, tmp_path: Path, column: str) -> None:
     (path,) = make_files(tmp_path / "data", 1)
     content = path.read_bytes()
     index = {"x": 1, "text": 3}[column]
@@ -136,7 +137,7 @@ def test_null_counts_of_footers_are_compared(capsys, tmp_path, column):
     assert f"footer says {count.value + 1} nulls" in report["failures"][0]["error"]
 
 
-def test_files_that_are_no_data_set_together(capsys, tmp_path):
+def test_files_that_are_no_data_set_together(capsys: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"y": ["a"]}), tmp_path / "b.parquet")
     report = verified(capsys, tmp_path)
@@ -147,7 +148,9 @@ def test_files_that_are_no_data_set_together(capsys, tmp_path):
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_every_row_exactly_once_in_any_world(capsys, tmp_path, even, shuffle):
+def test_every_row_exactly_once_in_any_world(
+    capsys: Any, tmp_path: Path, even: str, shuffle: bool
+) -> None:
     data = id_files(tmp_path / "data", [70, 33, 50], [1, 90], [64])
     worlds = (1, 2, 3, 7)
     arguments = [data, "--no-decode", "--even", even, "--batch-size", 16, "--num-workers", 2]
@@ -164,7 +167,7 @@ def test_every_row_exactly_once_in_any_world(capsys, tmp_path, even, shuffle):
             assert audit["num_repeats"] == 0
 
 
-def test_the_audit_finds_what_is_dealt_twice(capsys, tmp_path, monkeypatch):
+def test_the_audit_finds_what_is_dealt_twice(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     data = id_files(tmp_path / "data", [70, 33], [50])
     whole = EpochPlan.share
     monkeypatch.setattr(EpochPlan, "share", lambda self, index: whole(self, 0))
@@ -174,7 +177,7 @@ def test_the_audit_finds_what_is_dealt_twice(capsys, tmp_path, monkeypatch):
     assert any("repeated" in fault for fault in report["audits"][0]["faults"])
 
 
-def test_flipped_bytes_end_in_failures_not_in_tracebacks(capsys, tmp_path):
+def test_flipped_bytes_end_in_failures_not_in_tracebacks(capsys: Any, tmp_path: Path) -> None:
     """Bytes flipped anywhere in pages without checksums: an answer, whatever it is."""
     (path,) = make_files(tmp_path / "data", 1, write_page_checksum=False, compression="none")
     content = path.read_bytes()
@@ -190,7 +193,7 @@ def test_flipped_bytes_end_in_failures_not_in_tracebacks(capsys, tmp_path):
             assert failure["error"]
 
 
-def test_a_footer_that_denies_its_rows(capsys, tmp_path):
+def test_a_footer_that_denies_its_rows(capsys: Any, tmp_path: Path) -> None:
     (path,) = make_files(tmp_path / "data", 1)
     content = path.read_bytes()
     count = thrift_bytes.footer(content)[3]
@@ -202,7 +205,7 @@ def test_a_footer_that_denies_its_rows(capsys, tmp_path):
     assert report["files_without_rows"] == []
 
 
-def test_sound_files_without_a_column_that_is_a_tensor_hold(capsys, tmp_path):
+def test_sound_files_without_a_column_that_is_a_tensor_hold(capsys: Any, tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"big": pa.array([1, 2], pa.decimal256(50, 2))}), tmp_path / "a.parquet"
     )
@@ -212,7 +215,9 @@ def test_sound_files_without_a_column_that_is_a_tensor_hold(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [["--column", "none"], ["--shuffle-window", "5", "--no-shuffle"]])
-def test_wrong_options_are_no_failure_of_files(capsys, tmp_path, wrong):
+def test_wrong_options_are_no_failure_of_files(
+    capsys: Any, tmp_path: Path, wrong: list[str]
+) -> None:
     (path,) = make_files(tmp_path / "data", 1)
     assert main(["verify", str(path), "--json", *wrong]) == 1
     captured = capsys.readouterr()

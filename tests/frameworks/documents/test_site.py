@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from tests.frameworks.jobs import run
 DOCS = ROOT / "docs"
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="the extra docs is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     run(command, ROOT)
@@ -21,7 +23,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
         assert name in api, name
 
 
-def test_the_drawing_is_that_of_the_plan(monkeypatch):
+def test_the_drawing_is_that_of_the_plan(monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
     from draw_order import order_drawing
 

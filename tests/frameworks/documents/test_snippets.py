@@ -12,9 +12,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 from unittest import SkipTest
 
 import numpy as np
@@ -55,7 +57,7 @@ class Block:
         ]
         self.python = PythonEvaluator()
 
-    def __call__(self, document):
+    def __call__(self, document: Any) -> Iterator[Any]:
         for lexer in self.lexers:
             for region in lexer(document):
                 lexemes = region.lexemes
@@ -119,7 +121,7 @@ def readme_names() -> dict[str, object]:
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch) -> Path:
+def workplace(tmp_path: Path, monkeypatch: Any) -> Path:
     """A directory to work in, with the command on the path of shells."""
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "bin" / "torchparquet"
@@ -131,7 +133,7 @@ def workplace(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_snippets_run(page, workplace):
+def test_snippets_run(page: Any, workplace: Path) -> None:
     if page.name in MODULES:
         pytest.importorskip(MODULES[page.name])
     if page.name == "README.md":
@@ -149,14 +151,14 @@ def test_snippets_run(page, workplace):
                 example.evaluate()
 
 
-def test_only_what_cannot_run_is_skipped():
+def test_only_what_cannot_run_is_skipped() -> None:
     for page in PAGES:
         for reason in re.findall(r"<!-- skip: next (.*?)-->", page.read_text()):
             assert re.fullmatch(r'"[^"]+" ', reason), f"{page.name}: a skip needs a reason"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_is_quoted_stands_in_an_example(page):
+def test_what_is_quoted_stands_in_an_example(page: Any) -> None:
     """A quote may begin further to the left."""
     text = page.read_text()
     pattern = r'<!-- skip: next "from ([^"]+)" -->\n```python\n(.*?)```'
@@ -167,7 +169,7 @@ def test_what_is_quoted_stands_in_an_example(page):
         assert any(indent(quote, " " * width) in source for width in range(0, 20, 4)), quote
 
 
-def test_commands_that_others_run_are_run_there():
+def test_commands_that_others_run_are_run_there() -> None:
     for page in PAGES:
         for test in re.findall(r'<!-- skip: next "run by ([^"]+)" -->', page.read_text()):
             assert f'"{page.name}"' in (Path(__file__).parents[1] / test).read_text()
