@@ -75,6 +75,14 @@ void BindFooters(py::module_& m) {
       .def_property_readonly("file_schema", array(&Footers::file_schema))
       .def_property_readonly("row_group_num_rows", array(&Footers::row_group_num_rows))
       .def_property_readonly("row_group_num_bytes", array(&Footers::row_group_num_bytes))
+      .def_property_readonly("chunk_num_bytes", array(&Footers::chunk_num_bytes))
+      .def(
+          "content",
+          [](const Footers& footers, size_t file) {
+            const std::vector<uint8_t>& bytes = footers.contents.at(file);
+            return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+          },
+          py::arg("file"))
       .def_property_readonly("schemas",
                              [](const Footers& footers) { return footers.schemas; })
       .def_readonly("schema_leaf_bytes", &Footers::schema_leaf_bytes);
@@ -82,18 +90,22 @@ void BindFooters(py::module_& m) {
       "read_footers",
       [](const std::vector<std::string>& paths, int64_t num_threads,
          const std::vector<py::buffer>& contents,
-         const std::optional<std::shared_ptr<Decryption>>& decryption) {
+         const std::optional<std::shared_ptr<Decryption>>& decryption,
+         bool with_chunk_sizes, bool with_contents) {
         std::vector<PlannedFile> files;
         for (const std::string& path : paths) files.push_back({path, {}});
         const HeldContents held(contents);
         held.AddTo(&files);
         AddKeys(decryption, &files);
-        auto footers = WithoutGil([&] { return ReadFooters(files, num_threads); });
+        auto footers = WithoutGil([&] {
+          return ReadFooters(files, {with_chunk_sizes, with_contents}, num_threads);
+        });
         if (decryption) (*decryption)->Close();
         return footers;
       },
       py::arg("paths"), py::arg("num_threads"), py::arg("contents"),
-      py::arg("decryption") = py::none());
+      py::arg("decryption") = py::none(), py::arg("with_chunk_sizes") = false,
+      py::arg("with_contents") = false);
 }
 
 void BindCursor(py::module_& m) {

@@ -53,6 +53,7 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
     const auto chunk = ReadableColumnChunk(file, *group, i);
     if (chunk == nullptr) {
       footer->has_hidden_columns = true;
+      footer->chunk_num_bytes.push_back(0);
       continue;
     }
     const auto fail = [&](const std::string& message) {
@@ -65,6 +66,7 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
       fail("column chunk claims an impossible size: " + std::to_string(num_bytes) +
            " bytes");
     }
+    footer->chunk_num_bytes.push_back(num_bytes);
     const bool flat = metadata.schema()->Column(i)->max_repetition_level() == 0;
     if (flat && chunk->num_values() != group->num_rows()) {
       fail("column chunk claims " + std::to_string(chunk->num_values()) +
@@ -94,6 +96,10 @@ class FooterBytes {
     const auto size = static_cast<size_t>(end_.num_bytes);
     const size_t behind = std::min(bytes_.size(), size_t{FooterEnd::kNumBytes});
     return std::span(bytes_).first(bytes_.size() - behind).last(size);
+  }
+  // The footer and all that follows it.
+  std::vector<uint8_t> Content() const {
+    return {bytes_.end() - end_.num_bytes - FooterEnd::kNumBytes, bytes_.end()};
   }
   // Nothing where it takes a real parser to tell what the footer says.
   std::optional<FooterScan> Scan() const {
@@ -143,7 +149,7 @@ void ParseFooter(std::unique_ptr<const Source> source, const PlannedFile& planne
 
 }  // namespace
 
-Footer ReadFooter(const PlannedFile& planned, KnownSchemas* known) {
+Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known) {
   Footer footer;
   try {
     auto source = OpenSource(planned);
@@ -160,7 +166,10 @@ Footer ReadFooter(const PlannedFile& planned, KnownSchemas* known) {
       footer.row_group_num_rows = std::move(scan->row_group_num_rows);
       footer.row_group_num_bytes = std::move(scan->row_group_num_bytes);
       footer.leaf_bytes = std::move(scan->column_bytes);
+      footer.chunk_num_bytes = std::move(scan->chunk_num_bytes);
     }
+    if (!parts.chunk_num_bytes) footer.chunk_num_bytes = {};
+    if (parts.content) footer.content = bytes.Content();
   } catch (...) {
     footer.error = CurrentErrorAt({.path = planned.path});
   }

@@ -11,6 +11,12 @@
 
 namespace torchparquet {
 
+// Parts of footers that few callers need.
+struct FooterParts {
+  bool chunk_num_bytes = false;
+  bool content = false;
+};
+
 // One file's part of the footers, or why it has none.
 struct Footer {
   FileIdentity identity;
@@ -18,13 +24,17 @@ struct Footer {
   bool has_hidden_columns = false;
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;
+  std::vector<int64_t> chunk_num_bytes;  // empty unless asked for
   Leaves schema;
   std::vector<double> leaf_bytes;  // empty without row groups
+  // The file's bytes from the footer to the end, which make a file without values.
+  // Empty unless asked for.
+  std::vector<uint8_t> content;
   std::optional<Error> error;
 };
 
 // Reads one file's footer. `known` are schemas of others, and becomes those of this one
 // too. Whatever is wrong with the file stands in the result.
-Footer ReadFooter(const PlannedFile& planned, KnownSchemas* known);
+Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known);
 
 }  // namespace torchparquet

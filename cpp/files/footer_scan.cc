@@ -159,6 +159,7 @@ void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan
           if (column >= scan->column_bytes.size()) throw NotPlain{};
           scan->column_bytes[column] += static_cast<double>(chunk.value_bytes);
           num_bytes = Sum(num_bytes, chunk.num_bytes);
+          scan->chunk_num_bytes.push_back(chunk.num_bytes);
           num_values.push_back(chunk.num_values);
         });
         return;

@@ -17,6 +17,7 @@ struct FooterScan {
   int64_t num_rows = 0;
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;  // compressed, all columns
+  std::vector<int64_t> chunk_num_bytes;      // compressed; row group after row group
   // For each column, over all row groups: what its values take, decompressed and with
   // dictionaries resolved where the writer says so; and whether all of its column chunks
   // have as many values as rows. Empty without row groups.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "files/footer.h"
 #include "files/known_schemas.h"
@@ -21,7 +22,7 @@ size_t NumberSchema(const Leaves& schema, std::vector<Leaves>* schemas) {
   return number;
 }
 
-void Append(const Footer& footer, std::vector<Leaves>* schemas, Footers* out) {
+void Append(Footer footer, std::vector<Leaves>* schemas, Footers* out) {
   if (footer.error) throw *footer.error;
   int64_t num_rows = 0;
   for (const int64_t rows : footer.row_group_num_rows) num_rows += rows;
@@ -47,11 +48,15 @@ void Append(const Footer& footer, std::vector<Leaves>* schemas, Footers* out) {
   out->row_group_num_bytes.insert(out->row_group_num_bytes.end(),
                                   footer.row_group_num_bytes.begin(),
                                   footer.row_group_num_bytes.end());
+  out->chunk_num_bytes.insert(out->chunk_num_bytes.end(), footer.chunk_num_bytes.begin(),
+                              footer.chunk_num_bytes.end());
+  out->contents.push_back(std::move(footer.content));
 }
 
 }  // namespace
 
-Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads) {
+Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
+                    int64_t num_threads) {
   std::vector<Footer> footers(files.size());
   KnownSchemas known;
   std::atomic<size_t> next{0};
@@ -59,7 +64,7 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads) 
     // Relaxed: joining the threads publishes what they wrote.
     for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < files.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      footers[i] = ReadFooter(files[i], &known);
+      footers[i] = ReadFooter(files[i], parts, &known);
     }
   };
   {
@@ -76,7 +81,7 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads) 
   }
   Footers out;
   std::vector<Leaves> schemas;
-  for (const Footer& footer : footers) Append(footer, &schemas, &out);
+  for (Footer& footer : footers) Append(std::move(footer), &schemas, &out);
   for (const Leaves& schema : schemas) out.schemas.push_back(*schema);
   return out;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "files/footer.h"
 #include "files/parquet_file.h"
 #include "files/schema.h"
 
@@ -21,15 +22,21 @@ struct Footers {
   std::vector<int64_t> file_num_row_groups;
   std::vector<int64_t> file_schema;  // index into schemas
   std::vector<int64_t> row_group_num_rows;
-  std::vector<int64_t> row_group_num_bytes;      // compressed, all columns
+  std::vector<int64_t> row_group_num_bytes;  // compressed, all columns
+  // Compressed, of each column chunk: row group after row group, in the order of the
+  // leaves. Empty unless asked for.
+  std::vector<int64_t> chunk_num_bytes;
   std::vector<std::vector<LeafColumn>> schemas;  // distinct ones, by first appearance
   // For each leaf of each schema the bytes of its values, decompressed, over all files
   // that have the schema: as far as footers tell, and only to estimate.
   std::vector<std::vector<double>> schema_leaf_bytes;
+  // For each file its bytes from the footer to the end; empty unless asked for.
+  std::vector<std::vector<uint8_t>> contents;
 };
 
 // Reads the footers of `files` on `num_threads` threads, which end before it returns.
 // Throws the Error of the first file in order that fails.
-Footers ReadFooters(const std::vector<PlannedFile>& files, int64_t num_threads);
+Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
+                    int64_t num_threads);
 
 }  // namespace torchparquet

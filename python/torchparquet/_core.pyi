@@ -75,6 +75,9 @@ class LeafColumn:
     def path(self) -> str: ...
 
 class Footers:
+    def content(self, file: typing.SupportsInt | typing.SupportsIndex) -> bytes: ...
+    @property
+    def chunk_num_bytes(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
     def file_digest(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
@@ -310,6 +313,8 @@ def read_footers(
     num_threads: typing.SupportsInt | typing.SupportsIndex,
     contents: collections.abc.Sequence[typing_extensions.Buffer],
     decryption: Decryption | None = None,
+    with_chunk_sizes: bool = False,
+    with_contents: bool = False,
 ) -> Footers: ...
 def set_epoch_of(
     words: numpy.typing.NDArray[numpy.int64],

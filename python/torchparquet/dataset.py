@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -36,7 +37,6 @@ from torchparquet.ranks.membership import Membership
 from torchparquet.ranks.second_sharding import refuse_second_sharding
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.row_group_bytes import column_bytes
 from torchparquet.reading.streams import StreamSource
 from torchparquet.reading.window_limits import window_memory
 
@@ -217,9 +217,22 @@ class ParquetDataset(IterableDataset[Batch]):
         )
         read_options = ReadOptions(num_threads, max_memory, pin_memory)
         keys = file_keys(decryption_properties)
-        manifest = open_manifest(paths, read_options.num_threads, keys, manifest_cache)
-        manifest = filter_row_groups(manifest, filters, keys)
+        manifest, footers = open_manifest(
+            paths,
+            read_options.num_threads,
+            keys,
+            manifest_cache,
+            with_chunk_sizes=balance == "bytes",
+            with_contents=filters is not None,
+        )
+        manifest = filter_row_groups(manifest, filters, keys, footers)
+        del footers
         fields = resolve_columns(columns, manifest, nulls)
+        row_group_bytes = None
+        if balance == "bytes":
+            sources = {source for field in fields for source in field.sources}
+            row_group_bytes = manifest.bytes_of_columns(sources)
+            manifest = replace(manifest, chunk_num_bytes=None)
         planner = EpochPlanner(
             manifest.row_group_num_rows,
             options,
@@ -233,7 +246,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 row_valid=even == "pad",
             ),
             limit_steps=limit_steps,
-            row_group_bytes=column_bytes(manifest, fields) if balance == "bytes" else None,
+            row_group_bytes=row_group_bytes,
         )
         planner.window()  # raises where it does not fit
         others: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}

@@ -26,7 +26,8 @@ OF_FILES = [name for name in dir(Footers) if name.startswith("file_")]
 
 
 def read(*paths: Path) -> Footers:
-    return read_footers([str(path) for path in paths], 1, [])
+    names = [str(path) for path in paths]
+    return read_footers(names, 1, [], with_chunk_sizes=True, with_contents=True)
 
 
 def error_of(*paths: Path) -> str | None:
@@ -51,6 +52,9 @@ def assert_same_beside(first: Path, path: Path) -> None:
     begin = int(one.file_num_row_groups[0])
     for name in ("row_group_num_rows", "row_group_num_bytes"):
         assert getattr(both, name)[begin:].tolist() == getattr(alone, name).tolist(), name
+    first_chunk = len(one.chunk_num_bytes)
+    assert both.chunk_num_bytes[first_chunk:].tolist() == alone.chunk_num_bytes.tolist()
+    assert both.content(1) == alone.content(0)
     (schema,) = alone.schemas
     assert leaves(both.schemas[both.file_schema[1]]) == leaves(schema)
     if both.file_schema.tolist() == [0, 0]:
@@ -68,6 +72,40 @@ def test_a_file_beside_its_copy(path: Any, tmp_path: Path) -> None:
         assert error_of(path, copy) == error_of(path) == reason.replace(str(copy), str(path))
         return
     assert_same_beside(path, copy)
+
+
+def readable_by_both(path: Path) -> bool:
+    try:
+        pq.read_metadata(path)
+    except OSError:
+        return False
+    return error_of(path) is None
+
+
+@pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
+def test_column_chunks_are_as_large_as_pyarrow_says():
+    files = [path for path in FILES if readable_by_both(path)]
+    assert len(files) > 40
+    expected = []
+    for path in files:
+        footer = pq.read_metadata(path)
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            chunks = map(group.column, range(footer.num_columns))
+            expected.append([chunk.total_compressed_size for chunk in chunks])
+    footers = read(*files, *files)
+    sizes = [size for group in expected for size in group]
+    assert footers.chunk_num_bytes.tolist() == 2 * sizes
+    assert footers.row_group_num_bytes.tolist() == 2 * list(map(sum, expected))
+    assert not len(read_footers([str(files[0])], 1, []).chunk_num_bytes)
+
+
+@pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
+def test_a_footer_by_itself_says_what_it_says_in_its_file():
+    for path in filter(readable_by_both, FILES):
+        content = read(path).content(0)
+        assert pq.read_metadata(pa.BufferReader(content)).equals(pq.read_metadata(path)), path
+        assert path.read_bytes().endswith(content)
+        assert content[-4:] in (b"PAR1", b"PARE")
 
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int64()))])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet import ParquetDataset
+from torchparquet import CorruptFileError, ParquetDataset
 from torchparquet.files.manifest import read_manifest
 from torchparquet.files.manifest_cache import open_manifest
 
@@ -70,7 +70,7 @@ def test_no_footer_is_read_again(data: Any, cache: Path) -> None:
 def test_it_is_the_manifest_of_the_footers(data: Any, cache: Path) -> None:
     plain = read_manifest(data)
     for _ in range(2):
-        kept = open_manifest(data, cache=cache)
+        kept, _ = open_manifest(data, cache=cache)
         for field in dataclasses.fields(plain):
             one, other = getattr(plain, field.name), getattr(kept, field.name)
             if isinstance(one, np.ndarray):
@@ -98,6 +98,29 @@ def test_batches_and_states_are_the_same(data: Any, cache: Path) -> None:
     kept.set_epoch(0)
     assert ids_of(kept) == expected
     assert kept.manifest.partition_keys == {"day": ("1",) * NUM_FILES}
+
+
+def test_sizes_of_columns_are_kept_with_it_once_they_are_asked_for(data, cache):
+    options = {"even": "none", "balance": "bytes", "columns": ["id"]}
+    sizes = [pq.read_metadata(path).row_group(0).column(0) for path in sorted(data.iterdir())]
+    dataset_of(data, cache)
+    first = dataset_of(data, cache, **options)
+    expected = first.plan().row_group_bytes.tolist()
+    assert expected[::4] == [size.total_compressed_size for size in sizes]
+    for path in data.iterdir():
+        blank(path)
+    assert dataset_of(data, cache, **options).plan().row_group_bytes.tolist() == expected
+    assert len(dataset_of(data, cache)) == len(first)
+    with np.load(cache) as stored:
+        damaged = {name: stored[name] for name in stored.files}
+    damaged["chunk_num_bytes"] = damaged["chunk_num_bytes"][1:]
+    with cache.open("wb") as file:
+        np.savez(file, **damaged)
+    with (
+        pytest.warns(UserWarning, match="manifest_cache is damaged"),
+        pytest.raises(CorruptFileError),
+    ):
+        dataset_of(data, cache, **options)
 
 
 def touch(data: Path) -> None:

@@ -137,6 +137,7 @@ TEST_CASE("a scan tells rows, bytes and schema") {
     std::vector<Bytes> groups;
     std::vector<int64_t> num_rows(static_cast<size_t>(draws.Below(20)));
     std::vector<int64_t> num_bytes;
+    std::vector<int64_t> chunk_num_bytes;
     int64_t total = 0;
     for (int64_t& rows : num_rows) {
       rows = draws.OneIn(9) ? 0 : draws.Below(1000);
@@ -149,6 +150,7 @@ TEST_CASE("a scan tells rows, bytes and schema") {
         if (draws.OneIn(2)) chunk.string_bytes = draws.Between(-9, 1 << 30);
         if (chunk.num_values != rows) has_value_per_row[column] = false;
         num_bytes.back() += chunk.num_bytes;
+        chunk_num_bytes.push_back(chunk.num_bytes);
         const int64_t bytes = chunk.string_bytes.value_or(chunk.value_bytes);
         column_bytes[column] += static_cast<double>(std::max<int64_t>(bytes, 0));
         chunks.push_back(compact::Struct(ColumnChunk(MetaData(chunk)), &draws));
@@ -162,6 +164,7 @@ TEST_CASE("a scan tells rows, bytes and schema") {
     CHECK(scan->num_rows == total);
     CHECK(scan->row_group_num_rows == num_rows);
     CHECK(scan->row_group_num_bytes == num_bytes);
+    CHECK(scan->chunk_num_bytes == chunk_num_bytes);
     if (!num_rows.empty()) {
       CHECK(scan->column_bytes == column_bytes);
       CHECK(scan->has_value_per_row == has_value_per_row);

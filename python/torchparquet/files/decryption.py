@@ -58,7 +58,13 @@ class FileKeys:
         return properties
 
     def read_footers(
-        self, files: Sequence[str], num_threads: int, contents: Sequence[pa.Buffer]
+        self,
+        files: Sequence[str],
+        num_threads: int,
+        contents: Sequence[pa.Buffer],
+        *,
+        with_chunk_sizes: bool = False,
+        with_contents: bool = False,
     ) -> Footers:
         """Read the footers of ``files``, and with them their keys.
 
@@ -70,7 +76,14 @@ class FileKeys:
 
         given = [self.of_file(path) for path in files]
         native = Decryption([None if one is None else capsule_of(one) for one in given])
-        footers = read_footers(list(files), num_threads, list(contents), native)
+        footers = read_footers(
+            list(files),
+            num_threads,
+            list(contents),
+            native,
+            with_chunk_sizes=with_chunk_sizes,
+            with_contents=with_contents,
+        )
         self._native = native
         return footers
 

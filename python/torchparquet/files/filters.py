@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from torchparquet.errors import EncryptedFileError
+from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.files.manifest import footers_of
 from torchparquet.files.schemas import is_whole_number
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from torchparquet.files.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
+    from torchparquet.native import Footers
 
 FiltersArgument: TypeAlias = "pc.Expression | list[Any] | None"
 
@@ -27,7 +29,10 @@ _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 
 
 def filter_row_groups(
-    manifest: Manifest, filters: FiltersArgument, keys: FileKeys | None = None
+    manifest: Manifest,
+    filters: FiltersArgument,
+    keys: FileKeys | None = None,
+    footers: Footers | None = None,
 ) -> Manifest:
     """Leave out the row groups that cannot hold a row for which ``filters`` is true.
 
@@ -36,16 +41,21 @@ def filter_row_groups(
     has and no file. Row groups are kept whole: rows for which the filter is false stay among
     the others. Statistics do not tell of NaN: what only a NaN fulfils may be left out.
 
+    No file is opened if ``footers`` has the content of each. pyarrow parses a footer from its
+    bytes as a file without values: it never asks for more.
+
     Args:
         manifest: Of the files.
         filters: pyarrow's tuples, ``[("x", ">", 3), ...]`` or a list of such lists, of which one
             must hold; or a ``pyarrow.compute.Expression``; None keeps all.
         keys: Of files that are encrypted; None: of none.
+        footers: Of the files, with their content; None to read them here.
 
     Returns:
         The manifest of what is left; its rows keep their global numbers.
 
     Raises:
+        CorruptFileError: pyarrow cannot parse a footer.
         EncryptedFileError: A file has columns that are encrypted and that there is no key for:
             pyarrow ends the process when it looks for their statistics.
         ValueError: The filter names no column of a file, is malformed, does not fit a column's
@@ -62,10 +72,11 @@ def filter_row_groups(
         )
     keep = np.zeros(manifest.num_row_groups, dtype=bool)
     first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
-    path_keys = _path_keys(manifest, keys)
+    files = _Fragments(manifest, keys, footers)
+    path_keys = _path_keys(manifest, files)
     for file in np.flatnonzero(manifest.file_num_rows > 0).tolist():
         values = {name: column[file] for name, column in path_keys.items()}
-        fragment = _fragment(manifest, file, keys, values)
+        fragment = files.fragment(file, values)
         kept = _matching_row_groups(fragment, values, expression, manifest.files[file])
         keep[first_row_group[file] + np.array(kept, dtype=np.int64)] = True
     if not manifest.row_group_num_rows[keep].any():
@@ -91,16 +102,59 @@ def _expression(filters: Any) -> pc.Expression:
         raise ValueError(f"filters cannot be understood ({error}): {filters!r}") from error
 
 
-def _format(path: str, keys: FileKeys | None) -> pads.ParquetFileFormat:
-    import pyarrow.dataset as pads
+class _Fragments:
+    """The files as pyarrow's fragments, made of their footers alone."""
 
-    if keys is None:
-        return pads.ParquetFileFormat()
-    options = pads.ParquetFragmentScanOptions(decryption_properties=keys.of_file(path))
-    return pads.ParquetFileFormat(default_fragment_scan_options=options)
+    def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
+        """Read the footers of files on disk, unless they are given."""
+        if footers is None and not manifest.memory:
+            footers = footers_of(manifest.files, keys=keys, with_contents=True)
+        self._manifest = manifest
+        self._keys = keys
+        self._footers = footers
+
+    def fragment(self, file: int, values: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
+        """Return a file, of whose partition keys these are the values.
+
+        Raises:
+            CorruptFileError: Its footer cannot be parsed.
+        """
+        import pyarrow.compute as pc
+
+        known = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+            for name, value in values.items()
+        ]
+        path = self._manifest.files[file]
+        made = self._format(path).make_fragment(
+            self._content(file),
+            partition_expression=functools.reduce(operator.and_, known) if known else None,
+        )
+        try:
+            made.ensure_complete_metadata()
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"cannot parse the footer: {path!r}: {one_line(error)}"
+            ) from error
+        return made
+
+    def _content(self, file: int) -> pa.Buffer:
+        if self._manifest.memory:
+            return self._manifest.memory[file].content
+        assert self._footers is not None  # noqa: S101
+        return pa.py_buffer(self._footers.content(file))
+
+    def _format(self, path: str) -> pads.ParquetFileFormat:
+        import pyarrow.dataset as pads
+
+        if self._keys is None:
+            return pads.ParquetFileFormat()
+        properties = self._keys.of_file(path)
+        options = pads.ParquetFragmentScanOptions(decryption_properties=properties)
+        return pads.ParquetFileFormat(default_fragment_scan_options=options)
 
 
-def _path_keys(manifest: Manifest, keys: FileKeys | None) -> dict[str, pa.Array]:
+def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
     """Return the values by file of keys that stand in all paths and in no file's schema."""
     values = manifest.partition_keys
     if not values:
@@ -109,7 +163,7 @@ def _path_keys(manifest: Manifest, keys: FileKeys | None) -> dict[str, pa.Array]
     _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
     names: set[str] = set()
     for file in with_rows[first].tolist():
-        names.update(_fragment(manifest, file, keys, {}).physical_schema.names)
+        names.update(files.fragment(file, {}).physical_schema.names)
     return {key: _typed(texts) for key, texts in values.items() if key not in names}
 
 
@@ -119,27 +173,6 @@ def _typed(texts: Sequence[str]) -> pa.Array:
     if all(value is None or is_whole_number(value) for value in values):
         return pa.array([None if value is None else int(value) for value in values], pa.int64())
     return pa.array(values, pa.string())
-
-
-def _fragment(
-    manifest: Manifest, file: int, keys: FileKeys | None, values: Mapping[str, pa.Scalar]
-) -> pads.ParquetFileFragment:
-    import pyarrow.compute as pc
-    import pyarrow.fs as pafs
-
-    path = manifest.files[file]
-    file_format = _format(path, keys)
-    if manifest.memory:
-        return file_format.make_fragment(manifest.memory[file].content)
-    known = [
-        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
-        for name, value in values.items()
-    ]
-    return file_format.make_fragment(
-        path,
-        filesystem=pafs.LocalFileSystem(),
-        partition_expression=functools.reduce(operator.and_, known) if known else None,
-    )
 
 
 def _matching_row_groups(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -19,6 +19,7 @@ from torchparquet.files.leaf import Leaf
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import ArrayLike, NDArray
 
     from torchparquet.files.decryption import FileKeys
@@ -57,6 +58,8 @@ class Manifest:
             footers, row groups and schemas; of files in memory the bytes count instead of names
             and times.
         memory: [F] the files in memory; empty for those on disk.
+        chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
+            the order of the leaves; None unless they were asked for.
     """
 
     files: tuple[str, ...]
@@ -76,6 +79,7 @@ class Manifest:
     row_group_first_row: NDArray[np.int64]
     fingerprint: str
     memory: tuple[MemoryFile, ...] = ()
+    chunk_num_bytes: NDArray[np.int64] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -117,6 +121,26 @@ class Manifest:
         return digest.hexdigest()
 
     @property
+    def row_group_num_chunks(self) -> NDArray[np.int64]:
+        """The number of column chunks of each row group, int64 ``[G]``."""
+        num_leaves = np.array([len(schema) for schema in self.schemas])
+        return num_leaves[self.file_schema[self.row_group_file]]
+
+    def bytes_of_columns(self, columns: Collection[str]) -> NDArray[np.int64]:
+        """Return the compressed bytes that each row group has in ``columns``, int64 ``[G]``.
+
+        Args:
+            columns: The paths of leaves; other names count nothing.
+        """
+        assert self.chunk_num_bytes is not None  # noqa: S101
+        selected = [np.array([leaf.path in columns for leaf in schema]) for schema in self.schemas]
+        of_row_group = [selected[schema] for schema in self.file_schema[self.row_group_file]]
+        chunk_bytes = np.where(np.concatenate(of_row_group), self.chunk_num_bytes, 0)
+        ends = np.cumsum(self.row_group_num_chunks)
+        totals = np.concatenate([[0], np.cumsum(chunk_bytes)])
+        return np.diff(totals[ends], prepend=0)
+
+    @property
     def partition_keys(self) -> dict[str, tuple[str, ...]]:
         """The [F] values of each ``key=value`` directory that is on every file's path."""
         keys = [_partition_keys(file) for file in self.files]
@@ -129,8 +153,13 @@ class Manifest:
         Args:
             row_groups: [G] whether to keep each.
         """
+        chunk_num_bytes = self.chunk_num_bytes
+        if chunk_num_bytes is not None:
+            of_kept = np.repeat(row_groups, self.row_group_num_chunks)
+            chunk_num_bytes = _frozen(chunk_num_bytes[of_kept])
         kept = replace(
             self,
+            chunk_num_bytes=chunk_num_bytes,
             row_group_file=_frozen(self.row_group_file[row_groups]),
             row_group_in_file=_frozen(self.row_group_in_file[row_groups]),
             row_group_num_rows=_frozen(self.row_group_num_rows[row_groups]),
@@ -162,16 +191,80 @@ def read_manifest(
         ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
         TypeError: ``paths`` or ``num_threads`` has a wrong type.
     """
-    threads = _resolve_num_threads(num_threads)
+    return walk_footers(paths, num_threads, keys)[0]
+
+
+def walk_footers(
+    paths: SourceArgument,
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    *,
+    with_chunk_sizes: bool = False,
+    with_contents: bool = False,
+) -> tuple[Manifest, Footers]:
+    """Open each file of a data set once and read its footer.
+
+    Args:
+        paths: As those of `read_manifest`.
+        num_threads: As that of `read_manifest`.
+        keys: As those of `read_manifest`.
+        with_chunk_sizes: Whether the manifest has `chunk_num_bytes`.
+        with_contents: Whether the footers have their `content`; those of files in memory have
+            none.
+
+    Returns:
+        The manifest and the footers.
+    """
     memory = memory_files(paths)
     files = [file.name for file in memory] or discover_files(cast("PathsArgument", paths))
-    contents = [file.content for file in memory]
+    footers = footers_of(
+        files,
+        num_threads,
+        keys,
+        [file.content for file in memory],
+        with_chunk_sizes=with_chunk_sizes,
+        with_contents=with_contents and not memory,
+    )
+    manifest = build_manifest(files, footers, memory)
+    if with_chunk_sizes:
+        manifest = replace(manifest, chunk_num_bytes=_frozen(footers.chunk_num_bytes))
+    return manifest, footers
+
+
+def footers_of(
+    files: Sequence[str],
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    contents: Sequence[pa.Buffer] = (),
+    *,
+    with_chunk_sizes: bool = False,
+    with_contents: bool = False,
+) -> Footers:
+    """Read the footers of files.
+
+    Args:
+        files: Their paths or, in memory, names.
+        num_threads: As that of `read_manifest`.
+        keys: As those of `read_manifest`.
+        contents: The bytes of files in memory.
+        with_chunk_sizes: Whether to return `chunk_num_bytes`.
+        with_contents: Whether to return the `content` of footers.
+    """
+    threads = _resolve_num_threads(num_threads)
     if keys is not None:
-        return build_manifest(files, keys.read_footers(files, threads, contents), memory)
+        return keys.read_footers(
+            files, threads, contents, with_chunk_sizes=with_chunk_sizes, with_contents=with_contents
+        )
     # Imported here so that a manifest out of a pickle does without the native module.
     from torchparquet.native import read_footers
 
-    return build_manifest(files, read_footers(files, threads, contents), memory)
+    return read_footers(
+        list(files),
+        threads,
+        list(contents),
+        with_chunk_sizes=with_chunk_sizes,
+        with_contents=with_contents,
+    )
 
 
 def build_manifest(

@@ -16,19 +16,22 @@ import numpy as np
 from torchparquet.errors import one_line
 from torchparquet.files.discovery import FoundFile, find_files
 from torchparquet.files.leaf import Leaf
-from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest, walk_footers
 from torchparquet.files.memory_files import memory_files
 
 if TYPE_CHECKING:
     from torchparquet.files.decryption import FileKeys
     from torchparquet.files.manifest import PathsArgument, SourceArgument
+    from torchparquet.native import Footers
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
 
 # Of what is in the file, and of how footers are taken: another one is read anew.
 _FORMAT = 1
 _TEXTS = ("files", "root", "schemas", "fingerprint")
-_ARRAYS = tuple(field.name for field in fields(Manifest) if field.name not in (*_TEXTS, "memory"))
+_CHUNK_SIZES = "chunk_num_bytes"  # stands there only if it was asked for
+_OTHERS = (*_TEXTS, "memory", _CHUNK_SIZES)
+_ARRAYS = tuple(field.name for field in fields(Manifest) if field.name not in _OTHERS)
 
 
 def open_manifest(
@@ -36,18 +39,27 @@ def open_manifest(
     num_threads: int | None = None,
     keys: FileKeys | None = None,
     cache: CacheArgument = None,
-) -> Manifest:
+    *,
+    with_chunk_sizes: bool = False,
+    with_contents: bool = False,
+) -> tuple[Manifest, Footers | None]:
     """Return the manifest of a data set, from its cache where that fits the files as they are.
 
     The files are found and asked for sizes and times of change either way. If these, the inodes
     and the paths are those in the cache, no file is opened; otherwise all footers are read, and
-    the cache is replaced, at once, so that several processes may use the same one.
+    the cache is replaced, at once, so that several processes may use the same one. A cache without
+    sizes of column chunks is replaced, too, when they are asked for.
 
     Args:
         paths: As `read_manifest` takes them.
         num_threads: Threads that read footers.
         keys: Of files that are encrypted; None: of none.
         cache: The file that keeps the manifest; None for none.
+        with_chunk_sizes: As that of `walk_footers`.
+        with_contents: As that of `walk_footers`.
+
+    Returns:
+        The manifest, and the footers if they were read.
 
     Raises:
         ValueError: `cache` is given for files in memory, or with keys: what encrypted footers
@@ -55,7 +67,13 @@ def open_manifest(
         OSError: The cache cannot be written.
     """
     if cache is None:
-        return read_manifest(paths, num_threads, keys)
+        return walk_footers(
+            paths,
+            num_threads,
+            keys,
+            with_chunk_sizes=with_chunk_sizes,
+            with_contents=with_contents,
+        )
     if keys is not None:
         raise ValueError(
             "manifest_cache must not be given with decryption_properties: what encrypted footers "
@@ -65,11 +83,14 @@ def open_manifest(
         raise ValueError(f"manifest_cache is for files on disk; got {os.fspath(cache)!r}")
     path = Path(cache)
     found = find_files(cast("PathsArgument", paths))
-    manifest = _load(path)
-    if manifest is None or not _fits(manifest, found):
-        manifest = read_manifest(paths, num_threads)
-        _save(manifest, path)
-    return manifest
+    cached = _load(path, with_chunk_sizes)
+    if cached is not None and _fits(cached, found):
+        return cached, None
+    manifest, footers = walk_footers(
+        paths, num_threads, with_chunk_sizes=with_chunk_sizes, with_contents=with_contents
+    )
+    _save(manifest, path)
+    return manifest, footers
 
 
 def _fits(manifest: Manifest, found: list[FoundFile]) -> bool:
@@ -91,9 +112,12 @@ def _save(manifest: Manifest, path: Path) -> None:
         "fingerprint": manifest.fingerprint,
     }
     content = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+    arrays = {name: getattr(manifest, name) for name in _ARRAYS}
+    if manifest.chunk_num_bytes is not None:
+        arrays[_CHUNK_SIZES] = manifest.chunk_num_bytes
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as to:
         try:
-            np.savez(to, texts=content, **{name: getattr(manifest, name) for name in _ARRAYS})
+            np.savez(to, texts=content, **arrays)
             to.close()
             Path(to.name).replace(path)
         except BaseException:
@@ -101,8 +125,8 @@ def _save(manifest: Manifest, path: Path) -> None:
             raise
 
 
-def _load(path: Path) -> Manifest | None:
-    """Return what the cache holds; None where there is none, of this format and whole."""
+def _load(path: Path, with_chunk_sizes: bool) -> Manifest | None:
+    """Return the manifest of the cache; None unless it is of this format, whole and has all."""
     if not path.exists():
         return None
     try:
@@ -110,7 +134,10 @@ def _load(path: Path) -> Manifest | None:
             texts = json.loads(stored["texts"].tobytes())
             if texts["format"] != _FORMAT:
                 return None
-            return _manifest(texts, {name: stored[name] for name in _ARRAYS})
+            if with_chunk_sizes and _CHUNK_SIZES not in stored.files:
+                return None
+            names = (*_ARRAYS, _CHUNK_SIZES) if with_chunk_sizes else _ARRAYS
+            return _manifest(texts, {name: stored[name] for name in names})
     except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
             f"manifest_cache is damaged ({one_line(error)}), and is written anew: {str(path)!r}",
@@ -132,6 +159,10 @@ def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
         fingerprint=texts["fingerprint"],
         **arrays,
     )
-    if manifest.digest() != manifest.fingerprint:
+    chunk_sizes = manifest.chunk_num_bytes
+    num_chunks = None if chunk_sizes is None else manifest.row_group_num_chunks.sum()
+    if manifest.digest() != manifest.fingerprint or (
+        chunk_sizes is not None and len(chunk_sizes) != num_chunks
+    ):
         raise ValueError("its parts are not of one manifest")
     return manifest
