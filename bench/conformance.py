@@ -75,9 +75,9 @@ def lines_of(folder: Path) -> Iterator[str]:
     yield "# Conformance"
     yield ""
     yield (
-        "The files of [parquet-testing](https://github.com/apache/parquet-testing), written by "
-        "many tools, some of them with faults on purpose. `tests/formats/test_corpus.py` holds "
-        "every column that is read against pyarrow's reading, value by value."
+        "The files come from [parquet-testing](https://github.com/apache/parquet-testing). Many "
+        "tools wrote them, some with faults on purpose. `tests/formats/test_corpus.py` compares "
+        "every column that is read with pyarrow's reading, value by value."
     )
     yield ""
     yield (
@@ -85,7 +85,7 @@ def lines_of(folder: Path) -> Iterator[str]:
         f"Printed by `{COMMAND}`."
     )
     yield ""
-    yield "| file | rows | columns read | kinds | refused, and why |"
+    yield "| file | rows | columns read | kinds | refused, with the reason |"
     yield "|---|--:|--:|---|---|"
     for name, outcome in outcomes.items():
         kinds = ", ".join(f"`{kind}`" for kind in dict.fromkeys(outcome.kinds))
