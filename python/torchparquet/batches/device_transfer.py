@@ -155,7 +155,9 @@ def resolved_device(device: torch.device) -> torch.device:
         raise RuntimeError(
             f"device={str(device)!r}: torch {torch.__version__} finds no such device"
         )
-    index = torch.accelerator.current_device_index() if device.index is None else device.index
+    index: int | None = device.index
+    if index is None:
+        index = torch.accelerator.current_device_index()
     num_devices = torch.accelerator.device_count()
     if index >= num_devices:
         raise RuntimeError(f"device={str(device)!r}: there are {num_devices} of its kind")

@@ -88,7 +88,7 @@ def find_files(
     return found
 
 
-def _path_texts(paths: PathArgument | Sequence[PathArgument]) -> list[str]:
+def _path_texts(paths: object) -> list[str]:
     if isinstance(paths, str | os.PathLike):
         return [_path_text(paths, "paths")]
     if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):

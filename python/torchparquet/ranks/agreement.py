@@ -71,7 +71,7 @@ class Peers:
 
 
 def find_peers(
-    process_group: dist.ProcessGroup | None = None, device_mesh: DeviceMesh | None = None
+    process_group: object | None = None, device_mesh: DeviceMesh | None = None
 ) -> Peers | None:
     """Return whom this process is to be compared with: the mesh, the group or the world.
 
