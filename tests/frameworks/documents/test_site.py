@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
+from pathlib import Path
+
+import sys
 
 import pytest
 
@@ -15,7 +16,7 @@ DOCS = ROOT / "docs"
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    pytest.importorskip("mkdocs", reason="the group docs is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     run(command, ROOT)
     api = (tmp_path / "site" / "reference" / "api.html").read_text()

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-pytest.importorskip("sybil", reason="the extra docs is not installed")
+pytest.importorskip("sybil", reason="the group docs is not installed")
 from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import SkipParser
