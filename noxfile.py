@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""One entry for every check of this project: `nox -l` lists them, `nox -s NAME` runs one.
+
+Sessions run in the environment that nox runs in, which CONTRIBUTING.md sets up once.
+Only `frameworks`, `build` and `review` make an environment of their own.
+"""
+
+import nox
+
+nox.needs_version = ">=2025.10.14"
+nox.options.default_venv_backend = "none"
+
+CPP = "'cpp/*.h' 'cpp/*.cc'"
+# The bindings need Python's headers, which the C++ tests do without.
+CPP_UNITS = "'cpp/*.cc' ':!cpp/bindings' ':!cpp/tests'"
+
+
+def run_on_files(session: nox.Session, command: str, patterns: str) -> None:
+    """Run a command on the files under version control that match git's patterns."""
+    session.run("bash", "-c", f"set -o pipefail; git ls-files {patterns} | xargs {command}")
+
+
+def cpp_tests(session: nox.Session, preset: str) -> None:
+    """Configure, build and run the C++ tests of a preset in CMakePresets.json."""
+    session.run("cmake", "--preset", preset, silent=True)
+    session.run("cmake", "--build", "--preset", preset)
+    session.run("ctest", "--preset", preset, *session.posargs)
+
+
+@nox.session(default=False)
+def fix(session: nox.Session) -> None:
+    """Format Python and C++, and apply the fixes that ruff knows."""
+    session.run("ruff", "check", "--fix", ".")
+    session.run("ruff", "format", ".")
+    run_on_files(session, "clang-format -i", CPP)
+
+
+@nox.session(default=True)
+def lint(session: nox.Session) -> None:
+    """Check the format of Python and C++, and Python by ruff's rules."""
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+    run_on_files(session, "clang-format --dry-run -Werror", CPP)
+
+
+@nox.session(default=True)
+def typecheck(session: nox.Session) -> None:
+    """Check types with mypy."""
+    session.run("mypy", *session.posargs)
+
+
+@nox.session(default=True)
+def tests(session: nox.Session) -> None:
+    """Run the suite of the README. Arguments go to pytest: `nox -s tests -- -k resume`."""
+    session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session(default=False)
+def long(session: nox.Session) -> None:
+    """Run the tests that take minutes."""
+    session.run("python", "-m", "pytest", "-n", "auto", "-m", "long", *session.posargs)
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def frameworks(session: nox.Session) -> None:
+    """Run every example and every snippet of the documents, in a new environment."""
+    session.install("-c", "constraints.txt", ".", "--group", "frameworks")
+    session.run("python", "-m", "pytest", "tests/frameworks", *session.posargs)
+
+
+@nox.session(default=False)
+def package(session: nox.Session) -> None:
+    """Check the files of a plain installation, and that an editable one rebuilds."""
+    session.run("python", ".ci/check_installed.py")
+    session.run(".ci/check_editable")
+
+
+@nox.session(default=False)
+def stub(session: nox.Session) -> None:
+    """Check the stubs of the extensions. `nox -s stub -- --write` writes `_core.pyi` anew."""
+    session.run(".ci/stub", *(session.posargs or ["--check"]))
+
+
+@nox.session(default=False)
+def cpp(session: nox.Session) -> None:
+    """Run the C++ tests."""
+    cpp_tests(session, "dev")
+
+
+@nox.session(default=False)
+@nox.parametrize("preset", ["asan", "tsan"], ids=["asan", "tsan"])
+def sanitize(session: nox.Session, preset: str) -> None:
+    """Run the C++ tests under sanitizers: `nox -s "sanitize(tsan)"` for data races alone."""
+    cpp_tests(session, preset)
+
+
+@nox.session(default=False)
+def tidy(session: nox.Session) -> None:
+    """Check C++ with clang-tidy."""
+    session.run("cmake", "--preset", "dev", silent=True)
+    run_on_files(session, "-n 4 -P 2 clang-tidy -quiet -p build/dev", CPP_UNITS)
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Read damaged files. Arguments go to bench/fuzz.py."""
+    session.run("python", "bench/fuzz.py", *(session.posargs or ["--cases", "100000"]))
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Take the figures of bench/RESULTS.md: `nox -s bench -- --quick` for a first look."""
+    session.run("python", "-m", "bench", *session.posargs)
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the site into build/site: `nox -s docs -- serve` shows it while you write."""
+    session.run("mkdocs", *(session.posargs or ["build", "--strict"]))
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def build(session: nox.Session) -> None:
+    """Build the source distribution and, from it, a wheel into dist/."""
+    session.install("build")
+    session.run("python", "-m", "build")
+
+
+@nox.session(default=False)
+def hooks(session: nox.Session) -> None:
+    """Run every pre-commit hook on every file."""
+    session.run("pre-commit", "run", "--all-files", "--show-diff-on-failure", *session.posargs)
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def review(session: nox.Session) -> None:
+    """Compare the form of the repository with the guide of Scientific Python."""
+    session.install("--group", "review")
+    session.run("repo-review", ".", *session.posargs)
+
+
+if __name__ == "__main__":
+    nox.main()
