@@ -474,7 +474,7 @@ def test_from_lists_and_back(case: Any) -> None:
     innermost = jagged
     while isinstance(innermost, Jagged):
         innermost = innermost.values  # type: ignore[assignment]
-    assert innermost.dtype == dtype
+    assert innermost.dtype == dtype  # type: ignore[unreachable]
 
 
 @given(st.lists(TEXT_ROWS, max_size=4))

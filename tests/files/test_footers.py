@@ -83,7 +83,7 @@ def readable_by_both(path: Path) -> bool:
 
 
 @pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
-def test_column_chunks_are_as_large_as_pyarrow_says():
+def test_column_chunks_are_as_large_as_pyarrow_says() -> None:
     files = [path for path in FILES if readable_by_both(path)]
     assert len(files) > 40
     expected = []
@@ -100,7 +100,7 @@ def test_column_chunks_are_as_large_as_pyarrow_says():
 
 
 @pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
-def test_a_footer_by_itself_says_what_it_says_in_its_file():
+def test_a_footer_by_itself_says_what_it_says_in_its_file() -> None:
     for path in filter(readable_by_both, FILES):
         content = read(path).content(0)
         assert pq.read_metadata(pa.BufferReader(content)).equals(pq.read_metadata(path)), path

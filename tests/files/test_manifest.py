@@ -234,7 +234,7 @@ def test_number_of_threads_does_not_matter(tmp_path: Path) -> None:
 )
 def test_wrong_number_of_threads(data: Any, num_threads: bool | float | str, error: Any) -> None:
     with pytest.raises(error, match=f"num_threads must be.*{num_threads!r}"):
-        read_manifest(data, num_threads)
+        read_manifest(data, num_threads)  # type: ignore[arg-type]
 
 
 def test_data_without_rows_is_an_error(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def footers(**changes: Any) -> SimpleNamespace:
         "row_group_num_bytes": np.array([30, 20, 40]),
         "schemas": [leaves],
     } | changes
-    parts["schema_leaf_bytes"] = [[90.0] * len(schema) for schema in parts["schemas"]]
+    parts["schema_leaf_bytes"] = [[90.0] * len(schema) for schema in parts["schemas"]]  # type: ignore[attr-defined]
     return SimpleNamespace(**parts)
 
 
@@ -370,7 +370,7 @@ FILES = ["/data/a.parquet", "/data/b.parquet"]
 
 def test_built_manifest_is_its_own_and_read_only() -> None:
     said = footers()
-    manifest = build_manifest(FILES, said)
+    manifest = build_manifest(FILES, said)  # type: ignore[arg-type]
     for name in ARRAYS:
         array = getattr(manifest, name)
         assert not array.flags.writeable
@@ -384,7 +384,7 @@ def test_built_manifest_is_its_own_and_read_only() -> None:
 def test_files_without_row_groups_shift_nothing() -> None:
     manifest = build_manifest(
         ["/data/0", *FILES, "/data/z"],
-        footers(
+        footers(  # type: ignore[arg-type]
             file_num_bytes=np.ones(4),
             file_mtime_ns=np.ones(4),
             file_inode=np.ones(4),
@@ -403,10 +403,10 @@ def test_files_without_row_groups_shift_nothing() -> None:
 def test_more_rows_than_can_be_numbered() -> None:
     claims = np.array([3, 2, 2**62])
     with pytest.raises(CorruptFileError, match=f"'/data/b.parquet', {2**62} rows"):
-        build_manifest(FILES, footers(row_group_num_rows=claims, file_num_rows=[5, 2**62]))
+        build_manifest(FILES, footers(row_group_num_rows=claims, file_num_rows=[5, 2**62]))  # type: ignore[arg-type]
     claims = np.array([2**61, 2**60, 2**61])
     with pytest.raises(CorruptFileError, match=f"'/data/b.parquet', {2**61} rows"):
-        build_manifest(FILES, footers(row_group_num_rows=claims))
+        build_manifest(FILES, footers(row_group_num_rows=claims))  # type: ignore[arg-type]
 
 
 def test_fingerprint_takes_in_all_that_identifies_the_data() -> None:
@@ -429,14 +429,14 @@ def test_fingerprint_takes_in_all_that_identifies_the_data() -> None:
         (FILES, {"schemas": [[one], [two]], "file_schema": np.array([0, 1])}),
         (FILES, {"schemas": [[one], [two]], "file_schema": np.array([1, 0])}),
     ]
-    prints = [build_manifest(files, footers(**changes)).fingerprint for files, changes in variants]
+    prints = [build_manifest(files, footers(**changes)).fingerprint for files, changes in variants]  # type: ignore[arg-type]
     assert len(set(prints)) == len(variants)
 
 
 def test_fingerprint_leaves_out_where_the_data_is_and_how_we_read_it() -> None:
-    expected = build_manifest(FILES, footers()).fingerprint
+    expected = build_manifest(FILES, footers()).fingerprint  # type: ignore[arg-type]
     moved = [file.replace("/data", "/mnt/other") for file in FILES]
-    assert build_manifest(moved, footers()).fingerprint == expected
-    assert build_manifest(["/a.parquet", "/b.parquet"], footers()).fingerprint == expected
+    assert build_manifest(moved, footers()).fingerprint == expected  # type: ignore[arg-type]
+    assert build_manifest(["/a.parquet", "/b.parquet"], footers()).fingerprint == expected  # type: ignore[arg-type]
     later = [footer_leaf(dtype="", dtypes=[])]
-    assert build_manifest(FILES, footers(schemas=[later])).fingerprint == expected
+    assert build_manifest(FILES, footers(schemas=[later])).fingerprint == expected  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ CASES: dict[str, tuple[str, int]] = {
 COLUMN_KEYS = {
     name: {"column_keys": {"column": ["secret"]}}
     for name, layout in encrypted_files.LAYOUTS.items()
-    if "column_keys" in layout
+    if "column_keys" in layout  # type: ignore[operator]
 }
 
 
@@ -73,7 +74,7 @@ def num_opens(strace: str, data: Path, program: str, log: Path) -> list[list[int
     return [[len(re.findall(f'"{re.escape(file)}"', part)) for file in files] for part in parts]
 
 
-def test_each_file_is_opened_once(tmp_path, strace):
+def test_each_file_is_opened_once(tmp_path: Path, strace: str) -> None:
     for key in range(NUM_FILES):
         folder = tmp_path / "data" / f"k={key}"
         folder.mkdir(parents=True)
@@ -89,11 +90,11 @@ def test_each_file_is_opened_once(tmp_path, strace):
 
 
 @pytest.mark.parametrize("layout", encrypted_files.LAYOUTS)
-def test_each_encrypted_file_is_opened_once(tmp_path, strace, layout):
+def test_each_encrypted_file_is_opened_once(tmp_path: Path, strace: str, layout: Any) -> None:
     for file in range(NUM_FILES):
         path = tmp_path / "data" / f"{file}.parquet"
         table = pa.table({"plain": np.arange(500), "secret": np.arange(500) * 0.5})
-        encryption = encrypted_files.LAYOUTS[layout] | COLUMN_KEYS.get(layout, {})
+        encryption = encrypted_files.LAYOUTS[layout] | COLUMN_KEYS.get(layout, {})  # type: ignore[operator]
         encrypted_files.write_encrypted(path, table, encryption, row_group_size=100)
     program = """
         from tests.fixtures import encrypted_files

@@ -96,7 +96,7 @@ class Run:
         lengths = set()
         for rank in ranks:
             if self.state is not None:
-                rank.load_state_dict(json.loads(json.dumps(self.state)))
+                rank.load_state_dict(json.loads(json.dumps(self.state)))  # type: ignore[unreachable]
             lengths.add(len(rank))
         (length,) = lengths
         left = length - self.steps
