@@ -25,7 +25,7 @@ MOST_MODULES = 12
 ABOVE = ("frameworks", "tools", "cli", "__main__")
 EXTENSIONS = {"_core": "native", "_decryption": "files.decryption"}
 # The command line's own requirements, and the modules that may import them.
-SCREEN_LIBRARIES = {"click", "rich", "duckdb", "matplotlib", "plotly"}
+SCREEN_LIBRARIES = {"click", "rich", "matplotlib", "plotly"}
 SCREEN_MODULES = ("tools", "cli", "__main__")
 # The rooms and modules that find and plan data, which must load without torch.
 WITHOUT_TORCH = ("plan", "files", "errors", "checks")

@@ -28,7 +28,7 @@ _POSITIVE = click.IntRange(min=1)
     default=0.1,
     show_default=True,
     metavar="X",
-    help="Of the TPC-H data that is written; 1 is six million rows.",
+    help="Scale of the TPC-H data; 1 is six million rows.",
 )
 @click.option(
     "--data-dir", metavar="DIR", help="Keep the TPC-H data here and use it again next time."
@@ -39,7 +39,6 @@ _POSITIVE = click.IntRange(min=1)
     metavar="PATH",
     help="Your own file, directory or pattern instead; may be repeated.",
 )
-@click.option("--target", metavar="COLUMN", help="What to predict, with --data.")
 @json_option
 @debug_option
 @click.argument("more_data", nargs=-1, metavar="[PATH...]")
@@ -52,14 +51,12 @@ def command(
     scale_factor: float,
     data_dir: str | None,
     data: tuple[str, ...],
-    target: str | None,
     as_json: bool,
     more_data: tuple[str, ...],
 ) -> int:
-    """Train under torchrun, and audit every row.
+    """Train under torchrun, and prove that every row was read once.
 
-    Proves that every row was read once. The files are those of TPC-H's table lineitem, written
-    for this, or your own.
+    The command writes TPC-H's table lineitem, or reads files of your own.
     """
     own = data + more_data
     if more_data and not data:
@@ -71,8 +68,7 @@ def command(
             batch_size=batch_size,
             scale_factor=scale_factor,
             data_dir=data_dir,
-            data=own or None,
-            target=target,
+            data=own,
             debug=session.debug,
             as_json=as_json,
         )

@@ -1,41 +1,35 @@
-"""`torchparquet demo`: train on Parquet files under torchrun, and audit what was delivered.
+"""`torchparquet demo`: train on Parquet files under torchrun, and audit every row.
 
-`data` writes or finds the files and says what is predicted from them; `train` is the script that
-each rank runs, `launch` runs it under torchrun, and `job` is what goes there and back; `totals`
-tells what was delivered; `display` shows progress and `report` prints the rest.
+`data` writes or finds the files. `train` is the script of each rank, and `launch` runs it under
+torchrun. `report` prints the outcome.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchparquet.files.manifest import Manifest, read_manifest
 from torchparquet.tools.demo.data import Task, find_tpchgen, lineitem_task, own_task, write_lineitem
 from torchparquet.tools.screen import make_console
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line says.
+    """The arguments of the command.
 
     Attributes:
         num_ranks: Processes that train together.
         num_epochs: Epochs to train for.
         batch_size: Rows per rank and step.
-        scale_factor: Of the TPC-H data that is written.
-        data_dir: Where that is kept; None for a temporary directory.
-        data: The user's own paths, which take its place.
-        target: The user's own column to predict; None to choose one.
-        debug: Show tracebacks and what torchrun writes.
-        as_json: Leave standard output alone.
+        scale_factor: TPC-H's; 1 is six million rows.
+        data_dir: Directory that keeps the TPC-H files; None for a temporary one.
+        data: The user's own paths, read in place of TPC-H files; may be empty.
+        debug: Show tracebacks, and all that torchrun writes.
+        as_json: Print nothing on standard output.
     """
 
     num_ranks: int
@@ -43,101 +37,66 @@ class DemoOptions:
     batch_size: int
     scale_factor: float
     data_dir: str | None
-    data: tuple[str, ...] | None
-    target: str | None
+    data: tuple[str, ...]
     debug: bool
     as_json: bool = False
 
     def __post_init__(self) -> None:
-        """Check what excludes one another."""
-        if self.target is not None and self.data is None:
-            raise ValueError("--target needs --data")
-        if self.data_dir is not None and self.data is not None:
-            raise ValueError("--data-dir holds the TPC-H data, which --data replaces")
+        """Refuse two kinds of data at once."""
+        if self.data_dir is not None and self.data:
+            raise ValueError("--data-dir keeps the TPC-H data, which --data replaces")
 
 
 def run_demo(options: DemoOptions) -> dict[str, Any]:
-    """Run the demo.
+    """Write or find the files, train on them, and audit the rows that were delivered.
 
     Returns:
-        What was found; under "holds" whether the audit does.
+        The report; `holds` says whether the audit does.
 
     Raises:
         RuntimeError: The extra `demo` is not installed, or a rank failed.
         OSError: Files cannot be read or written.
         ValueError: The user's files cannot be trained on.
     """
-    if options.data is None:
+    from torchparquet.tools.demo import report
+    from torchparquet.tools.demo.launch import Job, run_ranks
+
+    if not options.data:
         find_tpchgen()
     console = make_console(stderr=options.as_json)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchparquet-")))
-        # A rank that is ended draws no more, and leaves the cursor as it was: hidden.
-        stack.callback(console.show_cursor)
-        manifest, task = _open_data(options, console, scratch)
-        return _train_and_audit(options, console, scratch, manifest, task)
-
-
-def _open_data(options: DemoOptions, console: Console, scratch: Path) -> tuple[Manifest, Task]:
-    from torchparquet.tools.demo.report import print_data
-
-    if options.data is not None:
-        import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
-
-        manifest = read_manifest(options.data)
-        names = pq.read_schema(manifest.files[0]).names
-        task = own_task(manifest, names, options.target)
-        origin = options.data[0] + (f" and {len(options.data) - 1} more" * (len(options.data) > 1))
-    else:
-        parent = scratch if options.data_dir is None else Path(options.data_dir)
-        origin = f"TPC-H lineitem at scale factor {options.scale_factor:g}, "
-        started = time.perf_counter()
-        directory, is_new = write_lineitem(parent, options.scale_factor)
-        if is_new:
-            origin += f"by tpchgen-cli in {time.perf_counter() - started:.1f} s"
-        else:
-            origin += f"kept in {directory}"
-        manifest = read_manifest(directory)
-        task = lineitem_task(manifest)
-    print_data(console, manifest, origin)
-    return manifest, task
-
-
-def _train_and_audit(
-    options: DemoOptions, console: Console, scratch: Path, manifest: Manifest, task: Task
-) -> dict[str, Any]:
-    from torchparquet.tools.demo import report
-    from torchparquet.tools.demo.job import Job
-    from torchparquet.tools.demo.launch import run_ranks
-    from torchparquet.tools.demo.totals import read_facts, totals_of_rows
-
-    report.print_plan(console, manifest, task, options.batch_size, options.num_ranks)
-    reader, facts = read_facts(manifest.files, task.columns)
-    directory = scratch / "job"
-    directory.mkdir()
-    job = Job(
-        directory,
-        manifest.files,
-        task,
-        facts,
-        options.num_epochs,
-        options.batch_size,
-        options.debug,
-        options.as_json,
-    )
-    results = run_ranks(job, options.num_ranks)
-    # Rows that evening out delivers once more count once in the sums.
-    repeated = [
-        totals_of_rows(manifest, result.audit.repeated[: options.num_ranks], task.columns)
-        for result in results
-    ]
-    report.print_ranks(console, results)
-    report.print_errors(console, task, results)
-    sums_agree = report.print_totals(console, reader, facts, repeated, results)
-    holds = report.print_audit(console, results, reader, sums_agree=sums_agree)
+        manifest, task = _open_data(options, scratch)
+        report.print_data(console, manifest, task)
+        report.print_plan(console, manifest, options.batch_size, options.num_ranks)
+        directory = scratch / "job"
+        directory.mkdir()
+        job = Job(
+            directory,
+            manifest.files,
+            task,
+            num_epochs=options.num_epochs,
+            batch_size=options.batch_size,
+            debug=options.debug,
+            is_quiet=options.as_json,
+        )
+        epochs = run_ranks(job, options.num_ranks)
+        holds = report.print_audit(console, task, epochs)
     return {
-        **report.as_json(manifest, task, results),
-        "other_reader": reader,
-        "sums_agree": sums_agree,
+        "files": len(manifest.files),
+        "row_groups": manifest.num_row_groups,
+        "rows": manifest.num_rows,
+        "target": task.target,
+        "features": list(task.features),
+        "epochs": epochs,
         "holds": holds,
     }
+
+
+def _open_data(options: DemoOptions, scratch: Path) -> tuple[Manifest, Task]:
+    if options.data:
+        manifest = read_manifest(options.data)
+        return manifest, own_task(manifest)
+    parent = scratch if options.data_dir is None else Path(options.data_dir)
+    manifest = read_manifest(write_lineitem(parent, options.scale_factor))
+    return manifest, lineitem_task(options.scale_factor)

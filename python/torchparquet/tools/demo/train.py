@@ -1,19 +1,21 @@
-"""The training script that the demo gives to torchrun: an ordinary loop over a ParquetDataset.
+"""The training script of each rank: an ordinary loop over a ParquetDataset.
 
-Beside training, each rank keeps which rows it saw and what their columns add up to.
+Beside training, each rank records the rows that it is given, and compares their targets with
+those that pyarrow reads.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import math
 import os
 import sys
 import time
 import traceback
-from typing import NoReturn
+from dataclasses import asdict
+from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -21,20 +23,59 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchparquet import Column, ParquetDataset
 from torchparquet.reading.interpreter_exit import end_rank
-from torchparquet.tools.demo.display import StepDisplay
-from torchparquet.tools.demo.job import EpochResult, Job, RankEpoch, load_job, save_results
-from torchparquet.tools.demo.launch import save_failure
-from torchparquet.tools.demo.totals import Totals, totals_of
+from torchparquet.tools.demo.launch import Job, load_job, save_failure, save_results
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
 
 _HIDDEN = 64
 _LEARNING_RATE = 0.03
 # Short memory of squares: columns that nearly agree, such as dates, are told apart sooner.
 _ADAM_BETAS = (0.9, 0.95)
+_LINES_PER_EPOCH = 4
 
 
-class Regression(nn.Module):
-    """A linear model and a small network that adds what is not linear."""
+def open_dataset(job: Job) -> ParquetDataset:
+    """Return the data set: features `[B, F]` and target `[B]`, nulls as zeros."""
+    task = job.task
+    return ParquetDataset(
+        job.files,
+        batch_size=job.batch_size,
+        columns={
+            "features": Column(list(task.features), dtype="float32", nulls=0.0),
+            "target": Column(task.target, dtype="float64", nulls=0.0),
+        },
+        shuffle=True,
+        row_ids=True,
+        pin_memory=False,
+    )
+
+
+def expected_targets(job: Job) -> Tensor:
+    """Return the target of every row as pyarrow reads it, float64 `[N]`, nulls as zeros."""
+    parts = []
+    for file in job.files:
+        try:
+            column = pq.read_table(file, columns=[job.task.target], partitioning=None).column(0)
+        except OSError as error:
+            raise OSError(f"pyarrow cannot read {file!r}: {error}") from error
+        column = column.combine_chunks()
+        if column.type.id in _TEMPORAL:
+            column = column.view(f"int{column.type.bit_width}")
+        parts.append(column.fill_null(column.type.to_pandas_dtype()(0)).to_numpy(False))
+    return torch.from_numpy(np.concatenate(parts).astype(np.float64))
+
+
+def _temporal_ids() -> set[int]:
+    import pyarrow as pa
+
+    kinds = [pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us")]
+    return {kind.id for kind in kinds}
+
+
+_TEMPORAL = _temporal_ids()
+
+
+class Model(nn.Module):
+    """A linear model and a small network, for features and targets of any scale."""
 
     def __init__(self, num_features: int) -> None:
         """Prepare weights for features `[B, num_features]`."""
@@ -50,139 +91,122 @@ class Regression(nn.Module):
         return out.squeeze(1)
 
 
-def open_dataset(job: Job) -> ParquetDataset:
-    """Return the data set; nulls are read as zeros, with a mask."""
-    columns = {
-        leaf.path: Column(leaf.path, nulls="mask" if leaf.nullable else "error")
-        for leaf in job.task.columns
-    }
-    return ParquetDataset(
-        job.files,
-        batch_size=job.batch_size,
-        columns=columns,
-        shuffle=True,
-        row_ids=True,
-        pin_memory=False,
-    )
+class Scale:
+    """Mean and deviation of every column, of rank 0's first batch."""
+
+    def __init__(self, batch: dict[str, Tensor]) -> None:
+        """Take them over from rank 0; every rank calls it."""
+        columns = self._columns(batch)
+        facts = torch.stack([columns.mean(0), columns.std(0, correction=0)])
+        dist.broadcast(facts, 0)
+        self.mean, self.std = facts[0], torch.where(facts[1] > 0, facts[1], 1.0)
+
+    def of(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return features `[B, F]` and target `[B]`, float32, near mean 0 and deviation 1."""
+        scaled = ((self._columns(batch) - self.mean) / self.std).float()
+        return scaled[:, :-1], scaled[:, -1]
+
+    @staticmethod
+    def _columns(batch: dict[str, Tensor]) -> Tensor:
+        columns = torch.cat([batch["features"].double(), batch["target"].unsqueeze(1)], 1)
+        return columns.nan_to_num(posinf=0.0, neginf=0.0)
 
 
-def scaled(job: Job, batch: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
-    """Return a column with mean 0 and deviation 1, float32 `[B]`, and where it is known."""
-    facts = job.facts[name]
-    values = (batch[name].double() - facts.mean) / (facts.std or 1.0)
-    known = values.isfinite()
-    if f"{name}.valid" in batch:
-        known &= batch[f"{name}.valid"]
-    return torch.where(known, values, 0.0).float(), known
-
-
-def train(job: Job) -> list[EpochResult]:
+def train(job: Job) -> list[dict[str, Any]]:
     """Train for all epochs; every rank calls it.
 
     Returns:
-        On rank 0 what all ranks did; elsewhere nothing.
+        On rank 0 the report of each epoch; elsewhere nothing.
     """
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     dataset = open_dataset(job)
-    model = DistributedDataParallel(Regression(len(job.task.features)))
+    expected = expected_targets(job)
+    model = DistributedDataParallel(Model(len(job.task.features)))
     optimizer = torch.optim.Adam(model.parameters(), lr=_LEARNING_RATE, betas=_ADAM_BETAS)
-    num_steps = job.num_epochs * len(dataset)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / num_steps))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimizer, job.num_epochs * len(dataset) + 1
     )
-    results = []
-    with StepDisplay(job, len(dataset), show=dist.get_rank() == 0) as display:
-        for epoch in range(job.num_epochs):
-            display.begin_epoch(epoch)
-            own = train_epoch(job, dataset, epoch, model, optimizer, schedule, display)
-            results += gather(dataset, epoch, own)
-    return results
+    scale: Scale | None = None
+    reports = []
+    for epoch in range(job.num_epochs):
+        dataset.set_epoch(epoch)
+        steps, seen, num_wrong, errors = len(dataset), SeenRows(), 0, []
+        started = time.perf_counter()
+        for step, batch in enumerate(dataset, 1):
+            scale = scale or Scale(batch)
+            features, target = scale.of(batch)
+            loss = (model(features) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+
+            seen.add(batch["row.id"].numpy())
+            same = torch.eq(batch["target"], expected[batch["row.id"]])
+            num_wrong += int((~same & ~batch["target"].isnan()).sum())
+            errors.append(float(loss.detach()) ** 0.5 * float(scale.std[-1]))
+            if step * _LINES_PER_EPOCH % steps < _LINES_PER_EPOCH:
+                seconds = time.perf_counter() - started
+                show(job, epoch, f"{step:,}/{steps:,} steps  error {errors[-1]:,.4g}", seconds)
+        own = {
+            "rows": sum(int(end - begin) for begin, end in seen.runs()),
+            "row_groups": len(dataset.get_shard_distribution_info()["assigned_shards"]),
+            "steps": len(errors),
+            "seconds": time.perf_counter() - started,
+            "wait_seconds": dataset.metrics().wait_seconds,
+            "wrong_targets": num_wrong,
+            "first_error": errors[0],
+            "last_error": float(np.mean(errors[-max(1, len(errors) // 10) :])),
+        }
+        reports += gather(dataset, epoch, own, seen)
+    return reports
 
 
-def train_epoch(
-    job: Job,
-    dataset: ParquetDataset,
-    epoch: int,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-    display: StepDisplay,
-) -> RankEpoch:
-    """Train for one epoch and note what was delivered."""
-    dataset.set_epoch(epoch)
-    num_row_groups = len(dataset.get_shard_distribution_info()["assigned_shards"])
-    seen = SeenRows()
-    totals = dict.fromkeys(job.facts, Totals())
-    errors: list[tuple[float, int]] = []
-    started = time.perf_counter()
-    for batch in dataset:
-        target, known = scaled(job, batch, job.task.target)
-        features = torch.stack([scaled(job, batch, name)[0] for name in job.task.features], 1)
-        squares = (model(features) - target).square() * known
-        count = int(known.sum())
-        optimizer.zero_grad()
-        (squares.sum() / max(1, count)).backward()
-        optimizer.step()
-        schedule.step()
-
-        seen.add(batch["row.id"].numpy())
-        for name in totals:
-            totals[name] += delivered(batch, name)
-        unit = job.facts[job.task.target].std or 1.0
-        errors.append((float(squares.detach().sum()) * unit**2, count))
-        display.advance(len(target), *errors[-1])
-    seconds = time.perf_counter() - started
-    return RankEpoch(
-        num_rows=sum(int(run[1] - run[0]) for run in seen.runs()),
-        num_steps=len(errors),
-        num_row_groups=num_row_groups,
-        seconds=seconds,
-        wait_seconds=dataset.metrics().wait_seconds,
-        runs=seen.runs(),
-        totals=totals,
-        squared_errors=np.array([square for square, _ in errors], np.float64),
-        num_targets=np.array([count for _, count in errors], np.int64),
-    )
+def show(job: Job, epoch: int, state: str, seconds: float) -> None:
+    """Print how far rank 0 is."""
+    if dist.get_rank() == 0 and not job.is_quiet:
+        print(f"epoch {epoch + 1}/{job.num_epochs}  {state}  {seconds:.1f} s", flush=True)
 
 
-def delivered(batch: dict[str, Tensor], name: str) -> Totals:
-    """Return the totals of a column of a batch."""
-    valid = batch.get(f"{name}.valid")
-    num_nulls = 0 if valid is None else int((~valid).sum())
-    return totals_of(batch[name].numpy(), num_nulls)
-
-
-def gather(dataset: ParquetDataset, epoch: int, own: RankEpoch) -> list[EpochResult]:
-    """Bring what the ranks did together and audit it on rank 0; elsewhere return nothing."""
-    world_size = dist.get_world_size()
-    ranks: list[RankEpoch | None] = [None] * world_size
-    dist.gather_object(own, ranks if dist.get_rank() == 0 else None, dst=0)
-    if dist.get_rank() != 0:
+def gather(
+    dataset: ParquetDataset, epoch: int, own: dict[str, Any], seen: SeenRows
+) -> list[dict[str, Any]]:
+    """Gather the rows of all ranks and audit them on rank 0; elsewhere return nothing."""
+    is_first = dist.get_rank() == 0
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.gather_object((own, seen.runs()), gathered if is_first else None, dst=0)
+    if not is_first:
         return []
-    present = tuple(rank for rank in ranks if rank is not None)
-    plan = dataset.plan(epoch)
-    num_rows = dataset.manifest.num_rows
+    plan, num_rows = dataset.plan(epoch), dataset.manifest.num_rows
     planned_repeats = int(plan.share_rows.sum()) - num_rows
-    audit = audit_rows(epoch, [rank.runs for rank in present], num_rows, planned_repeats)
-    return [EpochResult(audit, int(plan.share_steps[0]), present)]
+    audit = audit_rows(epoch, [runs for _, runs in gathered], num_rows, planned_repeats)
+    ranks = [{"rank": rank, **one} for rank, (one, _) in enumerate(gathered)]
+    return [
+        {
+            "epoch": epoch,
+            "planned_steps": int(plan.share_steps[0]),
+            "audit": {**asdict(audit), "faults": audit.faults()},
+            "ranks": ranks,
+        }
+    ]
 
 
 def main() -> NoReturn:
     """Be one rank of the job whose directory is the only argument."""
-    # Where a rank is when a signal ends it; the parent shows it.
+    # Prints where a rank is when a signal ends it; the parent shows it.
     faulthandler.enable()
     job = load_job(sys.argv[1])
     rank = int(os.environ["RANK"])
     code = 0
     try:
-        results = train(job)
+        reports = train(job)
         # Rank 0 audits longest: no rank closes its connections while another has them.
         dist.barrier()
         # Not sooner: torch can wait for itself where a model outlives gloo's group.
         dist.destroy_process_group()
         if rank == 0:
-            save_results(job, results)
+            save_results(job, reports)
     except Exception as error:
         save_failure(job, rank, error)
         if job.debug:
