@@ -5,6 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 
+def checked_bool(name: str, value: object) -> None:
+    """Make sure that `value` is a bool.
+
+    Raises:
+        TypeError: It is something else; the message names `name`.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {value!r}")
+
+
 def checked_int(name: str, value: object, low: int, high: int) -> int:
     """Return `value` as an int in `[low, high)`, or say what `name` must be.
 

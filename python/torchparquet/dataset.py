@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
 
 from torchparquet.batches.column import Nulls
-from torchparquet.batches.columns import ColumnsArgument, resolve_columns
-from torchparquet.batches.device_transfer import parsed_device
+from torchparquet.batches.columns import ColumnsArgument
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import Batch
-from torchparquet.batches.transforms import Processor, Transform, Transforms
+from torchparquet.batches.transforms import Processor, Transform
 from torchparquet.checks import checked_int
-from torchparquet.files.decryption import DecryptionArgument, file_keys
-from torchparquet.files.filters import FiltersArgument, filter_row_groups
+from torchparquet.files.decryption import DecryptionArgument
+from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
-from torchparquet.files.manifest_cache import CacheArgument, open_manifest
-from torchparquet.iteration.dynamic import check_dynamic
+from torchparquet.files.manifest_cache import CacheArgument
+from torchparquet.iteration.assembly import (
+    DataArguments,
+    DeliveryArguments,
+    IterationOptions,
+    assemble,
+)
 from torchparquet.iteration.iteration import Iteration
-from torchparquet.iteration.iteration_source import IterationSource
-from torchparquet.iteration.planner import EpochPlanner
-from torchparquet.iteration.rank_check import Compared, RankCheck
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.unbatched import UnbatchedDataset
 from torchparquet.plan.epoch_plan import EpochPlan
@@ -37,8 +37,6 @@ from torchparquet.ranks.membership import Membership
 from torchparquet.ranks.second_sharding import refuse_second_sharding
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.streams import StreamSource
-from torchparquet.reading.window_limits import window_memory
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +70,7 @@ class ParquetDataset(IterableDataset[Batch]):
         shuffle_window: int | None = None,
         shuffle_within_rank: bool = False,
         drop_last: bool = False,
-        even: Even | Literal["dynamic"] = "split",
+        even: Even = "split",
         balance: Balance = "rows",
         canonical_world_size: int | None = None,
         num_epochs: int | None = 1,
@@ -179,95 +177,24 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        membership = Membership(rank, world_size, device_mesh, mesh_dims, process_group, store)
-        for name, flag in (("row_ids", row_ids), ("check_ranks", check_ranks)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
-        num_epochs = _optional_int("num_epochs", num_epochs, 1)
-        limit_steps = _optional_int("limit_steps", limit_steps, 1)
-        shuffle_window = _optional_int("shuffle_window", shuffle_window, 0)
-        canonical_world_size = _optional_int("canonical_world_size", canonical_world_size, 1)
-        if even not in (*get_args(Even), "dynamic"):
-            raise ValueError(f"even must be one of {(*get_args(Even), 'dynamic')}, got {even!r}")
-        is_dynamic = even == "dynamic"
-        if even == "dynamic":
-            check_dynamic(
-                {
-                    "drop_last": (drop_last, False),
-                    "balance": (balance, "rows"),
-                    "shuffle_within_rank": (shuffle_within_rank, False),
-                    "shuffle_window": (shuffle_window or 0, 0),
-                    "canonical_world_size": (canonical_world_size, None),
-                    "num_epochs": (num_epochs, 1),
-                    "limit_steps": (limit_steps, None),
-                }
-            )
-            even, shuffle_window = "none", 0
-        elif store is not None:
-            raise ValueError(f'store needs even="dynamic", got even={even!r}')
-        options = PlanOptions(
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            even=even,
-            drop_last=drop_last,
-            balance=balance,
-            shuffle_within_rank=shuffle_within_rank,
-            shuffle_window=shuffle_window or 0,
-        )
-        read_options = ReadOptions(num_threads, max_memory, pin_memory)
-        keys = file_keys(decryption_properties)
-        manifest, footers = open_manifest(
-            paths,
-            read_options.num_threads,
-            keys,
-            manifest_cache,
-            with_chunk_sizes=balance == "bytes",
-            with_contents=filters is not None,
-        )
-        manifest = filter_row_groups(manifest, filters, keys, footers)
-        del footers
-        fields = resolve_columns(columns, manifest, nulls)
-        row_group_bytes = None
-        if balance == "bytes":
-            sources = {source for field in fields for source in field.sources}
-            row_group_bytes = manifest.bytes_of_columns(sources)
-            manifest = replace(manifest, chunk_num_bytes=None)
-        planner = EpochPlanner(
-            manifest.row_group_num_rows,
-            options,
-            canonical_world_size=canonical_world_size,
-            requested_window=shuffle_window,
-            window_memory=window_memory(
-                fields,
-                batch_size or int(manifest.row_group_num_rows.max()),
-                read_options.memory_per_worker(1),
-                row_ids=row_ids,
-                row_valid=even == "pad",
+        self._source = assemble(
+            Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
+            DataArguments(paths, columns, nulls, filters, decryption_properties, manifest_cache),
+            PlanOptions(
+                batch_size,
+                shuffle=shuffle,
+                seed=seed,
+                even=even,
+                drop_last=drop_last,
+                balance=balance,
+                shuffle_within_rank=shuffle_within_rank,
+                shuffle_window=shuffle_window or 0,
             ),
-            limit_steps=limit_steps,
-            row_group_bytes=row_group_bytes,
-        )
-        planner.window()  # raises where it does not fit
-        others: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}
-        if is_dynamic:
-            others["even"] = "dynamic"
-        compared = Compared(manifest, fields, others)
-        streams = StreamSource(
-            manifest, fields, read_options, row_ids, even == "pad", keys, parsed_device(device)
-        )
-        transforms: Transforms | None = None
-        if processors is not None or transform is not None:
-            transforms = Transforms(processors, transform)
-            transforms.check_names(streams.names)
-        self._source = IterationSource(
-            membership,
-            planner,
-            RankCheck(membership, compared, enabled=check_ranks),
-            streams,
-            num_epochs=num_epochs,
-            transforms=transforms,
-            is_dynamic=is_dynamic,
+            IterationOptions(
+                num_epochs, limit_steps, shuffle_window, canonical_world_size, row_ids, check_ranks
+            ),
+            ReadOptions(num_threads, max_memory, pin_memory),
+            DeliveryArguments(device, processors, transform),
         )
 
     @property
@@ -556,7 +483,3 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: One of them cannot be called.
         """
         return UnbatchedDataset(self, processors, transform)
-
-
-def _optional_int(name: str, value: int | None, low: int) -> int | None:
-    return None if value is None else checked_int(name, value, low, 2**31)

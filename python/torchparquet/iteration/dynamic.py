@@ -279,17 +279,3 @@ def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Sh
         None,
         np.zeros(0, dtype=np.int64),
     )
-
-
-def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
-    """Make sure that nothing is asked for that `even="dynamic"` cannot give.
-
-    Args:
-        options: Value and the only value that is possible, by name.
-
-    Raises:
-        ValueError: An option has another value.
-    """
-    for name, (value, possible) in options.items():
-        if value != possible:
-            raise ValueError(f'even="dynamic" needs {name}={possible!r}, got {value!r}')

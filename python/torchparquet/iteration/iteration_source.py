@@ -191,7 +191,7 @@ class IterationSource:
 
     def _warn_of_no_steps(self, place: Place, topology: Topology) -> None:
         options, manifest = self.planner.options, self.streams.manifest
-        if options.even == "none" or place.steps_before:
+        if options.steps_may_differ or place.steps_before:
             return
         warnings.warn(
             "this epoch has no step: the rows do not make one batch for each of "

@@ -201,4 +201,5 @@ DIVISIONS: dict[Even, type[Division]] = {
     "drop": _Drop,
     "pad": _Pad,
     "none": Division,
+    "dynamic": Division,
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchparquet.checks import checked_int
+from torchparquet.checks import checked_bool, checked_int
 
-Even = Literal["split", "drop", "pad", "none"]
+Even = Literal["split", "drop", "pad", "none", "dynamic"]
 Balance = Literal["rows", "bytes"]
 Int64Array = NDArray[np.int64]
 
@@ -26,7 +26,8 @@ class PlanOptions:
         epoch: Second key of the permutation, `0 <= epoch < 2**64`.
         world_size: Data-parallel ranks.
         num_workers: DataLoader workers per rank; 1 when there are none.
-        even: How shares are made to take the same number of steps.
+        even: How shares are made to take the same number of steps. "dynamic" plans no more than
+            "none" does: ranks claim row groups while they read.
         drop_last: Leave out a batch that is not full.
         shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
             none.
@@ -73,14 +74,22 @@ class PlanOptions:
         for name, (low, high) in bounds.items():
             object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
         for name in ("shuffle", "drop_last", "shuffle_within_rank"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}")
+            checked_bool(name, getattr(self, name))
         for name, choices in (("even", get_args(Even)), ("balance", get_args(Balance))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.even == "dynamic":
+            check_dynamic(
+                {
+                    "drop_last": (self.drop_last, False),
+                    "balance": (self.balance, "rows"),
+                    "shuffle_within_rank": (self.shuffle_within_rank, False),
+                    "shuffle_window": (self.shuffle_window, 0),
+                }
+            )
         if not self.shuffle:
             for name in ("shuffle_window", "shuffle_within_rank"):
                 if getattr(self, name):
@@ -117,6 +126,11 @@ class PlanOptions:
             )
 
     @property
+    def steps_may_differ(self) -> bool:
+        """Whether ranks may take different numbers of steps."""
+        return self.even in ("none", "dynamic")
+
+    @property
     def num_shares(self) -> int:
         """Shares that the epoch's rows are divided among."""
         return self.canonical_world_size or self.world_size * self.num_workers
@@ -133,3 +147,17 @@ class PlanOptions:
         first = worker * self.world_size + rank
         end = self.num_shares if self.canonical_world_size else first + 1
         return range(first, end, self.world_size)
+
+
+def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
+    """Make sure that nothing is asked for that `even="dynamic"` cannot give.
+
+    Args:
+        options: Value and the only value that is possible, by name.
+
+    Raises:
+        ValueError: An option has another value.
+    """
+    for name, (value, possible) in options.items():
+        if value != possible:
+            raise ValueError(f'even="dynamic" needs {name}={possible!r}, got {value!r}')

@@ -59,7 +59,7 @@ def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) ->
     options = plan.options
     every = rank_rows(plan)
     own = rows_of_first(plan, topology, end)
-    if options.even == "none":
+    if options.steps_may_differ:
         return own
     least = int(every.min())
     if options.batch_size is not None:

@@ -1,0 +1,215 @@
+"""From the arguments of a data set to what its iterations share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torchparquet.batches.column import Nulls
+from torchparquet.batches.columns import ColumnsArgument, resolve_columns
+from torchparquet.batches.device_transfer import parsed_device
+from torchparquet.batches.transforms import Processor, Transform, Transforms
+from torchparquet.checks import checked_bool, checked_int
+from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_keys
+from torchparquet.files.filters import FiltersArgument, filter_row_groups
+from torchparquet.files.manifest import Manifest, SourceArgument
+from torchparquet.files.manifest_cache import CacheArgument, open_manifest
+from torchparquet.iteration.iteration_source import IterationSource
+from torchparquet.iteration.planner import EpochPlanner
+from torchparquet.iteration.rank_check import Compared, RankCheck
+from torchparquet.plan.plan_options import Int64Array, PlanOptions, check_dynamic
+from torchparquet.reading.read_options import ReadOptions
+from torchparquet.reading.streams import StreamSource
+from torchparquet.reading.window_limits import window_memory
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchparquet.batches.fields import Field
+    from torchparquet.ranks.membership import Membership
+
+
+@dataclass(frozen=True)
+class DataArguments:
+    """The arguments of `ParquetDataset` that say which values are read.
+
+    Attributes:
+        paths: As that of `ParquetDataset`, and so are the others.
+        columns: Which columns, and as which tensors.
+        nulls: What a null becomes.
+        filters: Which row groups.
+        decryption_properties: Keys of encrypted files.
+        manifest_cache: The file that keeps the manifest.
+    """
+
+    paths: SourceArgument
+    columns: ColumnsArgument
+    nulls: Nulls
+    filters: FiltersArgument
+    decryption_properties: DecryptionArgument
+    manifest_cache: CacheArgument
+
+    def open(self, num_threads: int | None, keys: FileKeys | None, *, with_sizes: bool) -> Manifest:
+        """Return the manifest of the row groups that the filters leave.
+
+        Args:
+            num_threads: Threads that read footers.
+            keys: Those of `decryption_properties`.
+            with_sizes: Whether the manifest has the sizes of column chunks.
+        """
+        manifest, footers = open_manifest(
+            self.paths,
+            num_threads,
+            keys,
+            self.manifest_cache,
+            with_chunk_sizes=with_sizes,
+            with_contents=self.filters is not None,
+        )
+        return filter_row_groups(manifest, self.filters, keys, footers)
+
+
+@dataclass(frozen=True)
+class IterationOptions:
+    """The options of `ParquetDataset` about iterations that no plan has.
+
+    Attributes:
+        num_epochs: Epochs of one iteration; None for epochs without end.
+        limit_steps: The most batches that a rank delivers of an epoch; None for all.
+        shuffle_window: Row groups of a window; None for the default.
+        canonical_world_size: As that of `PlanOptions`.
+        row_ids: Whether batches have `row.id`.
+        check_ranks: Whether the first iteration compares the ranks.
+    """
+
+    num_epochs: int | None
+    limit_steps: int | None
+    shuffle_window: int | None
+    canonical_world_size: int | None
+    row_ids: bool
+    check_ranks: bool
+
+    def __post_init__(self) -> None:
+        """Check every field; integers of numpy become plain ones."""
+        least = {"num_epochs": 1, "limit_steps": 1, "shuffle_window": 0, "canonical_world_size": 1}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked_int(name, value, low, 2**31))
+        for name in ("row_ids", "check_ranks"):
+            checked_bool(name, getattr(self, name))
+
+    def check_even(self, even: str, membership: Membership) -> None:
+        """Check what depends on how ranks are given equal numbers of steps.
+
+        Raises:
+            ValueError: `even="dynamic"` goes without one of the options, or only it has a store.
+        """
+        if even == "dynamic":
+            check_dynamic(
+                {
+                    "canonical_world_size": (self.canonical_world_size, None),
+                    "num_epochs": (self.num_epochs, 1),
+                    "limit_steps": (self.limit_steps, None),
+                }
+            )
+        elif membership.store is not None:
+            raise ValueError(f'store needs even="dynamic", got even={even!r}')
+
+
+@dataclass(frozen=True)
+class DeliveryArguments:
+    """The arguments of `ParquetDataset` that say where a batch goes after it was decoded.
+
+    Attributes:
+        device: The device of its tensors; None for the CPU.
+        processors: Functions on single columns.
+        transform: A function on the whole batch.
+    """
+
+    device: torch.device | str | None
+    processors: Mapping[str, Processor] | None
+    transform: Transform | None
+
+    def transforms(self, names: list[str]) -> Transforms | None:
+        """Return the functions, checked against the names of a batch; None if there are none."""
+        if self.processors is None and self.transform is None:
+            return None
+        transforms = Transforms(self.processors, self.transform)
+        transforms.check_names(names)
+        return transforms
+
+
+def assemble(
+    membership: Membership,
+    data: DataArguments,
+    plan: PlanOptions,
+    iteration: IterationOptions,
+    reading: ReadOptions,
+    delivery: DeliveryArguments,
+) -> IterationSource:
+    """Open the files and put together what reads them.
+
+    Raises:
+        OSError: A file is missing, damaged or encrypted.
+        TypeError: An argument has a wrong type.
+        ValueError: Arguments do not fit each other or the files.
+    """
+    iteration.check_even(plan.even, membership)
+    keys = file_keys(data.decryption_properties)
+    by_bytes = plan.balance == "bytes"
+    manifest = data.open(reading.num_threads, keys, with_sizes=by_bytes)
+    fields = resolve_columns(data.columns, manifest, data.nulls)
+    row_group_bytes = None
+    if by_bytes:
+        sources = {source for field in fields for source in field.sources}
+        row_group_bytes = manifest.bytes_of_columns(sources)
+        manifest = replace(manifest, chunk_num_bytes=None)
+    planner = _planner(manifest, fields, plan, iteration, reading, row_group_bytes)
+    streams = StreamSource(
+        manifest,
+        fields,
+        reading,
+        iteration.row_ids,
+        plan.even == "pad",
+        keys,
+        parsed_device(delivery.device),
+    )
+    options: dict[str, Any] = {"num_epochs": iteration.num_epochs, "row_ids": iteration.row_ids}
+    compared = Compared(manifest, fields, options)
+    return IterationSource(
+        membership,
+        planner,
+        RankCheck(membership, compared, enabled=iteration.check_ranks),
+        streams,
+        num_epochs=iteration.num_epochs,
+        transforms=delivery.transforms(streams.names),
+        is_dynamic=plan.even == "dynamic",
+    )
+
+
+def _planner(
+    manifest: Manifest,
+    fields: tuple[Field, ...],
+    plan: PlanOptions,
+    iteration: IterationOptions,
+    reading: ReadOptions,
+    row_group_bytes: Int64Array | None,
+) -> EpochPlanner:
+    planner = EpochPlanner(
+        manifest.row_group_num_rows,
+        plan,
+        canonical_world_size=iteration.canonical_world_size,
+        requested_window=0 if plan.even == "dynamic" else iteration.shuffle_window,
+        window_memory=window_memory(
+            fields,
+            plan.batch_size or int(manifest.row_group_num_rows.max()),
+            reading.memory_per_worker(1),
+            row_ids=iteration.row_ids,
+            row_valid=plan.even == "pad",
+        ),
+        limit_steps=iteration.limit_steps,
+        row_group_bytes=row_group_bytes,
+    )
+    planner.window()  # Raises if the window does not fit.
+    return planner
