@@ -116,6 +116,10 @@ def _rows(batch: Batch) -> int:
     return len(next(iter(batch.values())))
 
 
+def _concatenated(pieces: list[Batch]) -> Batch:
+    return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
 def rebatched(parts: Iterable[Batch], batch_size: Any) -> Iterator[Batch]:
     """Cuts parts of any length into exact batches; only a batch that straddles parts is copied."""
     carried: list[Batch] = []
@@ -127,7 +131,7 @@ def rebatched(parts: Iterable[Batch], batch_size: Any) -> Iterator[Batch]:
             carried_rows += begin
             if carried_rows < batch_size:
                 continue
-            yield {name: torch.cat([piece[name] for piece in carried]) for name in part}
+            yield _concatenated(carried)
         carried = []
         end = begin + (_rows(part) - begin) // batch_size * batch_size
         if begin < end:
@@ -138,7 +142,7 @@ def rebatched(parts: Iterable[Batch], batch_size: Any) -> Iterator[Batch]:
         if carried_rows:
             carried = [{name: tensor[end:] for name, tensor in part.items()}]
     if carried:
-        yield {name: torch.cat([piece[name] for piece in carried]) for name in carried[0]}
+        yield _concatenated(carried)
 
 
 def prefetched(

@@ -85,6 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _command(arguments: argparse.Namespace, repeats: int) -> str:
+    """Returns the command that takes the same figures."""
+    words = ["--quick"] if arguments.quick else []
+    words += ["--only", *arguments.only] if arguments.only else []
+    words += ["--rivals-python", "PYTHON"] if arguments.rivals_python else []
+    words += ["--repeats", str(repeats)]
+    return shlex.join(["python", "-m", "bench", *words])
+
+
 def main() -> int:
     """Measures, prints, writes; returns 1 where a row failed."""
     parser = _parser()
@@ -114,11 +123,7 @@ def main() -> int:
     if path is None and not (arguments.only or arguments.quick):
         path = _DIRECTORY / "RESULTS.md"
     if path is not None:
-        words = [f"--{name}" for name in ("quick",) if arguments.quick]
-        words += ["--only", *arguments.only] if arguments.only else []
-        words += ["--rivals-python", "PYTHON"] if arguments.rivals_python else []
-        words += ["--repeats", str(setting.repeats)]
-        write(path, machine, rows, shlex.join(["python", "-m", "bench", *words]))
+        write(path, machine, rows, _command(arguments, setting.repeats))
     return int(any(measured.reason.startswith("failed") for measured in rows))
 
 

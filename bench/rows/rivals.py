@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +59,15 @@ def _rate(passes: list[Pass]) -> float:
     return median(passes, lambda one: one.rows_per_second)
 
 
+def _outcome(versions: Mapping[str, str | None]) -> Outcome:
+    """Returns an outcome without figures that names the packages."""
+    outcome = Outcome(versions={package: v for package, v in versions.items() if v})
+    missing = sorted(package for package, version in versions.items() if version is None)
+    if missing:
+        outcome.notes.append(f"Skipped, not installed: {', '.join(missing)}.")
+    return outcome
+
+
 def measure(setting: Setting) -> Outcome:
     """Rows per second of each, of those that cannot finish in time by what they got to.
 
@@ -69,10 +78,7 @@ def measure(setting: Setting) -> Outcome:
     # Some take seconds to begin each pass.
     repeats = 1 if setting.quick else setting.repeats
     versions = rival_versions(setting, sorted({rival.package for rival in RIVALS}))
-    outcome = Outcome(versions={package: v for package, v in versions.items() if v})
-    missing = sorted(package for package, version in versions.items() if version is None)
-    if missing:
-        outcome.notes.append(f"Skipped, not installed: {', '.join(missing)}.")
+    outcome = _outcome(versions)
     ours = torchparquet_route(setting.num_threads)
     likely = [route for route in pyarrow_contenders(setting.num_threads) if route.name in LIKELY]
     best = fastest_routes([r for r in likely if r.shape == "exact"], path, setting.batch_size, 1)[0]

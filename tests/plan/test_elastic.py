@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -184,6 +185,11 @@ def test_every_row_once_in_large_worlds(
     check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
 
 
+def rows_within(ranges: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """The rows, as (row group, row), of ranges (row group, begin, end)."""
+    return [(int(group), row) for group, begin, end in ranges for row in range(begin, end)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
@@ -195,7 +201,7 @@ def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
     ]
     units = data.draw(st.permutations(units))
     spans = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.booleans())
-    inside = {(g, r) for g, begin, end in units for r in range(begin, end)}
+    inside = set(rows_within(units))
     gone = [
         span
         for span in data.draw(st.lists(spans, max_size=6))
@@ -209,14 +215,10 @@ def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
     left = subtract(
         ranges([(g, b, e - b, True) for g, b, e in units]), ranges([list(span) for span in gone])
     )
-    rows = [
-        (int(g), row)
-        for g, begin, count in zip(left.row_group, left.row_begin, left.num_rows, strict=True)
-        for row in range(begin, begin + count)
-    ]
-    taken = {(g, r) for g, b, n, valid in gone if valid for r in range(b, b + n)}
-    wanted = [(g, r) for g, begin, end in units for r in range(begin, end)]
-    assert rows == [row for row in wanted if row not in taken]
+    ends = left.row_begin + left.num_rows
+    rows = rows_within(zip(left.row_group, left.row_begin, ends, strict=True))
+    taken = set(rows_within((g, b, b + n) for g, b, n, valid in gone if valid))
+    assert rows == [row for row in rows_within(units) if row not in taken]
 
 
 @pytest.mark.parametrize("window", [0, 2])

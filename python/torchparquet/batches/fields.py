@@ -98,11 +98,8 @@ def make_field(
     is_words = column.vocab is not None
     # A partition key whose values are all numbers has no bytes.
     num_offsets = 0 if column.stated_length else first.num_offsets - (is_words and first.is_bytes)
-    if width is not None and any(leaf.items or leaf.num_lists or num_offsets for leaf in leaves):
-        raise ValueError(
-            "strings, lists and binary of a fixed size are tensors of their own; "
-            f"{name!r} has {_kinds(column, sources)}"
-        )
+    if width is not None:
+        _check_grouped(name, column, sources, num_offsets)
     has_strings = first.is_bytes and not is_words
     nulls, fill = _resolve_nulls(
         default_nulls if column.nulls is None else column.nulls, name, dtype, has_strings
@@ -124,6 +121,17 @@ def make_field(
         unknown=column.unknown,
         row_bytes=max(leaf.row_bytes for leaf in leaves) if num_offsets else 0.0,
     )
+
+
+def _check_grouped(
+    name: str, column: Column, sources: Sequence[Sequence[Leaf]], num_offsets: int
+) -> None:
+    for found in sources:
+        if num_offsets or any(leaf.items or leaf.num_lists for leaf in found):
+            raise ValueError(
+                "strings, lists and binary of a fixed size are tensors of their own; "
+                f"{name!r} has {_kinds(column, sources)}"
+            )
 
 
 def with_file_values(field: Field, values: Sequence[tuple[str, ...]]) -> Field:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -46,32 +47,39 @@ def shard_distribution(
     shares = [plan.share(index) for index in range(plan.num_shares)]
     own = [shares[index] for index in plan.options.shares_of(topology.rank, topology.worker_id)]
     ranks = range(topology.world_size)
+    workers = _shares_by_worker(shares, plan, topology.rank, topology.num_workers)
     by_rank = [
-        [
-            [shares[index] for index in plan.options.shares_of(rank, worker)]
-            for worker in range(topology.num_workers)
-        ]
-        for rank in ranks
+        list(chain(*_shares_by_worker(shares, plan, rank, topology.num_workers))) for rank in ranks
     ]
-    workers = by_rank[topology.rank]
     return {
         "epoch": plan.options.epoch,
         "total_shards": manifest.num_row_groups,
-        "shards_per_rank": [sum(map(_num_shards, rank)) for rank in by_rank],
+        "shards_per_rank": [_num_shards(rank) for rank in by_rank],
         "shards_per_worker": [_num_shards(worker) for worker in workers],
-        "rows_per_rank": [
-            sum(share.total_rows for worker in rank for share in worker) for rank in by_rank
-        ],
+        "rows_per_rank": [_num_rows(rank) for rank in by_rank],
         "steps_per_rank": [plan.num_steps(rank) for rank in ranks],
         "rank": topology.rank,
         "world_size": topology.world_size,
         "worker_id": topology.worker_id,
         "num_workers": topology.num_workers,
         "assigned_shards": [shard for share in own for shard in shards_of(share)],
-        "rows": sum(share.total_rows for share in own),
+        "rows": _num_rows(own),
         "bytes": sum(bytes_of(manifest, share) for share in own),
         "steps": max(share.num_steps for share in own),
     }
+
+
+def _shares_by_worker(
+    shares: list[Share], plan: EpochPlan, rank: int, num_workers: int
+) -> list[list[Share]]:
+    return [
+        [shares[index] for index in plan.options.shares_of(rank, worker)]
+        for worker in range(num_workers)
+    ]
+
+
+def _num_rows(shares: list[Share]) -> int:
+    return sum(share.total_rows for share in shares)
 
 
 def _num_shards(shares: list[Share]) -> int:

@@ -73,15 +73,7 @@ def bytes_of_array(array: Any) -> Iterator[Bytes]:
         size = kind.list_size
         yield from bytes_of_array(array.values.slice(begin * size, len(array) * size))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        offsets = _offsets(buffers[1], pa.types.is_large_list(kind), begin, end)
-        yield offsets.view(np.uint8)
-        child = (
-            pa.StructArray.from_arrays([array.keys, array.items], ["k", "v"])
-            if pa.types.is_map(kind)
-            else array.values
-        )
-        first, last = int(offsets[0]), int(offsets[-1])
-        yield from bytes_of_array(child.slice(first, last - first))
+        yield from _bytes_of_lists(array)
     elif kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
         offsets = _offsets(buffers[1], kind in (pa.large_string(), pa.large_binary()), begin, end)
         yield offsets.view(np.uint8)
@@ -92,6 +84,19 @@ def bytes_of_array(array: Any) -> Iterator[Bytes]:
     else:
         width = kind.bit_width // 8
         yield np.frombuffer(buffers[1], np.uint8)[begin * width : end * width]
+
+
+def _bytes_of_lists(array: Any) -> Iterator[Bytes]:
+    kind, begin, end = array.type, array.offset, array.offset + len(array)
+    offsets = _offsets(array.buffers()[1], pa.types.is_large_list(kind), begin, end)
+    yield offsets.view(np.uint8)
+    child = (
+        pa.StructArray.from_arrays([array.keys, array.items], ["k", "v"])
+        if pa.types.is_map(kind)
+        else array.values
+    )
+    first, last = int(offsets[0]), int(offsets[-1])
+    yield from bytes_of_array(child.slice(first, last - first))
 
 
 def _bits(buffer: Any, begin: int, end: int) -> Bytes:

@@ -49,19 +49,18 @@ def common_schema(paths: Sequence[str]) -> OutputSchema:
     for path in paths[1:]:
         schema, metadata = _schema_of(path)
         _check_same(paths[0], first, path, schema)
-        for index, field in enumerate(schema):
-            if field.nullable and not fields[index].nullable:
-                fields[index] = fields[index].with_nullable(True)
-        own = schema.metadata or {}
-        for key in key_values.keys() | own.keys():
-            if key in own and key_values.setdefault(key, own[key]) != own[key]:
+        fields = [
+            ours.with_nullable(ours.nullable or theirs.nullable)
+            for ours, theirs in zip(fields, schema, strict=True)
+        ]
+        for key, value in (schema.metadata or {}).items():
+            if key_values.setdefault(key, value) != value:
                 differing.add(key)
         keeps_arrow_schema |= _ARROW_SCHEMA in (metadata.metadata or {})
     arrow = pa.schema(fields, metadata=key_values or None)
-    decimals = [c.physical_type for c in _leaves(first_metadata) if _is_decimal(c)]
     options = {
         "store_schema": keeps_arrow_schema,
-        "store_decimal_as_integer": any(kind in ("INT32", "INT64") for kind in decimals),
+        "store_decimal_as_integer": any(map(_is_decimal_integer, _leaves(first_metadata))),
         # The items of lists keep their names.
         "use_compliant_nested_type": False,
     }
@@ -104,8 +103,9 @@ def _leaves(metadata: Any) -> list[Any]:
     return [metadata.schema.column(index) for index in range(metadata.num_columns)]
 
 
-def _is_decimal(column: Any) -> bool:
-    return bool(column.logical_type.type == "DECIMAL" or column.converted_type == "DECIMAL")
+def _is_decimal_integer(column: Any) -> bool:
+    is_decimal = column.logical_type.type == "DECIMAL" or column.converted_type == "DECIMAL"
+    return is_decimal and column.physical_type in ("INT32", "INT64")
 
 
 def _written(schema: Any, options: dict[str, Any]) -> Any:
