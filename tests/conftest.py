@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from typing import Any
+from collections import Counter
 
 import hypothesis
 import pytest
@@ -26,9 +26,16 @@ hypothesis.settings.load_profile("suite")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Any) -> None:
-    """Tests that take minutes have longer than the others to be over."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark cases of `mostly_long` as long, and give long tests more time than others."""
+    seen: Counter[str] = Counter()
     for item in items:
+        mostly_long = item.get_closest_marker("mostly_long")
+        if mostly_long is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mostly_long.kwargs["every"] != 0:
+                item.add_marker(pytest.mark.long)
+            seen[test] += 1
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(3 * 3600))
 

@@ -112,6 +112,7 @@ def test_batch_size_none_is_one_batch_per_row_group(folder: Any, shuffle: bool) 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 16])
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.filterwarnings("ignore:this epoch has no step")
+@pytest.mark.mostly_long(every=3)
 def test_each_rank_reads_what_the_plan_says(
     folder: Any, even: str, world_size: int, batch_size: int | None, drop_last: bool, shuffle: bool
 ) -> None:

@@ -143,6 +143,7 @@ PAIRS = [(kind, dtype) for kind in PLAIN_KINDS for dtype in dtypes_of(kind)]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), PAIRS)
+@pytest.mark.mostly_long(every=4)
 def test_every_cast_of_every_encoding(tmp_path: Path, kind: Any, dtype: Any) -> None:
     """As torch casts what is read without a dtype, whose own values other tests check."""
     rng = np.random.default_rng(3)
@@ -168,6 +169,7 @@ def test_every_cast_of_every_encoding(tmp_path: Path, kind: Any, dtype: Any) -> 
 
 
 @pytest.mark.parametrize("kind", [*PLAIN_KINDS, *DECIMALS])
+@pytest.mark.mostly_long(every=4)
 def test_nulls_of_a_cast_column(tmp_path: Path, kind: Any) -> None:
     rng = np.random.default_rng(4)
     null = rng.random(NUM_ROWS) < 0.4
@@ -506,7 +508,7 @@ def test_data_set_with_dtypes_pickles(tmp_path: Path) -> None:
             assert_same(first[name], second[name])
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_of_a_loader_cast(tmp_path: Path, context: str) -> None:
     values = np.arange(1000)
     path = write(

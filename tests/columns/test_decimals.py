@@ -94,6 +94,7 @@ def decimals(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("precision", "scale"), SHAPES)
+@pytest.mark.mostly_long(every=3)
 def test_every_precision_is_the_nearest_double(
     tmp_path: Path, precision: int, scale: int, form: str
 ) -> None:

@@ -76,6 +76,7 @@ def test_every_kind_and_nullability(tmp_path: Path, codec: Any, version: str) ->
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("pages", ["few", "tiny"])
+@pytest.mark.mostly_long(every=3)
 def test_plain(tmp_path: Path, codec: str, version: str, pages: str) -> None:
     table = kinds_table(1500)
     sizes = {"data_page_size": 64, "write_batch_size": 9} if pages == "tiny" else {}
@@ -140,6 +141,7 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
         ("RLE", ("bool",)),
     ],
 )
+@pytest.mark.mostly_long(every=3)
 def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, version: str) -> None:
     # More than a decoder's block of values in a page, and several pages.
     table = kinds_table(11_000, kinds, ["required", "some null", "all null"])
@@ -297,6 +299,7 @@ def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> No
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd"])
+@pytest.mark.mostly_long(every=3)
 def test_files_written_by_polars(tmp_path: Path, codec: str) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     path = str(tmp_path / "a.parquet")

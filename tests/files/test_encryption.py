@@ -237,7 +237,11 @@ def test_filters_without_all_keys(tmp_path: Path, layout: str, keys: Any) -> Non
 
 @pytest.mark.parametrize(
     ("context", "properties"),
-    [("fork", None), ("fork", decryption_of), ("spawn", decryption_of)],
+    [
+        ("fork", None),
+        ("fork", decryption_of),
+        pytest.param("spawn", decryption_of, marks=pytest.mark.long),
+    ],
     ids=["fork", "fork, function", "spawn, function"],
 )
 def test_loader_workers(tmp_path: Path, context: str, properties: Any) -> None:

@@ -212,7 +212,12 @@ def test_the_stream_is_that_of_the_same_bytes_on_disk(
 
 
 @pytest.mark.parametrize(
-    ("kind", "method"), [("bytes", "fork"), ("pyarrow.Table", "fork"), ("bytes", "spawn")]
+    ("kind", "method"),
+    [
+        ("bytes", "fork"),
+        ("pyarrow.Table", "fork"),
+        pytest.param("bytes", "spawn", marks=pytest.mark.long),
+    ],
 )
 def test_dataloader_workers_read_it(data: Any, tmp_path: Path, kind: str, method: str) -> None:
     source = {"bytes": data, "pyarrow.Table": rows_table(0, sum(ROW_GROUPS))}[kind]

@@ -118,6 +118,7 @@ def order(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.mostly_long(every=5)
 def test_the_rest_behind_every_state(folder: str, order: str, protocol: str) -> None:
     """Each state is loaded into a data set that has never read, and read on to the end."""
     digests, states = history(PROTOCOLS[protocol](make(folder, order)))
@@ -128,6 +129,7 @@ def test_the_rest_behind_every_state(folder: str, order: str, protocol: str) -> 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.mostly_long(every=5)
 def test_one_pass_is_restored_again_and_again(folder: str, order: str, protocol: str) -> None:
     """Forth and back, twice to the same place, after no batch, some, or all that are left."""
     run = PROTOCOLS[protocol](make(folder, order))

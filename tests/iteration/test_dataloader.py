@@ -105,7 +105,13 @@ def break_after(loader: DataLoader[Any], count: int) -> None:
 # Processes of a spawn import everything anew: each of its cells starts as few as it can.
 CELLS = [
     (0, None, False),
-    *((workers, "fork", persistent) for workers in (1, 2, 3) for persistent in (False, True)),
+    (1, "fork", False),
+    (2, "fork", True),
+    (3, "fork", False),
+    *(
+        pytest.param(workers, "fork", persistent, marks=pytest.mark.long)
+        for workers, persistent in ((1, True), (2, False), (3, True))
+    ),
     (1, "forkserver", False),
     (2, "forkserver", True),
     *(
@@ -113,7 +119,7 @@ CELLS = [
         for workers, persistent in ((1, True), (2, False), (3, False), (3, True))
     ),
     (1, "spawn", True),
-    (2, "spawn", False),
+    pytest.param(2, "spawn", False, marks=pytest.mark.long),
 ]
 
 

@@ -543,12 +543,10 @@ def test_workers_go_on_with_the_state_of_a_bare_loop(data: Any, num_workers: int
     ("num_workers", "persistent"),
     [
         (0, False),
-        (1, True),
         (2, False),
-        (3, True),
         *(
             pytest.param(workers, persistent, marks=pytest.mark.long)
-            for workers, persistent in ((1, False), (2, True), (3, False))
+            for workers, persistent in ((1, False), (1, True), (2, True), (3, False), (3, True))
         ),
     ],
 )

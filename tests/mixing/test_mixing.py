@@ -313,6 +313,7 @@ def test_masks_of_elements_are_cut_with_their_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [None, 16, 25])
 @pytest.mark.parametrize("stopping", STOPPINGS)
+@pytest.mark.mostly_long(every=4)
 def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | None) -> None:
     """Or every third; before the first too, and behind the last, which is the next epoch."""
     options = {"stopping": stopping, "seed": 3, "source_key": "from"}
@@ -492,6 +493,7 @@ def open_nested(paths: Any, stopping: Any, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
+@pytest.mark.mostly_long(every=4)
 def test_a_mix_of_a_mix_goes_on_where_it_was(
     paths: list[Path], stopping: str, rows: dict[str, Any]
 ) -> None:
@@ -590,7 +592,11 @@ def test_without_a_batch() -> None:
 
 @pytest.mark.parametrize(
     ("stopping", "method"),
-    [("all_exhausted", "fork"), ("repeat", "fork"), ("all_exhausted", "spawn")],
+    [
+        ("all_exhausted", "fork"),
+        ("repeat", "fork"),
+        pytest.param("all_exhausted", "spawn", marks=pytest.mark.long),
+    ],
 )
 def test_dataloader_workers(paths: list[Path], stopping: str, method: str) -> None:
     """Each worker mixes its own share; together they read every row, in each epoch another way."""

@@ -145,6 +145,7 @@ def check_proportions(draws: Any, weights: Any = WEIGHTS) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
+@pytest.mark.mostly_long(every=5)
 def test_every_row_once_over_two_worlds(
     paths: Any, kind: str, window: int, before: Any, after: Any
 ) -> None:
@@ -158,6 +159,7 @@ def test_every_row_once_over_two_worlds(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 3), (3, 4), (2, 2)])
+@pytest.mark.mostly_long(every=4)
 def test_proportions_and_rounds_go_on(
     paths: Any, kind: str, stopping: str, before: int, after: int
 ) -> None:
@@ -274,6 +276,7 @@ def test_a_data_set_without_a_row_left_gives_none_of_its_next_epoch(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("options", [{"even": "drop"}, {"drop_last": True, "even": "split"}])
+@pytest.mark.mostly_long(every=5)
 def test_rows_that_make_no_step_end_a_data_set(
     paths: Any, kind: str, stopping: str, options: dict[str, Any]
 ) -> None:
@@ -448,6 +451,7 @@ def test_set_epoch_forgets_a_state_that_was_loaded(paths: Any, kind: str, look: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.mostly_long(every=5)
 def test_the_length_of_a_loader(paths: Any, kind: str, stopping: str, num_workers: int) -> None:
     mixed = open_mix(paths, kind, mixing={"stopping": stopping}, even="split")
     loader = DataLoader(mixed, None, num_workers=num_workers)
@@ -467,10 +471,10 @@ def stateful_loader(paths: Any, kind: Any, num_workers: int, **options: Any) -> 
     ("stopping", "num_workers"),
     [
         *((stopping, 0) for stopping in STOPPINGS),
-        ("all_exhausted", 2),
         *(
             pytest.param(stopping, num_workers, marks=pytest.mark.long)
             for stopping, num_workers in (
+                ("all_exhausted", 2),
                 ("first_exhausted", 2),
                 ("repeat", 2),
                 ("all_exhausted", 1),

@@ -75,6 +75,7 @@ def check(row_group_rows: Any, options: Any, worlds: Any, cuts: Any) -> None:
 
 @pytest.mark.parametrize("window", [0, 1, 3])
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
+@pytest.mark.mostly_long(every=5)
 def test_all_pairs_of_worlds_cut_at_20_points(before: Any, after: Any, window: int) -> None:
     rows = np.array([7, 0, 13, 5, 1, 22, 9, 4, 4, 17, 3, 8, 30, 2])
     for cut in np.linspace(0, 1, 20):

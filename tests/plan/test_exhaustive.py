@@ -1,7 +1,7 @@
 """Every common combination of ranks, workers, files, row groups and ways of `even=`.
 
-A third of them as plans, and all of these with `-m long`; 200 with real files, and 20 as jobs of
-`torchrun`.
+A seventh of them as plans, 70 with real files, and 12 in a job of `torchrun`. With `-m long` all of
+them as plans, 130 more with real files and 8 more in a job.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def sample(number: int, world_size: int, workers: range) -> list[Case]:
 
 @pytest.mark.parametrize("even", EVEN)
 @pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.parametrize("part", ["every third", pytest.param("all", marks=pytest.mark.long)])
+@pytest.mark.parametrize("part", ["every seventh", pytest.param("all", marks=pytest.mark.long)])
 def test_every_plan(part: str, world_size: Any, even: str) -> None:
     """Rows once or as counted, even steps, the modulo rule, and the same plan when made anew."""
     # No worker and one are the same plan, and windows are none of its business.
     combinations = product(WORKERS[1:], FILLED, (None, 0), BATCHES)
-    step = 1 if part == "all" else 3
+    step = 1 if part == "all" else 7
     # Of the batch sizes, which change fastest, another one each time.
     chosen = [of for i, of in enumerate(combinations) if (i + i // 3) % step == 0]
     for workers, shape, window, size in chosen:
@@ -173,6 +173,7 @@ def check_ranks(case: Case, ranks: list[list[list[tuple[int, bool]]]]) -> None:
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
+@pytest.mark.mostly_long(every=3)
 def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> None:
     """All ranks, one after the other: every batch holds the rows that it is to hold."""
     for case in sample(23, world_size, range(1)):
@@ -189,6 +190,7 @@ def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> Non
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
+@pytest.mark.mostly_long(every=5)
 def test_real_files_and_workers(folders: dict[tuple[int, int], str], world_size: Any) -> None:
     """The same with a DataLoader whose workers take turns."""
     for case in sample(2, world_size, WORKERS[1:]):
@@ -214,7 +216,9 @@ def test_no_row_is_refused(tmp_path: Path, files: Any, groups: Any) -> None:
             ParquetDataset(folder, batch_size=1, rank=0, world_size=1)
 
 
-@pytest.mark.parametrize(("world_size", "number"), [(2, 12), (3, 8)])
+@pytest.mark.parametrize(
+    ("world_size", "number"), [(2, 12), pytest.param(3, 8, marks=pytest.mark.long)]
+)
 def test_torchrun(
     folders: dict[tuple[int, int], str], tmp_path: Path, world_size: int, number: int
 ) -> None:

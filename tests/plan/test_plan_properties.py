@@ -36,7 +36,7 @@ plan_options = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(row_counts, plan_options)
 def test_plan_equals_the_reference(row_group_rows: Any, options: Any) -> None:
     event(f"even={options.even}")
@@ -45,6 +45,7 @@ def test_plan_equals_the_reference(row_group_rows: Any, options: Any) -> None:
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("even", EVEN)
+@pytest.mark.mostly_long(every=3)
 def test_every_small_plan(even: str, drop_last: bool) -> None:
     """Every data set of up to 4 row groups of 0 to 3 rows, on 1 to 5 shares."""
     for num_row_groups in range(1, 5):

@@ -47,15 +47,20 @@ def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
 
 @pytest.mark.parametrize(
     ("num_ranks", "programs"),
-    [(2, ("shares", "faults", "dynamic")), (3, ("shares", "agreement", "dynamic"))],
+    [
+        (2, ("shares", "faults", "dynamic")),
+        pytest.param(3, ("shares", "agreement", "dynamic"), marks=pytest.mark.long),
+    ],
 )
 def test_shares_and_what_differs(data: Any, other_data: str, num_ranks: int, programs: Any) -> None:
     torchrun_all(num_ranks, programs, data, other_data)
 
 
+@pytest.mark.long
 def test_shares_and_mesh(data: Any) -> None:
     torchrun_all(4, ("shares", "mesh"), data)
 
 
+@pytest.mark.long
 def test_mesh_of_three_dimensions(data: Any) -> None:
     torchrun(8, ["tests.ranks.torchrun_mesh3", data])

@@ -121,6 +121,7 @@ def test_lineitem_is_kept_and_used_again(tmp_path: Path) -> None:
     assert list((tmp_path / "kept").iterdir()) == [directory]
 
 
+@pytest.mark.long
 def test_demo_on_own_data_with_nulls(
     own_files: Path,
     tmp_path: Path,
@@ -136,6 +137,7 @@ def test_demo_on_own_data_with_nulls(
     assert len(lines_with("every target equals pyarrow's", output)) == 2
 
 
+@pytest.mark.long
 def test_json_is_all_there_is_on_standard_output(own_files: Path, tmp_path: Path) -> None:
     done = run_demo("--data", str(own_files), "--epochs=1", "--json", scratch=tmp_path / "tmp")
     assert done.returncode == 0, done.stderr
@@ -149,6 +151,7 @@ def test_json_is_all_there_is_on_standard_output(own_files: Path, tmp_path: Path
     assert steps == [epoch["planned_steps"]] * 2
 
 
+@pytest.mark.long
 def test_demo_on_one_column_and_fewer_rows_than_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +176,7 @@ def small_job(files: Path, directory: Path) -> Job:
     return Job(directory, read_manifest(files).files, task, num_epochs=1, batch_size=64)
 
 
+@pytest.mark.long
 def test_error_in_a_rank_is_one_clear_message(own_files: Path, tmp_path: Path) -> None:
     damaged = read_manifest(damaged_copy(own_files, tmp_path / "damaged")).files
     (tmp_path / "job").mkdir()
@@ -203,6 +207,7 @@ def test_crash_of_a_rank_shows_what_it_wrote(
     assert "Root Cause" not in notes
 
 
+@pytest.mark.long
 def test_threads_cannot_abort_a_rank_that_is_done(
     own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,9 +306,8 @@ def test_import_of_the_package_leaves_the_demo_alone() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_ranks_and_removes_all_files(
     number: signal.Signals, tmp_path: Path
 ) -> None:
