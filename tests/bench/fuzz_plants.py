@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def end_the_process(dataset: Any) -> None:
 
 
 def wait_forever(dataset: Any) -> None:
-    time.sleep(1000)
+    threading.Event().wait()
 
 
 def allocate_much(dataset: Any) -> None:

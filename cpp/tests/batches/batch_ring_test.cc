@@ -1,6 +1,7 @@
 #include "batches/batch_ring.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "await_sleep.h"
 #include "caught.h"
 
 namespace torchparquet {
@@ -123,8 +125,9 @@ TEST_CASE("a wait lasts its timeout and no longer than needed") {
   CHECK(ring.Take(milliseconds(30)).status == TakeStatus::kTimedOut);
   CHECK(Clock::now() - begin >= milliseconds(30));
   InFlightBatch& batch = Open(ring, 0);
+  const pid_t consumer = gettid();
   std::jthread producer([&] {
-    std::this_thread::sleep_for(milliseconds(20));
+    testing::AwaitSleep(consumer);
     ring.CountDown(batch, 1);
   });
   CHECK(ring.Take(kLong).status == TakeStatus::kTaken);
@@ -184,8 +187,9 @@ TEST_CASE("a failure waits for Close and for the batches before it, then stays")
 TEST_CASE("Close wakes the consumer that waits for a failed batch") {
   BatchRing ring(1, 1);
   Open(ring, 0);
+  const pid_t consumer = gettid();
   std::jthread producer([&] {
-    std::this_thread::sleep_for(milliseconds(20));
+    testing::AwaitSleep(consumer);
     ring.Fail({0, 0, 0}, Failure("bad"));
     ring.Close();
   });
@@ -195,8 +199,9 @@ TEST_CASE("Close wakes the consumer that waits for a failed batch") {
 TEST_CASE("Stop wakes the consumer, and every later wait ends at once") {
   BatchRing ring(2, 2);
   InFlightBatch& batch = Open(ring, 0);
+  const pid_t consumer = gettid();
   std::jthread stopper([&] {
-    std::this_thread::sleep_for(milliseconds(20));
+    testing::AwaitSleep(consumer);
     ring.Stop();
   });
   CHECK(Throws(ErrorKind::kStopped, [&] { ring.Take(kLong); }));

@@ -2,10 +2,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <latch>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "await_sleep.h"
 #include "caught.h"
 #include "draws.h"
 #include "reader/parallel_reader.h"
@@ -100,8 +102,9 @@ TEST_CASE("Stop from another thread ends a Next that waits") {
     ReaderSpec spec = data.Spec(32, 2);
     spec.lent_slabs = true;  // and none is lent, so that Next can only wait
     ParallelReader reader(spec);
+    const pid_t consumer = gettid();
     std::jthread stopper([&] {
-      std::this_thread::sleep_for(milliseconds(trial));
+      if (trial % 2 == 0) testing::AwaitSleep(consumer);
       reader.Stop();
     });
     CHECK(NextThrowsStopped(reader));
@@ -149,19 +152,25 @@ void RunSchedule(const DataSet& data, testing::Draws& draws) {
   Consumer consumer(data, spec);
   const int64_t num_batches = consumer.reader().num_batches();
   int64_t left = draws.OneIn(4) ? num_batches : draws.Below(num_batches);
-  const auto pause = std::chrono::microseconds(draws.OneIn(2) ? 0 : draws.Below(800));
+  // Another thread stops the reader when so many batches are left, or earlier.
+  const int64_t left_at_stop = draws.OneIn(2) ? left : draws.Below(left + 1);
+  std::latch is_to_stop(1);
   std::optional<std::jthread> stopper;
   if (draws.OneIn(3)) {
-    stopper.emplace([&consumer, pause] {
-      std::this_thread::sleep_for(pause);
+    stopper.emplace([&consumer, &is_to_stop] {
+      is_to_stop.wait();
       consumer.reader().Stop();
     });
   } else if (draws.OneIn(2)) {
     stopper.emplace([&consumer] { static_cast<void>(consumer.reader().stats()); });
   }
   const auto error = testing::Caught([&] {
-    while (left > 0 && consumer.TakeOne()) --left;
+    if (left == left_at_stop) is_to_stop.count_down();
+    while (left > 0 && consumer.TakeOne()) {
+      if (--left == left_at_stop) is_to_stop.count_down();
+    }
   });
+  if (!is_to_stop.try_wait()) is_to_stop.count_down();  // after an error
   if (error) CHECK(error->kind() == ErrorKind::kStopped);
   if (!error) CHECK(left == 0);
   CHECK(consumer.num_mismatches() == 0);
