@@ -471,10 +471,10 @@ def test_from_lists_and_back(case: Any) -> None:
     assert jagged.to_list() == rows
     assert jagged.offsets.dtype == torch.int64
     assert jagged.offsets[0] == 0
-    innermost = jagged
+    innermost: Jagged | torch.Tensor = jagged
     while isinstance(innermost, Jagged):
-        innermost = innermost.values  # type: ignore[assignment]
-    assert innermost.dtype == dtype  # type: ignore[unreachable]
+        innermost = innermost.values
+    assert innermost.dtype == dtype
 
 
 @given(st.lists(TEXT_ROWS, max_size=4))

@@ -83,7 +83,9 @@ class Run:
 
     def __init__(self, paths: Any, kind: Any, **options: Any) -> None:
         self.paths, self.kind, self.options = paths, kind, options
-        self.state, self.steps, self.by_rank = None, 0, []  # type: ignore[var-annotated]
+        self.state: Any = None
+        self.steps = 0
+        self.by_rank: list[Any] = []
         self.legs: list[Any] = []  # rows that each world has delivered
         self.draws: list[Any] = []  # sources of each step, of the first rank
 
@@ -96,7 +98,7 @@ class Run:
         lengths = set()
         for rank in ranks:
             if self.state is not None:
-                rank.load_state_dict(json.loads(json.dumps(self.state)))  # type: ignore[unreachable]
+                rank.load_state_dict(json.loads(json.dumps(self.state)))
             lengths.add(len(rank))
         (length,) = lengths
         left = length - self.steps
