@@ -60,8 +60,8 @@ def work_seconds(stats: ReaderStats) -> float:
 
 def stats_of_pass(dataset: ParquetDataset) -> ReaderStats:
     """Returns what the reader has counted in one epoch, every byte of every batch read."""
-    source = dataset._source
-    stream = source.open_stream(source.begin_iteration())
+    iterator = iter(dataset)
+    stream = iterator._stream_at(iterator.begin())
     consume(stream)
     return stream.stats
 

@@ -25,6 +25,7 @@ from torchparquet.iteration.assembly import (
     IterationOptions,
     assemble,
 )
+from torchparquet.iteration.dynamic import DynamicIteration
 from torchparquet.iteration.iteration import Iteration
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.unbatched import UnbatchedDataset
@@ -177,7 +178,7 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        self._source = assemble(
+        self._feed = assemble(
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(paths, columns, nulls, filters, decryption_properties, manifest_cache),
             PlanOptions(
@@ -200,17 +201,17 @@ class ParquetDataset(IterableDataset[Batch]):
     @property
     def manifest(self) -> Manifest:
         """What the footers say: files, row groups, rows, bytes, schema and fingerprint."""
-        return self._source.streams.manifest
+        return self._feed.streams.manifest
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
-        return self._source.streams.fields
+        return self._feed.streams.fields
 
     @property
     def num_epochs(self) -> int | None:
         """How many epochs one iteration reads; None for epoch after epoch without end."""
-        return self._source.num_epochs
+        return self._feed.num_epochs
 
     def __iter__(self) -> Iteration:
         """Return an iterator, whose first `next` begins the next epoch, or goes on with a state.
@@ -223,7 +224,8 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         self._refuse_second_sharding()
         warn_of_second_batching(self)
-        return self._source.iterate()
+        kind = DynamicIteration if self._feed.is_dynamic else Iteration
+        return kind(self._feed)
 
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.
@@ -232,8 +234,8 @@ class ParquetDataset(IterableDataset[Batch]):
         state was loaded; the same on all ranks unless `even="none"`. Within a DataLoader worker
         it is the worker's, and `len(loader)` is that of all its workers.
         """
-        self._source.refuse_dynamic("a length")
-        topology = self._source.membership.topology()
+        self._feed.refuse_dynamic("length")
+        topology = self._feed.membership.topology()
         if not in_worker():
             num_workers = num_workers_of_caller(self)
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
@@ -242,18 +244,18 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
-        self._source.refuse_dynamic("a number of steps")
+        self._feed.refuse_dynamic("number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
-        topology = self._source.membership.topology()
+        topology = self._feed.membership.topology()
         topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
         return self._num_steps(topology, of_rank=True)
 
     @property
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
-        place = self._source.live_place()
+        place = self._feed.live_place()
         if place is None:
-            place = self._source.progress.next_place(self._source.membership.topology())
+            place = self._feed.progress.next_place()
         return place.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -267,7 +269,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 divide the batches among ranks a second time.
         """
         self._refuse_second_sharding()
-        self._source.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
+        self._feed.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the latest iteration stands, counting batches that it has returned.
@@ -280,7 +282,7 @@ class ParquetDataset(IterableDataset[Batch]):
             RuntimeError: DataLoader workers have iterated the data set, which only they, by way
                 of torchdata's `StatefulDataLoader`, know the state of.
         """
-        return self._source.latest_state()
+        return self._feed.latest_state()
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
         """Return a state behind `num_rows` rows that each rank was given in the present world.
@@ -292,18 +294,18 @@ class ParquetDataset(IterableDataset[Batch]):
         Raises:
             ValueError: Batches of `canonical_world_size` are made of shares that are not even.
         """
-        return self._source.state_at_row(num_rows)
+        return self._feed.state_at_row(num_rows)
 
     def reaches(self, num_workers: int = 0) -> list[Reach]:
         """Return how far this rank is in the epoch under way or to come, for each worker."""
-        self._source.refuse_dynamic("a length")
-        topology = self._source.membership.topology()
+        self._feed.refuse_dynamic("length")
+        topology = self._feed.membership.topology()
         topologies = [topology]
         if not in_worker() and num_workers > 0:
             workers = range(num_workers)
             rank, world_size = topology.rank, topology.world_size
             topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
-        return [self._source.planner.reach(self._source.present_place(of), of) for of in topologies]
+        return [self._feed.planner.reach(self._feed.present_place(of), of) for of in topologies]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; nothing before it is read.
@@ -317,7 +319,7 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: It is not a state, or one of other data, columns or options, which the
                 message names.
         """
-        self._source.load_state_dict(state)
+        self._feed.load_state_dict(state)
 
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch, counted from 0, the next one; others are not read.
@@ -328,42 +330,42 @@ class ParquetDataset(IterableDataset[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
-        self._source.refuse_dynamic("a step to go to")
+        self._feed.refuse_dynamic("step to go to")
         step = checked_int("step", step, 0, 2**62)
-        latest = self._source.live_iteration()
+        latest = self._feed.live_iteration()
         if latest is not None:
             latest.seek(step)
         else:
-            self._source.progress.move(step)
+            self._feed.progress.move(step)
 
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
-        self._source.refuse_dynamic("a step to go to")
+        self._feed.refuse_dynamic("step to go to")
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
-        place = self._source.live_place()
+        place = self._feed.live_place()
         if place is not None:
             self.seek(place.steps_before + place.steps + num_steps)
         else:
-            self._source.progress.move(num_steps, by=True)
+            self._feed.progress.move(num_steps, by=True)
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
-        self._source.refuse_dynamic("a distribution")
-        topology = self._source.membership.topology()
-        place = self._source.present_place(topology)
-        plan = self._source.planner.present_plan(place)
+        self._feed.refuse_dynamic("distribution")
+        topology = self._feed.membership.topology()
+        place = self._feed.present_place(topology)
+        plan = self._feed.planner.present_plan(place)
         return shard_distribution(self.manifest, plan, topology)
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
-        self._source.refuse_dynamic("a plan")
-        topology = self._source.membership.topology()
+        self._feed.refuse_dynamic("plan")
+        topology = self._feed.membership.topology()
         if not in_worker():
             topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        place = self._source.present_place(topology)
+        place = self._feed.present_place(topology)
         if epoch is not None and epoch != place.epoch:
-            place = self._source.planner.begin(epoch, topology)
-        return self._source.planner.present_plan(place)
+            place = self._feed.planner.begin(epoch, topology)
+        return self._feed.planner.present_plan(place)
 
     def topology(self) -> Topology:
         """Return this process's data-parallel rank and DataLoader worker.
@@ -371,7 +373,7 @@ class ParquetDataset(IterableDataset[Batch]):
         Raises:
             ValueError: Two sources disagree about it.
         """
-        return self._source.membership.topology()
+        return self._feed.membership.topology()
 
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, the slowest first.
@@ -379,7 +381,7 @@ class ParquetDataset(IterableDataset[Batch]):
         One for each data-parallel dimension of the mesh; else the group given, or None for the
         default group.
         """
-        return self._source.membership.data_parallel_groups()
+        return self._feed.membership.data_parallel_groups()
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Make sure that all ranks are about to read the same data in the same order.
@@ -406,7 +408,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 all ranks.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
-        self._source.rank_check.compare(partial(self._source.standing, num_workers))
+        self._feed.rank_check.compare(partial(self._feed.standing, num_workers))
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads, and which side is slower: a snapshot.
@@ -423,13 +425,13 @@ class ParquetDataset(IterableDataset[Batch]):
                 which `torch.utils.data.get_worker_info().dataset.metrics()` returns there.
         """
         if all_iterations:
-            return self._source.totals.metrics()
-        self._source.progress.check_own("data set", "metrics")
-        return self._source.latest_totals.metrics()
+            return self._feed.totals.metrics()
+        self._feed.progress.check_own("data set", "metrics")
+        return self._feed.latest_totals.metrics()
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""
-        self._source.close()
+        self._feed.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, for a subclass to leave out what has no copy."""
@@ -443,7 +445,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return a copy for this process, which counts epochs by itself."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__())
-        made._source = copy.copy(self._source)
+        made._feed = copy.copy(self._feed)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
@@ -451,12 +453,12 @@ class ParquetDataset(IterableDataset[Batch]):
         return copy.copy(self)
 
     def _num_steps(self, topology: Topology, *, of_rank: bool) -> int:
-        place = self._source.present_place(topology)
-        return self._source.planner.num_steps(place, topology, of_rank=of_rank)
+        place = self._feed.present_place(topology)
+        return self._feed.planner.num_steps(place, topology, of_rank=of_rank)
 
     def _refuse_second_sharding(self) -> None:
         # Who says that one process reads everything may have a loader divide it.
-        membership = self._source.membership
+        membership = self._feed.membership
         reads_all = membership.is_alone and membership.topology().world_size == 1
         if not reads_all:
             refuse_second_sharding()

@@ -203,6 +203,7 @@ def test_a_batch_that_fails_to_be_joined_keeps_none_before_it(
 
 DELIVERING = (
     "_next",
+    "_next_item",
     "_take",
     "begin",
     "arrive",
@@ -243,8 +244,8 @@ def test_an_interrupt_anywhere_loses_no_batch(
         ):
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # Behind the count of batches no call follows, so that no signal's handler runs.
-        is_behind = Path(frame.f_code.co_filename).stem == "iteration" and line == "return batch"
+        # After the count of batches no call follows, so that no signal's handler runs.
+        is_behind = Path(frame.f_code.co_filename).stem == "course" and line == "return item"
         if event == "line" and not is_behind:
             passed += 1
             if passed == stop_at:

@@ -237,7 +237,7 @@ def test_set_epoch_between_the_workers_of_one_iteration(data: Any) -> None:
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
     from torchparquet.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
 
-    words = open_dataset(data)._source.progress._epochs._ledger.words
+    words = open_dataset(data)._feed.progress._epochs._words()
     iteration = begin_iteration(words, 17, 0)
     epoch = epoch_of(words, iteration)
     set_epoch_of(words, num_iterations(words), 5)

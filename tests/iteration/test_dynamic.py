@@ -117,7 +117,7 @@ def test_what_is_not_known_beforehand_is_refused(path: Any) -> None:
         lambda: len(DataLoader(dataset, batch_size=None)),
     )
     for call in calls:
-        with pytest.raises(TypeError, match='even="dynamic" has not a'):
+        with pytest.raises(TypeError, match='even="dynamic" has no '):
             call()
     assert ids(DataLoader(dataset, batch_size=None)) == cut(10)
 

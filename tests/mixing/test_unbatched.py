@@ -340,9 +340,9 @@ def test_states_of_something_else_are_refused(data: Any) -> None:
 def test_dynamic_shares_have_no_length_and_no_state(data: Any) -> None:
     rows = open_dataset(data, even="dynamic").unbatched()
     assert sorted(ids(rows)) == list(range(NUM_ROWS))
-    with pytest.raises(TypeError, match="has not a length"):
+    with pytest.raises(TypeError, match="has no length"):
         len(rows)
-    with pytest.raises(TypeError, match="has not a state"):
+    with pytest.raises(TypeError, match="has no state"):
         rows.state_dict()
 
 

@@ -572,11 +572,11 @@ EXIT_PROGRAMS = {
         "def run():\n"
         "  stopped = False\n"
         "  while not stopped:\n"
-        "    stream = d._source.open_stream(iter(d).begun()); reader = stream._reader\n"
+        "    it = iter(d); stream = it._stream_at(it.begin()); reader = stream._reader\n"
         "    try:\n"
         "      while reader.next(): began.set()\n"
         "    except RuntimeError: stopped = True\n"
-        "  stream = d._source.open_stream(iter(d).begun()); stream._reader.next()\n"
+        "  it = iter(d); stream = it._stream_at(it.begin()); stream._reader.next()\n"
         "  threading.Event().wait()\n"
         "threading.Thread(target=run, daemon=True).start(); began.wait()",
     ),

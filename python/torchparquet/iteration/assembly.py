@@ -15,12 +15,12 @@ from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_key
 from torchparquet.files.filters import FiltersArgument, filter_row_groups
 from torchparquet.files.manifest import Manifest, SourceArgument
 from torchparquet.files.manifest_cache import CacheArgument, open_manifest
-from torchparquet.iteration.iteration_source import IterationSource
+from torchparquet.iteration.feed import Feed
 from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
 from torchparquet.plan.plan_options import Int64Array, PlanOptions, check_dynamic
 from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.streams import StreamSource
+from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def assemble(
     iteration: IterationOptions,
     reading: ReadOptions,
     delivery: DeliveryArguments,
-) -> IterationSource:
+) -> Feed:
     """Open the files and put together what reads them.
 
     Raises:
@@ -166,7 +166,7 @@ def assemble(
         row_group_bytes = manifest.bytes_of_columns(sources)
         manifest = replace(manifest, chunk_num_bytes=None)
     planner = _planner(manifest, fields, plan, iteration, reading, row_group_bytes)
-    streams = StreamSource(
+    streams = StreamOpener(
         manifest,
         fields,
         reading,
@@ -177,7 +177,7 @@ def assemble(
     )
     options: dict[str, Any] = {"num_epochs": iteration.num_epochs, "row_ids": iteration.row_ids}
     compared = Compared(manifest, fields, options)
-    return IterationSource(
+    return Feed(
         membership,
         planner,
         RankCheck(membership, compared, enabled=iteration.check_ranks),

@@ -14,14 +14,17 @@ import uuid
 import weakref
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch.distributed as dist
 
 from torchparquet.batches.tensors import Batch
-from torchparquet.iteration.iteration import Iteration, Source
+from torchparquet.iteration.iteration import Iteration
+from torchparquet.iteration.provenance import BatchOrigin, row_group_origin
 from torchparquet.metrics.wait_ranges import in_wait_range
+from torchparquet.plan.order import epoch_order
 from torchparquet.plan.plan_options import Int64Array
 from torchparquet.plan.share import Share
 from torchparquet.ranks.sharding import in_worker
@@ -29,6 +32,7 @@ from torchparquet.ranks.sharding import in_worker
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from torchparquet.iteration.feed import Feed
     from torchparquet.iteration.planner import Place
     from torchparquet.ranks.membership import Membership
     from torchparquet.reading.batch_stream import BatchStream
@@ -139,21 +143,6 @@ def _start_of_job(membership: Membership, ranks: tuple[int, ...]) -> str:
 _starts: dict[tuple[int, ...], tuple[weakref.ref[Any], str]] = {}
 
 
-class DynamicSource(Source, Protocol):
-    """What a dynamic iteration needs of its data set."""
-
-    def dynamic_order(self, place: Place) -> tuple[Int64Array, Cursor]:
-        """Return the row groups of the epoch in order, and the cursor over them."""
-
-    def open_row_group(self, row_group: int) -> BatchStream:
-        """Open one row group; two are open at a time."""
-
-    def origin_in_row_group(
-        self, place: Place, row_group: int, step: int, row: int | None = None
-    ) -> object:
-        """Return where batch `step` of a row group is from, or a row of it, to be shown."""
-
-
 class DynamicIteration(Iteration):
     """The batches of one epoch of `even="dynamic"` that this process delivers.
 
@@ -161,11 +150,9 @@ class DynamicIteration(Iteration):
     so that claiming and reading overlap with the user's work.
     """
 
-    _source: DynamicSource
-
-    def __init__(self, source: DynamicSource) -> None:
+    def __init__(self, feed: Feed) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
-        super().__init__(source)
+        super().__init__(feed)
         self._claimed: tuple[Int64Array, Cursor] | None = None
         self._ahead: tuple[BatchStream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
@@ -186,12 +173,10 @@ class DynamicIteration(Iteration):
     def _next_claimed(self) -> Batch:
         if self._failure is not None:
             raise self._failure
-        if self._ended:
-            raise StopIteration
         self._check_usable()
         try:
             batch = self._next_batch()
-            if batch is not None and self._source.transforms is not None:
+            if batch is not None:
                 batch = self._apply(batch, self.origin)
         except BaseException as error:
             if isinstance(error, Exception):
@@ -199,14 +184,14 @@ class DynamicIteration(Iteration):
             self.close()
             raise
         if batch is None:
-            self._ended = True
+            self.course.has_ended = True
             self._end_thread()
             raise StopIteration
         return batch
 
     def _next_batch(self) -> Batch | None:
         if self._claimed is None:
-            self._claimed = self._source.dynamic_order(self.begun())
+            self._claimed = self._order_and_cursor(self.begin())
             ident = self._thread_ident
             self._thread = ThreadPoolExecutor(
                 1, "torchparquet-dynamic", lambda: ident.append(threading.get_ident())
@@ -236,16 +221,44 @@ class DynamicIteration(Iteration):
         self._ahead = None
         if position < len(order):
             row_group = int(order[position])
-            stream = self._source.open_row_group(row_group)
+            stream = self._open_row_group(row_group)
             stream.start()
             self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
 
+    def _order_and_cursor(self, place: Place) -> tuple[Int64Array, Cursor]:
+        """Return the row groups of the epoch that have rows, in order, and the cursor over them.
+
+        Raises:
+            ValueError: The other processes cannot be told, or are not to share the rows.
+        """
+        feed, manifest = self._feed, self._feed.streams.manifest
+        options = replace(feed.planner.options, epoch=place.epoch)
+        rows = manifest.row_group_num_rows
+        order = epoch_order(len(rows), options)
+        identity = [
+            manifest.content_fingerprint,
+            repr(feed.streams.fields),
+            [options.batch_size, options.shuffle, options.seed, options.epoch],
+        ]
+        return order[rows[order] > 0], shared_cursor(identity, feed.membership)
+
+    def _open_row_group(self, row_group: int) -> BatchStream:
+        """Open one row group of two, with half of the threads and of the memory."""
+        return self._feed.streams.open([self._share_of(row_group)], 2)
+
+    def _share_of(self, row_group: int) -> Share:
+        feed = self._feed
+        num_rows = int(feed.streams.manifest.row_group_num_rows[row_group])
+        return row_group_share(row_group, num_rows, feed.planner.options.batch_size)
+
     def marked(self) -> None:
-        """Return None: what others may have claimed since cannot be read again."""
+        """Return None: this process cannot read again what others may have claimed since."""
 
     def origin(self, row: int | None = None) -> object:
-        """Return where the latest batch is from, or a row of it, to be shown."""
-        return self._source.origin_in_row_group(self.begun(), *self._at, row)
+        """Return where the latest batch is from, or row `row` of it, to be shown."""
+        (row_group, step), feed = self._at, self._feed
+        origin = BatchOrigin(self.begin().epoch, step, feed.membership.topology(), (), row)
+        return row_group_origin(feed.streams.manifest, self._share_of(row_group), origin)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight; row groups claimed stay claimed."""

@@ -11,13 +11,13 @@ from torchparquet.iteration.state import State
 from torchparquet.plan.elastic import Leg, plan_leg, steps_of_shares
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import Int64Array, PlanOptions
-from torchparquet.plan.row_places import Reach, behind, end_rows, rank_rows, rows_of_first
+from torchparquet.plan.row_places import Reach, after_row, end_rows, rank_rows, rows_of_first
 from torchparquet.plan.share import Share
 from torchparquet.plan.topology import Topology
 from torchparquet.reading.window_limits import WindowMemory, window_in_effect
 
 
-@dataclass
+@dataclass(frozen=True)
 class Place:
     """Where an epoch stands, for one rank or one of its DataLoader workers.
 
@@ -27,7 +27,7 @@ class Place:
             process took it up.
         window: `(shuffle_window, window_rows)` in effect.
         steps: Batches of the last leg that this process has delivered.
-        end: Batches of the last leg behind which this process ends the epoch.
+        end: Batches of the last leg after which this process ends the epoch.
         num_rows: Rows of the next batch that this process has delivered.
     """
 
@@ -42,6 +42,10 @@ class Place:
     def steps_before(self) -> int:
         """Batches of each rank in the worlds before the present one, those in part included."""
         return sum(leg.begun_steps for leg in self.legs[:-1])
+
+    def after_batch(self) -> Place:
+        """Return the place after the next batch."""
+        return Place(self.epoch, self.legs, self.window, self.steps + 1, self.end)
 
 
 _NO_PLAN = (None, 0, None)
@@ -68,10 +72,10 @@ class EpochPlanner:
 
         Args:
             row_group_rows: int64 `[G]`, rows of each row group.
-            options: What shapes the order; world, epoch and window are set for each plan.
+            options: All that shapes the order; each plan sets world, epoch and window.
             canonical_world_size: As that of `PlanOptions`.
             requested_window: The user's `shuffle_window`; None for the default.
-            window_memory: What windows have room in.
+            window_memory: The room for windows.
             limit_steps: The most batches that a rank delivers of an epoch; None for all.
             row_group_bytes: As that of `EpochPlan`.
         """
@@ -180,17 +184,17 @@ class EpochPlanner:
             return replace(place, steps=most, end=most)
         if self._same_order(own, last):
             taken_up = own._replace(num_steps=last.num_steps, num_rows=last.num_rows)
-            place.legs = (*state.legs[:-1], taken_up)
+            place = replace(place, legs=(*state.legs[:-1], taken_up))
             # With even="none" the state may be of a rank that has more batches than this one.
             present = self._rank_steps(self.present_plan(place), topology, before)
             place = self.sought(place, topology, before + min(last.num_steps, present))
-            return self._behind_rows(place, topology, last.num_rows)
+            return self._after_rows(place, topology, last.num_rows)
         if last.num_rows and last.batch_size is None and self.limit_steps is not None:
             raise ValueError(
-                "limit_steps counts batches, and a state behind rows of batches that are row "
+                "limit_steps counts batches, and a state after rows of batches that are row "
                 f"groups, which ranks differ in, does not: {last}"
             )
-        place.legs = (*state.legs, own)
+        place = replace(place, legs=(*state.legs, own))
         plan = self.plan(state.epoch, place.legs, state.window)
         if plan is None or not plan.share_steps.any():
             return None
@@ -209,18 +213,18 @@ class EpochPlanner:
         if last.num_steps > end:
             raise ValueError(f"state counts {last.num_steps} batches of a worker that has {end}")
         place = replace(place, steps=last.num_steps, end=end)
-        return self._behind_rows(place, topology, last.num_rows)
+        return self._after_rows(place, topology, last.num_rows)
 
-    def _behind_rows(self, place: Place, topology: Topology, num_rows: int) -> Place:
+    def _after_rows(self, place: Place, topology: Topology, num_rows: int) -> Place:
         if num_rows == 0 or place.steps >= place.end:
             return place
-        steps, rows = behind(self.present_plan(place), topology, place.steps, num_rows)
+        steps, rows = after_row(self.present_plan(place), topology, place.steps, num_rows)
         if steps >= place.end:
             return replace(place, steps=place.end)
         return replace(place, steps=steps, num_rows=rows)
 
     def _same_order(self, own: Leg, last: Leg) -> bool:
-        """Whether the present world goes on with the shares of the last."""
+        """Return whether the present world goes on with the shares of the last."""
         is_canonical = self.canonical_world_size is not None and last.num_rows == 0
         if not is_canonical or own.batch_size is None or last.batch_size is None:
             return own == last.world
@@ -265,7 +269,7 @@ class EpochPlanner:
         return self._state(place, place.steps, place.num_rows, worker)
 
     def state_of_row(self, place: Place, num_rows: int, worker: int | None) -> State:
-        """Return the state of the epoch at `place` behind `num_rows` rows of the present world.
+        """Return the state of the epoch at `place` after `num_rows` rows of the present world.
 
         It is the same on all ranks that have delivered as many.
 
@@ -274,7 +278,7 @@ class EpochPlanner:
         """
         if self.canonical_world_size is not None and self.options.even == "none":
             raise ValueError(
-                "canonical_world_size has states behind rows only where shares are even, got "
+                "canonical_world_size has states after rows only where shares are even, got "
                 'even="none"'
             )
         batch_size = self.options.batch_size
@@ -328,7 +332,7 @@ class EpochPlanner:
 
 
 def _has_all_rows(plan: EpochPlan, leg: Leg, most_steps: int) -> bool:
-    """Return whether no rank of a leg that ends behind a row has a further one.
+    """Return whether no rank of a leg that ends after a row has a further one.
 
     Raises:
         ValueError: The leg counts more rows than there are.

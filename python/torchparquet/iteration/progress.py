@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from torchparquet.iteration.epochs import EpochCounter
+from torchparquet.iteration.course import Course
+from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.iteration.planner import EpochPlanner, Place
 from torchparquet.iteration.state import State
 from torchparquet.plan.topology import Topology
+from torchparquet.ranks.membership import Membership
 
 
 @dataclass(frozen=True)
@@ -29,17 +32,25 @@ class _Start:
 
 
 class Progress:
-    """Where the latest iteration stands, and where the next one is to begin.
+    """The numbers of epochs, where the latest iteration stands, and where the next one begins.
 
-    A copy that a DataLoader worker gets shares the numbering of iterations with its original.
+    `begin` starts an iteration, and nothing is recorded until `commit`: what fails in between takes
+    no epoch. A copy that a DataLoader worker gets shares the numbers with its original.
     """
 
-    def __init__(self, planner: EpochPlanner) -> None:
-        """Begin before the first epoch."""
+    def __init__(self, planner: EpochPlanner, membership: Membership) -> None:
+        """Stand before the first epoch."""
         self._planner = planner
+        self._membership = membership
         self._epochs = EpochCounter()
         self._start: _Start | None = None
-        self._place: Place | None = None
+        self._beginning: Course[Place] | None = None
+        self._latest: Course[Place] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Let a copy stand where this one does; it does not move with this one's iterations."""
+        latest = None if self._latest is None else Course(self._latest.position)
+        return self.__dict__ | {"_beginning": None, "_latest": latest}
 
     def own_copy(self) -> Progress:
         """Return a copy that numbers its iterations by itself."""
@@ -51,7 +62,7 @@ class Progress:
         """Make `epoch` that of the next iteration, unless that goes on with a state of it."""
         start = self._next_start()
         if start is None or start.state is None or start.state.epoch != epoch:
-            self._start = self._place = None
+            self._forget(None)
         self._epochs.set(epoch)
 
     def load(self, state: State) -> None:
@@ -60,7 +71,7 @@ class Progress:
         self._epochs.set(state.epoch)
 
     def move(self, step: int, *, by: bool = False) -> None:
-        """Make the next iteration begin at batch `step`, or that many behind where it would.
+        """Make the next iteration begin at batch `step`, or that many after where it would.
 
         Raises:
             ValueError: It is to go on with a state.
@@ -72,8 +83,11 @@ class Progress:
         self._begin_next_at(None, before + step)
 
     def _begin_next_at(self, state: State | None, step: int) -> None:
-        self._start = _Start(self._epochs.see(), state, step)
-        self._place = None
+        self._forget(_Start(self._epochs.see(), state, step))
+
+    def _forget(self, start: _Start | None) -> None:
+        self._beginning = self._latest = None
+        self._start = start
 
     def _next_start(self) -> _Start | None:
         """Return where the next iteration is to begin; None for the start of its epoch."""
@@ -84,88 +98,99 @@ class Progress:
         start = self._start
         return start if start is not None and start.iteration == iteration else None
 
-    def next_place(self, topology: Topology) -> Place:
-        """Return where the next iteration begins in this world.
+    def next_place(self, topology: Topology | None = None) -> Place:
+        """Return where the next iteration begins in a world; None for the present one.
 
         Raises:
             ValueError: A state, or a step, does not fit the epoch.
         """
         return self._resolved(self._next_start(), self._epochs.next(), topology)
 
-    def _resolved(self, start: _Start | None, epoch: int, topology: Topology) -> Place:
+    def _resolved(self, start: _Start | None, epoch: int, topology: Topology | None) -> Place:
+        topology = topology or self._membership.topology()
         if start is None or start.state is None:
             return self._planner.begin(epoch, topology, 0 if start is None else start.step)
         place = self._planner.resume(start.state, topology)
-        # Behind the last batch of its epoch a state leads to the next one.
+        # After the last batch of its epoch a state leads to the next one.
         return place or self._planner.begin(start.state.epoch + 1, topology)
 
-    def begin(self, topology: Topology) -> Place:
-        """Return where an iteration that begins stands; it has when that is told by `begun`.
+    def begin(self, course: Course[Place]) -> Place:
+        """Return where the next iteration, which is that of `course`, begins.
 
         Raises:
             ValueError: A state, or a step, does not fit the epoch, which is the next one's then.
         """
+        self._beginning = course
         number = self._epochs.begin()
-        place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), topology)
+        place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), None)
         if place.epoch != self._epochs.epoch_of(number):
             self._epochs.set_epoch_of(number, place.epoch)
         return place
 
-    def begun(self, place: Place) -> None:
-        """Take note that the iteration of the latest `begin` has begun, at `place`."""
-        self._epochs.begun()
-        self._start, self._place = None, place
+    def commit(self, course: Course[Place]) -> None:
+        """Record that the iteration of the latest `begin` has begun, once its course has a place.
 
-    def begin_behind(self, place: Place, topology: Topology) -> Place:
-        """Begin the epoch behind that of `place` within the same iteration."""
+        It may be called again, and for any course: only the one that begins is recorded.
+        """
+        if self._beginning is course:
+            # In this order: states are right after each of these, wherever an exception comes.
+            self._latest = course
+            self._start = None
+            self._epochs.commit()
+            self._beginning = None
+
+    def follow(self, course: Course[Place]) -> None:
+        """Let the states of the data set be those of `course`."""
+        self._latest = course
+
+    def begin_after(self, course: Course[Place], place: Place) -> Place:
+        """Return the start of the epoch after that of `place`, within the same iteration."""
+        following = self._planner.begin(place.epoch + 1, self._membership.topology())
         self._epochs.set_epoch_of(self._epochs.num_iterations(), place.epoch + 2)
-        self._place = self._planner.begin(place.epoch + 1, topology)
-        return self._place
+        self.follow(course)
+        return following
 
-    def seek(self, place: Place, topology: Topology, step: int) -> Place:
-        """Return the place of batch `step` of the epoch that stands at `place`."""
-        self._place = self._planner.sought(place, topology, step)
-        return self._place
+    def return_to(self, course: Course[Place], epoch: int) -> None:
+        """Take note that an iteration goes back to an earlier epoch."""
+        if self._latest is course:  # else another iteration has begun since
+            self._epochs.set_epoch_of(self._epochs.num_iterations(), epoch + 1)
 
-    def return_to(self, place: Place, passed: Place) -> None:
-        """Take note that the iteration at `passed` stands at `place` again, of an epoch before."""
-        if self._place is passed:  # else another iteration has begun since
-            self._epochs.set_epoch_of(self._epochs.num_iterations(), place.epoch + 1)
-            self._place = place
+    def check_own(self, what: str, wanted: str) -> None:
+        """Make sure that the latest iteration was this process's; see `EpochCounter`."""
+        self._epochs.check_own(what, wanted)
 
-    def latest_state(self, topology: Topology) -> State:
+    def latest_state(self) -> State:
         """Return the state of the latest iteration, or that at which the next one begins.
 
         Raises:
             RuntimeError: DataLoader workers have iterated, and only they know how far.
         """
         self._epochs.check_seen("data set")
-        return self.state_of(self._place, topology)
+        return self.state_of(self._latest_place)
 
-    def check_own(self, what: str, wanted: str) -> None:
-        """Make sure that the latest iteration was this process's; see `EpochCounter`."""
-        self._epochs.check_own(what, wanted)
+    @property
+    def _latest_place(self) -> Place | None:
+        return None if self._latest is None else self._latest.position
 
-    def state_of(self, place: Place | None, topology: Topology) -> State:
+    def state_of(self, place: Place | None) -> State:
         """Return the state of a place; None for that at which the next iteration begins."""
         start = self._next_start()
         if place is None and start is not None and start.state is not None:
             return start.state
-        return self._planner.state_of(place or self.next_place(topology), _own_worker())
+        return self._planner.state_of(place or self.next_place(), _own_worker())
 
-    def state_of_row(self, place: Place | None, num_rows: int, topology: Topology) -> State:
-        """Return the state of an epoch behind `num_rows` rows of the present world.
+    def state_of_row(self, place: Place | None, num_rows: int) -> State:
+        """Return the state of an epoch after `num_rows` rows of the present world.
 
         Args:
             place: In the epoch under way; None for that of the latest iteration, or else the next.
             num_rows: Of this rank.
-            topology: Of this process.
 
         Raises:
             RuntimeError: DataLoader workers have iterated, and only they know how far.
         """
         self._epochs.check_seen("data set")
-        place = place or self._place or self.next_place(topology)
+        place = place or self._latest_place or self.next_place()
         return self._planner.state_of_row(place, num_rows, _own_worker())
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of a data set compare before the first batch, and whether that was done."""
+"""The comparison of ranks before the first batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Made = TypeVar("_Made")
 
 
 class Compared(NamedTuple):
-    """What ranks compare, beside the order.
+    """Facts that ranks compare, apart from the order.
 
     Attributes:
         manifest: Of the files.
@@ -65,7 +65,7 @@ class RankCheck:
         return made
 
     def compare(self, standing: Callable[[], Standing]) -> None:
-        """Compare now, where there are peers.
+        """Compare now, if this rank has peers.
 
         Raises:
             RankMismatchError: Ranks disagree, or one of them failed or did not come.

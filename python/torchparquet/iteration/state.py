@@ -20,7 +20,7 @@ _COUNT = 2**62
 
 @dataclass(frozen=True)
 class Identity:
-    """What must be equal for the states of one data set to fit another.
+    """Facts in which two data sets must agree for the states of one to fit the other.
 
     Attributes:
         data: The manifest's content fingerprint: each node may have its own copy of the files.
@@ -169,7 +169,7 @@ def _differences(
     return found
 
 
-def behind_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
+def after_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
     """Return what `dump` made with `num_rows` more rows, of the next batch, delivered."""
     *before, (world_size, num_workers, batch_size, num_steps, *rows) = value["legs"]
     num_rows += sum(rows)

@@ -1,4 +1,4 @@
-"""What the streams of an iteration, or of a data set, have read so far."""
+"""Sums of what the streams of an iteration, or of a data set, have read so far."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_READINGS = 16
 
 
 class Reading:
-    """What one stream has read, from when it is the loop's on; told by it when it ends.
+    """Sums of what one stream has read since the loop asks it; the stream tells when it ends.
 
     The stream holds this, and not the other way: threads end with a stream that is given up.
     """

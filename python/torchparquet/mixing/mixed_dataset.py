@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 from torchparquet.batches.tensors import Batch
 from torchparquet.batches.transforms import Processor, Transform
 from torchparquet.checks import checked_int
-from torchparquet.iteration.epochs import EpochCounter
+from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.metrics.read_metrics import Metrics, side_by_side
 from torchparquet.mixing.batch_mixing import BatchMixture
 from torchparquet.mixing.mix_order import MixOptions, MixProgress, Stopping
@@ -180,7 +180,7 @@ class MixedDataset(IterableDataset[Batch]):
             begun = self._latest = self._kind(
                 self._latest_options, self._datasets, progress, states, self._source_key
             )
-        self._epochs.begun()
+        self._epochs.commit()
         self._state = None
         return begun
 

@@ -178,7 +178,7 @@ class PreciseRowIteration(RowIteration):
 
     def _read(self) -> None:
         taken = self._taken
-        self._enter(self._batches.begun().epoch)
+        self._enter(self._batches.begin().epoch)
         mark = mark_of(self._batches)
         self._before_read = (mark, self._epoch, self._end_rows, taken.num_rows, taken.counts)
         try:
@@ -186,7 +186,7 @@ class PreciseRowIteration(RowIteration):
         except StopIteration:
             taken.counts, self._before_read = False, None
             raise
-        self._enter(self._batches.begun().epoch)
+        self._enter(self._batches.begin().epoch)
         check_rows(batch, self._batches.num_rows_read)
         rows = split_rows(batch, self._texts)
         end = len(rows)
@@ -223,4 +223,4 @@ class PreciseRowIteration(RowIteration):
     def rewind(self, taken: RowsTaken, skipped: int) -> None:
         """Go on where the data set's next iteration begins."""
         self._begin(taken, skipped)
-        self._batches.rewind(None)
+        self._batches.course.move(None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet.batches.tensors import Batch
-from torchparquet.iteration.state import behind_rows
+from torchparquet.iteration.state import after_rows
 from torchparquet.mixing.mix_sources import Mixable, RowMixable, go_back, mark_of, rows_left
 
 
@@ -153,5 +153,5 @@ def load_source(dataset: Mixable, state: dict[str, Any]) -> None:
     """Make a data set go on where `RowSource.state_dict` was called."""
     of_dataset = state["state"]
     if isinstance(dataset, RowMixable) and state.get("used"):
-        of_dataset = behind_rows(of_dataset, state["used"])
+        of_dataset = after_rows(of_dataset, state["used"])
     dataset.load_state_dict(of_dataset)

@@ -17,7 +17,7 @@ class Reach(NamedTuple):
     Attributes:
         epoch: The epoch.
         num_steps: Batches delivered.
-        end_steps: Batches behind which it ends.
+        end_steps: Batches after which it ends.
         num_rows: Rows delivered.
         end_rows: Rows that all ranks and workers can deliver; with `even="none"` this one.
     """
@@ -53,7 +53,7 @@ def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) ->
     Args:
         plan: Of the world.
         topology: The rank and worker.
-        end: Batches behind which it ends.
+        end: Batches after which it ends.
         limited: Whether these may be fewer than all.
     """
     options = plan.options
@@ -69,7 +69,9 @@ def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) ->
     return min(plan.share(index).rows_of_first(end) for index in range(plan.num_shares))
 
 
-def behind(plan: EpochPlan, topology: Topology, num_steps: int, num_rows: int) -> tuple[int, int]:
+def after_row(
+    plan: EpochPlan, topology: Topology, num_steps: int, num_rows: int
+) -> tuple[int, int]:
     """Return the batches of a rank's worker, and the rows of the next one, up to a row.
 
     Args:

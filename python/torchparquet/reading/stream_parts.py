@@ -1,4 +1,4 @@
-"""What all streams of a data set have in common: its files, and the tensors of a batch."""
+"""The facts that all streams of a data set share: its files, and the tensors of a batch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROW_VALID = "row.valid"
 
 
 def with_row_fields(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) -> list[Field]:
-    """Return the fields, and behind them `row.id` and `row.valid` where they are wanted."""
+    """Return the fields, and after them `row.id` and `row.valid` if they are wanted."""
     extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
     extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
     return [*fields, *extra]
 
 
 class StreamParts:
-    """What all streams of a data set have in common, as the native reader is told of it.
+    """The facts that all streams of a data set share, as the native reader takes them.
 
     Not to be used in a forked child: the files have a lock.
 
@@ -37,7 +37,7 @@ class StreamParts:
         files: The files, which remember footers from stream to stream.
         fields: In slab order, with `row.id` and `row.valid` where they are wanted.
         names: The keys of a batch in the user's order.
-        task_names: What each of a chunk's tasks brings, in the reader's order.
+        task_names: The column that each of a chunk's tasks brings, in the reader's order.
         field_specs: Of each field.
         column_specs: Of each stored column, field after field.
         row_id_field: Where among the fields `row.id` is; -1 for nowhere.

@@ -28,7 +28,7 @@ _OF_PROCESS = ("_memory", "_parts", "_resolved_device")
 
 
 @dataclass
-class StreamSource:
+class StreamOpener:
     """Opens streams of one data set, which hand their memory on to each other.
 
     A copy in another process, or by pickle, has memory of its own.

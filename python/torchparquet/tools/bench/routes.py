@@ -18,7 +18,7 @@ from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.streams import StreamSource
+from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_in_effect, window_memory
 from torchparquet.tools.bench.consumption import PassTotals, bytes_of_array, bytes_of_tensors
 
@@ -71,7 +71,7 @@ Pass = Callable[[], PassTotals]
 def torchparquet_pass(data: Data, setting: Setting) -> Pass:
     """Return what reads the data once; it keeps the memory of batches, as training does."""
     options = ReadOptions(setting.num_threads, data.max_memory, pin_memory=False)
-    source = StreamSource(data.manifest, data.fields, options, False, False)
+    source = StreamOpener(data.manifest, data.fields, options, False, False)
     plan = EpochPlan(data.manifest.row_group_num_rows, _plan_options(data, setting.batch_size))
 
     def once() -> PassTotals:

@@ -17,7 +17,7 @@ from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.streams import StreamSource
+from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
 from torchparquet.tools.inspect.column_chunks import chunk_places, read_footer
 from torchparquet.tools.inspect.pages import PageFacts, page_headers
@@ -204,7 +204,7 @@ class FileDecoder:
         of_row = window_memory(fields, _BATCH_ROWS, memory, row_ids=False, row_valid=False)
         batch_size = max(1, min(_BATCH_ROWS, int(room / of_row.bytes_per_row)))
         share = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size)).share(0)
-        stream = StreamSource(manifest, fields, self._options, False, False).open([share], 1)
+        stream = StreamOpener(manifest, fields, self._options, False, False).open([share], 1)
         try:
             yield from stream
         finally:

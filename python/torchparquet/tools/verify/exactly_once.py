@@ -11,7 +11,7 @@ from torchparquet.dataset import ParquetDataset
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.stream_parts import ROW_ID, ROW_VALID
-from torchparquet.reading.streams import StreamSource
+from torchparquet.reading.streams import StreamOpener
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
 
 
@@ -36,7 +36,7 @@ def audit_world(
     """
     of = plan.options
     has_repeats = of.even == "pad"
-    source = StreamSource(dataset.manifest, (), options, True, has_repeats)
+    source = StreamOpener(dataset.manifest, (), options, True, has_repeats)
     seen = SeenRows()
     faults = []
     steps_of_ranks = []
@@ -73,7 +73,7 @@ def audit_world(
 
 
 def _deliver(
-    source: StreamSource, shares: list[Any], seen: SeenRows, advance: Callable[[int], None]
+    source: StreamOpener, shares: list[Any], seen: SeenRows, advance: Callable[[int], None]
 ) -> int:
     """Take note of all rows of shares whose rows stand side by side; return their batches."""
     steps = 0

@@ -1,0 +1,260 @@
+"""Which epoch an iteration is, agreed with the DataLoader workers of the same process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import weakref
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from torchparquet.native import (
+    EPOCH_LEDGER_WORDS,
+    begin_iteration,
+    epoch_of,
+    num_iterations,
+    set_epoch_of,
+)
+from torchparquet.ranks.sharding import in_worker
+
+
+class _SharedWords:
+    """The words of an epoch ledger, int64, in memory that the workers of a process share.
+
+    Workers that are spawned get the memory itself. Whoever gets a pickle gets a copy that is not
+    shared; it holds the words that are not 0, which are few.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Take over `tensor`."""
+        self.tensor = tensor
+
+    @classmethod
+    def new(cls) -> _SharedWords:
+        """Return the words of a ledger without entries."""
+        # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do
+        # not survive a fork.
+        storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
+        return cls(torch.empty(0, dtype=torch.int64).set_(storage))
+
+    @property
+    def view(self) -> NDArray[np.int64]:
+        """The words themselves, `[EPOCH_LEDGER_WORDS]`."""
+        view: NDArray[np.int64] = self.tensor.numpy()
+        return view
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether no other process shares the words."""
+        return not self.tensor.is_shared()  # type: ignore[no-untyped-call]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the words by value."""
+        used = np.flatnonzero(self.view)
+        return _copied_words, (used, self.view[used])
+
+
+def _copied_words(used: NDArray[np.int64], values: NDArray[np.int64]) -> _SharedWords:
+    words = np.zeros(EPOCH_LEDGER_WORDS, dtype=np.int64)
+    words[used] = values
+    return _SharedWords(torch.from_numpy(words))
+
+
+# The pickler that multiprocessing starts processes with hands tensors on by their memory.
+ForkingPickler.register(_SharedWords, lambda words: (_SharedWords, (words.tensor,)))
+
+# A claim that is made again must not look like that of a loader's worker, of which there are few.
+_LAST_WORKER = 1023
+_MAX_CLAIMS = 512
+
+
+class _Claim(NamedTuple):
+    """An iteration that this process is beginning.
+
+    Attributes:
+        key: Of its entry in the ledger.
+        num_tries: How often the entry was asked for. An exception may hide whether it was had.
+        number: Of the iteration; None until the entry is known to be had.
+    """
+
+    key: int
+    num_tries: int = 0
+    number: int | None = None
+
+
+class EpochCounter:
+    """Numbers the iterations over a data set: each is the next epoch.
+
+    The DataLoader workers of one iteration count as one. They and the process that started them
+    share the counter; every other process that gets a copy (a rank that was spawned or forked with
+    the data set, say) counts on by itself.
+    """
+
+    def __init__(self) -> None:
+        """Start at epoch 0."""
+        self._shared = _SharedWords.new()
+        self._owner_pid = os.getpid()
+        # Iterations up to here were this process's, or are of no account any more.
+        self._num_seen = 0
+        self._num_own = 0  # up to the latest of this process
+        self._claim: _Claim | None = None
+        _counters.add(self)
+
+    def begin(self) -> int:
+        """Return the number of an iteration that begins in this process.
+
+        Outside of workers it is the next one's too until `commit` is called, so that what fails in
+        between takes no epoch.
+        """
+        worker = get_worker_info()
+        if worker is None:
+            if self._pending is None:
+                self._claim = _Claim(_key(secrets.token_bytes(8)))
+            number = self._claimed()
+        else:
+            # All workers of one iteration see the same base seed.
+            identity = f"{worker.seed - worker.id} {worker.num_workers}".encode()
+            number = begin_iteration(self._words(), _key(identity), worker.id)
+            self._claim = None
+        self._num_seen = self._num_own = number + 1
+        return number
+
+    def commit(self) -> None:
+        """Take note that the iteration of the latest `begin` of this process has begun."""
+        claim = self._claim
+        if claim is not None and claim.number is not None:
+            self._num_seen = self._num_own = claim.number + 1
+            self._claim = None
+
+    @property
+    def _pending(self) -> int | None:
+        """The latest iteration of all, where it is one that this process is beginning."""
+        if self._claim is None or in_worker():
+            return None
+        number = self._claimed()
+        return number if num_iterations(self._words()) == number + 1 else None
+
+    def _claimed(self) -> int:
+        """Return the number of the iteration that this process is beginning."""
+        claim = self._claim
+        assert claim is not None  # noqa: S101
+        number = claim.number
+        if number is None:
+            # The same key leads to the same entry, for each worker once.
+            self._claim = claim._replace(num_tries=(claim.num_tries + 1) % _MAX_CLAIMS)
+            worker = _LAST_WORKER - claim.num_tries if claim.num_tries else 0
+            number = begin_iteration(self._words(), claim.key, worker)
+            self._claim = claim._replace(number=number)
+        return number
+
+    def epoch_of(self, iteration: int) -> int:
+        """Return the epoch of an iteration that has begun, or is the next to begin."""
+        return epoch_of(self._words(), iteration)
+
+    def set_epoch_of(self, iteration: int, epoch: int) -> None:
+        """Make `epoch` that of an iteration; later ones count on from there."""
+        set_epoch_of(self._words(), iteration, epoch)
+
+    def num_iterations(self) -> int:
+        """Return how many iterations have begun, in this process or its workers."""
+        return num_iterations(self._words()) - (self._pending is not None)
+
+    def see(self) -> int:
+        """Take note of the iterations so far, also those of workers; return how many they are.
+
+        One that this process is beginning counts: what is told next is for one after it, which
+        workers may begin.
+        """
+        self._claim = None
+        self._num_seen = self.num_iterations()
+        return self._num_seen
+
+    def check_seen(self, what: str) -> None:
+        """Make sure that no iteration since was that of workers.
+
+        Args:
+            what: Is iterated.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated, and only they know how far.
+        """
+        if not in_worker() and self.num_iterations() > self._num_seen:
+            raise RuntimeError(
+                f"DataLoader workers have iterated this {what}, and only they know how far: take "
+                "the state from torchdata's StatefulDataLoader, or use num_workers=0"
+            )
+
+    def check_own(self, what: str, wanted: str) -> None:
+        """Make sure that the latest iteration was this process's.
+
+        Args:
+            what: Is iterated.
+            wanted: A method; only whoever iterates can answer it.
+
+        Raises:
+            RuntimeError: It was that of DataLoader workers.
+        """
+        if not in_worker() and self.num_iterations() > self._num_own:
+            raise RuntimeError(
+                f"DataLoader workers iterate this {what}, each with {wanted} of its own: ask "
+                f"torch.utils.data.get_worker_info().dataset.{wanted}() there, in a transform for "
+                "example, or use num_workers=0"
+            )
+
+    def next(self) -> int:
+        """Return the epoch that the next iteration will have."""
+        return self.epoch_of(self.num_iterations())
+
+    def set(self, epoch: int) -> None:
+        """Make `epoch` that of the next iteration, and take note of those so far."""
+        self.set_epoch_of(self.see(), epoch)
+
+    def own(self) -> None:
+        """Make sure that only this process and the workers it starts use the counter."""
+        if in_worker() or self._owner_pid == os.getpid():
+            return
+        inherited = self._shared.view
+        self._shared = _SharedWords.new()
+        self._shared.view[:] = inherited
+        self._owner_pid = os.getpid()
+
+    def _words(self) -> NDArray[np.int64]:
+        self.own()
+        return self._shared.view
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Own the counter before a spawned worker gets it."""
+        self.own()
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Share the counter of the process that pickled it, if it can be shared."""
+        self.__dict__.update(state)
+        if self._shared.is_copy:
+            self._owner_pid = -1
+        _counters.add(self)
+
+
+def _key(identity: bytes) -> int:
+    digest = hashlib.blake2b(identity, digest_size=8).digest()
+    # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
+    return int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
+
+
+_counters: weakref.WeakSet[EpochCounter] = weakref.WeakSet()
+
+
+def _own_all() -> None:
+    """Own the counters before a forked worker inherits them."""
+    for counter in list(_counters):
+        counter.own()
+
+
+os.register_at_fork(before=_own_all)

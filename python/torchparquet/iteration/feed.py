@@ -1,0 +1,229 @@
+"""All that the iterations over one data set share in one process."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torchparquet.checks import checked_int
+from torchparquet.iteration.course import Course
+from torchparquet.iteration.planner import Place
+from torchparquet.iteration.progress import Progress
+from torchparquet.iteration.state import Identity, dump, parse, shortened_names
+from torchparquet.metrics.read_totals import ReadTotals
+from torchparquet.plan.topology import Topology
+from torchparquet.ranks.agreement import Standing, warn_of_early_end
+from torchparquet.ranks.sharding import in_worker, is_distributed
+
+if TYPE_CHECKING:
+    from torchparquet.batches.transforms import Transforms
+    from torchparquet.iteration.planner import EpochPlanner
+    from torchparquet.iteration.rank_check import RankCheck
+    from torchparquet.ranks.membership import Membership
+    from torchparquet.reading.streams import StreamOpener
+
+# These belong to this process alone: its iterators, and the sums of their reading.
+_OF_PROCESS = ("_iterations", "_latest", "totals", "latest_totals")
+
+
+class Followed(Protocol):
+    """An iterator as the data set sees it.
+
+    Attributes:
+        course: Where it stands.
+        totals: Of its reading.
+    """
+
+    course: Course[Place]
+    totals: ReadTotals
+
+    @property
+    def closed(self) -> bool:
+        """Whether the iterator was closed or has ended."""
+
+    def seek(self, step: int) -> None:
+        """Make batch `step` of the epoch the next one."""
+
+    def begin(self) -> Place:
+        """Begin the iteration where it has not begun, and return where it stands."""
+
+    def close(self) -> None:
+        """End it, and give up what is in flight."""
+
+
+class Feed:
+    """All that the iterations over one data set share in one process.
+
+    Attributes:
+        membership: Which of the processes that read the data this one is.
+        planner: Of epochs.
+        rank_check: Whether ranks were compared.
+        streams: Opens streams of batches.
+        progress: Where the latest iteration stands, and where the next one begins.
+        num_epochs: How many epochs one iteration reads; None for all that follow.
+        transforms: The user's functions, or None.
+        is_dynamic: Whether ranks claim row groups as they read.
+        totals: Of all that this process has read.
+        latest_totals: Of the latest iteration.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        planner: EpochPlanner,
+        rank_check: RankCheck,
+        streams: StreamOpener,
+        *,
+        num_epochs: int | None,
+        transforms: Transforms | None,
+        is_dynamic: bool,
+    ) -> None:
+        """Stand before the first iteration; see the attributes."""
+        self.membership = membership
+        self.planner = planner
+        self.rank_check = rank_check
+        self.streams = streams
+        self.progress = Progress(planner, membership)
+        self.num_epochs = num_epochs
+        self.transforms = transforms
+        self.is_dynamic = is_dynamic
+        self._identity = self._make_identity()
+        self._told_of_early_end = False
+        self._begin_in_process()
+
+    def _make_identity(self) -> Identity:
+        fields, options = self.streams.fields, self.planner.options
+        return Identity(
+            self.streams.manifest.content_fingerprint,
+            hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest(),
+            shortened_names([field.name for field in fields]),
+            {
+                "shuffle": options.shuffle,
+                "seed": options.seed,
+                "even": options.even,
+                "drop_last": options.drop_last,
+                "balance": options.balance,
+                "shuffle_within_rank": options.shuffle_within_rank,
+                "canonical_world_size": self.planner.canonical_world_size,
+            },
+        )
+
+    def _begin_in_process(self) -> None:
+        self._forget_iterations()
+        self.totals = ReadTotals()
+        self.latest_totals = ReadTotals()
+
+    def _forget_iterations(self) -> None:
+        self._iterations: weakref.WeakSet[Followed] = weakref.WeakSet()
+        self._latest: weakref.ref[Followed] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process alone."""
+        return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a copy's place in this process."""
+        self.__dict__.update(state)
+        self._begin_in_process()
+
+    def __copy__(self) -> Feed:
+        """Return one for this process that counts epochs by itself."""
+        made = Feed.__new__(Feed)
+        made.__setstate__(self.__getstate__())
+        made.progress = self.progress.own_copy()
+        made.streams = copy.copy(self.streams)
+        made.rank_check = copy.copy(self.rank_check)
+        return made
+
+    # The iterations of this process.
+
+    def follow(self, iteration: Followed) -> None:
+        """Take note of an iteration, which is the latest from now on."""
+        self._iterations.add(iteration)
+        self._latest = weakref.ref(iteration)
+        self.latest_totals = iteration.totals
+        if in_worker():
+            # All workers of a DataLoader begin, also one that is never asked for a batch.
+            iteration.begin()
+
+    def live_iteration(self) -> Followed | None:
+        """Return the latest iteration where it is under way."""
+        latest = None if self._latest is None else self._latest()
+        return None if latest is None or latest.closed else latest
+
+    def live_place(self) -> Place | None:
+        """Return where the iteration under way stands; None if none is."""
+        latest = self.live_iteration()
+        return None if latest is None else latest.course.position
+
+    def present_place(self, topology: Topology) -> Place:
+        """Return a place of the epoch under way or to come, in a world of this topology."""
+        place = self.live_place()
+        if place is not None and place.legs[-1].world == self.planner.own_leg(topology):
+            return place
+        if place is None:
+            return self.progress.next_place(topology)
+        return self.planner.begin(place.epoch, topology)
+
+    def close(self) -> None:
+        """End all iterations and free their memory."""
+        for iteration in list(self._iterations):
+            iteration.close()
+        self._forget_iterations()
+        self.streams.forget()
+
+    def standing(self, num_workers: int = 0) -> Standing:
+        """Return what all ranks must agree about in the next iteration."""
+        topology = self.membership.topology()
+        own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
+        return self.rank_check.standing(self.planner, self.present_place(own), own)
+
+    def end_epoch(self, place: Place) -> None:
+        """Log, once, that other ranks go on when this one has delivered its last batch."""
+        if self.planner.options.even != "none" or self._told_of_early_end:
+            return
+        if not in_worker() and is_distributed():
+            self._told_of_early_end = True
+            plan, topology = self.planner.present_plan(place), self.membership.topology()
+            warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
+
+    # States.
+
+    def refuse_dynamic(self, what: str) -> None:
+        """Raise TypeError where nobody knows `what` before it is read."""
+        if self.is_dynamic:
+            raise TypeError(
+                f'even="dynamic" has no {what}: which rank reads what is decided while reading'
+            )
+
+    def latest_state(self) -> dict[str, Any]:
+        """Return the state of the latest iteration, or that at which the next one begins."""
+        self.refuse_dynamic("state")
+        return dump(self.progress.latest_state(), self._identity)
+
+    def state_at(self, place: Place | None) -> dict[str, Any]:
+        """Return the state of a place; None for that at which the next iteration begins."""
+        self.refuse_dynamic("state")
+        return dump(self.progress.state_of(place), self._identity)
+
+    def state_at_row(self, num_rows: int) -> dict[str, Any]:
+        """Return the state after `num_rows` rows of this rank in the present world."""
+        self.refuse_dynamic("state")
+        num_rows = checked_int("num_rows", num_rows, 0, 2**62)
+        return dump(self.progress.state_of_row(self.live_place(), num_rows), self._identity)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration, and the one under way, go on where `state` was taken."""
+        self.refuse_dynamic("state")
+        parsed = parse(state, self._identity, self.planner.requested_window)
+        if parsed.worker and not in_worker():
+            raise ValueError(
+                f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
+                "StatefulDataLoader"
+            )
+        self.progress.load(parsed)
+        latest = self.live_iteration()
+        if latest is not None:
+            latest.course.move(None)
