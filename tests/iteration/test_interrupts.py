@@ -1,4 +1,4 @@
-"""An exception at any line of `next`, as a signal's handler raises it: nothing is lost or twice.
+"""An exception anywhere in `next`, as a signal's handler raises it: nothing is lost or twice.
 
 Whoever catches it goes on with the iterator, or saves the state for another process.
 """
@@ -6,11 +6,11 @@ Whoever catches it goes on with the iterator, or saves the state for another pro
 from __future__ import annotations
 
 import json
-import linecache
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -21,75 +21,82 @@ import pytest
 import torchparquet
 from torchparquet import ParquetDataset, mix
 
-PACKAGE = Path(torchparquet.__file__).parent
+PACKAGE = str(Path(torchparquet.__file__).parent)
 STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")
-# What brings a batch or a row to the loop, above the streams of single data sets.
-MODULES = {
-    str(PACKAGE / "mixing" / f"{name}.py")
-    for name in (
-        "batch_mixing",
-        "mix_order",
-        "mix_sources",
-        "mixture",
-        "row_iteration",
-        "row_mixing",
-        "row_sources",
-    )
-}
-# Behind these comments no call follows, so that no signal's handler runs.
-COMMENTS = ("# No call follows", "# No call among")
+# Nobody is told of what finalizers raise; a stream and a generator have some.
+FINALIZERS = ("__del__", "close", "_stop", "end", "_sums_of", "<genexpr>")
 
 
 class InterruptedHere(BaseException):
-    """Raised at a line of the package."""
+    """Raised within the package."""
 
 
-def lines_without_calls() -> set[tuple[str, int]]:
-    found = set()
-    for module in MODULES:
-        lines = linecache.getlines(module)
-        for number, line in enumerate(lines, 1):
-            if line.strip().startswith(COMMENTS):
-                # The comment may go on; a signal may come before the first statement.
-                first = number + 1
-                while lines[first - 1].strip().startswith("#"):
-                    first += 1
-                after = first + 1
-                while after <= len(lines) and lines[after - 1].strip():
-                    found.add((module, after))
-                    after += 1
-    return found
+class Interrupt:
+    """Raises once, at one of the moments at which the interpreter runs the handlers of signals.
+
+    These are the beginnings of functions and the ends of calls of compiled ones. So many such
+    moments of the package pass before.
+    """
+
+    def __init__(self, num_before: int) -> None:
+        self.num_before = num_before
+        self.was_raised = False
+
+    def call(self, function: Callable[[], Any]) -> list[Any]:
+        """What the function returns, as a list of one; empty if it was interrupted."""
+        sys.setprofile(self._at)
+        try:
+            return [function()]
+        except InterruptedHere:
+            return []
+        finally:
+            sys.setprofile(None)
+
+    def _at(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(PACKAGE):
+            return
+        if frame.f_code.co_name in FINALIZERS:
+            return
+        if self.num_before == 0:
+            self.was_raised = True
+            raise InterruptedHere
+        self.num_before -= 1
 
 
-BEHIND = lines_without_calls()
+class InterruptAtLine(Interrupt):
+    """Raises once, before a line of the package that is executed."""
 
+    def call(self, function: Callable[[], Any]) -> list[Any]:
+        sys.settrace(self._trace)
+        try:
+            return [function()]
+        except InterruptedHere:
+            return []
+        finally:
+            sys.settrace(None)
 
-def interrupted_at(stop_at: int, call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Call, and raise at the line that is passed so-manieth; whether it came to that, and what
-    was returned otherwise."""
-    passed = 0
-
-    def trace(frame: Any, event: Any, argument: Any) -> Any:
-        nonlocal passed
-        if frame.f_code.co_filename not in MODULES:
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) or code.co_name in FINALIZERS:
             return None
-        if event == "line" and (frame.f_code.co_filename, frame.f_lineno) not in BEHIND:
-            passed += 1
-            if passed == stop_at:
+        if event == "line" and not is_after_the_count(frame):
+            if self.num_before == 0:
+                self.was_raised = True
                 raise InterruptedHere
-        return trace
+            self.num_before -= 1
+        return self._trace
 
-    sys.settrace(trace)
-    try:
-        return False, call()
-    except InterruptedHere:
-        return True, None
-    finally:
-        sys.settrace(None)
+
+def is_after_the_count(frame: FrameType) -> bool:
+    """Whether the item is counted: no call follows, and so no handler of a signal runs."""
+    if frame.f_code.co_name != "__next__" or not frame.f_code.co_filename.endswith("course.py"):
+        return False
+    names = frame.f_locals
+    return "after" in names and names["course"].position is names["after"]
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: Any) -> list[Path]:
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three data sets; `id` says which one and which row."""
     root = tmp_path_factory.mktemp("interrupts")
     made = []
@@ -105,14 +112,18 @@ def datasets(paths: list[Path]) -> list[ParquetDataset]:
     return [ParquetDataset(path, **options) for path in paths]
 
 
-def of_batches(paths: Any, stopping: Any) -> Any:
+def of_batches(paths: list[Path], stopping: Any) -> Any:
     return mix(datasets(paths), weights=[3, 2, 1], stopping=stopping, source_key="source")
 
 
-def of_rows(paths: Any, stopping: Any) -> Any:
+def of_rows(paths: list[Path], stopping: Any) -> Any:
     return mix(
         datasets(paths), weights=[3, 2, 1], stopping=stopping, within_batch=True, batch_size=4
     )
+
+
+def epochs(paths: list[Path]) -> ParquetDataset:
+    return ParquetDataset(paths[2], batch_size=2, num_epochs=2, num_threads=1)
 
 
 def shown(item: dict[str, Any]) -> Any:
@@ -125,71 +136,51 @@ def items(iterator: Iterator[Any]) -> list[Any]:
 
 
 def some_of(num_steps: int) -> list[int]:
-    """The first steps, the last one, and some between: each takes a pass for each line."""
+    """The first steps, the last one, and some between: each takes a pass for each moment."""
     return sorted({0, 1, *range(2, num_steps, 4), num_steps - 1})
 
 
-OPENED = {
-    **{f"batches, {name}": partial(of_batches, stopping=name) for name in STOPPINGS},
+OPENED: dict[str, Callable[[list[Path]], Any]] = {
+    "batches": lambda paths: datasets(paths)[0],
+    "batches of epochs": epochs,
+    "batches with a function": lambda paths: ParquetDataset(
+        paths[0], batch_size=4, num_threads=1, transform=lambda batch: {"id": batch["id"] + 1}
+    ),
+    **{f"mix of batches, {name}": partial(of_batches, stopping=name) for name in STOPPINGS},
+    **{f"mix of rows, {name}": partial(of_rows, stopping=name) for name in STOPPINGS},
     "rows of a data set": lambda paths: datasets(paths)[0].unbatched(),
-    "rows of epochs": lambda paths: ParquetDataset(
-        paths[2], batch_size=2, num_epochs=2, num_threads=1
-    ).unbatched(),
+    "rows of epochs": lambda paths: epochs(paths).unbatched(),
     "rows of a mix": lambda paths: of_batches(paths, "all_exhausted").unbatched(),
 }
 
 
 @pytest.mark.parametrize("kind", OPENED)
-def test_every_line_of_every_step(paths: list[Path], kind: Any) -> None:
-    expected = items(iter(OPENED[kind](paths)))  # type: ignore[operator]
+@pytest.mark.parametrize("interrupt", [Interrupt, InterruptAtLine])
+@pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.long)])
+def test_moments_of_every_step(
+    paths: list[Path], kind: str, interrupt: type[Interrupt], stride: int
+) -> None:
+    dataset, resumed = OPENED[kind](paths), OPENED[kind](paths)
+    expected = items(iter(dataset))
     num_interrupts = 0
     for step in some_of(len(expected)):
-        stop_at = 0
+        num_before = 5 * step % stride
         while True:
-            stop_at += 1
-            dataset = OPENED[kind](paths)  # type: ignore[operator]
+            dataset.set_epoch(0)
             iterator = iter(dataset)
             found = [shown(next(iterator)) for _ in range(step)]
-            interrupted, item = interrupted_at(stop_at, lambda: next(iterator))  # noqa: B023
-            if not interrupted:
-                found.append(shown(item))
-            num_interrupts += interrupted
+            present = interrupt(num_before)
+            found += map(shown, present.call(partial(next, iterator)))
             state = json.loads(json.dumps(dataset.state_dict()))
-            assert found + items(iterator) == expected, (step, stop_at)
+            assert found + items(iterator) == expected, (step, num_before)
             if len(found) < len(expected):  # else the state leads to the next epoch
-                resumed = OPENED[kind](paths)  # type: ignore[operator]
                 resumed.load_state_dict(state)
-                assert found + items(iter(resumed)) == expected, (step, stop_at)
-            if not interrupted:
+                assert found + items(iter(resumed)) == expected, (step, num_before)
+            if not present.was_raised:
                 break
-    assert num_interrupts > len(expected)
-
-
-@pytest.mark.parametrize("stopping", STOPPINGS)
-def test_a_batch_of_rows_is_whole_or_the_mix_says_so(paths: list[Path], stopping: str) -> None:
-    expected = items(iter(of_rows(paths, stopping)))
-    num_torn = 0
-    for step in some_of(len(expected)):
-        stop_at = 0
-        while True:
-            stop_at += 1
-            dataset = of_rows(paths, stopping)
-            iterator = iter(dataset)
-            found = [shown(next(iterator)) for _ in range(step)]
-            interrupted, item = interrupted_at(stop_at, lambda: next(iterator))  # noqa: B023
-            if not interrupted:
-                found.append(shown(item))
-            try:
-                dataset.state_dict()
-            except RuntimeError:
-                num_torn += 1
-                with pytest.raises(RuntimeError, match="interrupted within a batch"):
-                    next(iterator)
-            else:
-                assert found + items(iterator) == expected, (step, stop_at)
-            if not interrupted:
-                break
-    assert num_torn > 20
+            num_interrupts += 1
+            num_before += stride
+    assert num_interrupts > len(expected) / stride + 5
 
 
 def test_a_function_that_asks_for_the_state_within_next_disturbs_nothing(paths: list[Path]) -> None:
@@ -201,45 +192,68 @@ def test_a_function_that_asks_for_the_state_within_next_disturbs_nothing(paths: 
         states.append(dataset.state_dict())
         return batch
 
-    for kind in (lambda dataset: dataset, lambda dataset: dataset.unbatched()):
+    kinds: list[Callable[[Any], Any]] = [lambda mixed: mixed, lambda mixed: mixed.unbatched()]
+    for kind in kinds:
         states: list[dict[str, Any]] = []
-        dataset = kind(opened(asking))  # type: ignore[no-untyped-call]
-        assert items(iter(dataset)) == items(iter(kind(opened())))  # type: ignore[no-untyped-call]
+        dataset = kind(opened(asking))
+        assert items(iter(dataset)) == items(iter(kind(opened())))
         assert len(states) > 3
 
 
-@pytest.mark.parametrize("kind", ["rows of a data set", "rows of a mix"])
+@pytest.mark.parametrize("kind", ["batches", "rows of a data set", "rows of a mix"])
 def test_an_epoch_that_is_set_stays_set(paths: list[Path], kind: str) -> None:
-    fresh = OPENED[kind](paths)  # type: ignore[operator]
+    fresh = OPENED[kind](paths)
     fresh.set_epoch(5)
     expected = items(iter(fresh))
-    for stop_at in range(1, 60, 3):
-        dataset = OPENED[kind](paths)  # type: ignore[operator]
+    for num_before in range(0, 200, 7):
+        dataset = OPENED[kind](paths)
         iterator = iter(dataset)
-        interrupted_at(stop_at, lambda: next(iterator))  # noqa: B023
+        Interrupt(num_before).call(partial(next, iterator))
         dataset.set_epoch(5)
-        resumed = OPENED[kind](paths)  # type: ignore[operator]
+        resumed = OPENED[kind](paths)
         resumed.load_state_dict(dataset.state_dict())
-        assert items(iter(resumed)) == expected, stop_at
-        assert items(iter(dataset)) == expected, stop_at
+        assert items(iter(resumed)) == expected, num_before
+        assert items(iter(dataset)) == expected, num_before
+
+
+@pytest.mark.parametrize("kind", ["batches", "mix of rows, repeat", "rows of a mix"])
+def test_an_iteration_that_could_not_begin_takes_no_epoch(paths: list[Path], kind: str) -> None:
+    whole = OPENED[kind](paths)
+    expected = [items(iter(whole)) for _ in range(2)]
+    for num_before in range(0, 60, 3):
+        dataset = OPENED[kind](paths)
+        present = Interrupt(num_before)
+        begun = present.call(lambda: iter(dataset))  # noqa: B023
+        assert begun or present.was_raised
+        assert [items(iter(dataset)) for _ in range(2)] == expected, num_before
 
 
 def test_an_older_iterator_does_not_disturb_a_newer_one(paths: list[Path]) -> None:
     dataset = datasets(paths)[0].unbatched()
     whole = items(iter(dataset)), items(iter(dataset))
-    for stop_at in range(1, 40, 2):
+    for num_before in range(0, 80, 3):
         dataset = datasets(paths)[0].unbatched()
         older = iter(dataset)
         assert shown(next(older)) == whole[0][0]
         for _ in range(2):
             next(older)
-        interrupted, _ = interrupted_at(stop_at, lambda: next(older))  # noqa: B023
+        interrupted = not Interrupt(num_before).call(partial(next, older))
         newer = iter(dataset)
         found = [shown(next(newer))]
         if interrupted:
-            assert shown(next(older)) == whole[0][3], stop_at
+            assert shown(next(older)) == whole[0][3], num_before
         state = dataset.state_dict()
-        assert found + items(newer) == whole[1], stop_at
+        assert found + items(newer) == whole[1], num_before
         resumed = datasets(paths)[0].unbatched()
         resumed.load_state_dict(state)
-        assert found + items(iter(resumed)) == whole[1], stop_at
+        assert found + items(iter(resumed)) == whole[1], num_before
+
+
+def test_a_function_may_move_the_iterator_within_next(paths: list[Path]) -> None:
+    def skipping(batch: Any) -> Any:
+        if batch["id"][0] == 2:
+            dataset.skip(2)
+        return batch
+
+    dataset = ParquetDataset(paths[0], batch_size=2, num_threads=1, transform=skipping)
+    assert items(iter(dataset)) == [[0, 1], [2, 3], [6, 7], [8, 9]]

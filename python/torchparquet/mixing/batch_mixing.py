@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torchparquet.batches.tensors import Batch
-from torchparquet.mixing.mix_order import BatchOrder, MixOptions, MixProgress
-from torchparquet.mixing.mix_sources import Mixable, batches_left, go_back, mark_of
+from torchparquet.mixing.members import Mixable, batches_left, go_back, mark_of
+from torchparquet.mixing.mix_order import BatchOrder, MixOptions, MixProgress, with_item
 from torchparquet.mixing.mixture import Mixture
 
 
-class _Before(NamedTuple):
-    """How things stood before a batch was taken."""
+@dataclass(frozen=True)
+class BatchPosition:
+    """Where a mix of batches stands.
 
-    iterator: Any
-    mark: Any
+    Attributes:
+        progress: How far the epoch is.
+        num_batches: Of each data set in its epoch.
+        epochs: Which epoch of each data set that is. In another one than `progress` has, the data
+            set has ended, and is to begin its next round.
+        marks: Where the iterator of each data set stands; None where it has not begun, or cannot
+            go back.
+    """
+
     progress: MixProgress
-    num_batches: list[int]
+    num_batches: tuple[int, ...]
+    epochs: tuple[int, ...]
+    marks: tuple[Any, ...]
 
 
-class BatchMixture(Mixture):
+class BatchMixture(Mixture[BatchPosition]):
     """One epoch of a mix whose batches are those of its data sets."""
 
     def __init__(
@@ -35,14 +46,18 @@ class BatchMixture(Mixture):
         super().__init__(options, datasets, progress, source_key)
         _load(datasets, progress, states)
         # A length is that of the iteration under way, so these come first.
-        self._of_source = {number: iter(datasets[number]) for number in progress.active}
-        (self._num_batches,) = _num_batches(datasets, progress, 0)
-        self._order = BatchOrder(options, progress, self._num_batches)
-        self._before: _Before | None = None  # while a batch is taken, or lost
-        self._is_taking = False
-        # Data sets whose next round is to begin, when something is asked of them.
-        self._to_begin = tuple(self._order.begun_again)
-        self._settle()
+        self._iterator_of = {number: iter(datasets[number]) for number in progress.active}
+        numbers = range(len(datasets))
+        epochs = tuple(progress.epoch_of(number) for number in numbers)
+        # Of the iterators: their epochs, and where those that have begun did so.
+        self._epoch_of = dict(enumerate(epochs))
+        self._first_marks: dict[int, Any] = {}
+        (self._begun_with,) = _num_batches(datasets, progress, 0)
+        self._order = BatchOrder(options, progress, self._begun_with)
+        self.course.position = BatchPosition(
+            self._order.progress, tuple(self._order.num_batches), epochs, (None,) * len(datasets)
+        )
+        self._settled()
 
     @staticmethod
     def count(
@@ -58,69 +73,85 @@ class BatchMixture(Mixture):
         return _length(options, progress, per_worker)
 
     def _count_from(self, begin: MixProgress) -> int:
-        return _length(self._options, begin, [self._num_batches])
+        return _length(self._options, begin, [self._begun_with])
 
-    def _make_next(self) -> Batch:
-        self._settle()
-        order, number = self._order, self._order.source
-        assert number is not None  # noqa: S101
-        iterator = self._of_source[number]
-        self._is_taking = True
-        try:
-            self._before = _Before(
-                iterator, mark_of(iterator), self.progress.copied(), list(order.num_batches)
+    def _go_to(self, position: BatchPosition | None) -> BatchPosition:
+        return self._settled()
+
+    def _settled(self) -> BatchPosition:
+        """Bring the data sets to the position, begin the rounds that are next, and return it."""
+        position = self.begin()
+        if self.closed:
+            return position
+        if self._order.progress is not position.progress:
+            self._order = BatchOrder(self._options, position.progress, position.num_batches)
+        if self._order.next is None:
+            return position
+        progress = position.progress
+        for number in progress.active:
+            if position.epochs[number] != progress.epoch_of(number):
+                position = self._with_round_begun(position, number)
+                self._order.num_batches[number] = position.num_batches[number]
+                self.course.position = position
+            elif self._epoch_of[number] != position.epochs[number]:
+                self._begin_round(number, position.epochs[number])
+            go_back(
+                self._iterator_of[number], position.marks[number] or self._first_marks.get(number)
             )
-            batch = next(iterator, None)
-            if batch is None:
-                raise RuntimeError(
-                    f"data set {number} ended after {self.progress.delivered[number]} batches, "
-                    f"its length is {order.num_batches[number]}"
-                )
-            batch = self._marked(batch, number)
-            to_begin = (number,) if order.count() else ()
-            # No call follows, so that no signal's handler can raise behind this.
-            self._before, self._to_begin = None, to_begin
-            return batch
-        finally:
-            self._is_taking = False
+        return position
 
-    def _settle(self) -> None:
-        """Give up what an exception has left half done, and begin the rounds that are next."""
-        before = self._before
-        if self.closed or self._is_taking:  # a user's function may ask within `next`
-            return
-        if before is not None:
-            go_back(before.iterator, before.mark)
-            self.progress = before.progress.copied()
-            self._order = BatchOrder(self._options, self.progress, before.num_batches)
-            self._before = None
-        for number in self._to_begin:
-            self._begin_round(number)
-        self._to_begin = ()
+    def _with_round_begun(self, position: BatchPosition, number: int) -> BatchPosition:
+        epoch = position.progress.epoch_of(number)
+        self._begin_round(number, epoch)
+        (left,) = batches_left(self._datasets[number], epoch, 0)
+        return replace(
+            position,
+            num_batches=with_item(position.num_batches, number, left),
+            epochs=with_item(position.epochs, number, epoch),
+            marks=with_item(position.marks, number, None),
+        )
+
+    def _begin_round(self, number: int, epoch: int) -> None:
+        dataset = self._datasets[number]
+        dataset.set_epoch(epoch)
+        self._first_marks.pop(number, None)
+        self._iterator_of[number] = iter(dataset)
+        self._epoch_of[number] = epoch
+
+    def _take(self, position: BatchPosition) -> tuple[Batch, BatchPosition]:
+        position = self._settled()
+        order, number = self._order, self._order.next
+        assert number is not None  # noqa: S101
+        iterator = self._iterator_of[number]
+        if position.marks[number] is None:
+            self._first_marks[number] = mark_of(iterator)
+        batch = next(iterator, None)
+        if batch is None:
+            raise RuntimeError(
+                f"data set {number} ended after {position.progress.delivered[number]} batches, "
+                f"its length is {order.num_batches[number]}"
+            )
+        batch = self._marked(batch, number)
+        order.count()
+        marks = with_item(position.marks, number, mark_of(iterator))
+        return batch, BatchPosition(order.progress, position.num_batches, position.epochs, marks)
 
     @property
     def over(self) -> bool:
-        """Whether there is no further batch."""
-        self._settle()
-        return self._order.source is None
+        """Whether no batch is left."""
+        self._settled()
+        return self._order.next is None
 
     def _iterators(self) -> Iterable[Any]:
-        return self._of_source.values()
+        return self._iterator_of.values()
 
     def state_dicts(self) -> list[Any]:
         """Return where each data set stands; None for those that have left the mix."""
-        self._settle()
-        active = self.progress.active
+        active = self._settled().progress.active
         return [
             dataset.state_dict() if number in active else None
             for number, dataset in enumerate(self._datasets)
         ]
-
-    def _begin_round(self, number: int) -> None:
-        dataset, epoch = self._datasets[number], self.progress.epoch_of(number)
-        dataset.set_epoch(epoch)
-        self._of_source[number] = iter(dataset)
-        (self._order.num_batches[number],) = batches_left(dataset, epoch, 0)
 
 
 def _load(datasets: Sequence[Mixable], progress: MixProgress, states: list[Any] | None) -> None:
@@ -153,5 +184,5 @@ def _num_batches(
 def _length(options: MixOptions, progress: MixProgress, per_worker: list[list[int]]) -> int:
     num = progress.num_drawn
     for num_batches in per_worker:
-        num += BatchOrder(options, progress.copied(), num_batches).count_all()
+        num += BatchOrder(options, progress, num_batches).count_all()
     return num

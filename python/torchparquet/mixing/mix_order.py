@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from torchparquet.plan.draws import Draws, Proportion, random_words
 
 Stopping = Literal["first_exhausted", "all_exhausted", "repeat"]
 
-# What a round within an epoch of a mix adds to the number of a data set's epoch.
+# A round within an epoch of a mix adds this to the number of a data set's epoch.
 ROUND_EPOCHS = 2**32
 # Keeps the words that decide between equal rows apart from those of draws.
 _ROWS_BLOCK = 2**40
@@ -24,7 +24,7 @@ class MixOptions:
     Attributes:
         weights: Of each data set, above 0, in any scale.
         seed: Of the draws.
-        stopping: What happens when a data set has no batch left.
+        stopping: See `mix`.
         batch_size: Rows of a batch with rows of all data sets; None for their own batches.
     """
 
@@ -34,7 +34,7 @@ class MixOptions:
     batch_size: int | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class MixProgress:
     """How far an epoch of a mix is.
 
@@ -49,30 +49,31 @@ class MixProgress:
     """
 
     epoch: int
-    active: list[int]
-    counts: list[int]
+    active: tuple[int, ...]
+    counts: tuple[int, ...]
     before: int = 0
-    rounds: list[int] = field(default_factory=list)
-    delivered: list[int] = field(default_factory=list)
+    rounds: tuple[int, ...] = ()
+    delivered: tuple[int, ...] = ()
     over: bool = False
 
     @staticmethod
-    def begin(epoch: int, num_sources: int) -> MixProgress:
+    def begin(epoch: int, num_datasets: int) -> MixProgress:
         """Return the start of an epoch."""
-        zeros = [0] * num_sources
-        sources = list(range(num_sources))
-        return MixProgress(epoch, sources, list(zeros), 0, list(zeros), list(zeros))
+        zeros = (0,) * num_datasets
+        return MixProgress(epoch, tuple(range(num_datasets)), zeros, 0, zeros, zeros)
 
     @staticmethod
     def read(value: dict[str, Any]) -> MixProgress:
-        """Return what `dataclasses.asdict` made; an older one has the sizes of the data sets.
+        """Return what `to_dict` made; an older release wrote the sizes of the data sets too.
 
         Raises:
             ValueError: It is something else.
         """
         known = {name: item for name, item in value.items() if name != "sizes"}
         try:
-            progress = MixProgress(**known).copied()
+            for name in ("active", "counts", "rounds", "delivered"):
+                known[name] = tuple(known.get(name, ()))
+            progress = MixProgress(**known)
         except TypeError as error:
             raise ValueError(f"progress of a mix is not what it was: {error}") from None
         num = len(progress.rounds)
@@ -81,141 +82,156 @@ class MixProgress:
             raise ValueError(f"progress of a mix contradicts itself: {value}")
         return progress
 
-    def copied(self) -> MixProgress:
-        """Return a copy that can go on by itself."""
-        lists = (self.active, self.counts, self.rounds, self.delivered)
-        active, counts, rounds, delivered = map(list, lists)
-        return replace(self, active=active, counts=counts, rounds=rounds, delivered=delivered)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as JSON has them."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @property
     def num_drawn(self) -> int:
         """Batches, or rows, of the epoch so far."""
         return self.before + sum(self.counts)
 
-    def epoch_of(self, source: int) -> int:
+    def epoch_of(self, number: int) -> int:
         """Return the number that the present round has among the epochs of a data set."""
-        return self.epoch + self.rounds[source] * ROUND_EPOCHS
+        return self.epoch + self.rounds[number] * ROUND_EPOCHS
 
-    def leave(self, sources: Sequence[int]) -> None:
-        """Take data sets out of the mix; the others go on in their proportion."""
-        if sources:
-            self.active = [source for source in self.active if source not in sources]
-            self.before = self.num_drawn
-            self.counts = [0] * len(self.active)
+    def exhausted(self, numbers: Sequence[int]) -> MixProgress:
+        """Return the progress after rounds of data sets have ended."""
+        if not numbers:
+            return self
+        rounds = tuple(of + (number in numbers) for number, of in enumerate(self.rounds))
+        return replace(self, rounds=rounds)
+
+    def without(self, numbers: Sequence[int]) -> MixProgress:
+        """Return the progress without data sets; the others go on in their proportion."""
+        if not numbers:
+            return self
+        active = tuple(number for number in self.active if number not in numbers)
+        return replace(self, active=active, before=self.num_drawn, counts=(0,) * len(active))
+
+
+def with_item(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
+    """Return a tuple with one item replaced."""
+    return (*items[:index], item, *items[index + 1 :])
 
 
 class BatchOrder:
     """From which data set each batch comes.
 
     Attributes:
-        source: The data set of the next batch; None when the epoch is over.
+        progress: Where the order stands, with what follows from the number of batches.
+        next: The data set of the next batch; None when the epoch is over.
         num_batches: Of the present round of each data set.
-        begun_again: Data sets that begin another round before the next batch, because this world
-            has no batch for what is left of theirs.
     """
 
-    def __init__(self, options: MixOptions, progress: MixProgress, num_batches: list[int]) -> None:
-        """Go on at `progress`, which is kept up to date.
+    def __init__(
+        self, options: MixOptions, progress: MixProgress, num_batches: Sequence[int]
+    ) -> None:
+        """Go on at `progress`.
 
         Raises:
             ValueError: A data set to be repeated has no batch.
         """
         self._options = options
-        self._progress = progress
+        self.progress = progress
         self.num_batches = list(num_batches)
-        self.source: int | None = None
-        self.begun_again: list[int] = []
+        self.next: int | None = None
         if options.stopping == "repeat":
             self._begin_again()
         if options.stopping == "all_exhausted":
-            progress.leave([source for source in progress.active if not self._left(source)])
+            self.progress = progress.without([of for of in progress.active if not self._left(of)])
         self._begin_draws()
         self._choose()
 
     def _begin_again(self) -> None:
-        progress = self._progress
-        empty = [source for source in progress.active if not self._left(source)]
+        """Begin another round of data sets of which this world has no batch for what is left."""
+        progress = self.progress
+        empty = [number for number in progress.active if not self._left(number)]
         if empty and not progress.num_drawn:
             raise ValueError(f"data sets to be repeated must have batches, got {self.num_batches}")
-        for source in empty:
-            progress.rounds[source] += 1
+        self.progress = progress = progress.exhausted(empty)
         if not all(progress.rounds):
-            for source in empty:
-                progress.delivered[source] = 0
-                self.num_batches[source] = max(1, self.num_batches[source])
-            self.begun_again = empty
+            for number in empty:
+                delivered = with_item(self.progress.delivered, number, 0)
+                self.progress = replace(self.progress, delivered=delivered)
+                self.num_batches[number] = max(1, self.num_batches[number])
 
-    def count(self) -> bool:
-        """Count a batch of `source`; return whether that data set begins another round."""
-        source, progress = self.source, self._progress
-        assert source is not None  # noqa: S101
-        progress.delivered[source] += 1
-        progress.counts[progress.active.index(source)] += 1
-        again = False
-        if not self._left(source) and self._options.stopping != "first_exhausted":
-            progress.rounds[source] += 1
+    def count(self) -> None:
+        """Count a batch of the data set `next`."""
+        number, before = self.next, self.progress
+        assert number is not None  # noqa: S101
+        at = before.active.index(number)
+        progress = MixProgress(
+            before.epoch,
+            before.active,
+            with_item(before.counts, at, before.counts[at] + 1),
+            before.before,
+            before.rounds,
+            with_item(before.delivered, number, before.delivered[number] + 1),
+        )
+        self.progress = progress
+        if not self._left(number) and self._options.stopping != "first_exhausted":
+            self.progress = progress = progress.exhausted([number])
             if self._options.stopping == "all_exhausted":
-                progress.leave([source])
+                self.progress = progress.without([number])
                 self._begin_draws()
             elif not all(progress.rounds):
-                progress.delivered[source] = 0
-                again = True
+                delivered = with_item(progress.delivered, number, 0)
+                self.progress = replace(progress, delivered=delivered)
         self._choose()
-        return again
 
     def count_all(self) -> int:
         """Return how many batches there are from here on, and go to the end."""
         num = 0
-        while self.source is not None:
+        while self.next is not None:
             self.count()
             num += 1
         return num
 
-    def _left(self, source: int) -> int:
-        return self.num_batches[source] - self._progress.delivered[source]
+    def _left(self, number: int) -> int:
+        return self.num_batches[number] - self.progress.delivered[number]
 
     def _begin_draws(self) -> None:
-        progress = self._progress
+        progress = self.progress
         if progress.active:
             proportion = Proportion([self._options.weights[i] for i in progress.active])
             key = (self._options.seed, progress.epoch)
-            self._draws = Draws(proportion, key, progress.counts, progress.before)
+            self._draws = Draws(proportion, key, list(progress.counts), progress.before)
 
     def _choose(self) -> None:
-        self.source = None
-        if self._progress.active and not all(self._progress.rounds):
-            drawn = self._progress.active[self._draws.next()]
-            self.source = drawn if self._left(drawn) else None
+        self.next = None
+        if self.progress.active and not all(self.progress.rounds):
+            drawn = self.progress.active[self._draws.next()]
+            self.next = drawn if self._left(drawn) else None
 
 
 class RowOrder:
-    """How many rows of each data set the next batch has."""
+    """How many rows of each data set a batch has."""
 
-    def __init__(self, options: MixOptions, progress: MixProgress) -> None:
-        """Go on at `progress`."""
+    def __init__(self, options: MixOptions) -> None:
+        """Take the weights, the seed and the size of batches."""
         self._options = options
-        self._progress = progress
 
-    def granted(self, num_rows: int) -> list[int]:
+    def granted(self, progress: MixProgress, num_rows: int) -> list[int]:
         """Return how many of the next `num_rows` rows each active data set gives."""
-        progress = self._progress
         proportion = Proportion([self._options.weights[i] for i in progress.active])
         block = _ROWS_BLOCK + progress.num_drawn
         key = (self._options.seed, progress.epoch)
         words = random_words(key, block, len(progress.active))
-        after = proportion.granted(progress.counts, num_rows, words)
+        after = proportion.granted(list(progress.counts), num_rows, words)
         return [new - old for new, old in zip(after, progress.counts, strict=True)]
 
-    def count_all(self, left: Sequence[int]) -> int:
-        """Return how many batches there are from here on, and go to the end.
+    def count_all(self, progress: MixProgress, left: Sequence[int]) -> int:
+        """Return how many batches there are from `progress` on.
 
         Args:
+            progress: How far the epoch is.
             left: Rows that are left of the present round of each data set.
         """
-        batch_size, progress = self._options.batch_size, self._progress
+        batch_size = self._options.batch_size
         assert batch_size is not None  # noqa: S101
         if self._options.stopping == "all_exhausted":
-            return -(-sum(left[source] for source in progress.active) // batch_size)
+            return -(-sum(left[number] for number in progress.active) // batch_size)
         ends = [count + rows for count, rows in zip(progress.counts, left, strict=True)]
         num = 0
         while True:
@@ -225,10 +241,10 @@ class RowOrder:
             ]
             if self._options.stopping == "repeat" and all(reached):
                 return num
-            granted = self.granted(batch_size)
-            after = [old + new for old, new in zip(progress.counts, granted, strict=True)]
+            granted = self.granted(progress, batch_size)
+            after = tuple(old + new for old, new in zip(progress.counts, granted, strict=True))
             beyond = [count > end for count, end in zip(after, ends, strict=True)]
             if self._options.stopping == "first_exhausted" and any(beyond):
                 return num
             num += 1
-            progress.counts = after
+            progress = replace(progress, counts=after)

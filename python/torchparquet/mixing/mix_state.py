@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -28,7 +27,7 @@ def dump(
         **_identity(options),
         "weights": [str(weight) for weight in options.weights],
         "next_weights": [str(weight) for weight in next_options.weights],
-        "progress": asdict(progress),
+        "progress": progress.to_dict(),
         "sources": sources,
     }
     return dict(copied(state))

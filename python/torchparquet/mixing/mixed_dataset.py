@@ -17,8 +17,8 @@ from torchparquet.checks import checked_int
 from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.metrics.read_metrics import Metrics, side_by_side
 from torchparquet.mixing.batch_mixing import BatchMixture
+from torchparquet.mixing.members import Metered, Mixable, own_copies, worlds
 from torchparquet.mixing.mix_order import MixOptions, MixProgress, Stopping
-from torchparquet.mixing.mix_sources import Metered, Mixable, own_copies, worlds
 from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
 from torchparquet.mixing.row_mixing import RowMixture
@@ -107,7 +107,7 @@ class MixedDataset(IterableDataset[Batch]):
         self._epochs = EpochCounter()
         self._state: dict[str, Any] | None = None
         self._state_is_for: int | None = None  # an iteration; None for this process's next one
-        self._latest: Mixture | None = None
+        self._latest: Mixture[Any] | None = None
         self._latest_options = options
         self._ended: MixProgress | None = None
         self._are_own = False
@@ -198,8 +198,8 @@ class MixedDataset(IterableDataset[Batch]):
         """Return the batches of the epoch under way, or else of the next one.
 
         Batches before a state was loaded count too. `len(loader)` is that of all its workers,
-        provided that the data sets are `ParquetDataset`s; from when they have begun an epoch on
-        it is that of the one behind.
+        provided that the data sets are `ParquetDataset`s; once they have begun an epoch, it is that
+        of the next one.
 
         Raises:
             TypeError: Rows are mixed, and a data set does not say how many it has.
@@ -251,7 +251,7 @@ class MixedDataset(IterableDataset[Batch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken, with the weights of then.
 
-        A state taken behind the last batch leads to the next epoch. With other ranks than those of
+        A state taken after the last batch leads to the next epoch. With other ranks than those of
         the state, the rows of each `ParquetDataset` that no rank has delivered are dealt anew.
 
         Raises:
@@ -264,7 +264,7 @@ class MixedDataset(IterableDataset[Batch]):
         self._end_latest()
         epoch = state["progress"]["epoch"]
         if in_worker():
-            # Others have begun this iteration, perhaps: the next one is behind it.
+            # Others have begun this iteration, perhaps: the next one comes after it.
             self._state_is_for = None
             return
         if state["progress"].get("over", False):

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from torchparquet.batches.batch_rows import num_rows_of
 from torchparquet.batches.tensors import Batch
+from torchparquet.iteration.course import Course, ExactIterator
 from torchparquet.jagged import Jagged
+from torchparquet.mixing.members import Mixable, close_iterator
 from torchparquet.mixing.mix_order import MixOptions, MixProgress
-from torchparquet.mixing.mix_sources import Mixable, close_iterator
 
 
-class Mixture(Iterator[Batch], ABC):
-    """One epoch of a mix.
+class MixPosition(Protocol):
+    """Where an epoch of a mix stands, with its data sets.
 
     Attributes:
         progress: How far the epoch is.
+    """
+
+    @property
+    def progress(self) -> MixProgress:
+        """How far the epoch is."""
+
+
+_Position = TypeVar("_Position", bound=MixPosition)
+
+
+class Mixture(ExactIterator[Batch, _Position]):
+    """One epoch of a mix.
+
+    `next` raises:
+        RuntimeError: A data set has fewer batches than it said; or the iterator was closed,
+            which another iteration of the mix, `set_epoch` and `load_state_dict` do too.
+        SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
+        StopIteration: After the last batch.
+
+    Attributes:
+        course: Where the epoch stands.
         closed: Whether the iterations over the data sets have ended.
     """
 
@@ -29,18 +51,17 @@ class Mixture(Iterator[Batch], ABC):
         self,
         options: MixOptions,
         datasets: Sequence[Mixable],
-        progress: MixProgress,
+        begun_at: MixProgress,
         source_key: str | None,
     ) -> None:
-        """Go on at `progress`, which is kept up to date."""
+        """Go on at `begun_at`; the course has no position yet."""
+        super().__init__(Course())
         self._options = options
         self._datasets = datasets
         self._source_key = source_key
-        self._begun_at = progress.copied()
+        self._begun_at = begun_at
         self._length: int | None = None
-        self.progress = progress
         self.closed = False
-        self._has_ended = False
 
     @staticmethod
     @abstractmethod
@@ -68,16 +89,19 @@ class Mixture(Iterator[Batch], ABC):
             self._length = self._count_from(self._begun_at)
         return self._length
 
-    def __next__(self) -> Batch:
-        """Return the next batch.
+    @property
+    def progress(self) -> MixProgress:
+        """How far the epoch is."""
+        return self.begin().progress
 
-        Raises:
-            RuntimeError: A data set has fewer batches than it said; or the iterator was closed,
-                which another iteration of the mix, `set_epoch` and `load_state_dict` do too.
-            SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
-            StopIteration: After the last batch.
-        """
-        if self._has_ended:
+    def begin(self) -> _Position:
+        """Return where the epoch stands; it begins when the iterator is made."""
+        position = self.course.position
+        assert position is not None  # noqa: S101
+        return position
+
+    def _next_item(self) -> tuple[Batch, _Position]:
+        if self.course.has_ended:
             raise StopIteration
         if self.closed:
             if self._has_given_all():
@@ -88,10 +112,9 @@ class Mixture(Iterator[Batch], ABC):
             )
         if self.over:
             self.close()
-            self._has_ended = True
+            self.course.has_ended = True
             raise StopIteration
-        # No line follows, on which a signal's handler could raise and lose the batch.
-        return self._make_next()
+        return super()._next_item()
 
     def _has_given_all(self) -> bool:
         """Return whether the last batch was delivered, as far as one knows without looking."""
@@ -104,7 +127,7 @@ class Mixture(Iterator[Batch], ABC):
     @property
     @abstractmethod
     def over(self) -> bool:
-        """Whether there is no further batch; may read one ahead to know."""
+        """Whether no batch is left; may read one ahead to know."""
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
@@ -119,10 +142,6 @@ class Mixture(Iterator[Batch], ABC):
     @abstractmethod
     def _count_from(self, begin: MixProgress) -> int:
         """Return the batches of the epoch, with those before `begin`, where it was begun."""
-
-    @abstractmethod
-    def _make_next(self) -> Batch:
-        """Return the next batch, which there is."""
 
     @abstractmethod
     def _iterators(self) -> Iterable[Any]:

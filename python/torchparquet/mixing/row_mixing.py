@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torchparquet.batches.batch_rows import check_alike, joined, num_rows_of
+from torchparquet.batches.batch_rows import check_alike, joined
 from torchparquet.batches.tensors import Batch
-from torchparquet.mixing.mix_order import MixOptions, MixProgress, RowOrder
-from torchparquet.mixing.mix_sources import Mixable, rows_left
+from torchparquet.mixing.members import Mixable, rows_left
+from torchparquet.mixing.mix_order import MixOptions, MixProgress, RowOrder, with_item
 from torchparquet.mixing.mixture import Mixture
-from torchparquet.mixing.row_sources import load_source, row_source
+from torchparquet.mixing.row_cursor import RowPlace, load_rows, row_cursor
 
 
-class RowMixture(Mixture):
+@dataclass(frozen=True)
+class RowsPosition:
+    """Where a mix of rows stands.
+
+    Attributes:
+        progress: How far the epoch is.
+        places: Where each data set stands.
+    """
+
+    progress: MixProgress
+    places: tuple[RowPlace, ...]
+
+
+class RowMixture(Mixture[RowsPosition]):
     """One epoch of a mix whose every batch has rows of all data sets."""
 
     def __init__(
@@ -26,17 +40,19 @@ class RowMixture(Mixture):
     ) -> None:
         """Go on at `progress` with data sets at `states`; None for the start of an epoch."""
         super().__init__(options, datasets, progress, source_key)
-        self._order = RowOrder(options, progress)
-        self._sources = [
-            row_source(
+        self._order = RowOrder(options)
+        begun = [
+            row_cursor(
                 dataset, None if states is None else states[number], progress.epoch_of(number)
             )
             for number, dataset in enumerate(datasets)
         ]
-        self._rows_left = [source.left for source in self._sources]
+        self._cursors = [cursor for cursor, _ in begun]
+        self._rows_left = [place.left for _, place in begun]
         self._checked = False
-        self._over = False
-        self._is_torn = False  # while rows are taken for a batch, or rounds begun
+        self._over_at: RowsPosition | None = None
+        self._latest_granted: tuple[MixProgress | None, int, list[int]] = (None, 0, [])
+        self.course.position = RowsPosition(progress, tuple(place for _, place in begun))
 
     @staticmethod
     def count(
@@ -51,7 +67,7 @@ class RowMixture(Mixture):
         for number, dataset in enumerate(datasets):
             state = None if states is None else states[number]
             if state is not None:
-                load_source(dataset, state)
+                load_rows(dataset, state)
             taken = 0 if state is None else state.get("taken", 0)
             left = rows_left(dataset, progress.epoch_of(number), taken, num_workers)
             for worker, of_worker in enumerate(per_worker):
@@ -62,110 +78,137 @@ class RowMixture(Mixture):
     def _count_from(self, begin: MixProgress) -> int:
         return _length(self._options, begin, [self._rows_left])
 
-    def _make_next(self) -> Batch:
-        self._check()
+    def _go_to(self, position: RowsPosition | None) -> RowsPosition:
+        # Each data set goes back where it is asked for rows that are not held any more.
+        return self.begin()
+
+    def _take(self, position: RowsPosition) -> tuple[Batch, RowsPosition]:
         wanted = self._options.batch_size
         assert wanted is not None  # noqa: S101
-        # Read first: what cannot be read leaves all sources where they are.
-        granted = self._order.granted(wanted)
-        for number, num_rows in zip(self.progress.active, granted, strict=True):
-            self._sources[number].available(num_rows)
-        self._is_torn = True
-        pieces = self._take(granted)
-        while (left := wanted - sum(map(num_rows_of, pieces))) and self.progress.active:
-            pieces += self._take(self._order.granted(left))
-        batch = joined(pieces)
-        # No call follows, so that no signal's handler can raise behind this.
-        self._is_torn = False
-        return batch
+        for cursor, place in zip(self._cursors, position.places, strict=True):
+            cursor.release(place)
+        self._check(position)
+        # Data sets that cannot be read say so before rows of others are copied.
+        list(self._read_ahead(position, wanted))
+        pieces: list[Batch] = []
+        while wanted and position.progress.active:
+            position, found, num_rows = self._rows(position, wanted)
+            pieces += found
+            wanted -= num_rows
+        return joined(pieces), position
 
-    def _check_whole(self) -> None:
-        if self._is_torn and not self.closed:
-            raise RuntimeError(
-                "this iteration over a mix was interrupted within a batch by an exception, and its "
-                "rows are lost to it: iterate anew, from a state that was taken before"
-            )
+    def _read_ahead(self, position: RowsPosition, wanted: int) -> Iterator[bool]:
+        """Read what a batch needs; yield whether each data set has as many rows."""
+        granted = self._granted(position, wanted)
+        for number, num_rows in zip(position.progress.active, granted, strict=True):
+            yield self._cursors[number].available(position.places[number], num_rows) >= num_rows
+
+    def _granted(self, position: RowsPosition, wanted: int) -> list[int]:
+        """Return how many of the next rows each active data set gives."""
+        progress, num_rows, granted = self._latest_granted
+        if progress is not position.progress or num_rows != wanted:
+            granted = self._order.granted(position.progress, wanted)
+            self._latest_granted = position.progress, wanted, granted
+        return granted
 
     @property
     def over(self) -> bool:
-        """Whether there is no further batch; may read one ahead to know."""
-        progress, stopping = self.progress, self._options.stopping
-        if self._over:
+        """Whether no batch is left; may read one ahead to know."""
+        position, stopping = self.begin(), self._options.stopping
+        if self.closed or self._over_at is position:
             return True
-        self._check_whole()
         if stopping == "first_exhausted":
             assert self._options.batch_size is not None  # noqa: S101
-            granted = self._order.granted(self._options.batch_size)
-            self._over = any(
-                source.available(num_rows) < num_rows
-                for source, num_rows in zip(self._sources, granted, strict=True)
-            )
-            return self._over
-        empty = [number for number in progress.active if not self._sources[number].available(1)]
-        self._is_torn = bool(empty)
-        self._leave_or_begin_anew(empty)
-        self._is_torn = False
-        return self._over
+            is_over = not all(self._read_ahead(position, self._options.batch_size))
+        else:
+            position = self._without_exhausted(position)
+            self.course.position = position
+            is_over = all(position.progress.rounds)
+        if is_over:
+            self._over_at = position
+        return is_over
 
-    def _leave_or_begin_anew(self, empty: list[int]) -> None:
-        progress, stopping = self.progress, self._options.stopping
-        for number in empty:
-            progress.rounds[number] += 1
-        if stopping == "all_exhausted":
-            progress.leave(empty)
-        self._over = all(progress.rounds)
-        if stopping == "repeat" and not self._over:
+    def _without_exhausted(self, position: RowsPosition) -> RowsPosition:
+        """Return the position with data sets that have no row left gone, or begun anew."""
+        progress = position.progress
+        empty = [
+            number
+            for number in progress.active
+            if not self._cursors[number].available(position.places[number], 1)
+        ]
+        if not empty:
+            return position
+        progress = progress.exhausted(empty)
+        if self._options.stopping == "all_exhausted":
+            progress = progress.without(empty)
+        position = replace(position, progress=progress)
+        if self._options.stopping == "repeat" and not all(progress.rounds):
             for number in empty:
-                self._begin_round(number)
-
-    def close(self) -> None:
-        """End the iterations over the data sets. Idempotent."""
-        self._over = True
-        super().close()
+                position = self._with_round_begun(position, number)
+        return position
 
     def _iterators(self) -> Iterable[Any]:
-        return [source.batches for source in self._sources]
+        return [cursor.batches for cursor in self._cursors]
 
     def state_dicts(self) -> list[Any]:
         """Return where each data set stands."""
-        self._check_whole()
-        return [source.state_dict() for source in self._sources]
+        places = self.begin().places
+        return [
+            cursor.state_dict(place) for cursor, place in zip(self._cursors, places, strict=True)
+        ]
 
-    def _take(self, granted: list[int]) -> list[Batch]:
-        """Return rows of all data sets; fewer than granted where one has no more and leaves."""
-        progress, empty = self.progress, []
+    def _rows(self, position: RowsPosition, wanted: int) -> tuple[RowsPosition, list[Batch], int]:
+        """Return the position after rows of all data sets, the rows, and their number.
+
+        They are fewer than wanted where a data set has no more and leaves.
+        """
+        empty: list[int] = []
         pieces: list[Batch] = []
-        for place, (number, wanted) in enumerate(zip(list(progress.active), granted, strict=True)):
-            source = self._sources[number]
-            while wanted:
-                available = source.available(wanted)
-                if available == 0:
-                    if self._options.stopping == "all_exhausted":
-                        progress.rounds[number] += 1
-                        empty.append(number)
-                        break
-                    progress.rounds[number] += 1
-                    self._begin_round(number)
+        num_rows = 0
+        granted = self._granted(position, wanted)
+        for at, (number, left) in enumerate(zip(position.progress.active, granted, strict=True)):
+            while left:
+                available = self._cursors[number].available(position.places[number], left)
+                if available:
+                    position, found = self._with_rows(position, at, available)
+                    pieces += found
+                    num_rows += available
+                    left -= available
                     continue
-                pieces += [self._marked(piece, number) for piece in source.take(available)]
-                progress.counts[place] += available
-                wanted -= available
-        progress.leave(empty)
-        return pieces
+                progress = position.progress.exhausted([number])
+                position = replace(position, progress=progress)
+                if self._options.stopping == "all_exhausted":
+                    empty.append(number)
+                    break
+                position = self._with_round_begun(position, number)
+        return replace(position, progress=position.progress.without(empty)), pieces, num_rows
 
-    def _begin_round(self, number: int) -> None:
-        source = self._sources[number]
-        source.begin_round(self.progress.epoch_of(number))
-        if not source.available(1):
+    def _with_rows(
+        self, position: RowsPosition, at: int, num_rows: int
+    ) -> tuple[RowsPosition, list[Batch]]:
+        """Return the position after rows of the active data set `at`, and the rows."""
+        progress = position.progress
+        number = progress.active[at]
+        pieces, place = self._cursors[number].rows(position.places[number], num_rows)
+        counts = with_item(progress.counts, at, progress.counts[at] + num_rows)
+        places = with_item(position.places, number, place)
+        found = [self._marked(piece, number) for piece in pieces]
+        return RowsPosition(replace(progress, counts=counts), places), found
+
+    def _with_round_begun(self, position: RowsPosition, number: int) -> RowsPosition:
+        cursor, epoch = self._cursors[number], position.progress.epoch_of(number)
+        place = cursor.begin_round(position.places[number], epoch)
+        if not cursor.available(place, 1):
             raise ValueError(f"data sets to be repeated must have rows, data set {number} has none")
+        return replace(position, places=with_item(position.places, number, place))
 
-    def _check(self) -> None:
+    def _check(self, position: RowsPosition) -> None:
         if self._checked:
             return
         examples = {}
-        for number in self.progress.active:
-            self._sources[number].available(1)
-            example = self._sources[number].example
+        for number in position.progress.active:
+            self._cursors[number].available(position.places[number], 1)
+            example = self._cursors[number].example
             if example is not None:
                 examples[f"data set {number}"] = example
         check_alike(list(examples.values()), list(examples))
@@ -182,5 +225,5 @@ def _length(
         known = [rows for rows in left if rows is not None]
         if len(known) < len(left):
             raise TypeError("a mix within batches has no len: a data set does not say its rows")
-        num += RowOrder(options, progress.copied()).count_all(known)
+        num += RowOrder(options).count_all(progress, known)
     return num

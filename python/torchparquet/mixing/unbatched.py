@@ -10,9 +10,11 @@ from torch.utils.data import IterableDataset
 
 from torchparquet.batches.rows import Row, texts_of
 from torchparquet.batches.transforms import Processor, Transform, Transforms
+from torchparquet.iteration.course import Course
 from torchparquet.metrics.read_metrics import Metrics
-from torchparquet.mixing.mix_sources import Metered, Mixable, RowMixable, worlds
-from torchparquet.mixing.row_iteration import PreciseRowIteration, RowIteration, RowsTaken
+from torchparquet.mixing.members import Metered, Mixable, RowMixable, worlds
+from torchparquet.mixing.row_cursor import RowCursor, RowPlace
+from torchparquet.mixing.row_iteration import EpochRowCursor, RowIteration
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller
 
 _FORMAT = "torchparquet.UnbatchedDataset"
@@ -42,7 +44,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         self._transforms = Transforms(processors, transform) if has_functions else None
         self._skipped = 0
         self._world: list[Any] | None = None
-        self._taken: RowsTaken | None = None
+        self._course: Course[RowPlace] | None = None
         self._latest: weakref.ref[RowIteration] | None = None
 
     @property
@@ -66,7 +68,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         if self._skipped and self.epoch != epoch:
             self._skipped = 0
         self._dataset.set_epoch(epoch)
-        self._taken = None
+        self._course = None
 
     def __iter__(self) -> RowIteration:
         """Return an iterator over the rows of the next epoch, or of the rest of one.
@@ -74,17 +76,22 @@ class UnbatchedDataset(IterableDataset[Row]):
         Raises:
             ValueError: A state within a batch of a mix was taken in another world.
         """
-        taken, skipped = self._begin()
+        state, skipped = self._skip()
         texts: dict[str, Any] = {}
-        for dataset in self._parts():
+        for dataset in self._members():
             texts |= texts_of(getattr(dataset, "fields", ()))
-        kind = PreciseRowIteration if isinstance(self._dataset, RowMixable) else RowIteration
-        iteration = kind(self, self._transforms, texts, taken, skipped)
+        kind = EpochRowCursor if isinstance(self._dataset, RowMixable) else RowCursor
+        cursor = kind(self._dataset)
+        self._course = Course(cursor.begin(None, skipped, skipped, state))
+        iteration = RowIteration(self, cursor, self._course, self._transforms, texts)
         self._latest = weakref.ref(iteration)
         return iteration
 
-    def _begin(self) -> tuple[RowsTaken, int]:
-        """Return what an iteration that begins has taken, and how far into its batch it is."""
+    def _skip(self) -> tuple[Any, int]:
+        """Return the state before the first batch, and the rows of it to skip, of a state loaded.
+
+        The state is None where no row is to be skipped.
+        """
         if self._skipped and self._world != self._present_world():
             raise ValueError(
                 "a state within a batch of a mix fits the same ranks and workers only, got "
@@ -92,9 +99,7 @@ class UnbatchedDataset(IterableDataset[Row]):
                 f"{self._present_world()}; take it between two batches"
             )
         skipped, self._skipped = self._skipped, 0
-        before = self._dataset.state_dict() if skipped else None
-        self._taken = RowsTaken(skipped, skipped > 0, before)
-        return self._taken, skipped
+        return self._dataset.state_dict() if skipped else None, skipped
 
     def __len__(self) -> int:
         """Return the rows of the epoch, of this rank in the present world, repeats included.
@@ -118,20 +123,29 @@ class UnbatchedDataset(IterableDataset[Row]):
         Raises:
             RuntimeError: DataLoader workers have iterated the data set.
         """
-        latest = None if self._latest is None else self._latest()
-        taken = self._taken
-        if latest is not None and taken is not None:
-            latest.settle()
+        place, course = self._present_place(), self._course
+        is_read = place is not None and place.batch.num_rows is not None
         if isinstance(self._dataset, RowMixable):
-            if taken is not None and taken.counts:
-                return self._dataset.state_at_row(taken.num_rows)
+            if place is not None and is_read:
+                return self._dataset.state_at_row(place.taken)
             return self._dataset.state_dict()
         state, num_rows, world = self._dataset.state_dict(), self._skipped, self._world
-        if taken is not None:
+        if course is not None:
             num_rows, world = 0, self._present_world()
-            if taken.counts:
-                state, num_rows = taken.before or state, taken.num_rows
+            if place is not None and not place.is_at_end and (is_read or place.used):
+                state, num_rows = place.batch.state, place.used
         return {"format": _FORMAT, "state": state, "rows": num_rows, "world": world}
+
+    def _present_place(self) -> RowPlace | None:
+        """Return where the latest iteration stands; None where none has begun, or it has ended."""
+        latest = None if self._latest is None else self._latest()
+        course = self._course
+        if course is None or course.has_ended or course.position is None:
+            return None
+        if latest is None or latest.course is not course:
+            return course.position
+        latest.cursor.settle()
+        return latest.cursor.known(course.position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where `state` was taken; a live iterator does too.
@@ -149,10 +163,12 @@ class UnbatchedDataset(IterableDataset[Row]):
                 raise ValueError(f"state must be that of rows of a mix, got keys {sorted(state)}")
             self._dataset.load_state_dict(state["state"])
             self._skipped, self._world = state["rows"], state["world"]
-        self._taken = None
+        self._course = None
         latest = None if self._latest is None else self._latest()
         if latest is not None:
-            latest.rewind(*self._begin())
+            before, skipped = self._skip()
+            latest.course.move(latest.cursor.restart(skipped, before))
+            self._course = latest.course
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads batches of rows; see `ParquetDataset.metrics`.
@@ -171,12 +187,12 @@ class UnbatchedDataset(IterableDataset[Row]):
         if close is not None:
             close()
 
-    def _parts(self) -> list[Any]:
+    def _members(self) -> list[Any]:
         return getattr(self._dataset, "datasets", [self._dataset])
 
     def _present_world(self) -> list[list[int]]:
-        return [[of.world_size, of.num_workers] for of in worlds(self._parts())]
+        return [[of.world_size, of.num_workers] for of in worlds(self._members())]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the iteration under way."""
-        return self.__dict__ | {"_taken": None, "_latest": None}
+        return self.__dict__ | {"_course": None, "_latest": None}

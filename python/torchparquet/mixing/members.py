@@ -1,4 +1,4 @@
-"""What a mix asks of its data sets, and how much each has left."""
+"""The data sets of a mix: the methods that it asks for, and how much each has left."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torchparquet.batches.tensors import Batch
+from torchparquet.iteration.course import ExactIterator
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.plan.row_places import Reach
 
 
 class Mixable(Protocol):
-    """What is asked of a data set: that of `ParquetDataset`."""
+    """A data set with the methods of `ParquetDataset` that a mix needs."""
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on with a state."""
@@ -32,29 +33,18 @@ class Mixable(Protocol):
 
 @runtime_checkable
 class RowMixable(Protocol):
-    """What `ParquetDataset` has beside that: its rows go on in another world, each once."""
+    """A data set whose rows go on in another world, each once, as those of `ParquetDataset`."""
 
     def reaches(self, num_workers: int = 0) -> list[Reach]:
         """Return how far this rank is, for each of its workers."""
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return a state behind `num_rows` rows of each rank in the present world."""
-
-
-@runtime_checkable
-class Rewindable(Protocol):
-    """What an iterator of a `ParquetDataset` has beside `next`."""
-
-    def marked(self) -> Any:
-        """Return where to `go_back` to for what comes next; None where that cannot be."""
-
-    def go_back(self, mark: Any) -> None:
-        """Return again what was returned since `mark`, which can be used as often as is needed."""
+        """Return a state after `num_rows` rows of each rank in the present world."""
 
 
 @runtime_checkable
 class Metered(Protocol):
-    """What data sets have that say how fast they are read."""
+    """A data set that says how fast it is read."""
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return what this process has read."""
@@ -136,12 +126,12 @@ def worlds(datasets: Sequence[Any]) -> list[Any]:
 
 
 def mark_of(iterator: Any) -> Any:
-    """Return where to `go_back` to for what comes next; None where that cannot be."""
-    return iterator.marked() if isinstance(iterator, Rewindable) else None
+    """Return what `go_back` takes to deliver again what comes next; None where nothing can."""
+    return iterator.marked() if isinstance(iterator, ExactIterator) else None
 
 
 def go_back(iterator: Any, mark: Any) -> None:
-    """Have an iterator return again what it has returned since `mark`, where it can."""
+    """Have an iterator deliver again what it has delivered since `mark`, where it can."""
     if mark is not None:
         iterator.go_back(mark)
 

@@ -1,0 +1,334 @@
+"""The rows of one data set, and the states after those that were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
+from torchparquet.batches.tensors import Batch
+from torchparquet.iteration.state import after_rows
+from torchparquet.mixing.members import Mixable, RowMixable, go_back, mark_of, rows_left
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """A batch of a data set as one remembers it, without its rows.
+
+    Attributes:
+        number: Of the batch, counted over all that the cursor reads; another read of it has the
+            same number.
+        epoch: Of the data set; None where it is not known before the batch is read.
+        mark: Where the iterator stood before the batch; None where it cannot go back.
+        state: Of the data set before the batch; None where its states lead to rows, unless it has
+            none for this epoch.
+        rows_before: Rows of the epoch before the batch.
+        end: Rows of the epoch that all ranks can take; None if the data set does not say.
+        num_rows: Of the batch; None before it was read.
+    """
+
+    number: int
+    epoch: int | None
+    mark: Any
+    state: Any
+    rows_before: int
+    end: int | None
+    num_rows: int | None = None
+
+
+class RowPlace(NamedTuple):
+    """A row of a data set: the one that comes next.
+
+    Attributes:
+        batch: That the row is in, or the one before where that is used up.
+        used: Rows of the batch that were taken.
+    """
+
+    batch: BatchRecord
+    used: int
+
+    @property
+    def taken(self) -> int:
+        """Rows of the epoch that were taken."""
+        return self.batch.rows_before + self.used
+
+    @property
+    def left(self) -> int | None:
+        """Rows of the epoch that all ranks can still take, if the data set says so."""
+        return None if self.batch.end is None else self.batch.end - self.taken
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the batch is used up."""
+        return self.batch.num_rows is not None and self.used >= self.batch.num_rows
+
+
+class _Held(NamedTuple):
+    """A batch that was read."""
+
+    record: BatchRecord
+    batch: Batch
+
+
+class _Read(NamedTuple):
+    """Batches that were read and are kept, and the one that is to be read next."""
+
+    held: tuple[_Held, ...]
+    following: BatchRecord
+
+
+class RowCursor:
+    """Reads rows from any place of one data set; at its best from one place after the other.
+
+    Places are kept by whoever takes rows. The cursor holds batches that were read and are not used
+    up, and goes back where it is asked for a place before them.
+
+    A state is that of the data set before the first batch that is not used up, and how many rows
+    of this are: it fits the same batches only.
+    """
+
+    def __init__(self, dataset: Mixable) -> None:
+        """Read by iterations over `dataset`; see `begin`."""
+        self.dataset: Any = dataset
+        self.batches: Iterator[Batch]
+        self._read: _Read
+
+    def begin(
+        self, epoch: int | None, used: int = 0, taken: int = 0, state: Any = None
+    ) -> RowPlace:
+        """Begin to iterate, and return the first place.
+
+        Args:
+            epoch: Of the data set, if it is known.
+            used: Rows of the first batch to pass over.
+            taken: Rows of the epoch that were taken before.
+            state: Of the data set, from which it goes on.
+        """
+        self.batches = iter(self.dataset)
+        return self._first_place(epoch, used, taken, state)
+
+    def restart(self, used: int = 0, state: Any = None) -> RowPlace:
+        """Go on where the next iteration over the data set begins, and return its first place."""
+        return self.begin(None, used, used, state)
+
+    def _first_place(self, epoch: int | None, used: int, taken: int, state: Any) -> RowPlace:
+        taken, end, state = self._limits(epoch, taken, state)
+        place = RowPlace(BatchRecord(0, epoch, None, state, taken - used, end), used)
+        self._read = _Read((), place.batch)
+        return place
+
+    def begin_round(self, place: RowPlace, epoch: int) -> RowPlace:
+        """Go on with another epoch of the data set, and return its first place."""
+        # One number is left out: the first batch of an epoch does not follow the last of another.
+        first = BatchRecord(place.batch.number + 2, epoch, None, None, 0, None)
+        # Noted before it is so: wherever an exception comes, earlier places are found gone.
+        self._read = _Read((), first)
+        self.dataset.set_epoch(epoch)
+        self.batches = iter(self.dataset)
+        _, end, _ = self._limits(epoch, 0, None)
+        first = replace(first, end=end)
+        self._read = _Read((), first)
+        return RowPlace(first, 0)
+
+    def available(self, place: RowPlace, wanted: int) -> int:
+        """Return how many of `wanted` rows there are, after reading as many batches as it takes."""
+        if place.left is not None:
+            wanted = min(wanted, place.left)
+        if wanted <= 0:
+            return 0
+        at = self._index(place)
+        num_held = -place.used if not place.is_at_end else 0
+        while True:
+            while at < len(self._read.held):
+                num_held += self._read.held[at].record.num_rows or 0
+                at += 1
+            if num_held >= wanted or not self._read_batch():
+                return max(0, min(wanted, num_held))
+
+    def rows(self, place: RowPlace, wanted: int) -> tuple[list[Batch], RowPlace]:
+        """Return the next rows, which must be available, in pieces, and the place after them."""
+        pieces = []
+        while wanted:
+            found = self.batch_at(place)
+            assert found is not None  # noqa: S101
+            (record, used), batch = found
+            end = min(record.num_rows or 0, used + wanted)
+            pieces.append(sliced(batch, used, end))
+            wanted -= end - used
+            place = RowPlace(record, end)
+        return pieces, place
+
+    def batch_at(self, place: RowPlace) -> tuple[RowPlace, Batch] | None:
+        """Return the batch that the row at `place` is in, as a place too; None if there is none."""
+        at = self._index(place)
+        used = 0 if place.is_at_end else place.used
+        while True:
+            if at >= len(self._read.held) and not self._read_batch():
+                return None
+            record, batch = self._read.held[at]
+            if used < (record.num_rows or 0):
+                return RowPlace(record, used), batch
+            at, used = at + 1, 0
+
+    def known(self, place: RowPlace) -> RowPlace:
+        """Return the place with what is known of its batch; reads nothing."""
+        at = self._found(place)
+        if not 0 <= at < len(self._read.held):
+            return place
+        return RowPlace(self._read.held[at].record, 0 if place.is_at_end else place.used)
+
+    def release(self, place: RowPlace) -> None:
+        """Give up the batches before `place`."""
+        held, following = self._read
+        at = place.batch.number + place.is_at_end
+        if held and held[0].record.number < at:
+            self._read = _Read(tuple(one for one in held if one.record.number >= at), following)
+
+    @property
+    def example(self) -> Batch | None:
+        """A batch of the data set, if one is held."""
+        return self._read.held[0].batch if self._read.held else None
+
+    def _index(self, place: RowPlace) -> int:
+        """Return which of the batches that are held has the row; their number for the next one."""
+        at = self._found(place)
+        if at < 0:
+            self._go_back_to(place.batch)
+            at = self._found(place)
+        return at
+
+    def _found(self, place: RowPlace) -> int:
+        held, following = self._read
+        at = place.batch.number + place.is_at_end - following.number + len(held)
+        return at if at <= len(held) else -1
+
+    def _go_back_to(self, record: BatchRecord) -> None:
+        if record.mark is None and record.num_rows is not None:
+            raise RuntimeError(
+                "this iteration over a mix was interrupted within a batch by an exception, and its "
+                "rows are lost to it: iterate anew, from a state that was taken before"
+            )
+        if record.epoch != self._read.following.epoch and record.epoch is not None:
+            self.dataset.set_epoch(record.epoch)
+            self.batches = iter(self.dataset)
+        self._read = _Read((), replace(record, num_rows=None))
+
+    def _read_batch(self) -> bool:
+        """Read the next batch; return whether there was one."""
+        batches = self.batches
+        self._settle_read()
+        read = self._read
+        following = read.following
+        state = self._state_before(following)
+        batch = next(batches, None)
+        if batch is None:
+            return False
+        check_rows(batch, getattr(batches, "num_rows_read", None))
+        num_rows = num_rows_of(batch)
+        if self._read is not read:
+            raise RuntimeError("the data set was moved while a batch of it was read")
+        record = self._entered(replace(following, state=state, num_rows=num_rows))
+        after = replace(
+            record,
+            number=record.number + 1,
+            mark=mark_of(batches),
+            state=None,
+            rows_before=record.rows_before + num_rows,
+            num_rows=None,
+        )
+        self._read = _Read((*read.held, _Held(record, batch)), after)
+        return True
+
+    def _settle_read(self) -> None:
+        """Bring the iterator to the batch that is to be read next."""
+        held, following = self._read
+        if following.mark is None:
+            # From here on an exception cannot lose the first batch.
+            mark = mark_of(self.batches)
+            if mark is not None:
+                self._read = _Read(held, replace(following, mark=mark))
+        else:
+            go_back(self.batches, following.mark)
+
+    def settle(self) -> None:
+        """Have the data set stand where the batch comes that is to be read next."""
+        go_back(self.batches, self._read.following.mark)
+
+    def _limits(self, epoch: int | None, taken: int, state: Any) -> tuple[int, int | None, Any]:
+        """Return the rows taken of the epoch, its end, and the state before the next batch."""
+        if epoch is None:
+            return taken, None, state
+        (left,) = rows_left(self.dataset, epoch, taken)
+        return taken, None if left is None else taken + left, state
+
+    def _entered(self, record: BatchRecord) -> BatchRecord:
+        """Return the record of a batch that was read, which may have begun another epoch."""
+        return record
+
+    def _state_before(self, following: BatchRecord) -> Any:
+        return self.dataset.state_dict()
+
+    def state_dict(self, place: RowPlace) -> dict[str, Any]:
+        """Return from where on rows have not been taken."""
+        at, used = self._index(place), 0 if place.is_at_end else place.used
+        if at < len(self._read.held):
+            state = self._read.held[at].record.state
+        else:
+            self.settle()
+            state = self.dataset.state_dict()
+        return {"state": state, "used": used, "taken": place.taken}
+
+
+class PreciseRowCursor(RowCursor):
+    """Rows of a data set whose own states lead to a row, also in another world."""
+
+    def begin(
+        self, epoch: int | None, used: int = 0, taken: int = 0, state: Any = None
+    ) -> RowPlace:
+        """Begin to iterate, and return the first place; see `RowCursor.begin`."""
+        place = super().begin(epoch, used, taken, state)
+        self.state_dict(place)  # what has no states after rows says so before the first batch
+        return place
+
+    def _limits(self, epoch: int | None, taken: int, state: Any) -> tuple[int, int | None, Any]:
+        (reach,) = self.dataset.reaches()
+        if reach.epoch != epoch:
+            # This world has no row left.
+            return 0, 0, state
+        return reach.num_rows, reach.end_rows, None
+
+    def _state_before(self, following: BatchRecord) -> Any:
+        return None
+
+    def state_dict(self, place: RowPlace) -> dict[str, Any]:
+        """Return from where on rows have not been taken."""
+        if place.batch.state is not None:
+            return {"state": place.batch.state}
+        self._index(place)
+        return {"state": self.dataset.state_at_row(place.taken)}
+
+
+def row_cursor(
+    dataset: Mixable, state: Mapping[str, Any] | None, epoch: int
+) -> tuple[RowCursor, RowPlace]:
+    """Return the rows of `epoch` of a data set, which `state` is of; None for its start."""
+    if isinstance(dataset, RowMixable):
+        precise = PreciseRowCursor(dataset)
+        if state is None:
+            return precise, precise.begin(epoch)
+        load_rows(dataset, state)
+        return precise, precise.begin(epoch, state=state["state"])
+    cursor = RowCursor(dataset)
+    if state is None:
+        return cursor, cursor.begin(epoch)
+    load_rows(dataset, state)
+    return cursor, cursor.begin(epoch, state["used"], state["taken"])
+
+
+def load_rows(dataset: Mixable, state: Mapping[str, Any]) -> None:
+    """Make a data set go on where `RowCursor.state_dict` was called."""
+    of_dataset = state["state"]
+    if isinstance(dataset, RowMixable) and state.get("used"):
+        of_dataset = after_rows(of_dataset, state["used"])
+    dataset.load_state_dict(of_dataset)
