@@ -7,7 +7,7 @@ alone, which rows were delivered; what is left is dealt anew to the ranks of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torchparquet.plan.epoch_plan import EpochPlan, Remains
 from torchparquet.plan.plan_options import Int64Array, PlanOptions
 from torchparquet.plan.ranges import Ranges
-from torchparquet.plan.windows import Tail
+from torchparquet.plan.windows import WindowRemainder
 
 
 class Leg(NamedTuple):
@@ -27,7 +27,7 @@ class Leg(NamedTuple):
         num_workers: DataLoader workers per rank; 1 without workers.
         batch_size: Rows per batch and rank; None for one batch per chunk.
         num_steps: Batches that each rank has delivered.
-        num_rows: Rows behind those batches that each rank has delivered.
+        num_rows: Rows after those batches that each rank has delivered.
     """
 
     world_size: int
@@ -55,7 +55,7 @@ def plan_leg(
     canonical_world_size: int | None = None,
     row_group_bytes: Int64Array | None = None,
 ) -> EpochPlan | None:
-    """Return the plan of the last of `legs`, behind what the others delivered.
+    """Return the plan of the last of `legs`, after what the others delivered.
 
     Args:
         row_group_rows: Integers `[G]`, rows of each row group in file order.
@@ -115,7 +115,7 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
 
 
 def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
-    """Return the rows of each share among the `num_rows` behind `num_steps` batches, int64 `[S]`.
+    """Return the rows of each share among the `num_rows` after `num_steps` batches, int64 `[S]`.
 
     Shares side by side in a batch are used up one after the other. Where a share has fewer rows
     left, more may be counted, but not with `canonical_world_size`.
@@ -127,12 +127,12 @@ def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
     if num_rows and options.num_workers > 1:
         raise ValueError(
             f"rows of a batch are counted for one DataLoader worker only, got {num_rows} rows "
-            f"behind {num_steps} batches of {options.num_workers} workers"
+            f"after {num_steps} batches of {options.num_workers} workers"
         )
     if num_rows and num_steps and options.batch_size is None:
         raise ValueError(
             "ranks differ in the rows of their first batches where a batch is a row group, got "
-            f"{num_rows} rows behind {num_steps} batches"
+            f"{num_rows} rows after {num_steps} batches"
         )
     batch_size = options.share_batch_size
     if batch_size is None or options.canonical_world_size is None:
@@ -149,33 +149,32 @@ def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
     """Return the rows that nobody has delivered when each rank has taken `num_steps` batches.
 
     Each is there once: those that shares were to read later, those that `drop_last` or
-    `even="drop"` would have left out, and of windows that were begun the positions behind.
+    `even="drop"` would have left out, and of windows that were begun the positions after those.
 
     Args:
         plan: Of the world that has read.
         num_steps: Batches that each rank has delivered.
-        num_rows: Rows behind those that each rank has delivered.
+        num_rows: Rows after those that each rank has delivered.
     """
-    ledger = _Ledger(plan)
+    delivered = DeliveredRows(plan)
     steps = steps_of_shares(plan, num_steps)
     beyond = rows_beyond(plan, num_steps, num_rows)
     for share in np.flatnonzero((plan.own_rows > 0) & (steps + beyond > 0)).tolist():
-        ledger.add(share, int(steps[share]), int(beyond[share]))
-    return ledger.remains()
+        delivered.add(share, int(steps[share]), int(beyond[share]))
+    return delivered.remains()
 
 
-@dataclass(eq=False)
-class _Ledger:
-    """What was delivered, in terms of the plan's units."""
+class DeliveredRows:
+    """The rows that were delivered, in the plan's units."""
 
-    plan: EpochPlan
-
-    def __post_init__(self) -> None:
+    def __init__(self, plan: EpochPlan) -> None:
+        """Begin without rows."""
+        self.plan = plan
         self._gone: list[Ranges] = []
-        self._tails: list[Tail] = []
+        self._remainders: list[WindowRemainder] = []
 
     def add(self, index: int, num_steps: int, beyond: int) -> None:
-        """Note the first `num_steps` batches of share `index`, and `beyond` rows behind them."""
+        """Note the first `num_steps` batches of share `index`, and `beyond` rows after them."""
         planned = self.plan.planned_share(index)
         share = self.plan.laid_out(index, planned)
         num_rows = min(share.rows_of_first(num_steps) + beyond, share.total_rows)
@@ -191,39 +190,39 @@ class _Ledger:
         if taken == 0:
             return
         begun = planned.chunks.pick(slice(int(bounds[window]), int(bounds[window + 1])))
-        if window in self.plan.tails_of(planned):
+        if window in self.plan.remainders_of(planned):
             self._gone.append(begun.rows(0, taken))
             return
         self._gone.append(begun)
         if begun.valid[0]:
             key, end = int(share.windows.key[window]), int(share.windows.end[window])
-            self._tails.append(Tail(begun, key, taken, end))
+            self._remainders.append(WindowRemainder(begun, key, taken, end))
 
     def remains(self) -> Remains:
         """Return what is left: first the rest of windows, then chunks in their order."""
-        first_tail = len(self.plan.row_group_rows)
+        first_remainder = len(self.plan.row_group_rows)
         left = subtract(self.plan.units, Ranges.joined([Ranges.none(), *self._gone]))
-        # Tails that an earlier world has left stay tails, with fewer positions.
-        is_old = left.row_group >= first_tail
+        # Remainders that an earlier world has left stay remainders, with fewer positions.
+        is_old = left.row_group >= first_remainder
         old = left.pick(np.flatnonzero(is_old))
-        tails = list(self._tails)
+        remainders = list(self._remainders)
         for unit, begin, rows in zip(
             old.row_group.tolist(), old.row_begin.tolist(), old.num_rows.tolist(), strict=True
         ):
-            tail = self.plan.tails[unit - first_tail]
-            tails.append(replace(tail, begin=begin, end=begin + rows))
-        units = self._units_of(tails).then(left.pick(np.flatnonzero(~is_old)))
-        return Remains(units, tuple(tails))
+            remainder = self.plan.remainders[unit - first_remainder]
+            remainders.append(replace(remainder, begin=begin, end=begin + rows))
+        units = self._units_of(remainders).then(left.pick(np.flatnonzero(~is_old)))
+        return Remains(units, tuple(remainders))
 
-    def _units_of(self, tails: Sequence[Tail]) -> Ranges:
-        begin = np.array([tail.begin for tail in tails], dtype=np.int64)
-        end = np.array([tail.end for tail in tails], dtype=np.int64)
-        numbers = np.arange(len(tails), dtype=np.int64) + len(self.plan.row_group_rows)
+    def _units_of(self, remainders: Sequence[WindowRemainder]) -> Ranges:
+        begin = np.array([remainder.begin for remainder in remainders], dtype=np.int64)
+        end = np.array([remainder.end for remainder in remainders], dtype=np.int64)
+        numbers = np.arange(len(remainders), dtype=np.int64) + len(self.plan.row_group_rows)
         units = replace(Ranges.whole(numbers, end - begin), row_begin=begin)
-        if self.plan.options.batch_size is None and tails:
-            # One batch per chunk: a tail of many chunks would be a batch too large for memory.
-            largest = max(int(tail.chunks.num_rows.max()) for tail in tails)
-            units = units.cut_longer_than(largest, np.zeros(len(tails), dtype=bool))
+        if self.plan.options.batch_size is None and remainders:
+            # One batch per chunk: a remainder of many chunks would be a batch too large for memory.
+            largest = max(int(remainder.chunks.num_rows.max()) for remainder in remainders)
+            units = units.cut_longer_than(largest, np.zeros(len(remainders), dtype=bool))
         return units
 
 

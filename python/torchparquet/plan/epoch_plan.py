@@ -22,7 +22,7 @@ from torchparquet.plan.order import balanced_order, epoch_order, order_within_sh
 from torchparquet.plan.plan_options import Int64Array, PlanOptions
 from torchparquet.plan.ranges import Ranges
 from torchparquet.plan.share import Share
-from torchparquet.plan.windows import Tail, lay_out, window_keys, window_starts
+from torchparquet.plan.windows import WindowRemainder, lay_out, window_keys, window_starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,17 +31,17 @@ class Remains:
 
     Attributes:
         units: What is left, in the order in which it is dealt. A range whose row group is
-            `G + t` counts the positions of tail `t`.
-        tails: The rest of windows that were begun.
+            `G + t` counts the positions of remainder `t`.
+        remainders: The rest of windows that were begun.
     """
 
     units: Ranges
-    tails: tuple[Tail, ...]
+    remainders: tuple[WindowRemainder, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedShare:
-    """A share as it was dealt: chunks, with a range of positions for each tail.
+    """A share as it was dealt: chunks, with a range of positions for each remainder.
 
     Attributes:
         chunks: In order.
@@ -93,7 +93,7 @@ class EpochPlan:
         self.row_group_bytes = row_group_bytes
         self.options = options
         self.num_shares = options.num_shares
-        self.tails = () if remains is None else remains.tails
+        self.remainders = () if remains is None else remains.remainders
         self.units = self._whole_epoch() if remains is None else remains.units
         self.order = self.units.row_group
         dealt = Dealt(self._in_turns(), self.num_shares)
@@ -125,9 +125,9 @@ class EpochPlan:
 
     def _unit_bytes(self, row_group_bytes: Int64Array) -> Int64Array:
         row_bytes = row_group_bytes / np.maximum(self.row_group_rows, 1)
-        for tail in self.tails:
-            of_tail = row_bytes[tail.chunks.row_group].max(initial=0.0)
-            row_bytes = np.append(row_bytes, of_tail)
+        for remainder in self.remainders:
+            of_remainder = row_bytes[remainder.chunks.row_group].max(initial=0.0)
+            row_bytes = np.append(row_bytes, of_remainder)
         costs: Int64Array = (row_bytes[self.units.row_group] * self.units.num_rows).astype(np.int64)
         return costs
 
@@ -145,12 +145,12 @@ class EpochPlan:
         dealt_rows = chunks.num_rows[chunks.num_rows > 0]
         if not options.shuffle_window:
             return PlannedShare(chunks, None, dealt_rows)
-        is_tail = chunks.row_group >= len(self.row_group_rows)
-        if options.window_rows and not is_tail.all():
-            chunks = chunks.cut_longer_than(options.window_rows, except_for=is_tail)
+        is_remainder = chunks.row_group >= len(self.row_group_rows)
+        if options.window_rows and not is_remainder.all():
+            chunks = chunks.cut_longer_than(options.window_rows, except_for=is_remainder)
         chunks = chunks.without_empty()
-        is_tail = chunks.row_group >= len(self.row_group_rows)
-        return PlannedShare(chunks, window_starts(chunks, is_tail, options), dealt_rows)
+        is_remainder = chunks.row_group >= len(self.row_group_rows)
+        return PlannedShare(chunks, window_starts(chunks, is_remainder, options), dealt_rows)
 
     def share(self, index: int) -> Share:
         """Return share `index`, in time and memory proportional to its own chunks.
@@ -165,7 +165,7 @@ class EpochPlan:
         chunks, windows = planned.chunks, None
         if planned.starts is not None and len(planned.starts):
             keys = window_keys(self.options, index, len(planned.starts))
-            chunks, windows = lay_out(chunks, planned.starts, keys, self.tails_of(planned))
+            chunks, windows = lay_out(chunks, planned.starts, keys, self.remainders_of(planned))
         batch_size = self.options.share_batch_size
         batch_sizes = planned.dealt_rows if batch_size is None else planned.dealt_rows[:0]
         return Share(
@@ -180,14 +180,14 @@ class EpochPlan:
             batch_sizes,
         )
 
-    def tails_of(self, planned: PlannedShare) -> dict[int, tuple[Tail, int]]:
-        """Return, by window of the share, the tail that it is of and its first position there."""
-        if not self.tails or planned.starts is None:
+    def remainders_of(self, planned: PlannedShare) -> dict[int, tuple[WindowRemainder, int]]:
+        """Return, by window of the share, its remainder and its first position there."""
+        if not self.remainders or planned.starts is None:
             return {}
         units = planned.chunks.row_group[planned.starts] - len(self.row_group_rows)
         begins = planned.chunks.row_begin[planned.starts]
         return {
-            int(window): (self.tails[units[window]], int(begins[window]))
+            int(window): (self.remainders[units[window]], int(begins[window]))
             for window in np.flatnonzero(units >= 0)
         }
 

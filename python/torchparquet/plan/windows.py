@@ -15,7 +15,7 @@ from torchparquet.plan.share import Windows
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
+class WindowRemainder:
     """The rest of a window that another world has begun: positions of its permuted order.
 
     Attributes:
@@ -31,22 +31,24 @@ class Tail:
     end: int
 
 
-def window_starts(chunks: Ranges, is_tail: NDArray[np.bool_], options: PlanOptions) -> Int64Array:
+def window_starts(
+    chunks: Ranges, is_remainder: NDArray[np.bool_], options: PlanOptions
+) -> Int64Array:
     """Return the index of the first chunk of each window, int64 `[m]`.
 
     A window has at most `shuffle_window` chunks and, where there is a bound, `window_rows` rows.
-    Repeats are permuted apart from what they repeat, and a tail is a window already.
+    Repeats are permuted apart from what they repeat, and a remainder is a window already.
 
     Args:
         chunks: Of a share, none empty and none of more than `window_rows` rows.
-        is_tail: bool `[n]`, which of them are.
+        is_remainder: bool `[n]`, which of them are.
         options: What shapes the order.
     """
     num_chunks = len(chunks.num_rows)
     if num_chunks == 0:
         return np.zeros(0, dtype=np.int64)
     breaks = np.ones(num_chunks, dtype=bool)
-    breaks[1:] = is_tail[1:] | is_tail[:-1] | (chunks.valid[1:] != chunks.valid[:-1])
+    breaks[1:] = is_remainder[1:] | is_remainder[:-1] | (chunks.valid[1:] != chunks.valid[:-1])
     runs = np.append(np.flatnonzero(breaks), num_chunks)
     if not options.window_rows:
         place_in_run = np.arange(num_chunks) - np.repeat(runs[:-1], np.diff(runs))
@@ -81,28 +83,28 @@ def lay_out(
     chunks: Ranges,
     starts: Int64Array,
     keys: NDArray[np.uint64],
-    tails: dict[int, tuple[Tail, int]],
+    remainders: dict[int, tuple[WindowRemainder, int]],
 ) -> tuple[Ranges, Windows]:
-    """Return a share's chunks and windows with those of tails put in their places.
+    """Return a share's chunks and windows with those of remainders put in their places.
 
     Args:
-        chunks: Of the share; a tail's range counts positions of its window.
+        chunks: Of the share; a remainder's range counts positions of its window.
         starts: Of the windows, as `window_starts` gives them.
         keys: Of the windows, as `window_keys` gives them.
-        tails: By window: the tail that it is of, and the first of its positions.
+        remainders: By window: the remainder that it is of, and the first of its positions.
     """
     bounds = np.append(starts, len(chunks.num_rows))
     num_chunks, rows = np.diff(bounds), np.add.reduceat(chunks.num_rows, starts)
     begin = np.zeros_like(rows)
-    if not tails:
+    if not remainders:
         return chunks, Windows(num_chunks, keys, begin, rows)
     end, keys, parts, next_chunk = rows.copy(), keys.copy(), [], 0
-    for window, (tail, first) in sorted(tails.items()):
+    for window, (remainder, first) in sorted(remainders.items()):
         place = int(starts[window])
-        valid = np.repeat(chunks.valid[place], len(tail.chunks.valid))
-        parts += [chunks.pick(slice(next_chunk, place)), replace(tail.chunks, valid=valid)]
+        valid = np.repeat(chunks.valid[place], len(remainder.chunks.valid))
+        parts += [chunks.pick(slice(next_chunk, place)), replace(remainder.chunks, valid=valid)]
         next_chunk = place + 1
-        num_chunks[window], keys[window] = len(tail.chunks.num_rows), tail.key
+        num_chunks[window], keys[window] = len(remainder.chunks.num_rows), remainder.key
         begin[window], end[window] = first, first + rows[window]
     parts.append(chunks.pick(slice(next_chunk, None)))
     return Ranges.joined(parts), Windows(num_chunks, keys, begin, end)

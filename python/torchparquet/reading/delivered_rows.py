@@ -1,4 +1,4 @@
-"""Which rows a share delivers, in order: what its chunks and windows come to."""
+"""The rows that a share delivers, in order."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torchparquet.plan.plan_options import Int64Array
 from torchparquet.plan.share import Share
 
 
-class DeliveredRows(NamedTuple):
+class WindowRows(NamedTuple):
     """Rows of one window, or of one chunk where there are no windows, as they are delivered.
 
     Attributes:
         row_group: int64 `[n]`, global number of the row group of each row.
         row: int64 `[n]`, number of the row in its row group.
-        place: int64 `[n]`, where the row stood before it was permuted, in rows of the share.
+        row_in_share: int64 `[n]`, where the row stood before it was permuted, in rows of the share.
     """
 
     row_group: Int64Array
     row: Int64Array
-    place: Int64Array
+    row_in_share: Int64Array
 
 
-def delivered_rows(share: Share) -> Iterator[DeliveredRows]:
+def delivered_rows(share: Share) -> Iterator[WindowRows]:
     """Yield the rows of a share, window by window."""
     windows = share.windows
     counts = np.ones(len(share.num_rows), np.int64) if windows is None else windows.num_chunks
@@ -42,7 +42,7 @@ def delivered_rows(share: Share) -> Iterator[DeliveredRows]:
         if windows is not None and len(row_group):
             permuted = window_order(int(windows.key[window]), len(row_group))
             order = permuted[int(windows.begin[window]) : int(windows.end[window])].astype(np.int64)
-        yield DeliveredRows(row_group[order], row[order], first + order)
+        yield WindowRows(row_group[order], row[order], first + order)
         chunk, first = chunk + count, first + len(order)
 
 

@@ -58,7 +58,7 @@ def _delivered(share: Share) -> tuple[NDArray[np.int64], NDArray[np.int64], int]
     groups, places, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for window in delivered_rows(share):
         groups.append(window.row_group)
-        places.append(window.place)
+        places.append(window.row_in_share)
         looked_at += len(window.row)
         if looked_at >= _MAX_SAMPLED_ROWS:
             break
