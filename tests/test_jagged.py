@@ -375,7 +375,7 @@ def test_nested_tensor_shares_memory_and_knows_its_longest_row() -> None:
     nested = jagged.to_nested()
     assert nested.values().data_ptr() == jagged.values[2:].data_ptr()  # type: ignore[union-attr]
     assert nested.to_padded_tensor(-1.0).equal(jagged.to_padded(pad_value=-1))
-    with pytest.raises(TypeError, match="to_nested takes rows of one level"):
+    with pytest.raises(TypeError, match="to_nested takes one level of rows"):
         Jagged(jagged, torch.tensor([0, 3])).to_nested()
 
 

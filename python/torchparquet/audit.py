@@ -1,4 +1,4 @@
-"""Proof that the ranks of a job read disjoint shares that together are complete."""
+"""Check that the ranks of a job read disjoint shares that are complete together."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ Ranges = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ShardAudit:
-    """What `verify_no_shard_overlap` found; it raises where these are not as planned.
+    """The result of `verify_no_shard_overlap`, which raises if rows are not read as planned.
 
     Attributes:
-        epoch: The epoch that was looked at.
+        epoch: The epoch that was checked.
         num_rows: Rows of the data set.
         rows_delivered: Distinct rows that some rank delivers.
-        rows_repeated: Rows delivered once more, to give all ranks as many (`even="split"`).
+        rows_repeated: Rows delivered a second time, so that all ranks have equally many
+            (`even="split"`).
         rows_left_out: Rows that no rank delivers, because of `drop_last` or `even="drop"`.
         world_size: Data-parallel ranks.
         num_workers: DataLoader workers per rank, at least 1.
@@ -46,7 +47,7 @@ class ShardAudit:
 
 
 class _Reading(NamedTuple):
-    """What one rank tells the others."""
+    """The ranges that one rank reads, as it sends them to the others."""
 
     fingerprint: str
     epoch: int
@@ -57,20 +58,22 @@ class _Reading(NamedTuple):
 def verify_no_shard_overlap(
     loader: ParquetDataset | DataLoader[Any], *, read: bool = False
 ) -> ShardAudit:
-    """Gather what every rank reads and make sure that no row is read twice or left out.
+    """Check over all ranks that no row is read twice or left out.
 
-    A collective call: every rank of the data set's process group makes it, with the same
-    arguments. What `even=` and `drop_last` repeat or leave out by rule is counted, not an error.
+    This is a collective call: every rank of the data set's process group must make it, with the
+    same arguments. Rows that `even=` and `drop_last` repeat or leave out by rule are counted.
+    They are no error.
 
     Args:
         loader: A `ParquetDataset`, or a DataLoader over one.
-        read: Look at the rows that are really delivered: iterates the loader for one epoch, and
-            needs `row_ids=True`. Otherwise the plan of the current epoch is looked at, unread.
+        read: Check the rows that are really delivered: the call iterates the loader for one epoch
+            and needs `row_ids=True`. Otherwise it checks the plan of the current epoch and reads
+            nothing.
 
     Raises:
         RuntimeError: A row is read twice or left out against the rule, ranks see different data,
-            or there is no process group to gather over.
-        ValueError: `read` without `row_ids=True`.
+            or there is no process group.
+        ValueError: `read` is given without `row_ids=True`.
     """
     dataset = loader if isinstance(loader, ParquetDataset) else loader.dataset
     if not isinstance(dataset, ParquetDataset):
@@ -82,7 +85,7 @@ def verify_no_shard_overlap(
     ranges = np.empty((0, 2), np.int64)
     try:
         ranges = _delivered_ranges(loader) if read else _planned_ranges(dataset, plan)
-    except Exception as error:  # the other ranks wait for this one's part
+    except Exception as error:  # The other ranks wait for the answer of this one.
         failure = error
     report = None if failure is None else f"{type(failure).__name__}: {failure}"
     gathered = _gather(dataset, _Reading(dataset.manifest.fingerprint, epoch, ranges, report))
@@ -93,13 +96,13 @@ def verify_no_shard_overlap(
 
 
 def _planned_ranges(dataset: ParquetDataset, plan: EpochPlan) -> Ranges:
-    """Return `[begin, end)` row ids, int64 `[n, 2]`, that this rank's workers are to read."""
+    """Return `[begin, end)` row ids, int64 `[n, 2]`, that the plan gives this rank's workers."""
     topology = dataset.topology()
     first_row = dataset.manifest.row_group_first_row
     parts = []
     for index in range(topology.rank, plan.num_shares, topology.world_size):
         share = plan.share(index)
-        # Without flags in batches, repeats cannot be told from other rows there either.
+        # Batches mark repeats only with even="pad".
         counted = share.valid if plan.options.even == "pad" else np.ones_like(share.valid)
         kept = counted & (share.num_rows > 0)
         begin = (first_row[share.row_group] + share.row_begin)[kept]
@@ -132,7 +135,7 @@ def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
         return [own]
     if not is_distributed():
         raise RuntimeError(
-            f"{world_size} ranks can only be compared over a process group: "
+            f"comparing {world_size} ranks needs a process group: "
             "call torch.distributed.init_process_group first"
         )
     groups = dataset.data_parallel_groups()
@@ -174,7 +177,7 @@ def _check(
     order = np.lexsort((ranges[:, 1], ranges[:, 0]))
     ranges, rank_of = ranges[order], rank_of[order]
     begin, end = ranges[:, 0], ranges[:, 1]
-    # How far the ranges before each one reach.
+    # The end of the rows that the ranges before each one cover.
     reach = np.concatenate([[0], np.maximum.accumulate(end)])[:-1] if len(end) else end
     delivered = int(np.maximum(end - np.maximum(begin, reach), 0).sum())
     repeated = int((end - begin).sum()) - delivered
@@ -183,12 +186,12 @@ def _check(
         overlap = np.flatnonzero(begin < reach)[:3]
         where = [(int(begin[i]), int(rank_of[i])) for i in overlap]
         raise RuntimeError(
-            f"{repeated} rows are read more than once, {planned_repeats} were planned to be; "
+            f"ranks read {repeated} rows more than once, the plan has {planned_repeats}; "
             f"first (row id, rank): {where}"
         )
     planned_rows = planned_rows_of(plan) - planned_repeats
     if delivered != planned_rows:
-        raise RuntimeError(f"{delivered} rows are read, {planned_rows} were planned to be")
+        raise RuntimeError(f"ranks read {delivered} rows, the plan has {planned_rows}")
     return ShardAudit(
         epoch,
         num_rows,
@@ -201,14 +204,14 @@ def _check(
 
 
 def planned_repeats_of(plan: EpochPlan, num_rows: int) -> int:
-    """Return the rows, of `num_rows`, that are delivered once more without a flag."""
+    """Return how many of `num_rows` rows are delivered a second time without a mark."""
     if plan.options.even == "split" and not plan.options.drop_last:
         return max(0, int(plan.share_rows.sum()) - num_rows)
     return 0
 
 
 def planned_rows_of(plan: EpochPlan) -> int:
-    """Return the rows that all shares deliver, those flagged as repeats aside."""
+    """Return how many rows all shares deliver, without those marked as repeats."""
     if plan.options.even != "pad":
         return int(plan.share_rows.sum())
     shares = (plan.share(index) for index in range(plan.num_shares))

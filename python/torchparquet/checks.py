@@ -19,7 +19,7 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
     """Return `value` as an int in `[low, high)`, or say what `name` must be.
 
     Raises:
-        TypeError: `value` is not an integer (a bool is none).
+        TypeError: `value` is not an integer; a bool does not count as one.
         ValueError: `value` lies outside the range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):

@@ -47,15 +47,16 @@ if TYPE_CHECKING:
 
 
 class ParquetDataset(IterableDataset[Batch]):
-    """Batches of tensors from Parquet files, for this rank and worker its exact share.
+    """An iterable data set that gives each rank and worker its exact share of Parquet files.
 
-    Use it bare (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with any
-    number of workers; none is usually fastest, since decoding runs on native threads either way.
+    Iterate it directly (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with
+    any number of workers. No worker is usually fastest, because native threads decode either way.
     A batch is a `dict[str, Tensor | Jagged]`: `[B]` per column, `[B, F]` per group of columns,
     `[B, L]` for lists of a stated length, a `Jagged` for strings and other lists.
 
-    Every iteration is an epoch, the next one unless `set_epoch` says which. The order of rows is
-    a function of the files, the seed, the epoch and the number of ranks and workers alone.
+    Every iteration reads the next epoch, unless `set_epoch` names another. The order of rows
+    depends only on the files, the seed, the epoch, the options of the plan, and the number of
+    ranks and workers.
     """
 
     def __init__(
@@ -93,87 +94,92 @@ class ParquetDataset(IterableDataset[Batch]):
         decryption_properties: DecryptionArgument = None,
         manifest_cache: CacheArgument = None,
     ) -> None:
-        """Find the files, read their footers and check the options; starts no lasting thread.
+        """Find the files, read their footers and check the options; no thread outlives the call.
 
         Args:
-            paths: A file, directory, glob pattern or `file://` URL, or a sequence of these. Of a
-                directory what ends in `.parquet`, `.parq` or `.pq` is read, at any depth, or all
-                that is there if nothing does. Or data in memory: a Parquet file in a buffer
+            paths: A file, directory, glob pattern or `file://` URL, or a sequence of these. In a
+                directory, at any depth, all files are read whose names end in `.parquet`, `.parq`
+                or `.pq`; if there is none, all files. Or data in memory: a Parquet file in a buffer
                 (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a
                 `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
-                these. Tables are encoded once, as 64 row groups; what can be written to is copied.
-                It travels with the data set when that is pickled.
+                these. Tables are encoded once, as 64 row groups. Buffers that can be written to
+                are copied. Pickling the data set pickles data in memory with it.
             batch_size: Rows per batch and rank; None for one batch per row group.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.
-            nulls: What a null becomes in columns whose `Column` does not say: "error", "nan",
+            nulls: The value of a null in columns whose `Column` has no policy: "error", "nan",
                 "mask", "empty" or a fill value. None for "nan" in float columns and "error"
                 elsewhere.
-            filters: pyarrow's tuples or Expression: row groups that statistics or the partition
-                keys of paths rule out are left out before rows are dealt to ranks, so shares stay
-                even and lengths exact. Single rows are not filtered. Reads each footer once more.
+            filters: pyarrow's tuples or Expression. Row groups that statistics or the partition
+                keys of paths rule out are removed before rows are dealt to ranks, so shares stay
+                even and lengths exact. Single rows are not filtered. The footers stay in memory
+                until the filter is evaluated.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
-            seed: Of the permutation; the same on all ranks.
-            shuffle_window: How many consecutive row groups of a share have their rows permuted
-                together; 0 for none. None for 8, or as many as half of `max_memory` holds.
-            shuffle_within_rank: Deal row groups in file order and permute each rank's own, so
-                that a rank reads the same files in every epoch, as caches on its node like it.
+            seed: The key of the permutation; the same on all ranks.
+            shuffle_window: The number of consecutive row groups of a share whose rows are permuted
+                together; 0 for none. None for 8, or as many as fit in half of `max_memory` if that
+                is fewer.
+            shuffle_within_rank: Deal row groups in file order and permute each rank's own. A rank
+                then reads the same files in every epoch, so node-local caches stay useful.
             drop_last: Leave out a last batch that is not full.
-            even: How ranks are given the same number of steps: "split" balances rows to within
-                one, "drop" stops at the shortest share, "pad" repeats rows and flags them in
-                `batch["row.valid"]`, "none" lets step counts differ. "dynamic" deals nothing out:
-                each rank takes the next row group when it is ready for one, so that none waits for
-                a slow one; each row once, for work without collectives, see `store`.
-            balance: What ranks are dealt equal amounts of: "rows", or "bytes", compressed, which
-                is nearer to what reading costs; with `even=` other than "split".
-            canonical_world_size: The number of ranks whose global batches every number of ranks
-                that divides it is to have, as long as `batch_size` times their number is equal.
-                Not with `drop_last` and `even="none"`, unless it is the number of ranks.
-            num_epochs: How many epochs one iteration reads; None for epoch after epoch without
-                end. An iteration ends behind epochs that are a multiple of it.
+            even: How all ranks get the same number of steps: "split" balances rows to within
+                one, "drop" stops at the shortest share, "pad" repeats rows and marks them in
+                `batch["row.valid"]`, "none" lets step counts differ. With "dynamic" each rank
+                takes the next row group when it is ready for one, so no rank waits for a slow
+                one. Each row is read once. It is for work without collectives; see `store`.
+            balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the
+                compressed columns, which is closer to the cost of reading. "bytes" does not go
+                with `even="split"`.
+            canonical_world_size: A number of ranks whose global batches other worlds keep: every
+                world whose number of ranks divides it, with the same product of ranks and
+                `batch_size`. With both `drop_last` and `even="none"` it must equal the number of
+                ranks.
+            num_epochs: How many epochs one iteration reads; None for epochs without end. An
+                iteration ends after an epoch whose number, counted from 1, is a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
             rank: This process among the data-parallel ranks. None to find out at iteration.
             world_size: Number of data-parallel ranks; goes with `rank`.
-            device_mesh: Take rank and world size from its data-parallel dimensions; processes
-                that differ in others only (tensor, context, pipeline) read the same.
-            mesh_dims: Which these are: a name, or several that count as one rank, row-major. None
-                for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
+            device_mesh: Take rank and world size from its data-parallel dimensions. Processes
+                that differ only in other dimensions (tensor, context, pipeline) read the same.
+            mesh_dims: The data-parallel dimensions: a name, or several that count as one rank,
+                row-major. None for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
             process_group: Take rank and world size from this group.
-            store: Of torch.distributed, for `even="dynamic"`: all processes that are given it
-                share the rows of a pass, whoever they are. None for the store that
-                torch.distributed was initialised with. All processes make the same passes, in
-                the same order.
+            store: A store of torch.distributed, for `even="dynamic"`. All processes that get the
+                same store share the rows of a pass, whatever their ranks. None for the store that
+                torch.distributed was initialised with. All processes must make the same passes,
+                in the same order.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             num_threads: Decode threads; None for this process's share of the processors.
             max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
-            pin_memory: Deliver in page-locked memory; None for where CUDA is available. With
-                `device`, copy out of page-locked memory unless this is False.
+            pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
+                With `device`, batches are copied from page-locked memory unless this is False.
             device: Deliver batches on this device, such as "cuda" for the iterating thread's
-                current one, copied beside the loop's own work on it, one batch ahead; the loop's
-                stream waits for the copy, the loop does not. Not with DataLoader workers. None for
-                the CPU.
+                current one. The next batch is copied while the loop works on this one. The loop's
+                stream waits for the copy; the loop itself does not. Not with DataLoader workers.
+                None for the CPU.
             check_ranks: Compare the ranks before the first batch, see `check_ranks_agree`.
-            processors: By column, a callable that is given its tensor or `Jagged` of each batch,
-                and returns what is to stand there instead.
-            transform: A callable that is given each batch, behind the processors, and returns the
-                dict that is delivered. Both run in the process that iterates, are no part of the
-                order, of states or of what ranks compare, and must be picklable for workers that
-                are not forked.
+            processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
+                of every batch and returns the value that replaces it.
+            transform: A callable that gets each batch, after the processors, and returns the dict
+                to deliver. Both run in the process that iterates. They do not affect the order,
+                states or the comparison of ranks. Workers that are not forked need them picklable.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
-                for all of them, or a function that returns those of a path, or None. Key
-                management is asked while footers are read, and not again. Spawned workers need
-                a function, which they can import.
-            manifest_cache: A file that keeps what the footers say, for data sets of thousands of
-                files: while all files have the sizes, times of change and inodes that it knows,
-                no footer is read; else all are, and it is written anew. Ranks may share it.
+                for all of them, or a function that takes a path and returns those of the file, or
+                None. Key management is asked while footers are read, and not again. Spawned
+                workers need a function that they can import.
+            manifest_cache: A file that keeps the content of the footers, for data sets of
+                thousands of files. While all files have the sizes, times of change and inodes
+                that it lists, no footer is read. Otherwise all are, and it is written anew.
+                `filters` need the footers in any case. `balance="bytes"` writes a cache anew that
+                was made without it. Ranks may share the file.
 
         Raises:
-            FileNotFoundError: No such path, or nothing there to read.
-            CorruptFileError: A file is not Parquet, or damaged.
-            EncryptedFileError: A file is encrypted, and there is no key that decrypts it.
+            FileNotFoundError: A path does not exist, or has nothing to read.
+            CorruptFileError: A file is not Parquet, or is damaged.
+            EncryptedFileError: A file is encrypted, and no key decrypts it.
             SchemaMismatchError: Files disagree about a selected column.
-            UnsupportedColumnError: A selected column has a kind that is not covered yet.
+            UnsupportedColumnError: A selected column has a kind that cannot be read yet.
             TypeError: An argument has a wrong type.
             ValueError: An argument is out of its range, or the files hold no row.
         """
@@ -214,12 +220,12 @@ class ParquetDataset(IterableDataset[Batch]):
         return self._feed.num_epochs
 
     def __iter__(self) -> Iteration:
-        """Return an iterator, whose first `next` begins the next epoch, or goes on with a state.
+        """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
         Raises:
-            ValueError: Two sources disagree about this process's rank, a state was taken by
-                another DataLoader worker, two batches do not fit `max_memory`, or a loader of
-                Accelerate would divide the batches among ranks a second time.
+            ValueError: The environment and the arguments disagree about this process's rank,
+                another DataLoader worker took the state, two batches do not fit `max_memory`, or
+                a loader of Accelerate would divide the batches among ranks a second time.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
         self._refuse_second_sharding()
@@ -230,9 +236,9 @@ class ParquetDataset(IterableDataset[Batch]):
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.
 
-        It is that of the epoch under way, or of the next one, with what was delivered before a
-        state was loaded; the same on all ranks unless `even="none"`. Within a DataLoader worker
-        it is the worker's, and `len(loader)` is that of all its workers.
+        The epoch is the one under way, or else the next one. Batches delivered before a state was
+        loaded count. The number is the same on all ranks unless `even="none"`. Within a DataLoader
+        worker it counts the worker's batches; `len(loader)` counts those of all workers.
         """
         self._feed.refuse_dynamic("length")
         topology = self._feed.membership.topology()
@@ -259,9 +265,9 @@ class ParquetDataset(IterableDataset[Batch]):
         return place.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration; later ones count on from there.
+        """Make the next iteration read `epoch`; later iterations count up from there.
 
-        A state that was loaded stays in force if it is of this epoch.
+        A loaded state stays in force if it is of this epoch.
 
         Raises:
             TypeError: `epoch` is not an int.
@@ -272,27 +278,28 @@ class ParquetDataset(IterableDataset[Batch]):
         self._feed.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration stands, counting batches that it has returned.
+        """Return the position of the latest iteration: the batches that it has returned.
 
         The state is a dict of a few hundred bytes that JSON, pickle and torch.save take. It is
-        the same on every rank at the same step, so that of one rank will do, also for another
-        number of ranks, of DataLoader workers or another batch size: see `load_state_dict`.
+        the same on every rank at the same step, so saving it on one rank is enough. It also
+        resumes with other numbers of ranks and DataLoader workers, and with another batch size:
+        see `load_state_dict`.
 
         Raises:
-            RuntimeError: DataLoader workers have iterated the data set, which only they, by way
-                of torchdata's `StatefulDataLoader`, know the state of.
+            RuntimeError: DataLoader workers iterated the data set. Only they know the state, which
+                torchdata's `StatefulDataLoader` asks them for.
         """
         return self._feed.latest_state()
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return a state behind `num_rows` rows that each rank was given in the present world.
+        """Return a state after `num_rows` rows that each rank was given in the present world.
 
-        For what takes rows rather than batches, as `mix` within batches does. Where a state leads
-        into a batch, that comes first, without the rows that were delivered; in another world the
-        batch counts as delivered for the length of the epoch.
+        For readers that count rows rather than batches, as `mix` within batches does. A state
+        within a batch resumes with the rest of that batch. In another world the batch counts as
+        delivered for the length of the epoch.
 
         Raises:
-            ValueError: Batches of `canonical_world_size` are made of shares that are not even.
+            ValueError: The shares of `canonical_world_size` are not even.
         """
         return self._feed.state_at_row(num_rows)
 
@@ -308,27 +315,27 @@ class ParquetDataset(IterableDataset[Batch]):
         return [self._feed.planner.reach(self._feed.present_place(of), of) for of in topologies]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where `state` was taken; nothing before it is read.
+        """Make the next iteration resume where `state` was taken, without reading earlier rows.
 
-        A live iterator goes on there too. A state taken behind the last batch leads to the next
-        epoch. With other ranks, workers or batches than those of the state, the rows of the epoch
-        that no rank has delivered are dealt anew, each once.
+        A live iterator resumes there too. A state taken after the last batch leads to the next
+        epoch. If the number of ranks or workers, or the batch size, has changed since, the rows of
+        the epoch that no rank delivered are dealt anew, each once.
 
         Raises:
-            TypeError: `state` is no dict.
-            ValueError: It is not a state, or one of other data, columns or options, which the
-                message names.
+            TypeError: `state` is not a dict.
+            ValueError: `state` is not a state of a data set, or it is one of other data, columns
+                or options. The message names the difference.
         """
         self._feed.load_state_dict(state)
 
     def seek(self, step: int) -> None:
-        """Make batch `step` of the epoch, counted from 0, the next one; others are not read.
+        """Make batch `step` of the epoch, counted from 0, the next one, without reading others.
 
-        Moves the iterator under way; where there is none, the next iteration begins there.
+        Moves the iterator under way. If there is none, the next iteration begins there.
 
         Raises:
             TypeError: `step` is not an int.
-            ValueError: The epoch has no such batch, or another world has delivered it.
+            ValueError: The epoch has no such batch, or another world delivered it.
         """
         self._feed.refuse_dynamic("step to go to")
         step = checked_int("step", step, 0, 2**62)
@@ -371,58 +378,59 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return this process's data-parallel rank and DataLoader worker.
 
         Raises:
-            ValueError: Two sources disagree about it.
+            ValueError: The environment and the arguments disagree about it.
         """
         return self._feed.membership.topology()
 
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
-        """Return the process groups that make up the data-parallel ranks, the slowest first.
+        """Return the process groups that make up the data-parallel ranks, slowest first.
 
-        One for each data-parallel dimension of the mesh; else the group given, or None for the
-        default group.
+        There is one for each data-parallel dimension of the mesh. Without a mesh it is the given
+        group, or None for the default group.
         """
         return self._feed.membership.data_parallel_groups()
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
-        """Make sure that all ranks are about to read the same data in the same order.
+        """Check that all ranks are about to read the same data in the same order.
 
-        Compared are the files (names, sizes and footers, not their times of change),
-        the columns and how each is read, every option that shapes the order, the number of ranks
-        and workers, and the epoch and batch that come next, also where a state was loaded. Each
-        data-parallel rank must be held equally often. Model-parallel peers are compared too:
-        with `device_mesh` all of its processes, else those of `process_group`, else the world.
+        The call compares the files (names, sizes and footers, not their times of change), the
+        columns and how each is read, every option that shapes the order, the number of ranks and
+        workers, and the next epoch and batch, also after a state was loaded. Each data-parallel
+        rank must have the same number of processes. Model-parallel peers are compared too: all
+        processes of `device_mesh`, or else those of `process_group`, or else the world.
 
-        The first iteration under an initialised torch.distributed does this by itself, once,
-        before its first batch; not with `check_ranks=False`, where `rank` and `world_size` were
-        given without a group or mesh, and inside DataLoader workers, which cannot talk to other
-        ranks: with workers, call it before the loop. Every rank makes the call, in the same order
-        as other data sets are first iterated or compared. It goes through torch.distributed's
-        store, so a rank that does not come is named: in a log message after a minute, by an
-        error when the store's timeout is over.
+        Under an initialised torch.distributed the first iteration compares by itself, once,
+        before its first batch. There are three exceptions: `check_ranks=False`; `rank` and
+        `world_size` given without a group or mesh; and DataLoader workers, which cannot talk to
+        other ranks. With workers, call this before the loop. Every rank must call it, in the same
+        order as it first iterates or compares other data sets. The comparison goes through
+        torch.distributed's store, so a missing rank is named: in a log message after a minute,
+        and in an error after the store's timeout.
 
         Args:
-            num_workers: Of the DataLoader that is to iterate the data set.
+            num_workers: Workers of the DataLoader that will iterate the data set.
 
         Raises:
-            RankMismatchError: Ranks disagree, or one of them failed or did not come. Raised on
-                all ranks.
+            RankMismatchError: Ranks disagree, or one of them failed or did not join. All ranks
+                raise it.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
         self._feed.rank_check.compare(partial(self._feed.standing, num_workers))
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return how fast this process reads, and which side is slower: a snapshot.
+        """Return how fast this process reads, and whether reading or the loop is slower.
 
-        It may be called at any time, from the thread that iterates: within an epoch, behind it,
-        and after `close`. Counters are always on and cost next to nothing.
+        The thread that iterates may call this at any time: within an epoch, after it, and after
+        `close`. The counters are always on and cost next to nothing.
 
         Args:
-            all_iterations: Of all that this process has read since the data set was made, whoever
-                else iterates. Otherwise of the iteration under way, or else the last one.
+            all_iterations: Count everything that this process has read since it made the data set.
+                Otherwise count the iteration under way, or else the last one.
 
         Raises:
-            RuntimeError: DataLoader workers iterate the data set: each has metrics of its own,
-                which `torch.utils.data.get_worker_info().dataset.metrics()` returns there.
+            RuntimeError: DataLoader workers iterate the data set. Each has its own metrics;
+                within a worker `torch.utils.data.get_worker_info().dataset.metrics()` returns
+                them.
         """
         if all_iterations:
             return self._feed.totals.metrics()
@@ -434,22 +442,22 @@ class ParquetDataset(IterableDataset[Batch]):
         self._feed.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes, for a subclass to leave out what has no copy."""
+        """Return the attributes; a subclass may leave out those that cannot be copied."""
         return self.__dict__.copy()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a copy's place in this process."""
+        """Set the attributes of a copy."""
         self.__dict__.update(state)
 
     def __copy__(self) -> ParquetDataset:
-        """Return a copy for this process, which counts epochs by itself."""
+        """Return a copy that counts epochs on its own."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__())
         made._feed = copy.copy(self._feed)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
-        """As `copy.copy`: what copies share is never changed."""
+        """Return `copy.copy`: copies share only objects that never change."""
         return copy.copy(self)
 
     def _num_steps(self, topology: Topology, *, of_rank: bool) -> int:
@@ -471,17 +479,17 @@ class ParquetDataset(IterableDataset[Batch]):
     ) -> UnbatchedDataset:
         """Return a data set of this one's rows, one by one, as dicts.
 
-        For pipelines that work on rows and for a DataLoader's `batch_size` and `collate_fn`. It
-        reads by this data set: its epochs, shares and place are the same ones. States lead to the
-        exact row.
+        It is for pipelines that work on rows and for a DataLoader's `batch_size` and `collate_fn`.
+        It reads through this data set and shares its epochs, shares and position. Its states are
+        exact to the row.
 
         Args:
-            processors: By column, a callable that is given a row's value and returns what is to
-                stand there instead.
-            transform: A callable that is given each row, behind the processors, and returns the
-                dict that is delivered. The data set's own functions come first, on batches.
+            processors: A dict of callables by column. Each gets the column's value of every row
+                and returns the value that replaces it.
+            transform: A callable that gets each row, after the processors, and returns the dict
+                to deliver. The data set's own functions run before, on whole batches.
 
         Raises:
-            TypeError: One of them cannot be called.
+            TypeError: A processor or the transform cannot be called.
         """
         return UnbatchedDataset(self, processors, transform)

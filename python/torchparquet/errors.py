@@ -1,19 +1,20 @@
-"""The exceptions that torchparquet adds to Python's own, and what any of them says."""
+"""The exceptions of torchparquet, and the one-line text of any exception."""
 
 from __future__ import annotations
 
 
 class CorruptFileError(OSError):
-    """A file is unreadable, lies about its content, or changed after it was planned.
+    """A file is unreadable, contradicts itself, or changed after its footer was read.
 
     The message names the path and, where known, the row group and the column.
     """
 
 
 class EncryptedFileError(OSError):
-    """A file or a column is encrypted, and there is no key that decrypts it.
+    """A file or a column is encrypted, and no key decrypts it.
 
-    The message names the path and, where only that is encrypted, the row group and the column.
+    The message names the path. If only a column is encrypted, it names the row group and the
+    column too.
     """
 
 
@@ -26,37 +27,37 @@ class UnsupportedColumnError(TypeError):
 
 
 class NullValueError(ValueError):
-    """A null stands in a column whose null policy is ``"error"``."""
+    """A column whose null policy is ``"error"`` has a null."""
 
 
 class CastError(ValueError):
-    """A value does not fit the dtype that it is read as; the message names the value."""
+    """A value does not fit the dtype of its tensor; the message names the value."""
 
 
 class ListLengthError(ValueError):
-    """A list is not as long as ``Column(..., length=...)`` says; the message names the row."""
+    """A list does not have the length of ``Column(..., length=...)``; the message names the row."""
 
 
 class RankMismatchError(RuntimeError):
-    """Ranks of one job do not agree about the data or its order; raised on all of them.
+    """Ranks of one job disagree about the data or its order; all of them raise this.
 
-    The message names what differs, and which ranks have which value.
+    The message names each difference and the value of each rank.
     """
 
 
 class TransformError(RuntimeError):
     """A user's function on batches or rows failed; its own exception is the ``__cause__``.
 
-    The message names the function, and the batch: epoch, step, rank, worker, and the rows of which
-    row groups of which files it was made of.
+    The message names the function and the batch: epoch, step, rank, worker, and the rows, row
+    groups and files that the batch was made of.
     """
 
 
 def one_line(error: BaseException) -> str:
-    """Return what the error says, on one line; its class where it says nothing."""
+    """Return the message of an error on one line, or its class if the message is empty."""
     text = " ".join(str(error).split())
     if not text:
         return type(error).__name__
-    # A KeyError's or an assertion's text means nothing without its class.
+    # The text of a KeyError or an assertion means nothing without the class.
     plain = isinstance(error, OSError | RuntimeError | TypeError | ValueError)
     return text if plain else f"{type(error).__name__}: {text}"

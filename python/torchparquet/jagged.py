@@ -1,4 +1,4 @@
-"""Rows of different lengths (lists, strings, binary) as tensors, and what they convert to."""
+"""Rows of different lengths (lists, strings, binary) as tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# torch has few kernels for these: where values are only moved, their bits move as signed ones.
+# torch has few kernels for these dtypes, so their bits are moved as signed integers.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _NOT_FINITE = (float("inf"), float("-inf"))
 
@@ -20,25 +20,25 @@ _NOT_FINITE = (float("inf"), float("-inf"))
 class Jagged(NamedTuple):
     """B rows of different lengths: row i is ``values[offsets[i]:offsets[i + 1]]``.
 
-    What a batch holds for a column of lists, strings or binary. Strings and binary are their
-    bytes, strings in UTF-8. Lists of lists, and lists of strings, have a level of offsets for each
-    nesting: ``values`` is then itself a Jagged, whose rows are the items of this one's. For B lists
-    of S strings of N bytes in all::
+    A batch holds one for each column of lists, strings or binary. The items of strings and binary
+    are bytes; strings are in UTF-8. Lists of lists and lists of strings have one level of offsets
+    per nesting: ``values`` is then a Jagged too, and its rows are the items of this one. B lists
+    with S strings and N bytes in total are::
 
         Jagged(values=Jagged(values=uint8 [N], offsets=int64 [S + 1]), offsets=int64 [B + 1])
 
-    It is a plain named tuple of two, so that torch's pin_memory, its DataLoader workers, its
-    pytrees and whatever else goes through tuples move it like any other. ``len()``, ``[]``, ``in``,
-    iteration and ``==`` are therefore the tuple's: say ``num_rows`` and ``row(i)`` for the rows.
+    A Jagged is a named tuple of two, so torch's pin_memory, DataLoader workers and pytrees move it
+    like any other tuple. For this reason ``len()``, ``[]``, ``in``, iteration and ``==`` are those
+    of a tuple. Use ``num_rows`` and ``row(i)`` for the rows.
 
-    Many operations take the two tensors as they are, for example a sum of embeddings per row::
+    Many operations take the two tensors unchanged, for example a sum of embeddings per row::
 
         F.embedding_bag(j.values, weight, j.offsets, include_last_offset=True, mode="sum")
 
     Attributes:
         values: ``[N, ...]`` of any dtype, or a Jagged of N rows: all items, row after row.
-        offsets: int64 ``[B + 1]`` on the same device, never falling. Batches start at 0 and end at
-            N; the methods also take a stretch of a longer one, such as ``offsets[2:6]``.
+        offsets: int64 ``[B + 1]`` on the same device, never decreasing. In a batch they start at 0
+            and end at N. The methods also accept a slice of them, such as ``offsets[2:6]``.
     """
 
     values: Tensor | Jagged
@@ -46,13 +46,13 @@ class Jagged(NamedTuple):
 
     @classmethod
     def from_lists(cls, rows: Iterable[Any], dtype: torch.dtype | None = None) -> Jagged:
-        """Return rows that are given as Python objects.
+        """Return a Jagged of Python lists or strings.
 
         Args:
             rows: Lists or tuples of numbers, of further lists to any depth, or of strings; or
-                strings (str, encoded in UTF-8, or bytes). Of nested lists that are all empty the
-                inner levels cannot be told, and none is made.
-            dtype: Of the numbers. None: what :func:`torch.tensor` makes of them.
+                strings (str, encoded in UTF-8, or bytes). If all lists of a level are empty, the
+                result has no further level.
+            dtype: The dtype of the numbers. None for the one that :func:`torch.tensor` chooses.
 
         Returns:
             A Jagged with a level of offsets for each nesting, on the CPU.
@@ -89,16 +89,17 @@ class Jagged(NamedTuple):
 
     @property
     def lengths(self) -> Tensor:
-        """The number of items in each row, int64 ``[B]``; for strings in bytes."""
+        """The number of items in each row, int64 ``[B]``; the items of strings are bytes."""
         return self.offsets.diff()
 
     def row(self, index: int) -> Tensor | Jagged:
         """Return the items of one row: a view of ``values``.
 
-        Waits for a device that is not the CPU. Negative indices count from the end.
+        The call waits for a device that is not the CPU. Negative indices count from the end.
 
         Returns:
-            ``[length, ...]``; for nested levels a Jagged of that many rows, offsets from 0.
+            ``[length, ...]``; for nested levels a Jagged of as many rows, whose offsets start at
+            0.
 
         Raises:
             IndexError: There is no such row.
@@ -111,18 +112,18 @@ class Jagged(NamedTuple):
         return _stretch(self.values, begin, end)
 
     def select(self, rows: Tensor | Sequence[int]) -> Jagged:
-        """Return chosen rows in the order given, as ``tensor[rows]`` does for ``[B]`` tensors.
+        """Return chosen rows in the given order, as ``tensor[rows]`` does for ``[B]`` tensors.
 
-        Waits for a device that is not the CPU.
+        The call waits for a device that is not the CPU.
 
         Args:
             rows: Row numbers, which may repeat and be negative, or a bool mask ``[B]``.
 
         Returns:
-            A copy, offsets from 0.
+            A copy, whose offsets start at 0.
 
         Raises:
-            IndexError: There is no such row, or a mask is not of B rows.
+            IndexError: There is no such row, or a mask does not have B entries.
             ValueError: ``rows`` is not one-dimensional.
         """
         device = self.offsets.device
@@ -145,23 +146,23 @@ class Jagged(NamedTuple):
         pad_value: int | float | bool = 0,
         truncate: Literal["right", "left"] = "right",
     ) -> Tensor:
-        """Return a dense tensor: each row from the left, the rest filled with ``pad_value``.
+        """Return a dense tensor: each row from the left, filled up with ``pad_value``.
 
-        Does not wait for a device if ``pad_to`` is given. See :meth:`mask` for what is no padding.
+        With ``pad_to`` the call does not wait for a device. :meth:`mask` tells items from padding.
 
         Args:
-            pad_to: P, in items; for strings in bytes. None: the longest row.
-            pad_value: Representable in the dtype of the values; floats are rounded to it.
-            truncate: Where a longer row loses items: ``"right"`` keeps its first P, ``"left"`` its
-                last P.
+            pad_to: P, the number of items per row; bytes for strings. None for the longest row.
+            pad_value: A number that the dtype of the values holds; floats are rounded.
+            truncate: The side on which a longer row loses items: ``"right"`` keeps its first P,
+                ``"left"`` its last P.
 
         Returns:
             ``[B, P]`` with the dtype of the values; ``[B, P, ...]`` for values ``[N, ...]``.
 
         Raises:
-            TypeError: Nested levels: pad the inner one first, so that ``values`` is a tensor, as in
-                ``Jagged(j.values.to_padded(n), j.offsets).to_padded(m)``. Or an argument of a
-                wrong type.
+            TypeError: There are nested levels, or an argument has a wrong type. Pad the inner
+                level first, so that ``values`` is a tensor:
+                ``Jagged(j.values.to_padded(n), j.offsets).to_padded(m)``.
             ValueError: ``pad_to`` is negative, ``pad_value`` does not fit, or ``truncate`` is
                 neither word.
         """
@@ -186,10 +187,10 @@ class Jagged(NamedTuple):
         return _viewed(padded, values.dtype)
 
     def mask(self, pad_to: int | None = None) -> Tensor:
-        """Return what of :meth:`to_padded` with the same ``pad_to`` is a value: bool ``[B, P]``.
+        """Return which entries of :meth:`to_padded` are items: bool ``[B, P]``.
 
-        True for items, False for padding; the same for either ``truncate``. Of nested levels it
-        speaks of the outermost.
+        Entries are True for items and False for padding. Take the same ``pad_to`` for both; the
+        mask does not depend on ``truncate``. With nested levels it is about the outermost one.
 
         Raises:
             TypeError: ``pad_to`` is neither an int nor None.
@@ -204,17 +205,17 @@ class Jagged(NamedTuple):
     def to_nested(self) -> Tensor:
         """Return the rows as torch's nested tensor ``[B, *]`` of layout ``torch.jagged``.
 
-        It shares the memory of ``values``. Waits for a device that is not the CPU. The oldest
-        torch that torchparquet accepts, 2.3, cannot do it yet.
+        The result shares the memory of ``values``. The call waits for a device that is not the
+        CPU. It needs a torch newer than 2.3.
 
         Raises:
-            TypeError: Nested levels, for which torch has no layout.
+            TypeError: There are nested levels, for which torch has no layout.
         """
         values = self._only_level("to_nested", "j.values.to_nested()")
         lengths = self.lengths if self.num_rows else self.offsets.new_zeros(1)
         ends = (self.offsets[0], self.offsets[-1], *lengths.aminmax())
         begin, end, shortest, longest = torch.stack(ends).tolist()
-        # Without the longest length torch pads each row to as many items as there are in all.
+        # Without the longest length torch pads each row to the number of all items.
         nested: Tensor = torch.nested.nested_tensor_from_jagged(
             values[begin:end],
             self.offsets - begin if begin else self.offsets,
@@ -224,15 +225,15 @@ class Jagged(NamedTuple):
         return nested
 
     def to_list(self) -> list[Any]:
-        """Return the rows as lists of Python numbers, in further lists for nested levels.
+        """Return the rows as lists of Python numbers; nested levels become nested lists.
 
-        Strings become lists of byte values: see :meth:`to_bytes` and :meth:`to_str`.
+        Strings become lists of byte values; see :meth:`to_bytes` and :meth:`to_str`.
         """
         values, cuts = self._flat()
         return _cut(values.tolist(), cuts)
 
     def to_bytes(self) -> list[Any]:
-        """Return the rows as bytes; as lists of bytes for lists of strings or binary, and so on.
+        """Return the rows as bytes; lists of strings or binary become lists of bytes, and so on.
 
         Raises:
             TypeError: The innermost values are not uint8 ``[N]``.
@@ -240,15 +241,15 @@ class Jagged(NamedTuple):
         return _cut(*self._raw("to_bytes"))
 
     def to_str(self, errors: str = "strict") -> list[Any]:
-        """Return the rows, read as UTF-8, as str; as lists of str for lists of strings, and so on.
+        """Decode the rows as UTF-8; lists of strings become lists of str, and so on.
 
         Args:
-            errors: What to do about bytes that are no UTF-8: a word that :meth:`bytes.decode`
+            errors: The treatment of bytes that are not UTF-8: a word that :meth:`bytes.decode`
                 takes, such as ``"replace"``.
 
         Raises:
             TypeError: The innermost values are not uint8 ``[N]``.
-            UnicodeDecodeError: A row is not UTF-8, and ``errors`` is ``"strict"``. Its message
+            UnicodeDecodeError: A row is not UTF-8, and ``errors`` is ``"strict"``. The message
                 names the row.
         """
         raw, cuts = self._raw("to_str")
@@ -272,18 +273,18 @@ class Jagged(NamedTuple):
         dtype: torch.dtype | None = None,
         non_blocking: bool | None = None,
     ) -> Jagged:
-        """Return it on another device or with another dtype, as :meth:`torch.Tensor.to` does.
+        """Return the rows on another device or with another dtype, as :meth:`torch.Tensor.to` does.
 
         Args:
-            device: For values and offsets of all levels. None: as they are. A dtype may stand here
-                instead.
-            dtype: For the innermost values; offsets stay int64. None: as it is.
-            non_blocking: Whether a copy may go on after the call. None: from page-locked memory,
-                so that a training loop that knows only ``to(device)`` does not wait for its
-                device; do not overwrite the source then.
+            device: The device of values and offsets at all levels. None for the present one. A
+                dtype may be given here instead.
+            dtype: The dtype of the innermost values; offsets stay int64. None for the present one.
+            non_blocking: Whether a copy may go on after the call. None to do so from page-locked
+                memory, so that a training loop that calls only ``to(device)`` does not wait. Do
+                not overwrite the source while the copy goes on.
 
         Returns:
-            A Jagged that shares what did not have to change.
+            A Jagged that shares every tensor that did not have to change.
 
         Raises:
             TypeError: A dtype is given twice.
@@ -299,16 +300,16 @@ class Jagged(NamedTuple):
         return Jagged(values, _moved(self.offsets, device, None, non_blocking))
 
     def pin_memory(self) -> Jagged:
-        """Return it in page-locked memory; what lies there already is shared, not copied."""
+        """Return the rows in page-locked memory; tensors that lie there already are not copied."""
         return Jagged(self.values.pin_memory(), self.offsets.pin_memory())
 
     def _only_level(self, method: str, instead: str) -> Tensor:
         if isinstance(self.values, Jagged):
-            raise TypeError(f"{method} takes rows of one level, these are nested: see {instead}")
+            raise TypeError(f"{method} takes one level of rows; these are nested: see {instead}")
         return self.values
 
     def _flat(self) -> tuple[Tensor, list[list[int]]]:
-        """The innermost values, and where each level cuts them, outermost first; all from 0."""
+        """Return the innermost values and each level's offsets, outermost first, starting at 0."""
         level, begin, end = self, 0, self.num_rows
         cuts = []
         while True:
@@ -330,7 +331,7 @@ class Jagged(NamedTuple):
 
 
 def _stretch(values: Tensor | Jagged, begin: int, end: int) -> Tensor | Jagged:
-    """Items `begin` to `end`, with offsets from 0 at every level."""
+    """Return items `begin` to `end`; the offsets of every level start at 0."""
     if not isinstance(values, Jagged):
         return values[begin:end]
     offsets = values.offsets[begin : end + 1]
@@ -343,7 +344,7 @@ def _movable(values: Tensor) -> Tensor:
 
 
 def _viewed(values: Tensor, dtype: torch.dtype) -> Tensor:
-    # A view ends the way of gradients, also one as the same dtype.
+    # A view cuts off gradients, even if the dtype stays the same.
     return values if values.dtype == dtype else values.view(dtype)
 
 
@@ -359,7 +360,7 @@ def _moved(
 
 
 def _cut(items: Any, cuts: list[list[int]]) -> list[Any]:
-    """`items`, a list, str or bytes, in slices, and those in lists of slices, level by level."""
+    """Slice `items`, a list, str or bytes, level by level, the innermost first."""
     for offsets in reversed(cuts):
         items = [items[begin:end] for begin, end in pairwise(offsets)]
     cut: list[Any] = items
@@ -367,10 +368,10 @@ def _cut(items: Any, cuts: list[list[int]]) -> list[Any]:
 
 
 def _place(index: int, cuts: list[list[int]]) -> str:
-    """Where item `index` of the innermost level is, such as ``"row 3, item 0"``."""
+    """Return the place of item `index` of the innermost level, such as ``"row 3, item 0"``."""
     path = []
     for offsets in reversed(cuts):
-        # Of offsets that are equal the last begins a row that is not empty.
+        # Equal offsets mean empty rows; the last of them begins the row with the item.
         row = bisect_right(offsets, index) - 1
         path.append(f"item {index - offsets[row]}")
         index = row
@@ -378,7 +379,7 @@ def _place(index: int, cuts: list[list[int]]) -> str:
 
 
 def _kind_of(items: list[Any]) -> str | None:
-    """``"lists"``, ``"strings"`` or ``"numbers"``; None without items."""
+    """Return ``"lists"``, ``"strings"`` or ``"numbers"``; None if there is no item."""
     examples = {
         "lists"
         if isinstance(item, list | tuple)
@@ -410,7 +411,7 @@ def _checked_pad_to(pad_to: Any) -> int | None:
 
 
 def _checked_pad_value(value: Any, dtype: torch.dtype) -> int | float | bool:
-    """``value`` as Python's bool, int or float, whichever ``dtype`` is."""
+    """Return ``value`` as a bool, int or float of Python, as ``dtype`` demands."""
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, bool | int | float):
         raise TypeError(f"pad_value must be a number or bool; got {value!r}")

@@ -155,7 +155,7 @@ def test_group_of_two_dtypes_names_them() -> None:
         ("lable", "did you mean 'label'?"),
         ("LABEL", "did you mean 'label'?"),
         ("zzz", "there are 'label', 'x', 'y'"),
-        ("s", "selected by its leaves: 's' has 's.inner', 's.other'"),
+        ("s", "select the leaves of a nested column: 's' has 's.inner', 's.other'"),
     ],
 )
 def test_unknown_column_says_what_there_is(name: str, hint: str) -> None:

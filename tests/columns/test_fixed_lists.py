@@ -296,7 +296,7 @@ def test_files_with_elements_of_different_kinds(tmp_path: Path) -> None:
         (Column("n", length=1), ValueError, r"which is list<list<int64>>"),
         (Column("t", length=1), ValueError, r"which is list<string>"),
         (Column("x", length=1, nulls="empty"), ValueError, 'nulls="empty" is for strings'),
-        (Column(["x"], length=1), ValueError, "tensors of their own"),
+        (Column(["x"], length=1), ValueError, "cannot share a tensor"),
         (Column("x", length=1, dtype="bool"), UnsupportedColumnError, "cannot be read as bool"),
         (Column("x", length=1, default=0.5), ValueError, "default must be representable"),
     ],

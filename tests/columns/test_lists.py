@@ -598,8 +598,8 @@ def test_lists_and_what_is_nested_otherwise_are_never_one_column(
     ("column", "error", "message"),
     [
         (Column("x", default=0), ValueError, "rows of different lengths cannot have a default"),
-        (Column(["x", "k"]), ValueError, "strings, lists .* are tensors of their own"),
-        (Column(["x"]), ValueError, "strings, lists .* are tensors of their own"),
+        (Column(["x", "k"]), ValueError, "strings, lists .* cannot share a tensor"),
+        (Column(["x"]), ValueError, "strings, lists .* cannot share a tensor"),
         (Column("x", dtype="bool"), UnsupportedColumnError, "cannot be read as bool"),
         (Column("x", vocab=["a"]), ValueError, "vocab is for strings; .*list<int64>"),
         (Column("z"), UnsupportedColumnError, r"list<null>"),

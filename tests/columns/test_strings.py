@@ -219,8 +219,8 @@ def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) 
     ("column", "error", "message"),
     [
         (Column("s", default=0), ValueError, "rows of different lengths cannot have a default"),
-        (Column(["s", "t"]), ValueError, "strings, lists .* are tensors of their own"),
-        (Column(["s"]), ValueError, "strings, lists .* are tensors of their own"),
+        (Column(["s", "t"]), ValueError, "strings, lists .* cannot share a tensor"),
+        (Column(["s"]), ValueError, "strings, lists .* cannot share a tensor"),
         (Column("s", length=3), ValueError, "length is for lists of numbers"),
         (Column("s", dtype="int64"), UnsupportedColumnError, "cannot be read as int64"),
     ],

@@ -338,7 +338,7 @@ def test_plan_does_not_change_its_input() -> None:
 
 @pytest.mark.parametrize("rows", [[], [0], [0, 0, 0]])
 def test_no_rows_is_an_error(rows: list[Any]) -> None:
-    with pytest.raises(ValueError, match="rows in all must be >= 1"):
+    with pytest.raises(ValueError, match="the sum of rows must be >= 1"):
         make_plan(rows)
 
 

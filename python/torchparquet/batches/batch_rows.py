@@ -1,4 +1,4 @@
-"""Rows of a batch, and batches joined to one: tensors and Jagged alike."""
+"""Slicing and joining batches of tensors and Jagged by rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_VALUES = ".values.valid"
 
 
 def num_rows_of(batch: Batch) -> int:
-    """Return B."""
+    """Return the number of rows of a batch, B."""
     return _length(next(iter(batch.values())))
 
 
@@ -26,14 +26,14 @@ def _length(value: Any) -> int:
 
 
 def check_rows(batch: Batch, num_rows: int | None) -> None:
-    """Make sure that a user's functions have kept the rows of a batch, which are to be counted.
+    """Check that a user's functions kept the rows of a batch, where rows are counted.
 
     Args:
-        batch: What they made of it.
-        num_rows: What they were given; None where there are none.
+        batch: The batch after the functions.
+        num_rows: The rows before; None if there are no functions.
 
     Raises:
-        ValueError: A value has another number of rows, or none.
+        ValueError: A value has another number of rows, or no rows at all.
     """
     if num_rows is None:
         return
@@ -47,18 +47,16 @@ def check_rows(batch: Batch, num_rows: int | None) -> None:
         if found != num_rows:
             what = type(value).__name__ if found < 0 else f"{found} rows"
             raise ValueError(
-                "processors and transform must keep rows where these are taken one by one, or "
-                f"batches are mixed or resumed within: {name!r} is {what}, given were {num_rows} "
-                "rows"
+                "processors and transform must keep rows if rows are read one by one, or batches "
+                f"are mixed or resumed within: {name!r} is {what}, given were {num_rows} rows"
             )
 
 
 def sliced(batch: Batch, begin: int, end: int) -> Batch:
-    """Return rows `begin` to `end`: tensors are views, offsets begin at 0; lists are cut.
+    """Return rows `begin` to `end`; tensors are views, and offsets begin at 0.
 
     Raises:
-        ValueError: A mask of the elements of nested lists or strings in lists is among the
-            columns.
+        ValueError: A column is the mask of elements of nested lists or of strings in lists.
     """
     found: Batch = {}
     for name, value in batch.items():
@@ -72,10 +70,10 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
 
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
-    """Return the lists of whose elements a value is the mask; None where it has a place per row.
+    """Return the lists whose elements a value masks; None if the value has one entry per row.
 
     Raises:
-        ValueError: It is the mask of elements of nested lists or of strings in lists.
+        ValueError: The value masks elements of nested lists or of strings in lists.
     """
     if not name.endswith(_OF_VALUES):
         return None
@@ -91,7 +89,7 @@ def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return one batch of the rows of all, in order, with the keys in the order of the first.
+    """Return one batch of all rows, in order, with the keys in the order of the first.
 
     All batches have the columns of the first; see `check_alike`.
     """
@@ -101,15 +99,15 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 
 def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
-    """Make sure that batches can be joined.
+    """Check that batches can be joined.
 
     Args:
-        batches: One of each source.
-        sources: What to call each in the message.
+        batches: One batch of each source.
+        sources: The names of the sources in messages.
 
     Raises:
-        SchemaMismatchError: They differ in their columns; the message names source and column.
-        TypeError: A transform has made what cannot be joined.
+        SchemaMismatchError: Columns differ; the message names source and column.
+        TypeError: A transform returned a value that cannot be joined.
     """
     first = batches[0]
     for batch, source in zip(batches[1:], sources[1:], strict=True):

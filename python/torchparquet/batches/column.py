@@ -1,4 +1,4 @@
-"""Column: what a user says of one tensor of a batch."""
+"""Column: the user's description of one tensor of a batch."""
 
 from __future__ import annotations
 
@@ -21,42 +21,43 @@ _FILL_TYPES = (bool, int, float)
 
 @dataclass(frozen=True)
 class Column:
-    """What one tensor of a batch is read from, and what stands where the file has a null.
+    """The source of one tensor of a batch, and how its values are read.
 
     Attributes:
         source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
-            a sequence of F names, kept as a tuple, for one ``[B, F]`` tensor. A name that no file
-            has may be a partition key: ``year`` where all files are below ``year=...`` directories.
-        nulls: ``"error"``: a null raises. ``"nan"``: it is read as NaN (floats only). A number or
-            bool: it is read as that value. ``"mask"``: it is read as 0, and a bool tensor
-            ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and lists
-            of them: it is read as empty. None: the data set's ``nulls``, and without one ``"nan"``
-            for floats and ``"error"`` for the rest. In a list this is said of its elements; a null
-            list raises under ``"error"`` and is read as empty otherwise. The mask of strings and
-            lists is ``[B]``, False for null rows; lists have one more, ``"<name>.values.valid"``,
-            a bool for each of their values.
-        dtype: A torch dtype or its name, kept as the name: values are cast to it while they are
-            decoded. Integers and bools become any integer that holds them (one that does not is a
-            :class:`~torchparquet.errors.CastError` when it is met) or float, floats any float,
-            decimals any float or, as ``"int64"``, their unscaled value. Files may then hold the
-            column in different kinds. None: the usual dtype of the column's kind.
-        length: L, where every list of the column has L elements: it is read as ``[B, L]``, without
-            offsets. A list of another length is a
+            a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. A name that no file
+            has may be a partition key: ``year`` if all files are below ``year=...`` directories.
+        nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: it becomes NaN (floats
+            only). A number or bool: it becomes that value. ``"mask"``: it becomes 0, and a bool
+            tensor ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and
+            lists of them: it becomes empty. None: the data set's ``nulls`` apply; without them
+            ``"nan"`` for floats and ``"error"`` for the rest. In a list the policy is about
+            elements. A null list raises under ``"error"`` and becomes empty otherwise. The mask of
+            strings and lists is ``[B]``, False for null rows. Lists have a second one,
+            ``"<name>.values.valid"``, with a bool per value.
+        dtype: A torch dtype or its name, stored as the name. Values are cast while they are
+            decoded. Integers and bools become any float, or any integer that holds the value;
+            otherwise reading it raises :class:`~torchparquet.errors.CastError`. Floats become any
+            float. Decimals become any float or, with ``"int64"``, their unscaled value. Files may
+            then store the column in different kinds. None for the usual dtype of the kind.
+        length: L: every list of the column has L elements and the tensor is ``[B, L]``, without
+            offsets. A list of another length raises
             :class:`~torchparquet.errors.ListLengthError`, a null list is L nulls, and the mask is
-            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L where
-            all files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
-            and others write, else ``"any"``; files that disagree are refused.
-        vocab: Words (str or bytes) that strings are replaced by the numbers of: each is read as its
-            place here, int64 unless ``dtype`` says otherwise. None: strings stay strings, as a
-            :class:`~torchparquet.jagged.Jagged` of uint8.
-        unknown: The number of all other strings.
-        default: Read in every row of a file that lacks the column; such rows are valid, not null.
-            None: a file that lacks it is an error. At least one file must have it.
+            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L if all
+            files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
+            and others write, or else ``"any"``. Files that declare different lengths raise.
+        vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
+            ``dtype`` says otherwise. None: strings are a :class:`~torchparquet.jagged.Jagged` of
+            uint8.
+        unknown: The number of every string that is not in ``vocab``.
+        default: The value of every row of a file that lacks the column; such rows are valid, not
+            null. None: a file that lacks the column raises. At least one file must have it.
 
     Raises:
-        TypeError: A source is not a str, or another argument is none of the above.
-        ValueError: No source, an empty name, a source twice, an unknown word for ``nulls`` or
-            ``dtype``, a length below 1, a vocabulary that is empty or has a word twice.
+        TypeError: A source is not a str, or another argument has a wrong type.
+        ValueError: There is no source, a name is empty, a source is given twice, ``nulls`` or
+            ``dtype`` is an unknown word, the length is below 1, or the vocabulary is empty or has
+            a word twice.
     """
 
     source: str | Sequence[str]
@@ -68,7 +69,7 @@ class Column:
     unknown: int = -1
 
     def __post_init__(self) -> None:
-        """Checks the arguments and gives them one form."""
+        """Check the arguments and give them one form."""
         if not isinstance(self.source, str):
             object.__setattr__(self, "source", checked_names(self.source, "source"))
         elif not self.source:
@@ -93,19 +94,19 @@ class Column:
 
     @property
     def stated_length(self) -> int | None:
-        """The length that is a number."""
+        """``length`` if it is a number, or else None."""
         return None if isinstance(self.length, str) else self.length
 
     @property
     def words(self) -> tuple[bytes, ...] | None:
-        """The words of ``vocab``, UTF-8."""
+        """The words of ``vocab``, encoded in UTF-8."""
         if self.vocab is None:
             return None
         return tuple(word.encode() if isinstance(word, str) else word for word in self.vocab)
 
 
 def checked_names(names: Any, argument: str) -> tuple[str, ...]:
-    """Return ``names`` as a tuple; raises for what is no sequence of different names."""
+    """Return ``names`` as a tuple; raise unless it is a sequence of different names."""
     if not isinstance(names, Sequence) or isinstance(names, str | bytes):
         raise TypeError(f"{argument} must be a list or tuple of names; got {names!r}")
     if not names:
@@ -122,7 +123,7 @@ def checked_names(names: Any, argument: str) -> tuple[str, ...]:
 
 
 def checked_nulls(nulls: Any) -> Nulls:
-    """Return the policy, NumPy's numbers as Python's; raises for what is none."""
+    """Return the policy with NumPy's numbers as Python's; raise if it is no policy."""
     value = nulls.item() if isinstance(nulls, np.generic) else nulls
     known = value in _NULL_POLICIES if isinstance(value, str) else isinstance(value, _FILL_TYPES)
     if known or value is None:

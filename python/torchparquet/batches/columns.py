@@ -25,15 +25,15 @@ ColumnsArgument = Sequence[str] | Mapping[str, str | Sequence[str] | Column] | N
 def resolve_columns(
     columns: ColumnsArgument, manifest: Manifest, nulls: Nulls = None
 ) -> tuple[Field, ...]:
-    """Check which columns are read, how, and that all files agree about them.
+    """Resolve the selected columns, and check that all files agree about them.
 
-    Files without rows have no say: what their schemas hold is never read.
+    The schemas of files without rows do not count, because nothing of them is read.
 
     Args:
         columns: None: every column. A sequence of names: one tensor each, under the same name. A
             mapping: output name to name, sequence of names or :class:`Column`.
-        manifest: Of the files that are to be read.
-        nulls: For columns that bring no policy of their own; see :class:`Column`.
+        manifest: The files.
+        nulls: The policy of columns that have none of their own; see :class:`Column`.
 
     Returns:
         The fields, in the order of ``columns`` or, without it, of the first file.
@@ -41,11 +41,11 @@ def resolve_columns(
     Raises:
         SchemaMismatchError: Two files disagree about a selected column: its presence or, where no
             dtype is given, its kind, or the length of its lists where none is given.
-        UnsupportedColumnError: A selected column cannot be read as a tensor yet, or not as the
-            dtype that was given.
-        ValueError: Empty selection; unknown, repeated or ambiguous name; sources of one tensor
-            that differ in dtype; a null policy that does not fit; colliding output names.
-        TypeError: An argument of a wrong type.
+        UnsupportedColumnError: A selected column cannot be read as a tensor yet, or not with the
+            given dtype.
+        ValueError: The selection is empty, a name is unknown, repeated or ambiguous, the sources
+            of one tensor differ in dtype, a null policy does not fit, or output names collide.
+        TypeError: An argument has a wrong type.
     """
     default = checked_nulls(nulls)
     schemas = Schemas(manifest)
@@ -86,10 +86,10 @@ def resolve_columns(
 def _with_declared_length(
     column: Column, found: Sequence[Sequence[Leaf]], schemas: Schemas
 ) -> Column:
-    """The column with the length that files declare, where it has none and can have one."""
+    """Return the column with the length that files declare, if it states none."""
     if column.length is not None or not isinstance(column.source, str):
         return column
-    # Strings are of lengths of their own, unless they are numbered.
+    # Lists of strings need offsets, unless a vocabulary makes the strings numbers.
     takes_length = all(
         leaf.num_lists == 1 and not (leaf.is_bytes and column.vocab is None) for leaf in found[0]
     )
@@ -99,7 +99,7 @@ def _with_declared_length(
 
 
 def _cast(column: Column) -> str | None:
-    """The dtype that the column's values are read as, before words are numbered."""
+    """Return the dtype that values are decoded as, before words become numbers."""
     return column.dtype_name if column.vocab is None else "uint8"
 
 
@@ -140,14 +140,14 @@ def _selection(names: Sequence[str]) -> str:
 
 
 def _check_covered(leaves: Collection[Leaf], suggest: bool) -> None:
-    """Raises for the columns that cannot be read; says which columns of the selection can."""
+    """Raise if a column cannot be read; the message lists those of the selection that can."""
     uncovered = [f"{leaf.path!r} ({leaf.kind})" for leaf in leaves if not leaf.dtype]
     if not uncovered:
         return
     covered = [leaf.path for leaf in leaves if leaf.dtype]
     suggestion = f"; leave them out: {_selection(covered)}" if suggest and covered else ""
     if any(not leaf.dtype and leaf.kind.startswith("partition key") for leaf in leaves):
-        suggestion += "; keys that are text become numbers by Column(..., vocab=[...])"
+        suggestion += "; Column(..., vocab=[...]) reads keys that are text as numbers"
     raise UnsupportedColumnError(
         f"columns of these kinds cannot be read as tensors: {shortened(uncovered)}{suggestion}"
     )
@@ -158,7 +158,7 @@ def _check_output_names(fields: Sequence[Field]) -> None:
     for name in _RESERVED_NAMES:
         if name in names:
             raise ValueError(
-                "an output name must not be one that torchparquet gives (choose another by "
+                "torchparquet reserves this output name (choose another with "
                 f"columns={{new name: column}}): {name!r}"
             )
     for name in (mask for field in fields for mask in field.mask_names):

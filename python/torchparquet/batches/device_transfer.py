@@ -1,4 +1,4 @@
-"""How a batch gets from the reader's memory to the loop: as it is, page-locked, or on a device."""
+"""How a batch reaches the loop: in the reader's memory, page-locked, or on a device."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 class Parts(NamedTuple):
-    """What a batch is cut from: its slab, its number of rows, and the items beside the slab."""
+    """The parts that a batch is cut from: its slab, its number of rows, and the items."""
 
     slab: Tensor
     num_rows: int
     items: Sequence[ItemTensors]
 
 
-# A batch that was taken from the reader, on its way. The loop's thread calls it, once, for what
-# it may use on its current stream.
+# A batch on its way from the reader. The loop's thread calls it once, and gets parts that it may
+# use on its current stream.
 Arriving: TypeAlias = Callable[[], Parts]
 
 
 class HandOver:
-    """Leaves batches where they are; what lies beside a page-locked slab gets page-locked too."""
+    """Leaves batches where they are, but page-locks the items of a page-locked slab."""
 
-    takes_time = False  # so that it is worth while to begin before the loop asks
+    takes_time = False  # If it does, beginning before the loop asks saves time.
 
     def __init__(self, pin_memory: bool) -> None:
-        """Prepare for slabs that are page-locked, or not."""
+        """Prepare for slabs that are page-locked if `pin_memory`."""
         self._pin_memory = pin_memory
 
     def begin(self, slab: Tensor, num_rows: int, items: Sequence[Items]) -> Arriving:
-        """Begin to hand over a batch."""
+        """Begin to hand a batch over."""
         if items and self._pin_memory:
             packed = PackedItems(items, pin_memory=True)
             tensors = packed.tensors_in(packed.memory)
@@ -49,9 +49,9 @@ class HandOver:
 
 
 class DeviceHandOver(HandOver):
-    """Copies batches to a device: the slab in one copy, all that lies beside it in another.
+    """Copies batches to a device: the slab in one copy, all items in another.
 
-    Copies run on a stream of their own, beside the loop's computing, out of page-locked memory.
+    Copies from page-locked memory run on a separate stream, while the loop computes.
     """
 
     takes_time = True
@@ -62,11 +62,11 @@ class DeviceHandOver(HandOver):
         self._streams = _streams_of(device)
 
     def begin(self, slab: Tensor, num_rows: int, items: Sequence[Items]) -> Arriving:
-        """Begin to copy a batch; returns at once where memory is page-locked."""
+        """Begin to copy a batch; return at once if its memory is page-locked."""
         packed = PackedItems(items, self._pin_memory) if items else None
         sources = [slab] if packed is None else [slab, packed.memory]
-        # Where they are page-locked torch's host allocator knows of copies under way, where they
-        # are not the copy has left them: the sources need not be kept.
+        # Nobody has to hold the sources. torch's host allocator tracks copies from page-locked
+        # memory, and copies from other memory have read it when `begin_copies` returns.
         copies, done = self._streams.begin_copies(sources)
 
         def arrive() -> Parts:
@@ -78,26 +78,26 @@ class DeviceHandOver(HandOver):
 
 
 class CopyStreams:
-    """The stream that copies to a device, beside those that compute there."""
+    """The stream that copies to a device, separate from those that compute there."""
 
     def __init__(self, device: torch.device) -> None:
-        """Take a stream of the device's; the CPU has none and copies at once."""
+        """Create a stream of the device; the CPU has none and copies at once."""
         self._device = device
         self._stream = None if device.type == "cpu" else torch.Stream(device=device)
 
     def begin_copies(self, sources: Sequence[Tensor]) -> tuple[list[Tensor], torch.Event | None]:
-        """Return copies under way, and the event that tells that they are done."""
+        """Return copies under way, and the event that they are done."""
         if self._stream is None:
             return [source.clone() for source in sources], None
-        # What is allocated here is written to on this stream, behind all that was done on it and,
-        # thanks to record_stream, behind what other streams have done with the same memory.
+        # This stream writes to memory allocated here after all its earlier work. record_stream
+        # makes it wait for other streams that used the same memory, too.
         with self._own_handle(self._stream) as stream:
             copies = [source.to(self._device, non_blocking=True) for source in sources]
             return copies, stream.record_event()
 
     @staticmethod
     def _own_handle(stream: torch.Stream) -> torch.Stream:
-        """Return the same stream, to be entered: what it left is kept in the object entered."""
+        """Return a new object for the stream, because entering it stores state in the object."""
         return torch.Stream(
             stream_id=stream.stream_id,
             device_index=stream.device_index,
@@ -105,7 +105,7 @@ class CopyStreams:
         )
 
     def await_copies(self, copies: Sequence[Tensor], done: torch.Event | None) -> None:
-        """Make the current stream wait for copies; the calling thread does not."""
+        """Make the current stream, but not the calling thread, wait for copies."""
         if done is None:
             return
         current = torch.accelerator.current_stream(self._device)
@@ -116,16 +116,16 @@ class CopyStreams:
 
 @functools.cache
 def _streams_of(device: torch.device) -> CopyStreams:
-    """Return the streams of a device: the same for all data sets, as memory belongs to a stream."""
+    """Return a device's streams, which all data sets share, because memory belongs to a stream."""
     return CopyStreams(device)
 
 
 def parsed_device(device: object) -> torch.device | None:
-    """Return the device to copy to; None where nothing is to be copied.
+    """Return the device to copy to; None if batches stay on the CPU.
 
     Raises:
-        TypeError: It is neither a device nor a name.
-        ValueError: There is no device of that name, or no data on it.
+        TypeError: `device` is neither a device nor a name.
+        ValueError: torch has no device of that name, or it cannot hold data.
     """
     if device is None:
         return None
@@ -141,15 +141,15 @@ def parsed_device(device: object) -> torch.device | None:
 
 
 def resolved_device(device: torch.device) -> torch.device:
-    """Return the device with its index: that of the current one where none is given.
+    """Return the device with an index: that of the current device if `device` has none.
 
     Raises:
-        RuntimeError: There is no such device here.
+        RuntimeError: This machine has no such device.
     """
     if device.type == "cpu":
         return device
     if not hasattr(torch.Stream, "__enter__"):
-        raise RuntimeError(f"device={str(device)!r} needs torch 2.7, here is {torch.__version__}")
+        raise RuntimeError(f"device={str(device)!r} needs torch 2.7, got {torch.__version__}")
     found = torch.accelerator.is_available() and torch.accelerator.current_accelerator()
     if not found or found.type != device.type:
         raise RuntimeError(
@@ -160,5 +160,5 @@ def resolved_device(device: torch.device) -> torch.device:
         index = torch.accelerator.current_device_index()
     num_devices = torch.accelerator.device_count()
     if index >= num_devices:
-        raise RuntimeError(f"device={str(device)!r}: there are {num_devices} of its kind")
+        raise RuntimeError(f"device={str(device)!r}: this process has {num_devices} of its kind")
     return torch.device(device.type, index)

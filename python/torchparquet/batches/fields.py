@@ -22,23 +22,23 @@ class Field:
     Attributes:
         name: Key in the batch.
         sources: Names of the columns it is read from.
-        kinds: For each of those columns what it is in the files, such as ``"timestamp[us]"``.
+        kinds: The kinds of each source in the files, such as ``"timestamp[us]"``.
         dtype: torch's name of its dtype, the same for all sources.
-        width: None: shape ``[B]``. F: shape ``[B, F]``, one place for each source.
-        items: None, or n where a value is n items: a shape of ``[B, n]`` from one source, with a
-            mask of ``[B]``; of ``[N, n]`` in lists.
-        num_offsets: How often offsets lead from a row to its items; above 0 for a
-            :class:`~torchparquet.jagged.Jagged`, whose values have the dtype.
-        has_lists: Whether there are lists, and not only strings, in a row.
-        length: L for lists that are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
-        words: The words, UTF-8, that strings become the numbers of; else None.
-        unknown: The number of other strings.
-        row_bytes: That values of different lengths are likely to take for a row.
-        default: None, or what stands for rows of files that lack a column; representable in
-            ``dtype``.
-        file_values: For each source () or, where it is a partition key, the value of each file.
+        width: None for shape ``[B]``; F for shape ``[B, F]``, one entry per source.
+        items: None, or n if a value is n items. The shape is then ``[B, n]`` from one source, with
+            a mask of ``[B]``, or ``[N, n]`` in lists.
+        num_offsets: The number of offsets between a row and its items. Above 0 the field is a
+            :class:`~torchparquet.jagged.Jagged` whose values have the dtype.
+        has_lists: Whether rows hold lists, not only strings.
+        length: L if lists are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
+        words: The vocabulary, encoded in UTF-8; None if strings stay strings.
+        unknown: The number of strings that are not in ``words``.
+        row_bytes: The likely bytes of a row in values of different lengths.
+        default: The value of rows of files that lack a column, representable in ``dtype``; None
+            if every file must have it.
+        file_values: For each source () or, if it is a partition key, the value of each file.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
-        fill: Stands where a null is read; representable in ``dtype``.
+        fill: The value of a null, representable in ``dtype``.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Field:
 
     @property
     def trailing(self) -> int | None:
-        """The second dimension of a tensor, or None where it has none."""
+        """The second dimension of the tensor, or None if it has one dimension."""
         if self.num_offsets:
             return None
         inner = (self.length or 1) * (self.items or 1)
@@ -68,7 +68,7 @@ class Field:
 
     @property
     def mask_names(self) -> tuple[str, ...]:
-        """The names of the bool tensors that say which rows, and which values, are not null."""
+        """The names of the bool tensors that mark rows, and values, that are not null."""
         if self.nulls != "mask":
             return ()
         of_values = (f"{self.name}.values.valid",) if self.num_offsets and self.has_lists else ()
@@ -78,14 +78,14 @@ class Field:
 def make_field(
     name: str, column: Column, sources: Sequence[Sequence[Leaf]], default_nulls: Nulls
 ) -> Field:
-    """Say what a batch holds for ``column``.
+    """Return the field that a batch holds for ``column``.
 
     Args:
         name: Key in the batch.
-        column: What the user says of it.
-        sources: For each of its sources the leaf as the files have it, each kind once, covered
-            and castable to the column's dtype.
-        default_nulls: Where the column has no policy.
+        column: The user's description.
+        sources: For each source the leaves in the files, each kind once. All can be read and cast
+            to the column's dtype.
+        default_nulls: The policy of a column that has none.
 
     Raises:
         ValueError: The sources do not make one tensor, or an option does not fit them.
@@ -129,7 +129,7 @@ def _check_grouped(
     for found in sources:
         if num_offsets or any(leaf.items or leaf.num_lists for leaf in found):
             raise ValueError(
-                "strings, lists and binary of a fixed size are tensors of their own; "
+                "strings, lists and binary of a fixed size cannot share a tensor with others; "
                 f"{name!r} has {_kinds(column, sources)}"
             )
 
@@ -138,8 +138,8 @@ def with_file_values(field: Field, values: Sequence[tuple[str, ...]]) -> Field:
     """Return ``field`` with the values of partition keys.
 
     Args:
-        field: Of the columns and keys.
-        values: For each source () or, where it is a partition key, the text of each file's value.
+        field: The field.
+        values: For each source () or, if it is a partition key, the text of each file's value.
 
     Raises:
         ValueError: A value is not representable in the field's dtype.
@@ -214,7 +214,7 @@ def _resolve_nulls(
         raise ValueError(
             'nulls="empty" is for strings, which take no fill value; numbers take one, and then '
             f"null lists are empty: {name!r} is {'strings' if has_strings else dtype}, "
-            f"nulls={policy!r}; Column(..., nulls=...) says it of one column"
+            f"nulls={policy!r}; Column(..., nulls=...) sets the policy of one column"
         )
     if policy is None:
         policy = "nan" if is_float else "error"
@@ -225,7 +225,7 @@ def _resolve_nulls(
     if policy == "nan":
         if not is_float:
             raise ValueError(
-                'nulls="nan" needs a float column (take "error", "mask" or a fill value, by '
+                'nulls="nan" needs a float column (set "error", "mask" or a fill value with '
                 f"Column(..., nulls=...)): {name!r} is {dtype}"
             )
         return "fill", float("nan")
@@ -241,7 +241,7 @@ def _kind_of(dtype: str) -> type[bool | int | float]:
 def _checked_value(
     value: int | float | bool, what: str, name: str, dtype: str
 ) -> int | float | bool:
-    """``value`` as Python's bool, int or float, whichever ``dtype`` is."""
+    """Return ``value`` as a bool, int or float of Python, as ``dtype`` demands."""
     convert = _kind_of(dtype)
     if convert is bool:
         fits = value in (0, 1)

@@ -1,4 +1,4 @@
-"""What the slab of a batch does not hold: the items of its fields of variable length."""
+"""The items of a batch's fields of variable length, which lie outside its slab."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    # Offsets of all lists but the outermost, the values, their mask where there is one.
+    # Offsets of all lists but the outermost, the values, and their mask or None.
     Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[np.bool_] | None]
 
-# The same as tensors: int64 [lists + 1] each, values [values] or their bytes, and the mask, bool
-# [values] or uint8.
+# The same as tensors: offsets int64 [lists + 1], values [values] or their bytes, and the mask,
+# bool or uint8 [values].
 ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
 
 _ALIGNMENT_BYTES = 64
 
 
 def in_own_memory(items: Sequence[Items]) -> list[ItemTensors]:
-    """Return the items of each field as tensors in the memory that they were decoded to."""
+    """Return the items of each field as tensors that share the decoded memory."""
     return [
         (
             [torch.from_numpy(offsets) for offsets in inner_offsets],
@@ -39,7 +39,7 @@ class PackedItems:
     """The items of all fields of a batch in one piece of memory, which one copy can move."""
 
     def __init__(self, items: Sequence[Items], pin_memory: bool) -> None:
-        """Copy the items to memory of torch's, page-locked if `pin_memory`."""
+        """Copy the items to memory of torch, page-locked if `pin_memory`."""
         self._forms = [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
         arrays = [array.view("u1") for of_field in items for array in _arrays(of_field)]
         self._num_bytes = [array.nbytes for array in arrays]
@@ -51,9 +51,9 @@ class PackedItems:
             into[begin : begin + array.nbytes] = array
 
     def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
-        """Return the items of each field in `memory`, which is this one or a copy of it.
+        """Return the items of each field in `memory`, which is `self.memory` or a copy of it.
 
-        Values and masks are their bytes.
+        Values and masks are uint8 tensors of their bytes.
         """
         parts = iter(zip(self._begins, self._num_bytes, strict=True))
         flat = (memory.narrow(0, begin, size) for begin, size in parts)

@@ -20,7 +20,7 @@ _OF_TEXT = ("string", "enum", "json")
 
 
 def texts_of(fields: Sequence[Field]) -> dict[str, Literal["str", "bytes"]]:
-    """Return which fields are strings, and which are binary, by name; lists of these too."""
+    """Return, by name, which fields are strings or binary, or lists of these."""
     found: dict[str, Literal["str", "bytes"]] = {}
     for field in fields:
         if field.dtype != "uint8" or field.num_offsets == field.has_lists:
@@ -38,17 +38,16 @@ def texts_of(fields: Sequence[Field]) -> dict[str, Literal["str", "bytes"]]:
 def split_rows(batch: Batch, texts: Texts) -> list[Row]:
     """Return the rows of a batch.
 
-    Of `[B, ...]` a row has `[...]`, a view; of a Jagged the items of the row: `str` or `bytes`
-    where it is text, else `[n, ...]`, a view, or a Jagged; of any other sequence its element.
+    A row has a view `[...]` of a tensor `[B, ...]`. Of a Jagged it has the row's items: `str` or
+    `bytes` for text, else a view `[n, ...]` or a Jagged. Of any other sequence it has the element.
 
     Args:
-        batch: All values have B rows, see `check_rows`.
-        texts: Which of its Jagged hold strings or binary.
+        batch: A batch whose values all have B rows, see `check_rows`.
+        texts: The names of the Jagged that hold strings or binary.
 
     Raises:
-        ValueError: A mask of the elements of nested lists or strings in lists is among the
-            columns.
-        UnicodeDecodeError: A string is no UTF-8.
+        ValueError: A column is the mask of elements of nested lists or of strings in lists.
+        UnicodeDecodeError: A string is not UTF-8.
     """
     columns: list[Sequence[Any]] = []
     for name, value in batch.items():

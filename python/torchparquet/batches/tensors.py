@@ -1,4 +1,4 @@
-"""From the memory of a batch to named tensors, and the memory itself where it is pinned."""
+"""Slabs, the memory of batches, and how they are cut into named tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchparquet.batches.packed_items import ItemTensors
     from torchparquet.native import FieldPlace
 
-# Values are Tensor or Jagged; a union would make users say which at every use.
+# Values are Tensor or Jagged. A union type would make users state which at every use.
 Batch: TypeAlias = dict[str, Any]
 
 
@@ -26,12 +26,12 @@ class _Block:
     """Tensors of one dtype that lie side by side in the slab, evenly spaced.
 
     Attributes:
-        dtype: Of all of them.
-        begin: Of the first, in items from the slab's start.
-        step: From one to the next, in items; room for a full batch.
-        names: Of the tensors.
+        dtype: The dtype of all tensors.
+        begin: The beginning of the first, in items from the slab's start.
+        step: The distance from one to the next, in items; it has room for a full batch.
+        names: The names of the tensors.
         width: None for `[B]` tensors, F for `[B, F]`, n for `[B, n]`.
-        num_extra: Rows that each has beyond the batch's: one of offsets.
+        num_extra: Entries beyond one per row: offsets have one.
     """
 
     dtype: torch.dtype
@@ -47,10 +47,10 @@ class _JaggedBlock:
     """A field of variable length: its first offsets, and its row mask, are in the slab.
 
     Attributes:
-        dtype: Of its values.
-        valid_begin: Of the mask, in bytes from the slab's start; -1 for none.
+        dtype: The dtype of the values.
+        valid_begin: The beginning of the mask, in bytes from the slab's start; -1 for none.
         items: None for values `[N]`, n for `[N, n]`.
-        names: Of the field, and of its masks of rows and of values where it has them.
+        names: The name of the field, and those of its masks of rows and of values, if any.
     """
 
     dtype: torch.dtype
@@ -62,10 +62,10 @@ class _JaggedBlock:
 class BatchViews:
     """Cuts a slab into the tensors of a batch.
 
-    Tensors of one dtype lie side by side and are cut by one call, because at thousands of
-    batches a second a call for each costs as much as decoding. It is the "unsafe" split, whose
-    parts are tensors in their own right: autograd does not take them for views of one tensor, so
-    changing one in place is not held against another.
+    Tensors of one dtype lie side by side and are cut by one call. At thousands of batches a
+    second, one call per tensor would cost as much as decoding. The cut is torch's "unsafe" split:
+    autograd does not treat the parts as views of one tensor, so changing one in place does not
+    invalidate another.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class BatchViews:
         """Prepare the cuts.
 
         Args:
-            fields: In slab order, as `slab_order` gives it.
-            places: Of each field within the slab, in bytes.
-            capacity_rows: Rows for which the slab has room.
+            fields: The fields in the order of `slab_order`.
+            places: The place of each field within the slab, in bytes.
+            capacity_rows: The rows for which the slab has room.
         """
         self._capacity_rows = capacity_rows
         self._blocks: list[_Block] = []
@@ -92,14 +92,14 @@ class BatchViews:
                 self._add_block(members)
         self._names = [name for block in self._blocks for name in block.names]
         self._blocks += offsets
-        # How to cut a batch of `_cut_rows` rows, which all batches but the last have.
+        # The cuts of a batch of `_cut_rows` rows; all batches but the last have as many.
         self._cut_rows = -1
         self._part_sizes: list[list[int]] = []
         self._lengths: list[int] = []
 
     @property
     def names(self) -> list[str]:
-        """The keys of what `cut` returns, in its order."""
+        """The keys of the batches that `cut` returns, in their order."""
         return [*self._names, *(name for jagged in self._jagged for name in jagged.names)]
 
     def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
@@ -121,9 +121,9 @@ class BatchViews:
         """Return the tensors of a batch.
 
         Args:
-            slab: uint8, with the tensors; what is returned shares its storage.
-            num_rows: Of the batch.
-            items: For each field of variable length, in slab order, what the slab does not hold.
+            slab: The memory of the batch, uint8. The tensors share its storage.
+            num_rows: The rows of the batch.
+            items: The items of each field of variable length, in slab order.
         """
         if num_rows != self._cut_rows:
             self._cut_rows = num_rows
@@ -167,7 +167,7 @@ def _offsets_block(placed: list[tuple[Field, FieldPlace]]) -> _Block:
 
 
 def _step(placed: list[tuple[Field, FieldPlace]], dtype: torch.dtype) -> int:
-    """Return how far apart the fields lie, in items; 0 where there is one."""
+    """Return the distance between fields, in items; 0 if there is one."""
     if len(placed) == 1:
         return 0
     return (placed[1][1].values_offset - placed[0][1].values_offset) // dtype.itemsize
@@ -195,7 +195,7 @@ def _add_masks(
 
 
 def _part_sizes(block: _Block, num_rows: int) -> list[int]:
-    """Return the lengths of a block's tensors, with the gaps between them where there are any."""
+    """Return the lengths of a block's tensors, and of the gaps between them if there are any."""
     length = (num_rows + block.num_extra) * (block.width or 1)
     if len(block.names) == 1:
         return [length]
@@ -206,7 +206,7 @@ def _part_sizes(block: _Block, num_rows: int) -> list[int]:
 
 
 def _block_key(field: Field) -> tuple[str, int | None, str]:
-    """Return equal keys for fields that one view can cover: those without width and mask."""
+    """Return equal keys for fields that one view can cover: those without width or mask."""
     if field.num_offsets:
         return ("offsets", None, field.name if field.nulls == "mask" else "")
     width = field.trailing
@@ -215,7 +215,7 @@ def _block_key(field: Field) -> tuple[str, int | None, str]:
 
 
 def slab_order(fields: Sequence[Field]) -> list[Field]:
-    """Return the fields in the order in which a slab holds them: those of a block together."""
+    """Return the fields in the order of the slab, which holds those of a block together."""
     first_of: dict[tuple[str, int | None, str], int] = {}
     for index, field in enumerate(fields):
         first_of.setdefault(_block_key(field), index)
@@ -223,7 +223,7 @@ def slab_order(fields: Sequence[Field]) -> list[Field]:
 
 
 def batch_names(fields: Sequence[Field]) -> list[str]:
-    """Return the keys of a batch in the order that the user gave, masks behind their values."""
+    """Return the keys of a batch in the user's order, masks after their values."""
     names: list[str] = []
     for field in fields:
         names += [field.name, *field.mask_names]
@@ -231,10 +231,10 @@ def batch_names(fields: Sequence[Field]) -> list[str]:
 
 
 class LentSlabs:
-    """Slabs that torch allocates and the reader fills, by the number they are lent under.
+    """Slabs that torch allocates and the reader fills, each lent under a number.
 
-    Each is used for one batch and then dropped, so that torch's own allocator, which knows
-    the copies still under way, decides when its memory may be used again.
+    Each slab is used for one batch and then dropped. torch's allocator knows which copies are
+    still under way and decides when the memory may be used again.
     """
 
     def __init__(self, slab_bytes: int, pin_memory: bool) -> None:
@@ -245,7 +245,7 @@ class LentSlabs:
         self._next_token = 0
 
     def allocate(self) -> tuple[int, int]:
-        """Return the address and the number of a new slab, which is kept until taken."""
+        """Return the address and the number of a new slab, and hold it until `take`."""
         slab = torch.empty(self._slab_bytes, dtype=torch.uint8, pin_memory=self._pin_memory)
         token = self._next_token
         self._next_token += 1

@@ -1,4 +1,4 @@
-"""The user's functions on batches, or on rows: per column, then on the whole."""
+"""The user's functions on batches or rows: first on single columns, then on the whole."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Transforms:
-    """Functions that are applied in this process, each column's first, then that on the whole.
+    """The user's functions, which this process applies: first per column, then on the whole.
 
-    They are no part of the order: states, fingerprints and the comparison of ranks know nothing of
-    them.
+    They do not affect the order, states, fingerprints or the comparison of ranks.
     """
 
     def __init__(
         self, processors: Mapping[str, Processor] | None, transform: Transform | None
     ) -> None:
-        """Take the functions.
+        """Check that the functions can be called.
 
         Args:
-            processors: By the name of a value: what replaces it, given the value.
-            transform: Makes the dict that is delivered of the one with replaced values.
+            processors: By the name of a value, a function from it to the value that replaces it.
+            transform: A function from the dict with replaced values to the one to deliver.
 
         Raises:
             TypeError: One of them cannot be called.
@@ -42,10 +41,10 @@ class Transforms:
                 raise TypeError(f"{name} must be callable, got {function!r}")
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Make sure that processors are for values that there are.
+        """Check that each processor has a value.
 
         Raises:
-            ValueError: A processor has another name.
+            ValueError: No value has the name of a processor.
         """
         present = list(names)
         for name in self._processors:
@@ -53,14 +52,14 @@ class Transforms:
                 raise ValueError(f"processors must be for {present}, got one for {name!r}")
 
     def apply(self, values: dict[str, Any], origin: Callable[[], object]) -> dict[str, Any]:
-        """Return what the functions make of a batch or row.
+        """Apply the functions to a batch or row.
 
         Args:
-            values: Of the batch or row; not changed, unless a function does.
-            origin: Says where it came from; asked only when a function fails.
+            values: The batch or row; it changes only if a function changes it.
+            origin: Returns the provenance of the values; called only if a function fails.
 
         Raises:
-            TransformError: A function failed, or the transform returned no dict.
+            TransformError: A function failed, or the transform did not return a dict.
         """
         made, at = dict(values), "processors"
         try:
@@ -84,10 +83,10 @@ class Transforms:
         return named if self._transform is None else [*named, ("transform", self._transform)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the functions; to a process that is being spawned, checked.
+        """Return the attributes; while spawning a process, check that it can get them.
 
         Raises:
-            TypeError: One of them cannot go to another process.
+            TypeError: A function cannot be pickled.
         """
         if get_spawning_popen() is None:
             return self.__dict__
@@ -106,7 +105,7 @@ class Transforms:
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a copy's place."""
+        """Set the attributes of a copy."""
         own = pickle.loads(state["pickled"]) if "pickled" in state else state  # noqa: S301
         self.__dict__.update(own)
 

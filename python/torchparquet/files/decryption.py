@@ -16,21 +16,21 @@ DecryptionArgument: TypeAlias = "FileDecryptionProperties | PropertiesOfFile | N
 
 
 class FileKeys:
-    """How the files of a data set are decrypted.
+    """The keys of the files of a data set.
 
-    Keys are asked for on threads of this process while footers are read, and remembered; who
-    decodes asks nobody. A copy in another process asks anew.
+    Threads of this process ask for keys while they read footers. The keys are remembered, so
+    decoding asks nobody. A copy in another process asks again.
     """
 
     def __init__(self, properties: DecryptionArgument) -> None:
-        """Check the argument; asks for nothing.
+        """Check the argument, without asking for a key.
 
         Args:
             properties: pyarrow's `FileDecryptionProperties` for all files, or a function that
-                returns those of a path, or None where a file is not encrypted.
+                takes a path and returns its properties, or None if the file is not encrypted.
 
         Raises:
-            TypeError: It is neither.
+            TypeError: `properties` is neither.
         """
         if not _is_properties(properties) and not callable(properties):
             raise TypeError(
@@ -41,7 +41,7 @@ class FileKeys:
         self._native: Decryption | None = None
 
     def of_file(self, path: str) -> FileDecryptionProperties | None:
-        """Return the properties of a file, or None.
+        """Return the properties of a file; None if it is not encrypted.
 
         Raises:
             TypeError: The function returned something else.
@@ -66,7 +66,7 @@ class FileKeys:
         with_chunk_sizes: bool = False,
         with_contents: bool = False,
     ) -> Footers:
-        """Read the footers of ``files``, and with them their keys.
+        """Read the footers of ``files`` and remember their keys.
 
         Raises:
             EncryptedFileError: The keys do not fit a file.
@@ -90,7 +90,7 @@ class FileKeys:
     def native(
         self, files: Sequence[str], num_threads: int, contents: Sequence[pa.Buffer]
     ) -> Decryption:
-        """Return the keys of the files; reads footers where this is a copy."""
+        """Return the keys of the files; a copy reads the footers first."""
         if self._native is None:
             self.read_footers(files, num_threads, contents)
         assert self._native is not None  # noqa: S101
@@ -100,29 +100,29 @@ class FileKeys:
         """Leave out the keys.
 
         Raises:
-            TypeError: pyarrow's properties were given, which cannot be sent.
+            TypeError: pyarrow's properties cannot be sent to another process.
         """
         if _is_properties(self._given):
             raise TypeError(
                 "pyarrow's FileDecryptionProperties cannot be sent to another process; give "
-                "decryption_properties a function at the top level of a module that makes them "
-                "of a path"
+                "decryption_properties a function, at the top level of a module, that makes them "
+                "from a path"
             )
         return {"_given": self._given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin without keys."""
+        """Restore the attributes, without keys."""
         self.__dict__.update(state)
         self._native = None
 
 
 def file_keys(properties: DecryptionArgument) -> FileKeys | None:
-    """Return the keys, or None where no properties are given."""
+    """Return the keys; None if no properties are given."""
     return None if properties is None else FileKeys(properties)
 
 
 def _is_properties(value: object) -> bool:
-    # Imported here, as all of pyarrow that only encryption needs.
+    # Imported here, because only encryption needs this part of pyarrow.
     from pyarrow.parquet import FileDecryptionProperties
 
     return isinstance(value, FileDecryptionProperties)

@@ -25,16 +25,16 @@ _MAGICS = (b"PAR1", b"PARE")
 _MAX_SUFFIXES = 32
 _MAX_OF_SUFFIX = 4
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-# What stat() answers when the text is a pattern rather than the name of a thing that exists.
+# The errors of stat() for a text that is a pattern, not the name of an existing file.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 class FoundFile(NamedTuple):
-    """A file that was found, and what the file system says of it.
+    """A file that was found.
 
     Attributes:
-        path: Absolute.
-        status: Of the file itself, where the path is a symbolic link.
+        path: Its absolute path.
+        status: Its status; for a symbolic link that of its target.
     """
 
     path: str
@@ -44,7 +44,7 @@ class FoundFile(NamedTuple):
 def discover_files(
     paths: PathArgument | Sequence[PathArgument], *, empty_files: bool = False
 ) -> list[str]:
-    """Return the paths of `find_files`."""
+    """Return the paths that `find_files` finds."""
     return [file.path for file in find_files(paths, empty_files=empty_files)]
 
 
@@ -53,31 +53,31 @@ def find_files(
 ) -> list[FoundFile]:
     """List the files that ``paths`` names.
 
-    * A file is itself, whatever its name.
+    * A file stands for itself, whatever its name.
     * A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at
-      any depth, symbolic links followed; of others that begin as Parquet files do a warning
-      tells, as far as a few of each suffix show it. Where there is none by that name, it stands
-      for every file that is not empty, if one of them begins so. Names beginning with ``_`` or
-      ``.`` are skipped, directories among them.
-    * A pattern (``*``, ``?``, ``[...]``, ``**``) stands for what it matches; directories that it
-      matches are listed as above. As ``.`` does in a shell, a leading ``_`` has to be written in
-      the pattern to be matched. An existing path is never taken for a pattern.
+      any depth, symbolic links followed. A warning names other files that begin like Parquet
+      files; it looks at a few of each suffix. If no name has such an ending, the directory stands
+      for all files that are not empty, provided that one of them begins like a Parquet file.
+      Files and directories whose names begin with ``_`` or ``.`` are skipped.
+    * A pattern (``*``, ``?``, ``[...]``, ``**``) stands for its matches; matched directories are
+      listed as above. A pattern matches a leading ``_`` only if it spells it out, as in a shell
+      with a leading ``.``. An existing path is never taken for a pattern.
     * A ``file://`` URL stands for its percent-decoded path.
 
     Args:
         paths: One of the above, or a sequence of them.
-        empty_files: List files of 0 bytes like others.
+        empty_files: Also list files of 0 bytes.
 
     Returns:
-        The files: those of a directory or a pattern sorted by the code points of their paths,
-        those of a sequence in its order, each element expanded in turn.
+        The files. Those of a directory or a pattern are sorted by the code points of their paths.
+        Elements of a sequence keep its order.
 
     Raises:
         FileNotFoundError: A path does not exist, a pattern matches nothing, or a directory holds
             no Parquet file.
-        CorruptFileError: A file is empty (0 bytes), unless `empty_files`.
+        CorruptFileError: A file is empty (0 bytes), and `empty_files` is False.
         ValueError: A path is empty, is neither file nor directory, is not UTF-8, or is a URL
-            other than ``file://``; the sequence is empty; one file is named twice.
+            other than ``file://``; or the sequence is empty; or a file is named twice.
         TypeError: ``paths`` is not a path or a sequence of paths.
     """
     found = [file for text in _path_texts(paths) for file in _expand(text)]
@@ -93,9 +93,9 @@ def _path_texts(paths: object) -> list[str]:
         return [_path_text(paths, "paths")]
     if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
         raise TypeError(
-            "paths must be a str, an os.PathLike or a list or tuple of them (give anything else an "
-            "order first: sorted(...)), or in memory: a Parquet file's bytes, a pyarrow.Table, a "
-            f"pandas or Polars DataFrame; got {type(paths).__name__}"
+            "paths must be a str, an os.PathLike or a list or tuple of them (give other "
+            "collections an order: sorted(...)), or in memory: a Parquet file's bytes, a "
+            f"pyarrow.Table, a pandas or Polars DataFrame; got {type(paths).__name__}"
         )
     if not paths:
         raise ValueError(f"paths must name at least one file; got {paths!r}")
@@ -107,7 +107,7 @@ def _path_text(path: object, argument: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {text!r}")
     if not text:
-        # Taken as a relative path it would mean the current directory.
+        # As a relative path it would mean the current directory.
         raise ValueError(f"{argument} must not be empty; got {text!r}")
     if "\0" in text:
         raise ValueError(f"{argument} must not contain a null character; got {text!r}")
@@ -134,12 +134,12 @@ def _without_scheme(text: str) -> str:
 
 def _absolute(text: str) -> str:
     path = Path(text).absolute()
-    # Cutting "link/.." out of the text would name another file, so that the links are resolved.
+    # Removing "link/.." from the text would name another file, so links are resolved.
     return str(path.resolve() if ".." in path.parts else path)
 
 
 def _expand(text: str) -> list[FoundFile]:
-    """Expands one path or pattern; never returns an empty list."""
+    """Return the files of one path or pattern, at least one."""
     path = _absolute(text)
     try:
         status = Path(path).stat()
@@ -160,12 +160,12 @@ def _expand_existing(path: str, status: os.stat_result) -> list[FoundFile]:
 
 
 def _expand_pattern(pattern: str) -> list[FoundFile]:
-    # Path.glob matches hidden names and takes no absolute pattern.
+    # Path.glob matches hidden names and refuses absolute patterns.
     matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
-    # "none/**" yields "none/" though there is none; a dangling link stays, to be an error.
+    # "none/**" yields "none/" even if it does not exist. A dangling link stays and raises later.
     matches = [match for match in matches if os.path.lexists(match)]
     marked = [part for part in pattern.split("/") if part.startswith("_")]
-    found: dict[str, FoundFile] = {}  # "**" matches a directory and also the files below it
+    found: dict[str, FoundFile] = {}  # "**" matches a directory and the files below it.
     for match in matches:
         if _is_written_out(match, marked):
             path = _absolute(match)
@@ -176,7 +176,7 @@ def _expand_pattern(pattern: str) -> list[FoundFile]:
 
 
 def _is_written_out(match: str, marked: list[str]) -> bool:
-    """Whether each part of ``match`` with a leading ``_`` is one that the pattern spells out."""
+    """Whether the pattern spells out each part of ``match`` with a leading ``_``."""
     return all(
         any(fnmatchcase(part, pattern) for pattern in marked)
         for part in match.split("/")
@@ -185,7 +185,7 @@ def _is_written_out(match: str, marked: list[str]) -> bool:
 
 
 def _list_directory(root: str) -> list[FoundFile]:
-    """Lists the Parquet files below ``root``, sorted; empty when there is none."""
+    """Return the Parquet files below ``root``, sorted; an empty list if there is none."""
     entries = sorted(_walk(root), key=lambda entry: entry.path)
     parquet = [entry for entry in entries if entry.name.lower().endswith(_PARQUET_SUFFIXES)]
     if parquet:
@@ -201,7 +201,7 @@ def _list_directory(root: str) -> list[FoundFile]:
 
 
 def _warn_of_others(root: str, entries: Sequence[os.DirEntry[str]]) -> None:
-    """Warns of files that are Parquet by content only: looks at a few of each suffix."""
+    """Warn of files that are Parquet by content only; look at a few of each suffix."""
     by_suffix: dict[str, list[os.DirEntry[str]]] = {}
     for entry in entries:
         suffix = Path(entry.name).suffix.lower()
@@ -210,15 +210,15 @@ def _warn_of_others(root: str, entries: Sequence[os.DirEntry[str]]) -> None:
     left_out = []
     for same in list(by_suffix.values())[:_MAX_SUFFIXES]:
         for entry in same[:_MAX_OF_SUFFIX]:
-            # What cannot be looked at, or has gone meanwhile, is not ours to read.
+            # A file that cannot be opened, or is gone by now, is not one to warn of.
             with contextlib.suppress(OSError):
                 if entry.is_file() and _begins_as_parquet(entry.path):
                     left_out.append(entry.path)
     if left_out:
         warnings.warn(
-            f"files below {root!r} begin as Parquet files do, but are not named so "
-            f"({', '.join(_PARQUET_SUFFIXES)}), and are left out, {left_out[0]!r} among them; to "
-            "read them, name them, or a pattern that matches them, in paths",
+            f"left out files below {root!r} that begin like Parquet files but do not end in "
+            f"{', '.join(_PARQUET_SUFFIXES)}, such as {left_out[0]!r}; to read them, add their "
+            "names or a pattern to paths",
             stacklevel=2,
         )
 
@@ -229,13 +229,13 @@ def _begins_as_parquet(path: str) -> bool:
 
 
 def _walk(root: str) -> list[os.DirEntry[str]]:
-    """Collects everything below ``root`` that is neither a directory nor hidden.
+    """Return all entries below ``root`` that are neither directories nor hidden.
 
-    Unlike ``os.walk``, raises for a directory that cannot be read: its rows would be missing.
+    Unlike ``os.walk``, this raises if a directory cannot be read: its rows would be missing.
     """
     entries: list[os.DirEntry[str]] = []
     pending = [root]
-    visited: set[tuple[int, int]] = set()  # ends loops of symbolic links
+    visited: set[tuple[int, int]] = set()  # Ends loops of symbolic links.
     while pending:
         directory = pending.pop()
         status = Path(directory).stat()
@@ -245,7 +245,7 @@ def _walk(root: str) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as scan:
             shown = [entry for entry in scan if not entry.name.startswith(_HIDDEN_PREFIXES)]
         below = [entry.path for entry in shown if entry.is_dir()]
-        # Of two links to one directory the same one is taken on every machine.
+        # Sorted, so that every machine follows the same one of two links to a directory.
         pending.extend(sorted(below, reverse=True))
         entries.extend(entry for entry in shown if not entry.is_dir())
     return entries
@@ -262,7 +262,7 @@ def _checked(path: str, status: os.stat_result) -> FoundFile:
 
 
 def _check_distinct(found: list[FoundFile]) -> None:
-    """Raises when one file is listed twice, also through a symbolic link."""
+    """Raise if one file is listed twice, also through a symbolic link."""
     by_path: set[str] = set()
     by_inode: dict[tuple[int, int], str] = {}
     for path, status in found:
@@ -270,7 +270,7 @@ def _check_distinct(found: list[FoundFile]) -> None:
             raise ValueError(f"a file must be named only once: {path!r}")
         by_path.add(path)
         earlier = by_inode.setdefault((status.st_dev, status.st_ino), path)
-        # Hard links, and file systems that number their files freely, share an inode number
-        # between files that are to be told apart.
+        # Hard links share an inode, and some file systems give one number to several files.
+        # Such files are different here.
         if earlier != path and Path(earlier).resolve() == Path(path).resolve():
             raise ValueError(f"a file must be named only once: {path!r} is {earlier!r}")

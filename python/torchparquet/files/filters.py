@@ -1,4 +1,4 @@
-"""Which row groups a filter leaves: by their statistics and the partition keys of their paths."""
+"""Filters: leave out row groups by their statistics and the partition keys of their paths."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ def filter_row_groups(
 ) -> Manifest:
     """Leave out the row groups that cannot hold a row for which ``filters`` is true.
 
-    pyarrow's data set engine decides, from the statistics in the footers and from ``key=value``
-    directories on the files' paths, which count where they are columns too: a key that every path
-    has and no file. Row groups are kept whole: rows for which the filter is false stay among
-    the others. Statistics do not tell of NaN: what only a NaN fulfils may be left out.
+    pyarrow's data set engine decides by the statistics in the footers and by the ``key=value``
+    directories on the files' paths. A key counts if every path has it and no file has a column of
+    that name. Row groups stay whole, so they may hold rows for which the filter is false.
+    Statistics do not cover NaN: a row group that could match by a NaN alone may be left out.
 
     No file is opened if ``footers`` has the content of each. pyarrow parses a footer from its
     bytes as a file without values: it never asks for more.
 
     Args:
-        manifest: Of the files.
-        filters: pyarrow's tuples, ``[("x", ">", 3), ...]`` or a list of such lists, of which one
-            must hold; or a ``pyarrow.compute.Expression``; None keeps all.
-        keys: Of files that are encrypted; None: of none.
-        footers: Of the files, with their content; None to read them here.
+        manifest: The files.
+        filters: pyarrow's tuples, ``[("x", ">", 3), ...]``; a list of such lists, one of which
+            must hold; or a ``pyarrow.compute.Expression``. None keeps all.
+        keys: Keys of encrypted files; None if no file is encrypted.
+        footers: The footers of the files with their content; None to read them here.
 
     Returns:
-        The manifest of what is left; its rows keep their global numbers.
+        The manifest of the row groups that are left. Their rows keep their global numbers.
 
     Raises:
         CorruptFileError: pyarrow cannot parse a footer.
-        EncryptedFileError: A file has columns that are encrypted and that there is no key for:
-            pyarrow ends the process when it looks for their statistics.
-        ValueError: The filter names no column of a file, is malformed, does not fit a column's
-            type, or leaves nothing.
-        TypeError: ``filters`` has another type.
+        EncryptedFileError: A file has encrypted columns without a key. pyarrow would end the
+            process when it looks for their statistics.
+        ValueError: The filter names an unknown column, is malformed, does not fit a column's
+            type, or leaves no row.
+        TypeError: ``filters`` has a wrong type.
     """
     if filters is None:
         return manifest
     expression = _expression(filters)
     for file in np.flatnonzero(manifest.file_has_hidden_columns)[:1]:
         raise EncryptedFileError(
-            "filters need a key for every column that is encrypted: give decryption_properties, "
-            f"or leave filters out: {manifest.files[file]!r}"
+            "filters need a key for every encrypted column (give decryption_properties, or leave "
+            f"filters out): {manifest.files[file]!r}"
         )
     keep = np.zeros(manifest.num_row_groups, dtype=bool)
     first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
@@ -85,7 +85,7 @@ def filter_row_groups(
 
 
 def _expression(filters: Any) -> pc.Expression:
-    # Imported here, as all of pyarrow that only filters need.
+    # Imported here, because only filters need these parts of pyarrow.
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -114,7 +114,7 @@ class _Fragments:
         self._footers = footers
 
     def fragment(self, file: int, values: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
-        """Return a file, of whose partition keys these are the values.
+        """Return a file with the given values of its partition keys.
 
         Raises:
             CorruptFileError: Its footer cannot be parsed.
@@ -155,7 +155,7 @@ class _Fragments:
 
 
 def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
-    """Return the values by file of keys that stand in all paths and in no file's schema."""
+    """Return the values, by file, of keys that all paths have and no file's schema has."""
     values = manifest.partition_keys
     if not values:
         return {}
@@ -168,7 +168,7 @@ def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
 
 
 def _typed(texts: Sequence[str]) -> pa.Array:
-    """Return the values of a key: int64 where all are whole numbers, as for columns, or strings."""
+    """Return the values of a key, as columns read them: int64 if all are integers, else strings."""
     values = [None if text == _NULL_KEY else text for text in texts]
     if all(value is None or is_whole_number(value) for value in values):
         return pa.array([None if value is None else int(value) for value in values], pa.int64())

@@ -1,4 +1,4 @@
-"""Leaf columns of a schema, and the dtypes that they are read as."""
+"""Leaf columns of a schema, and the dtypes of their tensors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ class Leaf:
     """One leaf column of a schema.
 
     Attributes:
-        path: Dotted path, such as ``"a"``, or ``"s.x"`` for a field of a struct, also where structs
-            are in a list; ``"m.key"`` and ``"m.value"`` for a map.
+        path: Dotted path: ``"a"``; ``"s.x"`` for a field of a struct or of a list of structs;
+            ``"m.key"`` and ``"m.value"`` for a map.
         kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
-        dtype: torch's name of the dtype that it is usually read as; ``""`` where it cannot be read
-            yet.
-        nullable: Whether the schema lets it hold nulls.
-        dtypes: The names of all the dtypes that it can be read as.
-        items: n where a value is n items, as binary of a fixed size is; None where it is one.
-        num_lists: How many lists are around a value; 0 where a row is one.
+        dtype: torch's name of its usual dtype; ``""`` if it cannot be read yet.
+        nullable: Whether the schema allows nulls.
+        dtypes: The names of all dtypes that it can be read as.
+        items: n if a value is n items, as in binary of a fixed size; None if it is one.
+        num_lists: The number of lists around a value; 0 if a row is one value.
         is_bytes: Whether values are strings or other bytes of any length.
-        row_bytes: That the values of a row take on average, as far as footers tell.
-        list_length: L where the file declares that each of its lists, of which there is one around
-            a value, has L elements; else None.
+        row_bytes: The average bytes of a row's values, as far as footers tell.
+        list_length: L if there is one list around a value and the file declares that each has L
+            elements; else None.
     """
 
     path: str
@@ -45,10 +44,10 @@ class Leaf:
 
     @property
     def num_offsets(self) -> int:
-        """How often offsets lead from a row to its items: for each list, and for strings."""
+        """The number of offsets between a row and its items: one per list, one for strings."""
         return self.num_lists + self.is_bytes
 
     @property
     def shape(self) -> tuple[int, bool, int | None]:
-        """What files must agree about even where values are cast."""
+        """The properties that files must agree about even if values are cast."""
         return (self.num_lists, self.is_bytes, self.items)

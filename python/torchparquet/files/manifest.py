@@ -1,4 +1,4 @@
-"""The manifest: what the footers of a data set's files say."""
+"""The manifest: the files and row groups of a data set, from its footers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Manifest:
         root: The deepest directory that holds all files; ``""`` for files in memory.
         file_num_bytes: [F] sizes in bytes.
         file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
-        file_inode: [F] which file of its file system each is; -1 in memory.
-        file_digest: [F] XXH64 of the footers, with their sizes, places and statistics.
-        file_has_hidden_columns: [F] 1 where columns are encrypted and there is no key for them.
+        file_inode: [F] inode numbers; -1 in memory.
+        file_digest: [F] XXH64 of the footers, which hold sizes, offsets and statistics.
+        file_has_hidden_columns: [F] 1 if a column is encrypted and no key decrypts it.
         file_num_rows: [F] rows.
         file_schema: [F] index into ``schemas``.
         schemas: The distinct schemas, in order of first appearance.
@@ -55,8 +55,8 @@ class Manifest:
         row_group_num_bytes: [G] compressed bytes of all columns.
         row_group_first_row: [G] global row number, in file order, of the first row.
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change,
-            footers, row groups and schemas; of files in memory the bytes count instead of names
-            and times.
+            footers, row groups and schemas. For files in memory it depends on the bytes instead
+            of names and times.
         memory: [F] the files in memory; empty for those on disk.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
@@ -83,24 +83,24 @@ class Manifest:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all files."""
+        """The rows of all files."""
         return int(self.row_group_num_rows.sum())
 
     @property
     def num_row_groups(self) -> int:
-        """Row groups of all files, empty ones included."""
+        """The row groups of all files, empty ones included."""
         return len(self.row_group_num_rows)
 
     @property
     def content_fingerprint(self) -> str:
-        """Like ``fingerprint``, but equal for copies of the same files: without times of change."""
+        """Like ``fingerprint`` without times of change, so equal for copies of the same files."""
         return replace(self, file_mtime_ns=_frozen(np.zeros(len(self.files)))).digest()
 
     def digest(self) -> str:
-        """Return what ``fingerprint`` is to be: each piece is preceded by its length."""
+        """Compute ``fingerprint``, with the length of each piece before the piece."""
         prefix = len(self.root.rstrip("/")) + 1
         names = [file.digest for file in self.memory] or [file[prefix:] for file in self.files]
-        # A leaf's dtype is our reading of its kind, and may change while the data does not.
+        # The dtype of a leaf may differ between releases for the same data.
         schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
         arrays = (
             self.file_num_bytes,
@@ -142,16 +142,16 @@ class Manifest:
 
     @property
     def partition_keys(self) -> dict[str, tuple[str, ...]]:
-        """The [F] values of each ``key=value`` directory that is on every file's path."""
+        """The [F] values of each key whose ``key=value`` directory is on every file's path."""
         keys = [_partition_keys(file) for file in self.files]
         common = [key for key in keys[0] if all(key in others for others in keys)]
         return {key: tuple(of_file[key] for of_file in keys) for key in common}
 
     def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
-        """Return the manifest without the other row groups; all that is left keeps its numbers.
+        """Return the manifest without the other row groups; rows and files keep their numbers.
 
         Args:
-            row_groups: [G] whether to keep each.
+            row_groups: [G] True for each row group to keep.
         """
         chunk_num_bytes = self.chunk_num_bytes
         if chunk_num_bytes is not None:
@@ -178,8 +178,8 @@ def read_manifest(
         paths: Path, directory, pattern, ``file://`` URL, or a sequence of them; see
             :func:`torchparquet.files.discovery.find_files`. Or files in memory; see
             :func:`torchparquet.files.memory_files.memory_files`.
-        num_threads: Threads that read footers; None: one for each usable core, at most 16.
-        keys: Of files that are encrypted; None: of none.
+        num_threads: Threads that read footers; None for one per usable core, at most 16.
+        keys: Keys of encrypted files; None if no file is encrypted.
 
     Returns:
         The manifest.
@@ -187,7 +187,7 @@ def read_manifest(
     Raises:
         FileNotFoundError: A file is missing, or ``paths`` names none.
         CorruptFileError: A footer cannot be read or contradicts itself.
-        EncryptedFileError: A footer is encrypted, and there is no key that decrypts it.
+        EncryptedFileError: A footer is encrypted, and no key decrypts it.
         ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
         TypeError: ``paths`` or ``num_threads`` has a wrong type.
     """
@@ -255,7 +255,7 @@ def footers_of(
         return keys.read_footers(
             files, threads, contents, with_chunk_sizes=with_chunk_sizes, with_contents=with_contents
         )
-    # Imported here so that a manifest out of a pickle does without the native module.
+    # Imported here, so that unpickling a manifest does not load the native module.
     from torchparquet.native import read_footers
 
     return read_footers(
@@ -270,19 +270,19 @@ def footers_of(
 def build_manifest(
     files: Sequence[str], footers: Footers, memory: Sequence[MemoryFile] = ()
 ) -> Manifest:
-    """Lay out the manifest of ``files`` from their footers.
+    """Build the manifest of ``files`` from their footers.
 
     Args:
         files: Absolute paths, or the names of files in memory; at least one.
-        footers: What ``read_footers`` returned for exactly these files.
-        memory: The files, where they are in memory.
+        footers: The result of ``read_footers`` for exactly these files.
+        memory: The files, if they are in memory.
 
     Returns:
         The manifest; it shares no memory with ``footers``.
 
     Raises:
-        CorruptFileError: The files claim more rows than can be numbered.
-        ValueError: There is no row at all.
+        CorruptFileError: The files claim more rows than int64 can number.
+        ValueError: The files hold no row.
     """
     counts = _frozen(footers.file_num_row_groups)
     rows = _frozen(footers.row_group_num_rows)
@@ -367,11 +367,11 @@ def _frozen(values: ArrayLike) -> NDArray[np.int64]:
 def _check_countable(
     files: Sequence[str], row_group_file: NDArray[np.int64], num_rows: NDArray[np.int64]
 ) -> None:
-    """Raises where the row numbers would leave int64; the reader has checked each file alone."""
+    """Raise if the row numbers exceed int64; the native walk checks each file alone."""
     beyond = np.flatnonzero(np.cumsum(num_rows, dtype=np.float64) >= 2.0**62)
     if beyond.size:
         at = int(beyond[0])
         raise CorruptFileError(
-            "a row group claims more rows than can be numbered: "
+            "a row group claims more rows than int64 can number: "
             f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
         )

@@ -1,4 +1,4 @@
-"""A manifest kept in a file, so that a data set opens without reading footers again."""
+"""A manifest in a file, so that a data set opens without reading footers again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
 
-# Of what is in the file, and of how footers are taken: another one is read anew.
+# The version of the file's content and of how footers are read; others are written anew.
 _FORMAT = 1
 _TEXTS = ("files", "root", "schemas", "fingerprint")
 _CHUNK_SIZES = "chunk_num_bytes"  # stands there only if it was asked for
@@ -45,16 +45,16 @@ def open_manifest(
 ) -> tuple[Manifest, Footers | None]:
     """Return the manifest of a data set, from its cache where that fits the files as they are.
 
-    The files are found and asked for sizes and times of change either way. If these, the inodes
-    and the paths are those in the cache, no file is opened; otherwise all footers are read, and
-    the cache is replaced, at once, so that several processes may use the same one. A cache without
-    sizes of column chunks is replaced, too, when they are asked for.
+    The call finds the files and gets their sizes, times of change and inodes. If these and the
+    paths are those in the cache, no file is opened. Otherwise all footers are read and the cache
+    is replaced atomically, so several processes may use the same one. A cache without sizes of
+    column chunks is also replaced if they are asked for.
 
     Args:
         paths: As `read_manifest` takes them.
         num_threads: Threads that read footers.
-        keys: Of files that are encrypted; None: of none.
-        cache: The file that keeps the manifest; None for none.
+        keys: Keys of encrypted files; None if no file is encrypted.
+        cache: The file that stores the manifest; None for none.
         with_chunk_sizes: As that of `walk_footers`.
         with_contents: As that of `walk_footers`.
 
@@ -62,8 +62,8 @@ def open_manifest(
         The manifest, and the footers if they were read.
 
     Raises:
-        ValueError: `cache` is given for files in memory, or with keys: what encrypted footers
-            say would stand there in the clear.
+        ValueError: `cache` is given for files in memory, or with keys: the cache would hold the
+            content of encrypted footers in plain text.
         OSError: The cache cannot be written.
     """
     if cache is None:
@@ -76,11 +76,11 @@ def open_manifest(
         )
     if keys is not None:
         raise ValueError(
-            "manifest_cache must not be given with decryption_properties: what encrypted footers "
-            f"say would stand in it in the clear; got {os.fspath(cache)!r}"
+            "manifest_cache must not be given with decryption_properties, because it would hold "
+            f"the content of encrypted footers in plain text; got {os.fspath(cache)!r}"
         )
     if memory_files(paths):
-        raise ValueError(f"manifest_cache is for files on disk; got {os.fspath(cache)!r}")
+        raise ValueError(f"manifest_cache needs files on disk; got {os.fspath(cache)!r}")
     path = Path(cache)
     found = find_files(cast("PathsArgument", paths))
     cached = _load(path, with_chunk_sizes)
@@ -94,7 +94,7 @@ def open_manifest(
 
 
 def _fits(manifest: Manifest, found: list[FoundFile]) -> bool:
-    """Whether all files are as they were."""
+    """Whether all files are unchanged."""
     if manifest.files != tuple(file.path for file in found):
         return False
     statuses = [file.status for file in found]
@@ -126,7 +126,7 @@ def _save(manifest: Manifest, path: Path) -> None:
 
 
 def _load(path: Path, with_chunk_sizes: bool) -> Manifest | None:
-    """Return the manifest of the cache; None unless it is of this format, whole and has all."""
+    """Return the cached manifest; None unless it has this format and all parts asked for."""
     if not path.exists():
         return None
     try:
@@ -140,7 +140,7 @@ def _load(path: Path, with_chunk_sizes: bool) -> Manifest | None:
             return _manifest(texts, {name: stored[name] for name in names})
     except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
-            f"manifest_cache is damaged ({one_line(error)}), and is written anew: {str(path)!r}",
+            f"manifest_cache is damaged ({one_line(error)}), it is written anew: {str(path)!r}",
             stacklevel=4,
         )
         return None
@@ -164,5 +164,5 @@ def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
     if manifest.digest() != manifest.fingerprint or (
         chunk_sizes is not None and len(chunk_sizes) != num_chunks
     ):
-        raise ValueError("its parts are not of one manifest")
+        raise ValueError("its parts do not belong to one manifest")
     return manifest

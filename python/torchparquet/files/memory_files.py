@@ -1,4 +1,4 @@
-"""Parquet files in memory: what buffers hold, and what tables and frames are encoded as."""
+"""Parquet files in memory: buffers, and tables and frames encoded once."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class DataFrame(Protocol):
 Buffer: TypeAlias = bytes | bytearray | memoryview | io.BytesIO | pa.Buffer
 MemorySource: TypeAlias = Buffer | pa.Table | pa.RecordBatch | DataFrame
 
-# Row groups are what ranks share, so that even a small table has many. Each costs a table of many
-# columns time: a thousand columns are written in 1.2 s as 64 row groups, in 0.05 s as one.
+# Ranks share row groups, so even a small table gets many. Each row group costs time: writing a
+# thousand columns takes 1.2 s in 64 row groups and 0.05 s in one.
 _NUM_ROW_GROUPS = 64
 _MAX_ROW_GROUP_ROWS = 1 << 16
 
@@ -38,8 +38,8 @@ class MemoryFile:
     """A Parquet file in memory.
 
     Attributes:
-        name: What messages call it, such as ``"<buffer 1>"``.
-        content: Its bytes, which nobody writes to.
+        name: Its name in messages, such as ``"<buffer 1>"``.
+        content: Its bytes, to which nobody writes.
         digest: Hex digest of the bytes.
     """
 
@@ -49,24 +49,24 @@ class MemoryFile:
 
 
 def memory_files(source: object) -> tuple[MemoryFile, ...]:
-    """Return the files that ``source`` holds, or nothing where it is not in memory.
+    """Return the files that ``source`` holds; none if it is not in memory.
 
     * A buffer is a Parquet file: ``bytes``, ``bytearray``, ``memoryview``, ``pyarrow.Buffer``,
-      ``io.BytesIO`` (all of it, wherever its position). It is copied unless nobody can write to
-      it, as to ``bytes``, so that a later change does not reach the data set.
+      ``io.BytesIO`` (from its beginning, whatever its position). It is copied if anybody can
+      write to it, so that later changes do not reach the data set.
     * A ``pyarrow.Table``, a ``pyarrow.RecordBatch``, a pandas or a Polars DataFrame is encoded,
-      once, as a file of up to 64 row groups, or more where these would have above 65,536 rows.
+      once, as a file of up to 64 row groups, or more if these had above 65,536 rows.
       The index of a pandas DataFrame is left out.
-    * A sequence of these is a file each.
+    * Each element of a sequence of these is a file.
 
     Args:
-        source: One of these, or anything else, which is nothing in memory.
+        source: One of these, or anything else.
 
     Returns:
         The files, in order.
 
     Raises:
-        TypeError: A sequence holds one of these and something else.
+        TypeError: A sequence mixes these with other objects.
         ValueError: A table or frame has a column that Parquet cannot hold.
     """
     kind = _kind(source)
@@ -88,7 +88,7 @@ def memory_files(source: object) -> tuple[MemoryFile, ...]:
 
 
 def _kind(source: object) -> str | None:
-    """What messages call something in memory; None for anything else."""
+    """Return the name in messages of an object in memory; None for anything else."""
     if isinstance(source, str | os.PathLike):
         return None
     if isinstance(source, Buffer):
@@ -108,31 +108,31 @@ def _memory_file(source: Any, kind: str, name: str) -> MemoryFile:
 
 
 def _content(source: Any) -> pa.Buffer:
-    """The buffer's bytes, without a copy where nobody can write to them."""
+    """Return the buffer's bytes, copied only if anybody can write to them."""
     if isinstance(source, pa.Buffer):
         return pa.py_buffer(source.to_pybytes()) if _is_mutable(source) else source
     if isinstance(source, io.BytesIO):
-        source = source.getvalue()  # shares memory with the stream until that is written to
-    # A view that is read-only may be one of memory that is not.
+        source = source.getvalue()  # Shares the stream's memory until that is written to.
+    # A read-only view may be of memory that others can write to.
     owner = source.obj if isinstance(source, memoryview) else source
     immutable = isinstance(owner, bytes) and memoryview(source).c_contiguous
     return pa.py_buffer(source if immutable else bytes(source))
 
 
 def _is_mutable(buffer: pa.Buffer | None) -> bool:
-    """Whether somebody can write to it, or to a buffer that it is a slice of."""
+    """Whether anybody can write to the buffer, or to one that it is a slice of."""
     while buffer is not None and not buffer.is_mutable:
         buffer = buffer.parent
     return buffer is not None
 
 
 def _encoded(source: Any, kind: str, name: str) -> pa.Buffer:
-    # Imported here, since only this needs it.
+    # Imported here, because only tables need it.
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
     try:
-        # In one piece, so that the bytes do not depend on how the rows lay in memory.
+        # In one piece, so that the bytes do not depend on the chunks of the table.
         table = _table(source, kind).combine_chunks()
         num_rows = -(-table.num_rows // _NUM_ROW_GROUPS)
         pq.write_table(
@@ -149,7 +149,7 @@ def _encoded(source: Any, kind: str, name: str) -> pa.Buffer:
 
 def _table(source: Any, kind: str) -> pa.Table:
     if kind == "pandas.DataFrame":
-        # One thread: those of pyarrow's pool would stay.
+        # One thread, because those of pyarrow's pool would stay.
         return pa.Table.from_pandas(source, preserve_index=False, nthreads=1)
     if kind == "polars.DataFrame":
         return source.to_arrow()

@@ -1,4 +1,4 @@
-"""What files hold, column by column, and whether they agree about it."""
+"""The columns of the files, and whether files agree about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Schemas:
     """The distinct schemas of the files that have rows, each with the first file that has it."""
 
     def __init__(self, manifest: Manifest) -> None:
-        """Looks at the files of ``manifest`` that have rows."""
+        """Collect the schemas of the files of ``manifest`` that have rows."""
         with_rows = np.flatnonzero(manifest.file_num_rows > 0)
         _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
         with_schema: list[int] = with_rows[np.sort(first)].tolist()
@@ -38,16 +38,16 @@ class Schemas:
         ]
 
     def names(self) -> list[str]:
-        """Every column of every schema, those of the first file first."""
+        """Return the columns of all schemas, those of the first file first."""
         return list(dict.fromkeys(path for leaves in self._leaves for path in leaves))
 
     def agreed_leaves(self, name: str, dtype: str | None, *, everywhere: bool) -> list[Leaf]:
-        """The leaf ``name`` as the files have it, each kind once.
+        """Return the leaf ``name`` of the files, each kind once.
 
         Args:
-            name: Of the column or partition key.
-            dtype: That all kinds must be castable to; None: there must be one kind.
-            everywhere: Whether every file must have it.
+            name: A column or a partition key.
+            dtype: All kinds must be castable to it. None: there must be only one kind.
+            everywhere: Whether every file must have the leaf.
 
         Raises:
             SchemaMismatchError: Files disagree about its presence or kind.
@@ -81,10 +81,10 @@ class Schemas:
         return list(found.values())
 
     def declared_length(self, name: str) -> int | None:
-        """How long the files declare each list of the column ``name`` to be, or None.
+        """Return the length that the files declare for each list of ``name``, or None.
 
         Raises:
-            SchemaMismatchError: They disagree about it.
+            SchemaMismatchError: Files declare different lengths.
         """
         found = [
             (leaves[name].list_length, file)
@@ -102,19 +102,19 @@ class Schemas:
 
     @cached_property
     def _partition_keys(self) -> dict[str, tuple[str, ...]]:
-        # Looks at every path, so only for a name that no file has.
+        # This parses every path, so it happens only for a name that no file has.
         return self._manifest.partition_keys
 
     def is_partition_key(self, name: str) -> bool:
-        """Whether ``name`` is in the paths of the files and not in the files."""
+        """Whether the paths of the files have ``name`` and the files do not."""
         return not any(name in leaves for leaves in self._leaves) and name in self._partition_keys
 
     def partition_values(self, name: str) -> tuple[str, ...]:
-        """The value of the partition key ``name`` for each file."""
+        """Return the value of the partition key ``name`` of each file."""
         return self._partition_keys[name]
 
     def _partition_leaf(self, name: str, dtype: str | None) -> Leaf:
-        # As text that a vocabulary may number, until all are seen to be numbers.
+        # If one value is not a number, the key is text, which a vocabulary may number.
         for value in self._partition_keys[name]:
             if not is_whole_number(value):
                 return Leaf(name, f"partition key {value!r}", "", nullable=False, is_bytes=True)
@@ -124,7 +124,7 @@ class Schemas:
         return leaf
 
     def first_with(self, name: str) -> str:
-        """The first file that has the column ``name``."""
+        """Return the first file that has the column ``name``."""
         return next(
             f for f, leaves in zip(self._files, self._leaves, strict=True) if name in leaves
         )
@@ -144,7 +144,7 @@ class Schemas:
         inner = [path for path in names if path.startswith(f"{name}.")]
         if inner:
             raise ValueError(
-                f"a nested column is selected by its leaves: {name!r} has "
+                f"select the leaves of a nested column: {name!r} has "
                 f"{listed(inner)} (in {self._files[0]!r})"
             )
         folded = [path for path in names if path.casefold() == name.casefold()]
@@ -162,14 +162,14 @@ def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
 
 
 def _means_the_same(leaf: Leaf, other: Leaf, dtype: str) -> bool:
-    """Whether values of both, cast to ``dtype``, can stand in one tensor."""
+    """Whether values of both, cast to ``dtype``, mean the same in one tensor."""
     return leaf.shape == other.shape and _unit(leaf.kind, dtype) == _unit(other.kind, dtype)
 
 
 def _unit(kind: str, dtype: str) -> str:
-    """What a 1 of the tensor means for that kind, as far as kinds differ in it.
+    """Return the meaning of a 1 in the tensor, as far as it differs between kinds.
 
-    Moments and times have units; an unscaled decimal, which int64 asks for, has its scale.
+    Timestamps and times have units. An unscaled decimal, read as int64, has its scale.
     """
     while kind.startswith("list<"):
         kind = kind[len("list<") : -len(">")]
@@ -182,16 +182,16 @@ def _unit(kind: str, dtype: str) -> str:
 
 
 def is_whole_number(text: str) -> bool:
-    """Whether the value of a partition key is a number that int64 holds."""
+    """Whether the value of a partition key is an integer that int64 holds."""
     return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
 
 
 def listed(names: Sequence[str]) -> str:
-    """Joins the names as Python writes them, the first few of many."""
+    """Join the names in quotes, at most the first ten."""
     return shortened([repr(name) for name in names])
 
 
 def shortened(items: Sequence[str]) -> str:
-    """Joins ``items``, the first few of many."""
+    """Join ``items``, at most the first ten."""
     shown = ", ".join(items[:10])
     return shown if len(items) <= 10 else f"{shown} and {len(items) - 10} more"

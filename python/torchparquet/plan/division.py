@@ -24,21 +24,21 @@ class Dealt:
         num_turns = -(-len(epoch.num_rows) // num_shares)
         table = np.zeros(num_turns * num_shares, dtype=np.int64)
         table[: len(epoch.num_rows)] = epoch.num_rows
-        # [S, K], one line per share; zero where the last turn does not reach a share.
+        # [S, K], one line per share; zero if the last turn does not reach the share.
         self.table = np.ascontiguousarray(table.reshape(num_turns, num_shares).T)
         self.totals: Int64Array = self.table.sum(axis=1)
 
     @cached_property
     def filled(self) -> Ranges:
-        """The epoch without its empty row groups, for shares that are dealt no row."""
+        """The epoch without its empty row groups, for shares without rows."""
         return self.epoch.without_empty()
 
     def chunks(self, index: int) -> Ranges:
-        """Return what share `index` is dealt."""
+        """Return the chunks that share `index` is dealt."""
         return self.epoch.pick(slice(index, None, self.num_shares))
 
     def kept(self, rows: Int64Array) -> Int64Array:
-        """Return how much of each chunk lies in the first `rows[s]` rows of its share, `[S, K]`."""
+        """Return the rows of each chunk among the first `rows[s]` rows of its share, `[S, K]`."""
         starts = np.cumsum(self.table, axis=1) - self.table
         kept: Int64Array = np.clip(rows[:, np.newaxis] - starts, 0, self.table)
         return kept
@@ -56,10 +56,10 @@ class Dealt:
 
 
 class Division:
-    """`even="none"`: a share delivers what it is dealt, every row once.
+    """`even="none"`: a share delivers the rows that it is dealt, each once.
 
-    The other ways of `even=` derive from it: they set `rows` and `steps` anew and may override
-    `chunks`, which returns the chunks of one share that hold its `rows[index]` rows.
+    The other policies of `even=` derive from it. They set `rows` and `steps` anew and may override
+    `chunks`, which returns the chunks that hold the `rows[index]` rows of a share.
     """
 
     rows: Int64Array  # [S], as EpochPlan.share_rows
@@ -67,17 +67,17 @@ class Division:
 
     @property
     def own_rows(self) -> Int64Array:
-        """Rows of each share that are no repeats; they come first, `[S]`."""
+        """The rows of each share that are not repeats, `[S]`; they come first."""
         return self.rows
 
     def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
-        """Divide what was dealt."""
+        """Divide the rows that were dealt."""
         self._dealt = dealt
         self._options = options
         self._deliver(dealt.totals)
 
     def _deliver(self, rows: Int64Array) -> None:
-        """Set `rows` and `steps`, with whole batches only where `drop_last` asks for it."""
+        """Set `rows` and `steps`; with `drop_last` count whole batches only."""
         batch_size = self._options.share_batch_size
         if batch_size is None:
             self.rows, self.steps = rows, self._dealt.chunk_counts(rows)
@@ -86,7 +86,7 @@ class Division:
             self.steps = -(-self.rows // batch_size)
 
     def chunks(self, index: int) -> Ranges:
-        """Return what share `index` delivers, repeats included."""
+        """Return the chunks that share `index` delivers, repeats included."""
         return self._dealt.chunks(index).rows(0, int(self.rows[index]))
 
 
@@ -105,13 +105,13 @@ class _Drop(Division):
 
 
 class _Pad(Division):
-    """`even="pad"`: short shares wrap round; a share dealt no row wraps round the epoch."""
+    """`even="pad"`: short shares start over; a share without rows repeats the epoch."""
 
     def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
         super().__init__(dealt, options)
         most = self.steps.max()
         if options.batch_size is None:
-            # Chunk by chunk: whole rounds of a share, then the first chunks of one more.
+            # By chunks: whole rounds of a share, then the first chunks of one more round.
             rounds, rest = np.divmod(most, np.maximum(self.steps, 1))
             wrapped = rounds * dealt.totals + dealt.rows_of_first(rest)
             self.rows = np.where(self.steps > 0, wrapped, dealt.filled.num_rows[:most].sum())
@@ -133,10 +133,10 @@ class _Pad(Division):
 
 
 class _Split(Division):
-    """`even="split"`: over-full shares give row ranges off their tails to short ones.
+    """`even="split"`: over-full shares give row ranges from their ends to short ones.
 
-    The rows given, in donor order and each donor's own order, are one stream; the recipients,
-    in their order, take from it in turn. So who gets what is a pair of running sums.
+    The given rows form one stream, in the order of donors and of each donor's rows. Recipients
+    take from it in their order. So two running sums determine the rows of each.
     """
 
     def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
@@ -146,7 +146,7 @@ class _Split(Division):
         taken = np.maximum(target - dealt.totals, 0)
         self._taken_begin = np.cumsum(taken) - taken
         self._deliver(np.full_like(target, target.min() if options.drop_last else target.max()))
-        # What a share has of its own and of the stream; a repeated row makes up the rest.
+        # Own rows and rows from the stream; a repeated row makes up the difference.
         self._held = np.minimum(target, self.rows)
         if options.batch_size is None:
             self.steps = np.full_like(target, self._chunk_counts().max())
@@ -157,7 +157,7 @@ class _Split(Division):
 
     @staticmethod
     def _targets(totals: Int64Array) -> Int64Array:
-        """Return an equal part each; the odd rows go to the largest shares, so few rows move."""
+        """Return equal targets; odd rows go to the largest shares, so few rows move."""
         part, odd = divmod(int(totals.sum()), len(totals))
         target = np.full_like(totals, part)
         target[np.argsort(-totals, kind="stable")[:odd]] += 1

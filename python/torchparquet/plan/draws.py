@@ -1,11 +1,10 @@
-"""Drawing from several sources in exact proportion: at no time is a source a whole draw off.
+"""Drawing from several sources in exact proportion: each stays within one draw of its share.
 
 After t draws source i, of weight w_i, has been drawn c_i times with |c_i - t * w_i| < 1. So its
 j-th draw, counted from 0, is one of the draws floor(j / w_i) to ceil((j + 1) / w_i) - 1: it is
-open from the first of them and due by the last. Some sequence always does that, for one: take, of
-the draws that are open, the one that is due first (Baruah, Cohen, Plaxton and Varvel,
-"Proportionate progress", 1996, whose Pfair condition this is; Jackson's rule). Weights are exact
-fractions, so nothing drifts.
+open from the first of them and due by the last. Such a sequence always exists. One way is to take
+the open draw that is due first, Jackson's rule (Baruah, Cohen, Plaxton and Varvel, "Proportionate
+progress", 1996; this is their Pfair condition). Weights are exact fractions, so nothing drifts.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-# How many draws ahead one that is not the first due is proved to leave room for all others.
+# A draw that is not the first due must leave room for all draws due within so many.
 _HORIZON = 256
 _BLOCK = 1024
-# Keeps these random words apart from those that permute row groups, which have the same key.
+# Part of the counter, so that these random words differ from those that permute row groups.
 _PURPOSE = 2**32
 
 
@@ -28,22 +27,22 @@ class Proportion:
     """Weights as exact fractions `parts[i] / whole`."""
 
     def __init__(self, weights: Sequence[Fraction]) -> None:
-        """Take weights above 0, in any scale."""
+        """Set the weights, which are above 0 and of any scale."""
         total = sum(weights)
         shares = [weight / total for weight in weights]
         self.whole = math.lcm(*(share.denominator for share in shares))
         self.parts = [int(share * self.whole) for share in shares]
 
     def open_from(self, source: int, count: int) -> int:
-        """Return the first draw at which a source that was drawn `count` times may be drawn."""
+        """Return the first draw that may take a source that was drawn `count` times."""
         return count * self.whole // self.parts[source]
 
     def due_by(self, source: int, count: int) -> int:
-        """Return after how many draws the source must have been drawn once more."""
+        """Return the number of draws by which the source must be drawn once more."""
         return -(-(count + 1) * self.whole // self.parts[source])
 
     def room(self, counts: Sequence[int], end: int) -> int:
-        """Return how many draws before `end` are left over by all that is due by then."""
+        """Return how many draws before `end` are free after all draws due by then."""
         due = sum(
             max(0, end * part // self.whole - count)
             for part, count in zip(self.parts, counts, strict=True)
@@ -51,12 +50,12 @@ class Proportion:
         return end - sum(counts) - due
 
     def granted(self, counts: Sequence[int], num: int, words: Sequence[int]) -> list[int]:
-        """Return the counts after `num` more draws at once: what is due, then what is due first.
+        """Return the counts after `num` more draws: those due by then, then those due first.
 
         Args:
             counts: Draws of each source so far.
             num: Draws to add.
-            words: A random number for each source, which decides between equals.
+            words: A random number for each source, which breaks ties.
         """
         end = sum(counts) + num
         after = [
@@ -76,9 +75,9 @@ class Proportion:
 class Draws:
     """A random sequence of sources, the same for the same key, in exact proportion.
 
-    Among the sources that are open one is drawn at random, by weight, if what is then left of the
-    draws up to when it is due still has room for all that is due earlier. It can be taken up at
-    any draw from the counts alone.
+    Each draw picks one open source at random, by weight, provided that the draws until it is due
+    still have room for all that is due earlier. The sequence can resume at any draw from the
+    counts alone.
     """
 
     def __init__(
@@ -88,10 +87,10 @@ class Draws:
         counts: Sequence[int] | None = None,
         num_before: int = 0,
     ) -> None:
-        """Go on after some draws.
+        """Begin, or resume after some draws.
 
         Args:
-            proportion: Of the sources.
+            proportion: The weights of the sources.
             key: Seed and epoch, each in `[0, 2**64)`.
             counts: Draws of each source so far; None for none.
             num_before: Draws before those that `counts` counts.
@@ -108,7 +107,7 @@ class Draws:
         self._words_of = -1
 
     def next(self) -> int:
-        """Return the next source, and count it."""
+        """Draw the next source and count the draw."""
         now, proportion = self._num, self._proportion
         begin = now - self._rooms_begin
         if begin + _HORIZON > len(self._rooms):
@@ -116,7 +115,7 @@ class Draws:
             begin = 0
         rooms = self._rooms[begin : begin + _HORIZON]
         tightest = int(rooms.argmin())
-        # Up to the first end without room only what is due by then may be drawn.
+        # Before the first end without room, only sources due by then may be drawn.
         limit = now + 1 + tightest if rooms[tightest] == 0 else now + _HORIZON
         is_open = [source for source, first in enumerate(self._open_from) if first <= now]
         safe = [source for source in is_open if self._due_by[source] <= limit]
@@ -133,7 +132,7 @@ class Draws:
         return drawn
 
     def _fill_rooms(self) -> None:
-        """Compute, for each of the next ends of draws, how much room there is before it."""
+        """Compute the room before each of the next ends of draws."""
         ends = range(self._num + 1, self._num + 1 + _HORIZON)
         self._rooms: NDArray[np.int64] = np.zeros(_HORIZON + _BLOCK, dtype=np.int64)
         self._rooms[:_HORIZON] = [self._proportion.room(self.counts, end) for end in ends]
@@ -159,7 +158,7 @@ class Draws:
 
 
 def random_words(key: tuple[int, int], block: int, count: int) -> list[int]:
-    """Return numbers in `[0, 2**64)`, a function of the arguments alone.
+    """Return numbers in `[0, 2**64)` that depend only on the arguments.
 
     They are raw words of Philox4x64-10, which numpy keeps the same in every release.
     """

@@ -1,7 +1,7 @@
-"""What is left of an epoch when its world changes, and the plan of the world that takes over.
+"""The rest of an epoch after its world changed, and the plan of the next world.
 
-A *leg* is the part of an epoch that one world reads. The legs before the last say, by arithmetic
-alone, which rows were delivered; what is left is dealt anew to the ranks of the next one.
+A *leg* is the part of an epoch that one world reads. The rows that earlier legs delivered follow
+from arithmetic alone. The other rows are dealt anew to the ranks of the next leg.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Leg(NamedTuple):
 
     @property
     def begun_steps(self) -> int:
-        """Batches that each rank has delivered, in part at least."""
+        """Batches that each rank has delivered, at least in part."""
         return self.num_steps + (self.num_rows > 0)
 
 
@@ -59,16 +59,16 @@ def plan_leg(
 
     Args:
         row_group_rows: Integers `[G]`, rows of each row group in file order.
-        options: What shapes the order; each leg has a world and a batch size of its own.
-        legs: At least one. Steps and rows of the last are not looked at.
+        options: The options of the epoch; each leg sets its own world and batch size.
+        legs: At least one. The steps and rows of the last are ignored.
         canonical_world_size: As that of `PlanOptions`.
         row_group_bytes: As that of `EpochPlan`.
 
     Returns:
-        The plan; None where the legs before have left no row.
+        The plan; None if the earlier legs left no row.
 
     Raises:
-        ValueError: As by `EpochPlan`; or a leg's world does not fit the options.
+        ValueError: `EpochPlan` raises it, or a leg's world does not fit the options.
     """
     remains = None
     for number, leg in enumerate(legs):
@@ -91,8 +91,8 @@ def plan_leg(
 def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
     """Return the batches of each share among the first `num_steps` of each rank, int64 `[S]`.
 
-    The DataLoader takes a batch from each of a rank's workers in turn, passing over those that
-    have no more.
+    The DataLoader takes a batch from each of a rank's workers in turn and skips workers that have
+    no more.
     """
     options = plan.options
     if options.canonical_world_size is not None or options.num_workers == 1:
@@ -101,7 +101,7 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
     taken = np.zeros_like(steps)
     left = np.minimum(steps.sum(axis=0), num_steps)
     while left.any():
-        # Whole rounds of the workers that have batches left, until one of those runs out.
+        # Whole rounds of the workers that have batches left, until one of them runs out.
         active = taken < steps
         num_active = np.maximum(active.sum(axis=0), 1)
         until_empty = np.where(active, steps - taken, np.iinfo(np.int64).max).min(axis=0)
@@ -117,11 +117,11 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
 def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
     """Return the rows of each share among the `num_rows` after `num_steps` batches, int64 `[S]`.
 
-    Shares side by side in a batch are used up one after the other. Where a share has fewer rows
-    left, more may be counted, but not with `canonical_world_size`.
+    Shares side by side in a batch are used up one after the other. The count may exceed the rows
+    that a share has left, but not with `canonical_world_size`.
 
     Raises:
-        ValueError: Several workers of a rank deliver batches in turn.
+        ValueError: Several workers of a rank deliver batches in turn, or batches are row groups.
     """
     options = plan.options
     if num_rows and options.num_workers > 1:
@@ -146,13 +146,13 @@ def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
 
 
 def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
-    """Return the rows that nobody has delivered when each rank has taken `num_steps` batches.
+    """Return the rows that nobody has delivered after `num_steps` batches of each rank.
 
     Each is there once: those that shares were to read later, those that `drop_last` or
     `even="drop"` would have left out, and of windows that were begun the positions after those.
 
     Args:
-        plan: Of the world that has read.
+        plan: The plan of the world that has read.
         num_steps: Batches that each rank has delivered.
         num_rows: Rows after those that each rank has delivered.
     """
@@ -182,7 +182,7 @@ class DeliveredRows:
             self._gone.append(planned.chunks.rows(0, num_rows))
             return
         ends = np.cumsum(share.windows.num_rows)
-        # The window that the next row is in; those before are gone as a whole.
+        # The window of the next row; all rows of earlier windows were delivered.
         window = int(np.searchsorted(ends, num_rows, side="right"))
         bounds = np.append(planned.starts, len(planned.chunks.num_rows))
         self._gone.append(planned.chunks.pick(slice(int(bounds[window]))))
@@ -230,14 +230,14 @@ def subtract(units: Ranges, gone: Ranges) -> Ranges:
     """Return the rows of `units` that are not in `gone`, in the order of `units`.
 
     Args:
-        units: Disjoint; empty ranges are left out of what is returned.
-        gone: May overlap each other, and hold repeats, which are not looked at.
+        units: Disjoint ranges; the result omits empty ones.
+        gone: Ranges that may overlap each other; repeats among them are ignored.
     """
     units = units.without_empty()
     gone = gone.pick(np.flatnonzero(gone.valid & (gone.num_rows > 0)))
     if not len(gone.num_rows):
         return units
-    # All row groups side by side on one line.
+    # All row groups are laid side by side on one line.
     extents = np.zeros(int(units.row_group.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(extents, units.row_group, units.row_begin + units.num_rows)
     bases = np.cumsum(extents) - extents
@@ -264,7 +264,7 @@ def _on_line(ranges: Ranges, bases: Int64Array) -> tuple[Int64Array, Int64Array]
 
 
 def _merged(begin: Int64Array, end: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the union of ranges as ranges that do not overlap, in order."""
+    """Return the union of ranges as ordered ranges that do not overlap."""
     by_begin = np.argsort(begin)
     begin, reach = begin[by_begin], np.maximum.accumulate(end[by_begin])
     is_first: NDArray[np.bool_] = np.append(True, begin[1:] > reach[:-1])

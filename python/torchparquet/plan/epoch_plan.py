@@ -1,12 +1,12 @@
 """The epoch plan: which rows each share reads, in which order, as arithmetic on row counts.
 
-Nothing here reads a file, and no share asks another: all of it follows from the row counts in
-the footers and from `PlanOptions`, so every rank computes the same plan alone.
+The plan follows from the row counts in the footers and from `PlanOptions`. It reads no file and
+needs no communication, so every rank computes the same plan alone.
 
-Words: a *share* is what one DataLoader worker of one rank reads (one per rank without workers).
-A *position* is a place in the epoch's order of row groups; position `i` is dealt to share
-`i % num_shares`. Array shapes: `[G]` row groups, `[S]` shares, `[K]` the most chunks any share
-is dealt, `[n]` the chunks of one share. Every count and offset is in rows.
+Words: a *share* is the part that one DataLoader worker of one rank reads (one share per rank
+without workers). A *position* is an index in the epoch's order of row groups; position `i` is
+dealt to share `i % num_shares`. Array shapes: `[G]` row groups, `[S]` shares, `[K]` the most
+chunks any share is dealt, `[n]` the chunks of one share. Every count and offset is in rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torchparquet.plan.windows import WindowRemainder, lay_out, window_keys, win
 
 @dataclass(frozen=True, eq=False)
 class Remains:
-    """The rows of an epoch that nobody has delivered yet, when its world changes.
+    """The rows of an epoch that nobody has delivered before its world changed.
 
     Attributes:
         units: What is left, in the order in which it is dealt. A range whose row group is
@@ -44,10 +44,10 @@ class PlannedShare:
     """A share as it was dealt: chunks, with a range of positions for each remainder.
 
     Attributes:
-        chunks: In order.
+        chunks: The chunks in order; those too long for a window are cut.
         starts: int64 `[m]`, the first chunk of each window; None for rows in file order.
-        dealt_rows: int64, rows of each chunk that was dealt, empty ones left out: the chunks
-            before those too long for a window were cut.
+        dealt_rows: int64, rows of each chunk as it was dealt, before any was cut; without empty
+            chunks.
     """
 
     chunks: Ranges
@@ -64,7 +64,7 @@ class EpochPlan:
         num_shares: `world_size * num_workers`, or `canonical_world_size`.
         share_rows: int64 `[S]`, rows that each share delivers, repeats included.
         share_steps: int64 `[S]`, batches that each share delivers.
-        own_rows: int64 `[S]`, of `share_rows` those that are no repeats.
+        own_rows: int64 `[S]`, the part of `share_rows` that is not repeated.
     """
 
     def __init__(
@@ -79,15 +79,14 @@ class EpochPlan:
 
         Args:
             row_group_rows: Integers `[G]`, rows of each row group in file order.
-            options: What shapes the order.
-            remains: What another world has left of the epoch; None for all of it.
-            row_group_bytes: Integers `[G]`, what reading each row group costs, for
-                `balance="bytes"`.
+            options: The options that shape the order.
+            remains: The rest of the epoch that another world left; None for the whole epoch.
+            row_group_bytes: Integers `[G]`, bytes of each row group, for `balance="bytes"`.
 
         Raises:
             TypeError: `row_group_rows` does not hold integers.
-            ValueError: It is not one-dimensional, has a negative count, or sums to no row or
-                to `2**62` and more; or `row_group_bytes` is missing or of another length.
+            ValueError: `row_group_rows` is not one-dimensional, has a negative count, or sums to 0
+                or to `2**62` and more; or `row_group_bytes` is missing or of another length.
         """
         self.row_group_rows = _checked_rows(row_group_rows)
         self.row_group_bytes = row_group_bytes
@@ -97,7 +96,7 @@ class EpochPlan:
         self.units = self._whole_epoch() if remains is None else remains.units
         self.order = self.units.row_group
         dealt = Dealt(self._in_turns(), self.num_shares)
-        # One share is even with itself.
+        # A single share needs no policy.
         divided = DIVISIONS[options.even] if self.num_shares > 1 else Division
         self._division = divided(dealt, options)
         self.share_rows = self._division.rows
@@ -105,7 +104,7 @@ class EpochPlan:
         self.own_rows = self._division.own_rows
 
     def of_epoch(self, epoch: int) -> EpochPlan:
-        """Return this plan for another epoch, whose order is the same without `shuffle`."""
+        """Return this plan for another epoch; without `shuffle` both have the same order."""
         made = copy(self)
         made.options = replace(self.options, epoch=epoch)
         return made
@@ -115,7 +114,7 @@ class EpochPlan:
         return Ranges.whole(order, self.row_group_rows[order])
 
     def _in_turns(self) -> Ranges:
-        """Return the units so that position `i` is share `i % num_shares`'s."""
+        """Return the units in an order that deals position `i` to share `i % num_shares`."""
         if self.options.balance == "rows":
             return self.units
         costs = self.row_group_bytes
@@ -132,7 +131,7 @@ class EpochPlan:
         return costs
 
     def planned_share(self, index: int) -> PlannedShare:
-        """Return share `index` as it was dealt.
+        """Return the chunks that share `index` was dealt.
 
         Raises:
             ValueError: `index` is not in `[0, num_shares)`.
@@ -153,7 +152,7 @@ class EpochPlan:
         return PlannedShare(chunks, window_starts(chunks, is_remainder, options), dealt_rows)
 
     def share(self, index: int) -> Share:
-        """Return share `index`, in time and memory proportional to its own chunks.
+        """Return share `index`; time and memory are proportional to its own chunks.
 
         Raises:
             ValueError: `index` is not in `[0, num_shares)`.
@@ -161,7 +160,7 @@ class EpochPlan:
         return self.laid_out(index, self.planned_share(index))
 
     def laid_out(self, index: int, planned: PlannedShare) -> Share:
-        """Return share `index`, which was dealt as `planned`, as a reader takes it."""
+        """Return share `index`, dealt as `planned`, in the form that a reader takes."""
         chunks, windows = planned.chunks, None
         if planned.starts is not None and len(planned.starts):
             keys = window_keys(self.options, index, len(planned.starts))
@@ -211,7 +210,7 @@ def _checked_rows(row_group_rows: Int64Array) -> Int64Array:
         raise TypeError(f"row_group_rows must hold integers, got {rows.dtype}")
     if rows.size and rows.min() < 0:
         raise ValueError(f"row_group_rows must be >= 0, got {rows.min()}")
-    # The sum in float64 cannot wrap round, so it is trusted about the exact one.
+    # The sum in float64 cannot overflow, so it decides whether the exact sum is safe.
     if not 0 < rows.sum(dtype=np.float64) < 2**62:
-        raise ValueError(f"rows in all must be >= 1 and < 2**62, got {sum(rows.tolist())}")
+        raise ValueError(f"the sum of rows must be >= 1 and < 2**62, got {sum(rows.tolist())}")
     return rows.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The order in which an epoch's row groups are dealt, and a share's own are read."""
+"""The order in which row groups are dealt, and in which a share reads its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchparquet.plan.ranges import Ranges
 
 
 def epoch_order(num_row_groups: int, options: PlanOptions) -> Int64Array:
-    """Return the permutation keyed by `(seed, epoch)` and nothing else, int64 `[G]`.
+    """Return the permutation of row groups, which depends on `(seed, epoch)` alone, int64 `[G]`.
 
     Row groups are sorted by raw outputs of Philox4x64-10 (Salmon et al., "Parallel random
-    numbers: as easy as 1, 2, 3", 2011). numpy keeps a bit generator's raw stream the same in
-    every release, which it does not promise for `Generator.permutation`.
+    numbers: as easy as 1, 2, 3", 2011). numpy guarantees the raw stream of a bit generator for
+    all releases, but not `Generator.permutation`.
     """
     if not options.shuffle or options.shuffle_within_rank:
         return np.arange(num_row_groups, dtype=np.int64)
@@ -24,25 +24,25 @@ def epoch_order(num_row_groups: int, options: PlanOptions) -> Int64Array:
 
 
 def order_within_share(chunks: Ranges, options: PlanOptions, share: int) -> Ranges:
-    """Return a share's chunks permuted by (seed, epoch, share), repeats behind all others."""
+    """Return a share's chunks permuted by (seed, epoch, share), with repeats at the end."""
     draws = philox(options, share, 0, 2).random_raw(len(chunks.num_rows))
     own = np.flatnonzero(chunks.valid)
     return chunks.pick(np.concatenate([own[_sorted_by(draws[own])], np.flatnonzero(~chunks.valid)]))
 
 
 def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
-    """Deal each unit in turn to the share that costs least so far.
+    """Deal each unit in turn to the share that has cost least so far.
 
-    No two shares differ by more than the costliest unit.
+    The costs of two shares differ by at most the costliest unit.
 
     Args:
-        units: In the epoch's order.
-        costs: int64 `[n]`, of each.
-        num_shares: To deal to.
+        units: The units in the epoch's order.
+        costs: int64 `[n]`, the cost of each unit.
+        num_shares: The number of shares.
 
     Returns:
-        The units at positions of which every `num_shares`-th is the same share's; where a share
-        has fewer units than others, empty ranges hold its positions.
+        The units in positions such that every `num_shares`-th position belongs to the same share.
+        Empty ranges fill the positions of shares with fewer units.
     """
     dealt: list[list[int]] = [[] for _ in range(num_shares)]
     least = [(0, share) for share in range(num_shares)]
@@ -59,7 +59,7 @@ def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
 
 
 def philox(options: PlanOptions, share: int, leg: int, purpose: int) -> np.random.Philox:
-    """Return Philox4x64-10 keyed by (seed, epoch), with a stream for each of the other numbers."""
+    """Return Philox4x64-10 keyed by (seed, epoch), with a stream for each other argument."""
     key = np.array([options.seed, options.epoch], dtype=np.uint64)
     return np.random.Philox(key=key, counter=np.array([0, share, leg, purpose], dtype=np.uint64))
 

@@ -1,4 +1,4 @@
-"""What shapes the order of an epoch beside the row counts."""
+"""The options that shape the order of an epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Int64Array = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """All that shapes an epoch's order beside the row counts.
+    """The options that, with the row counts, determine an epoch's order.
 
     Attributes:
         batch_size: Rows per batch and rank; None for one batch per chunk.
@@ -26,19 +26,19 @@ class PlanOptions:
         epoch: Second key of the permutation, `0 <= epoch < 2**64`.
         world_size: Data-parallel ranks.
         num_workers: DataLoader workers per rank; 1 when there are none.
-        even: How shares are made to take the same number of steps. "dynamic" plans no more than
-            "none" does: ranks claim row groups while they read.
+        even: How shares get the same number of steps. "dynamic" plans like "none", because ranks
+            claim row groups while they read.
         drop_last: Leave out a batch that is not full.
         shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
             none.
         window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
             several ranges.
-        canonical_world_size: Ranks of the world whose global batches every world is to have;
-            `world_size` divides it. None for each world its own.
-        balance: What shares are dealt equal amounts of.
+        canonical_world_size: The number of ranks whose global batches every world keeps; a
+            multiple of `world_size`. None if each world has its own batches.
+        balance: The quantity that shares get equal amounts of.
         shuffle_within_rank: Deal row groups in file order and permute each share's own, so that
             a rank reads the same ones in every epoch.
-        leg: How often the world has changed within the epoch; a key of windows.
+        leg: How often the world has changed within the epoch; part of the key of windows.
     """
 
     batch_size: int | None
@@ -110,7 +110,7 @@ class PlanOptions:
             )
         if self.num_workers > 1:
             raise ValueError(
-                "canonical_world_size needs num_workers=0: its decode threads do the work of "
+                "canonical_world_size needs num_workers=0, because decode threads do the work of "
                 f"workers, got {self.num_workers} workers"
             )
         if self.batch_size is None or self.batch_size * self.world_size % canonical:
@@ -121,8 +121,8 @@ class PlanOptions:
         if self.drop_last and self.even == "none" and canonical != self.world_size:
             raise ValueError(
                 'drop_last=True with canonical_world_size needs even="split", "drop" or "pad": '
-                'with even="none" the shares of a rank end at different batches, which are not '
-                "full from there on"
+                'with even="none" the shares of a rank end at different batches, and later batches '
+                "are not full"
             )
 
     @property
@@ -132,28 +132,28 @@ class PlanOptions:
 
     @property
     def num_shares(self) -> int:
-        """Shares that the epoch's rows are divided among."""
+        """The number of shares that divide the epoch's rows."""
         return self.canonical_world_size or self.world_size * self.num_workers
 
     @property
     def share_batch_size(self) -> int | None:
-        """Rows that a share gives to each batch; None for one batch per chunk."""
+        """The rows of each batch that come from one share; None for one batch per chunk."""
         if self.canonical_world_size is None or self.batch_size is None:
             return self.batch_size
         return self.batch_size * self.world_size // self.canonical_world_size
 
     def shares_of(self, rank: int, worker: int = 0) -> range:
-        """Return the shares whose rows stand side by side in the batches of a rank's worker."""
+        """Return the shares whose rows make up the batches of a rank's worker, side by side."""
         first = worker * self.world_size + rank
         end = self.num_shares if self.canonical_world_size else first + 1
         return range(first, end, self.world_size)
 
 
 def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
-    """Make sure that nothing is asked for that `even="dynamic"` cannot give.
+    """Check that every option has the value that `even="dynamic"` needs.
 
     Args:
-        options: Value and the only value that is possible, by name.
+        options: By name, the value and the only possible value.
 
     Raises:
         ValueError: An option has another value.

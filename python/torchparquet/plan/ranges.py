@@ -1,4 +1,4 @@
-"""Row ranges in order: what epochs and shares are made of."""
+"""Row ranges in order, of which epochs and shares are made."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from torchparquet.plan.plan_options import Int64Array
 
-# Footers may claim rows that would be cut into more pieces than memory is for: beside so many,
-# each range may have some.
+# A damaged footer may claim so many rows that their pieces would not fit in memory. The bound is
+# this many pieces, plus some for each range.
 _MAX_PIECES = 1 << 18
 _MAX_PIECES_PER_RANGE = 16
 
@@ -25,7 +25,7 @@ class Ranges:
     Attributes:
         row_group: int64 `[n]`, global row group number.
         row_begin: int64 `[n]`, first row within the row group.
-        num_rows: int64 `[n]`.
+        num_rows: int64 `[n]`, rows of each range.
         valid: bool `[n]`; False for repeats of rows that some share reads too.
     """
 
@@ -36,7 +36,7 @@ class Ranges:
 
     @staticmethod
     def none() -> Ranges:
-        """Return no range."""
+        """Return an empty sequence of ranges."""
         empty = np.zeros(0, dtype=np.int64)
         return Ranges.whole(empty, empty)
 
@@ -47,7 +47,7 @@ class Ranges:
 
     @cached_property
     def ends(self) -> Int64Array:
-        """Rows up to the end of each range, int64 `[n]`."""
+        """The number of rows up to the end of each range, int64 `[n]`."""
         return np.cumsum(self.num_rows)
 
     def pick(self, which: slice | NDArray[np.intp]) -> Ranges:
@@ -57,9 +57,9 @@ class Ranges:
         )
 
     def rows(self, begin: int, end: int) -> Ranges:
-        """Return the ranges of rows `[begin, end)`, the first and last one cut to fit.
+        """Return the ranges of rows `[begin, end)`; the first and last one are cut to fit.
 
-        From row 0 on, leading empty ranges are kept, so that chunks keep their positions.
+        If `begin` is 0, leading empty ranges stay, so that chunks keep their positions.
         """
         if begin >= end:
             return self.pick(slice(0))
@@ -83,7 +83,7 @@ class Ranges:
         )
 
     def then(self, other: Ranges) -> Ranges:
-        """Return these ranges and `other`'s behind them."""
+        """Return these ranges followed by those of `other`."""
         return Ranges.joined([self, other])
 
     def without_empty(self) -> Ranges:
@@ -96,16 +96,16 @@ class Ranges:
         return self.pick(slice(filled[-1] + 1 if filled.size else 0))
 
     def repeated(self, num_rows: int) -> Ranges:
-        """Return `num_rows` rows, read round and round; none is valid."""
+        """Return `num_rows` rows, in repeated rounds of these; none is valid."""
         rounds, rest = divmod(num_rows, int(self.ends[-1]))
         ranges = self.pick(np.tile(np.arange(len(self.ends)), rounds)).then(self.rows(0, rest))
         return replace(ranges, valid=np.zeros_like(ranges.valid))
 
     def cut_longer_than(self, bound: int, except_for: NDArray[np.bool_]) -> Ranges:
-        """Return the same rows with every range of more than `bound` cut into near-equal ones.
+        """Return the same rows; ranges of more than `bound` rows are cut into near-equal ones.
 
         Raises:
-            ValueError: There would be more of them than memory is for.
+            ValueError: There would be too many pieces.
         """
         too_long = (self.num_rows > bound) & ~except_for
         if not too_long.any():
@@ -115,18 +115,18 @@ class Ranges:
         if pieces.sum(dtype=np.float64) > most:
             raise ValueError(
                 f"a row group of {int(self.num_rows.max())} rows is too large to be permuted in "
-                f"ranges of {bound}, as max_memory holds; shuffle_window=0 permutes row groups only"
+                f"ranges of {bound} rows, the most that max_memory holds; shuffle_window=0 "
+                "permutes row groups only"
             )
         return self._cut(pieces)
 
     def cut_into(self, count: int) -> Ranges:
-        """Return `count` ranges of the same rows, the largest cut into near-equal pieces.
+        """Return `count` ranges of the same rows; the largest are cut into near-equal pieces.
 
-        Pieces are as small as the count asks for: `longest` is the least bound for which
-        cutting every range into pieces within it takes at most `count`. Pieces still to spare
-        go to the ranges, from the first on, that a bound of `longest - 1` would cut further.
-        `count` is at least the number of non-empty ranges and at most the number of rows;
-        empty ranges are left out.
+        `longest` is the least bound for which cutting every range into pieces of at most
+        `longest` rows needs at most `count` pieces. Remaining pieces go to the first ranges that a
+        bound of `longest - 1` would cut further. `count` must be at least the number of non-empty
+        ranges and at most the number of rows. Empty ranges are dropped.
         """
 
         def pieces_within(bound: int) -> Int64Array:
@@ -135,8 +135,8 @@ class Ranges:
         by_size = np.sort(self.num_rows)[::-1]
         low, high, spare = 1, int(by_size[0]), count - np.count_nonzero(by_size)
         if spare < len(by_size):
-            # At most `spare` ranges can be cut, so the next largest fits the bound whole; and
-            # a bound of half the largest cuts none of them more than once.
+            # At most `spare` ranges can be cut, so the next largest range fits the bound whole.
+            # A bound of half the largest cuts no range more than once.
             low = max(int(by_size[spare]), 1)
             high = max(low, -(-high // 2))
         bounds = range(low, high + 1)
@@ -147,7 +147,7 @@ class Ranges:
         return self._cut(pieces)
 
     def _cut(self, pieces: Int64Array) -> Ranges:
-        """Return range `i` as `pieces[i]` near-equal ones, the larger first."""
+        """Return each range `i` cut into `pieces[i]` near-equal ones, larger ones first."""
         source = np.repeat(np.arange(len(pieces)), pieces)
         place = np.arange(len(source)) - (np.cumsum(pieces) - pieces)[source]
         size, larger = np.divmod(self.num_rows[source], pieces[source])

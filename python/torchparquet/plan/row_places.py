@@ -1,4 +1,4 @@
-"""Places in an epoch by row: what ranks have delivered where that is no whole batch."""
+"""Positions in an epoch that lie within a batch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torchparquet.plan.topology import Topology
 
 
 class Reach(NamedTuple):
-    """How far a rank, or one of its workers, is in what the present world delivers of an epoch.
+    """How far a rank, or one of its workers, is in the present world's part of an epoch.
 
     Attributes:
         epoch: The epoch.
         num_steps: Batches delivered.
         end_steps: Batches after which it ends.
         num_rows: Rows delivered.
-        end_rows: Rows that all ranks and workers can deliver; with `even="none"` this one.
+        end_rows: Rows that every rank and worker can deliver; with `even="none"` only this one.
     """
 
     epoch: int
@@ -30,7 +30,7 @@ class Reach(NamedTuple):
 
 
 def rank_rows(plan: EpochPlan) -> Int64Array:
-    """Return the rows of each rank, int64 `[world_size]`; of each share where there are workers."""
+    """Return the rows of each rank, int64 `[world_size]`; with workers those of each share."""
     options = plan.options
     if options.canonical_world_size is None:
         return plan.share_rows
@@ -48,10 +48,10 @@ def rows_of_first(plan: EpochPlan, topology: Topology, num_steps: int) -> int:
 
 
 def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) -> int:
-    """Return the rows that all ranks and workers can deliver; with `even="none"` this one.
+    """Return the rows that every rank and worker can deliver; with `even="none"` only this one.
 
     Args:
-        plan: Of the world.
+        plan: The plan of the world.
         topology: The rank and worker.
         end: Batches after which it ends.
         limited: Whether these may be fewer than all.
@@ -75,10 +75,10 @@ def after_row(
     """Return the batches of a rank's worker, and the rows of the next one, up to a row.
 
     Args:
-        plan: Of the world.
+        plan: The plan of the world.
         topology: The rank and worker.
         num_steps: Batches before the row.
-        num_rows: Rows behind them: of one more batch, or of several where each is a chunk.
+        num_rows: Rows after them: of one more batch, or of several if each batch is a chunk.
     """
     if plan.options.batch_size is None:
         share = plan.share(next(iter(plan.options.shares_of(topology.rank, topology.worker_id))))

@@ -1,4 +1,4 @@
-"""One share of an epoch: what one reader delivers, in order."""
+"""One share of an epoch: the rows that one reader delivers, in order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchparquet.plan.ranges import Ranges
 class Windows:
     """Consecutive chunks of a share whose rows are permuted together, one entry per window.
 
-    Window `w` is made of the next `num_chunks[w]` chunks. Of its rows in permuted order those at
-    `[begin[w], end[w])` are delivered.
+    Window `w` consists of the next `num_chunks[w]` chunks. The reader permutes their rows and
+    delivers those at `[begin[w], end[w])`.
 
     Attributes:
-        num_chunks: int64 `[m]`.
-        key: uint64 `[m]`, of the permutation.
-        begin: int64 `[m]`.
-        end: int64 `[m]`.
+        num_chunks: int64 `[m]`, chunks of each window.
+        key: uint64 `[m]`, keys of the permutations.
+        begin: int64 `[m]`, first row that is delivered.
+        end: int64 `[m]`, row after the last that is delivered.
     """
 
     num_chunks: Int64Array
@@ -32,26 +32,26 @@ class Windows:
 
     @property
     def num_rows(self) -> Int64Array:
-        """Rows that each window delivers, int64 `[m]`."""
+        """The rows that each window delivers, int64 `[m]`."""
         return self.end - self.begin
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one worker of one rank reads in one epoch, in order.
+    """The rows that one worker of one rank reads in one epoch, in order.
 
     Chunk `k` stands at position `k * num_shares + index` of the sequence that the cursor walks.
 
     Attributes:
         index: `worker_id * world_size + rank`.
         num_shares: `world_size * num_workers`.
-        batch_size: Rows that the share gives to a batch; None where `batch_sizes` says it.
+        batch_size: Rows of a batch that come from the share; None if `batch_sizes` has them.
         row_group: int64 `[n]`, global row group number.
         row_begin: int64 `[n]`, first row within the row group.
-        num_rows: int64 `[n]`; 0 where a row group without rows holds its position.
+        num_rows: int64 `[n]`; 0 for a row group without rows, which keeps its position.
         valid: bool `[n]`; False for repeats of rows, which `even="pad"` and `"split"` make.
-        windows: Which chunks are permuted together; None for rows in file order.
-        batch_sizes: int64 `[b]`, rows of each batch where `batch_size` is None; else empty.
+        windows: The chunks that are permuted together; None for rows in file order.
+        batch_sizes: int64 `[b]`, rows of each batch if `batch_size` is None; else empty.
     """
 
     index: int
@@ -66,24 +66,24 @@ class Share:
 
     @property
     def total_rows(self) -> int:
-        """Rows delivered, repeats included."""
+        """The rows that the share delivers, repeats included."""
         return int((self.num_rows if self.windows is None else self.windows.num_rows).sum())
 
     @property
     def num_steps(self) -> int:
-        """Batches delivered."""
+        """The batches that the share delivers."""
         if self.batch_size is None:
             return len(self.batch_sizes)
         return -(-self.total_rows // self.batch_size)
 
     def rows_of_first(self, num_steps: int) -> int:
-        """Return the rows of the first `num_steps` batches; of all, where there are fewer."""
+        """Return the rows of the first `num_steps` batches, or of all if there are fewer."""
         if self.batch_size is None:
             return int(self.batch_sizes[:num_steps].sum())
         return min(num_steps * self.batch_size, self.total_rows)
 
     def after(self, num_steps: int) -> Share:
-        """Return what is left behind the first `num_steps` batches."""
+        """Return the rest of the share after the first `num_steps` batches."""
         if num_steps == 0:
             return self
         begin = self.rows_of_first(num_steps)

@@ -1,4 +1,4 @@
-"""Which DataLoader worker of which data-parallel rank a process is."""
+"""The data-parallel rank and DataLoader worker of a process."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Topology:
 
     @property
     def share_index(self) -> int:
-        """Effective rank: `worker_id * world_size + rank`."""
+        """The index of the worker's share: `worker_id * world_size + rank`."""
         return self.worker_id * self.world_size + self.rank
 
     @property
     def num_shares(self) -> int:
-        """Effective world size: `world_size * num_workers`."""
+        """The number of shares of all workers: `world_size * num_workers`."""
         return self.world_size * self.num_workers

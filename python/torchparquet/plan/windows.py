@@ -1,4 +1,4 @@
-"""Shuffle windows: which chunks of a share are permuted together, and by which key."""
+"""Shuffle windows: the chunks of a share that are permuted together, and the keys."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class WindowRemainder:
     """The rest of a window that another world has begun: positions of its permuted order.
 
     Attributes:
-        chunks: The whole window's.
-        key: Of its permutation.
-        begin: The first position left.
-        end: One past the last.
+        chunks: The chunks of the whole window.
+        key: The key of its permutation.
+        begin: The first position that is left.
+        end: The position after the last.
     """
 
     chunks: Ranges
@@ -67,8 +67,8 @@ def window_starts(
 def window_keys(options: PlanOptions, share: int, num_windows: int) -> NDArray[np.uint64]:
     """Return the keys of a share's windows, by (seed, epoch, leg, share, window), uint64 `[m]`.
 
-    Source: SplitMix64 (Steele, Lea and Flood, 2014), a counter-based generator, begun at an output
-    of Philox4x64-10 for each share.
+    Source: SplitMix64 (Steele, Lea and Flood, 2014), a counter-based generator. For each share it
+    begins at an output of Philox4x64-10.
     """
     base = philox(options, share, 1 + options.leg, 1).random_raw(1).astype(np.uint64)
     steps = np.arange(1, num_windows + 1, dtype=np.uint64)

@@ -1,8 +1,8 @@
-"""Ranks make sure, before the first batch, that all of them read the same data the same way.
+"""Before the first batch, ranks check that all of them read the same data in the same way.
 
-They talk through the key-value store that torch.distributed was initialised with, not by a
-collective: a collective waits without a word for a rank that does not come, meets whatever other
-collective that rank runs instead, and needs a device under NCCL.
+They use the key-value store that torch.distributed was initialised with, not a collective. A
+collective waits silently for a missing rank, pairs with whatever other collective that rank runs
+instead, and needs a device under NCCL.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _Made = TypeVar("_Made")
 
 
 class Standing(NamedTuple):
-    """What one rank tells the others.
+    """The note that one rank leaves for the others.
 
     Attributes:
         share: Its data-parallel rank, of `num_shares`.
         num_shares: Data-parallel ranks.
-        values: Name and value of all that has to be the same on every rank.
-        failure: Why this rank cannot begin; None where it can.
+        values: By name, the values that must be the same on every rank.
+        failure: The reason why this rank cannot begin; None if it can.
     """
 
     share: int
@@ -57,12 +57,12 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Peers:
-    """The processes that are compared, and the store that they talk through.
+    """The processes that are compared, and their common store.
 
     Attributes:
-        ranks: Of torch.distributed's world, ascending; the first of them compares.
+        ranks: Ranks of torch.distributed's world, ascending; the first of them compares.
         own: The rank of this process.
-        store: Shared by all ranks.
+        store: The store that all ranks share.
     """
 
     ranks: tuple[int, ...]
@@ -73,13 +73,13 @@ class Peers:
 def find_peers(
     process_group: object | None = None, device_mesh: DeviceMesh | None = None
 ) -> Peers | None:
-    """Return whom this process is to be compared with: the mesh, the group or the world.
+    """Return the processes to compare with: those of the mesh, the group or the world.
 
-    Of a mesh all dimensions count, because model-parallel peers must read the same too.
+    All dimensions of a mesh count, because model-parallel peers must read the same too.
 
     Returns:
-        None where there is nobody: without an initialised torch.distributed or its store, alone,
-        in a DataLoader worker or other child of a rank, outside the group or mesh.
+        The processes. None without an initialised torch.distributed or its store, if this process
+        is alone, in a DataLoader worker or other child of a rank, or outside the group or mesh.
     """
     if in_worker() or not is_distributed():
         return None
@@ -111,17 +111,17 @@ def default_store() -> Store:
 def begin_together(
     peers: Peers, standing: Callable[[], Standing], begin: Callable[[], _Made]
 ) -> _Made:
-    """Begin on all ranks or on none: every rank calls it, and all learn why one could not.
+    """Begin on all ranks or on none. Every rank must call this, and all learn why one failed.
 
     Args:
-        peers: From `find_peers`.
-        standing: Says what is to be compared.
-        begin: Makes what is returned. What it raises here, the others learn of.
+        peers: The result of `find_peers`.
+        standing: Returns the values to compare.
+        begin: Returns the result of this call. If it raises, the other ranks raise too.
 
     Raises:
-        RankMismatchError: Ranks differ, another rank could not begin, or one did not come while
-            the store's timeout lasted.
-        Exception: As `standing` and `begin` raise.
+        RankMismatchError: Ranks differ, another rank could not begin, or one did not join within
+            the store's timeout.
+        Exception: `standing` or `begin` raised it.
     """
     meeting = _Meeting(peers)
     try:
@@ -140,10 +140,10 @@ def begin_together(
 
 
 def disagreement(standings: Mapping[int, Standing]) -> str:
-    """Return what differs between ranks, in words; "" where all agree.
+    """Describe the differences between ranks; return "" if all agree.
 
     Args:
-        standings: By rank of torch.distributed's world.
+        standings: The notes, by rank of torch.distributed's world.
     """
     failed = {rank: standing.failure for rank, standing in standings.items() if standing.failure}
     if failed:
@@ -154,7 +154,7 @@ def disagreement(standings: Mapping[int, Standing]) -> str:
     found: list[str] = []
     for name in names:
         if name == "columns" and any(text.startswith("column ") for text in found):
-            # All that it adds is their order, and details.
+            # It would only add their order, and details.
             continue
         of_rank = {rank: of.values.get(name, "missing") for rank, of in standings.items()}
         if len(set(of_rank.values())) > 1:
@@ -170,7 +170,7 @@ def disagreement(standings: Mapping[int, Standing]) -> str:
 
 
 def _wrong_shares(standings: Mapping[int, Standing]) -> list[str]:
-    """Say which shares too many or too few ranks read; all are to have as many readers."""
+    """Describe the ranks of each share if shares have different numbers of ranks."""
     num_shares = next(iter(standings.values())).num_shares
     counts = Counter(standing.share for standing in standings.values())
     if len({counts[share] for share in range(num_shares)}) == 1:
@@ -181,7 +181,7 @@ def _wrong_shares(standings: Mapping[int, Standing]) -> list[str]:
 
 
 def _by_value(of_rank: Mapping[int, str]) -> str:
-    """Return "value on ranks ..., value on ranks ...", what most ranks have first."""
+    """Return "value on ranks ..., value on ranks ...", the most common value first."""
     holders = defaultdict(list)
     for rank in sorted(of_rank):
         holders[of_rank[rank]].append(rank)
@@ -192,7 +192,7 @@ def _by_value(of_rank: Mapping[int, str]) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return `text`, or its two ends where it is long."""
+    """Return `text`, or its two ends if it is long."""
     if len(text) <= _MAX_CHARACTERS:
         return text
     return f"{text[: _MAX_CHARACTERS - 20]} ... {text[-15:]}"
@@ -213,10 +213,10 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 class _Meeting:
-    """One comparison: every rank leaves a note in the store, the first one reads and judges.
+    """One comparison: every rank leaves a note in the store, and the first one compares them.
 
-    The notes of the n-th comparison of the same ranks belong together, as with collectives, so
-    all ranks compare their data sets in one order.
+    The n-th notes of the same ranks belong together, as with collectives. So all ranks must
+    compare their data sets in the same order.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -228,21 +228,21 @@ class _Meeting:
         self._place = f"torchparquet/agreement/{digest}/{number}"
 
     def excuse(self, failure: str) -> None:
-        """Tell the others that this rank cannot begin; waits for nobody."""
+        """Tell the others that this rank cannot begin, without waiting for anybody."""
         note = Standing(0, 1, {}, failure)
         self._leave(note)
         if self._first:
             self._announce(disagreement({self._peers.own: note}))
 
     def verdict(self, own: Standing) -> str:
-        """Return what all ranks are told; "" where they agree."""
+        """Return the verdict for all ranks; "" if they agree."""
         self._leave(own)
         if self._first:
             verdict = self._judge(own)
             self._announce(verdict)
             return verdict
         first = self._peers.ranks[0]
-        # Once the first rank is there, it is the one that knows for whom all are waiting.
+        # After the first rank has joined, it knows which ranks are missing.
         absent = self._wait({first: f"{self._place}/{first}"})
         absent = absent or self._wait({first: self._verdict_key}, _SLACK_SECONDS)
         if absent:
@@ -270,11 +270,11 @@ class _Meeting:
         return disagreement(standings)
 
     def _wait(self, keys: Mapping[int, str], slack_seconds: float = 0.0) -> list[int]:
-        """Wait until the keys are there; return the ranks whose key never came.
+        """Wait for the keys; return the ranks whose key never came.
 
-        The store's timeout and the slack are how long; with a slack no warning is given. It
-        looks again and again rather than let the store wait, which would keep other threads
-        from the store and Ctrl-C from this one.
+        The wait lasts for the store's timeout plus the slack; with a slack no warning is logged.
+        It polls, because a wait of the store would block other threads from the store and Ctrl-C
+        from this one.
         """
         store = self._peers.store
         begun = time.monotonic()
@@ -298,20 +298,20 @@ class _Meeting:
 
     def _absence(self, absent: Sequence[int]) -> str:
         return (
-            "all ranks must begin to read together for their options to be compared (give rank "
-            "and world_size, or check_ranks=False, where only some of them read): "
+            "all ranks must begin to read together, so that their options can be compared (give "
+            "rank and world_size, or check_ranks=False, if only some of them read): "
             f"rank {self._peers.own} waited for {listed(absent)}"
         )
 
 
 _num_meetings: Counter[tuple[int, ...]] = Counter()
 
-# The default group of the process that this one was forked from, whose sockets it must not use.
+# The default group of the parent of this fork, whose sockets this process must not use.
 _inherited: list[object] = []
 
 
 def _remember_group() -> None:
-    """Note, in a forked child, which group is its parent's."""
+    """Note, in a forked child, the group of its parent."""
     _inherited[:] = [dist.group.WORLD] if is_distributed() else []
 
 
@@ -320,11 +320,11 @@ if dist.is_available():
 
 
 def warn_of_early_end(own: int, num_steps: Iterable[int]) -> None:
-    """Log that this rank ends before others, who must not wait for it; nothing if it does not.
+    """Log if this rank ends before others, which must not wait for it.
 
     Args:
         own: The data-parallel rank of this process.
-        num_steps: Of each data-parallel rank, known from the plan.
+        num_steps: The steps of each data-parallel rank, from the plan.
     """
     steps = list(num_steps)
     most = max(steps)
@@ -332,9 +332,9 @@ def warn_of_early_end(own: int, num_steps: Iterable[int]) -> None:
         return
     _logger.warning(
         'even="none" lets step counts differ: rank %d ends after %d steps, rank %d goes on to %d. '
-        "A collective in each step (gradients of DistributedDataParallel, say) would wait there "
-        'for this rank: take even="split", torch.distributed.algorithms.Join, or do without '
-        "collectives until all ranks are through",
+        "A collective in each step, such as DistributedDataParallel's gradients, would then wait "
+        'for this rank: use even="split" or torch.distributed.algorithms.Join, or no collectives '
+        "until all ranks have ended",
         own,
         steps[own],
         steps.index(most),

@@ -1,4 +1,4 @@
-"""How the row groups of an epoch are dealt: what users ask to see."""
+"""A report of how the row groups of an epoch are dealt."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class ShardDistribution(TypedDict):
-    """What `ParquetDataset.get_shard_distribution_info` returns; a shard is a row group.
+    """The result of `ParquetDataset.get_shard_distribution_info`; a shard is a row group.
 
     The lists `*_per_rank` have one entry per rank, `*_per_worker` one per DataLoader worker of
-    this rank. `assigned_shards` are the row groups, by global number, that this rank's worker
-    (`worker_id` of `num_workers`) reads rows of, in reading order; `rows`, `bytes` and `steps`
-    are this worker's.
+    this rank. `assigned_shards` are the row groups, by global number, from which this rank's worker
+    (`worker_id` of `num_workers`) reads rows, in reading order. `rows`, `bytes` and `steps` are
+    those of this worker.
     """
 
     epoch: int
@@ -43,7 +43,7 @@ class ShardDistribution(TypedDict):
 def shard_distribution(
     manifest: Manifest, plan: EpochPlan, topology: Topology
 ) -> ShardDistribution:
-    """Return how `plan` deals the row groups, and what is this process's part."""
+    """Return how `plan` deals the row groups, and this process's part."""
     shares = [plan.share(index) for index in range(plan.num_shares)]
     own = [shares[index] for index in plan.options.shares_of(topology.rank, topology.worker_id)]
     ranks = range(topology.world_size)
@@ -87,7 +87,7 @@ def _num_shards(shares: list[Share]) -> int:
 
 
 def shards_of(share: Share) -> list[int]:
-    """Return the row groups that a share reads rows of, each once, in reading order."""
+    """Return the row groups from which a share reads rows, each once, in reading order."""
     read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
     return list(dict.fromkeys(read))
 

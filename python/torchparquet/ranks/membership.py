@@ -1,4 +1,4 @@
-"""How a data set finds out whose share it reads: what it was told, and what this process knows."""
+"""How a data set finds this process's rank: from its arguments and from the process itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Membership:
     """The ranks that read one data set, as its arguments name them.
 
-    Pickled, it leaves groups, mesh and store behind: they belong to one process. A copy that is
-    sent to a spawned DataLoader worker takes along which rank its loader is.
+    Pickling drops groups, mesh and store, because they belong to one process. A copy for a spawned
+    DataLoader worker contains the rank of its loader.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Membership:
         process_group: dist.ProcessGroup | None,
         store: Store | None,
     ) -> None:
-        """Check what needs no initialised group; see `ParquetDataset` for the arguments.
+        """Check the arguments as far as no group is needed; they are those of `ParquetDataset`.
 
         Raises:
             TypeError: An argument has a wrong type.
-            ValueError: One is out of its range, or lacks its counterpart.
+            ValueError: An argument is out of its range or lacks its counterpart.
         """
         if (rank is None) != (world_size is None):
             raise ValueError(
@@ -68,7 +68,8 @@ class Membership:
         """Return this process's data-parallel rank and DataLoader worker.
 
         Raises:
-            ValueError: Two sources disagree about it, or it went with what was left behind.
+            ValueError: The environment and the arguments disagree about it, or pickling dropped
+                the group, mesh or store.
         """
         worker = get_worker_info()
         loader = self._of_loader
@@ -92,22 +93,22 @@ class Membership:
         return [mesh.get_group(dim) for dim in data_parallel_dims(mesh, self._mesh_dims)]
 
     def peers(self) -> Peers | None:
-        """Return the processes that can be asked what they read; None where there is none."""
+        """Return the processes to compare with; None if there are none."""
         return find_peers(self.process_group, self.device_mesh)
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing says that the other processes of torch.distributed read at all."""
+        """Whether the arguments name a rank but no group or mesh that reads with it."""
         return self._rank is not None and self.device_mesh is None and self.process_group is None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what belongs to this process alone."""
+        """Return the attributes without those that belong to this process alone."""
         groups = (self.device_mesh, self.process_group, self.store)
         has_groups = any(group is not None for group in groups)
         state = self.__dict__ | {"device_mesh": None, "process_group": None, "store": None}
         state["_lost_groups"] = self._lost_groups or has_groups
-        # A spawned DataLoader worker knows nothing of its parent's process groups. Any other
-        # copy may go to another rank, which must find out for itself who it is.
+        # A spawned DataLoader worker has no access to its parent's process groups. Any other
+        # copy may go to another rank, which must find its rank itself.
         if get_spawning_popen() is not None and (has_groups or is_distributed()):
             state["_of_loader"] = self.topology()
         return state

@@ -1,4 +1,4 @@
-"""Refuses loaders that divide among ranks what a data set has divided already."""
+"""Refuses loaders that divide rows among ranks a second time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 _ACCELERATE = "accelerate.data_loader"
 _WAY_OUT = (
-    "Leave the dividing to the data set: give accelerator.prepare a "
+    "Let the data set divide the rows: give accelerator.prepare a "
     "torchparquet.frameworks.accelerate.ParquetLoader of it instead of a DataLoader; with a "
     "transformers Trainer, put torchparquet.frameworks.transformers.ParquetTrainerMixin before "
-    "Trainer among the bases of its class. Where every process is to read everything, and the "
-    "loader to divide it, make the data set with rank=0, world_size=1"
+    "Trainer among the bases of its class. If every process shall read everything and the loader "
+    "shall divide it, make the data set with rank=0, world_size=1"
 )
 
 
 def refuse_second_sharding() -> None:
-    """Raise where one of Accelerate's dividing loaders asks for the caller of the caller.
+    """Raise if one of Accelerate's dividing loaders is on the stack of the caller.
 
-    `accelerator.prepare` makes them of any `DataLoader` over an `IterableDataset`. They announce
-    themselves only by being on the stack of who asks for an epoch or an iterator.
+    `accelerator.prepare` makes them from any `DataLoader` over an `IterableDataset`. The stack of
+    the call that asks for an epoch or an iterator is the only place that shows them.
 
     Raises:
-        ValueError: Ranks would read a part of their shares only.
+        ValueError: Ranks would read only a part of their shares.
     """
     accelerate = sys.modules.get(_ACCELERATE)
     if accelerate is None:
@@ -36,7 +36,7 @@ def refuse_second_sharding() -> None:
 
 
 def _refuse(accelerate: Any, loader: object) -> None:
-    # Their classes say that they are the loader within; their types do not lie.
+    # Their `__class__` claims to be the wrapped loader's; `type` tells the truth.
     kind = type(loader)
     if issubclass(kind, accelerate.DataLoaderDispatcher):
         raise ValueError(

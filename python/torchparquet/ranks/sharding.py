@@ -1,4 +1,4 @@
-"""Who this process is among all that share one data set: data-parallel rank and worker."""
+"""The data-parallel rank and DataLoader worker of this process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchparquet.plan.topology import Topology
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-# What HSDP's meshes call the two halves of the data-parallel dimension.
+# The names of the two data-parallel dimensions in meshes of HSDP.
 _SPLIT_DIMS = ("dp_replicate", "dp_shard")
 
 
 class _Claim(NamedTuple):
-    """What one source says about this process's place."""
+    """This process's rank according to one source."""
 
     source: str
     rank: int
@@ -43,21 +43,21 @@ def resolve_topology(
 
     The first source present decides: explicit `rank` and `world_size`; `device_mesh` or
     `process_group`; an initialised `torch.distributed`; the variables `RANK` and `WORLD_SIZE`;
-    `LOCAL_RANK` and `LOCAL_WORLD_SIZE`, where `RANK` is unset and the world is one node; else
-    rank 0 of 1. Call it where iteration starts, not where a data set is constructed: a process
-    group may be initialised in between, and a worker is known only inside itself.
+    `LOCAL_RANK` and `LOCAL_WORLD_SIZE`, if `RANK` is unset and the world is one node; else rank 0
+    of 1. Call this when iteration starts, not when a data set is made: a process group may be
+    initialised in between, and only a worker itself knows its number.
 
     Args:
-        rank: Data-parallel rank; wins over every other source. Needs `world_size`.
+        rank: Data-parallel rank; it overrides every other source. Needs `world_size`.
         world_size: Data-parallel ranks. Needs `rank`.
         process_group: The data-parallel group. It may be a part of the world, so it is not
             compared with the global rank.
         device_mesh: A mesh with data-parallel dimensions. Peers along its other dimensions get
             the same rank.
-        mesh_dims: Which these are, see `data_parallel_dims`.
+        mesh_dims: The data-parallel dimensions, see `data_parallel_dims`.
 
     Raises:
-        TypeError: An argument is of the wrong type.
+        TypeError: An argument has a wrong type.
         ValueError: An argument or variable is out of range or lacks its counterpart, this
             process is outside the group or mesh, or two sources disagree.
     """
@@ -83,16 +83,16 @@ def resolve_topology(
 def data_parallel_dims(
     device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None = None
 ) -> tuple[int, ...]:
-    """Return which dimensions of a mesh are the data-parallel ones, the slowest first.
+    """Return the data-parallel dimensions of a mesh, slowest first.
 
     Args:
-        device_mesh: With any number of dimensions.
+        device_mesh: A mesh with any number of dimensions.
         mesh_dims: The name of one dimension, or of several whose ranks count as one: row-major,
-            the last name fastest. None for "dp"; else for those of "dp_replicate" and "dp_shard"
-            that there are, in this order; else for the only dimension.
+            the last name fastest. None for "dp", or else "dp_replicate" and "dp_shard" as far as
+            they exist, in this order, or else the only dimension.
 
     Raises:
-        TypeError: An argument is of the wrong type.
+        TypeError: An argument has a wrong type.
         ValueError: The mesh has no such dimension, or one is named twice.
     """
     from torch.distributed.device_mesh import DeviceMesh
@@ -123,8 +123,8 @@ def checked_mesh_dims(mesh_dims: str | Sequence[str]) -> list[str]:
     """Return the names as a list.
 
     Raises:
-        TypeError: They are not names.
-        ValueError: There is none, or one stands twice.
+        TypeError: `mesh_dims` does not hold names.
+        ValueError: There is no name, or a name is given twice.
     """
     names = [mesh_dims] if isinstance(mesh_dims, str) else list(mesh_dims)
     if not all(isinstance(name, str) for name in names):
@@ -163,7 +163,7 @@ def _from_world() -> _Claim:
     if not is_distributed():
         return _from_environment(found)
     world = _Claim("torch.distributed", dist.get_rank(), dist.get_world_size())
-    # Some launchers set one of the two only, so each is compared where it is present.
+    # Some launchers set only one of the two, so each is compared if it is set.
     expected = {"RANK": world.rank, "WORLD_SIZE": world.world_size}
     if any(found.get(name, value) != value for name, value in expected.items()):
         present = {name: found[name] for name in expected if name in found}
@@ -177,7 +177,7 @@ def _from_environment(found: dict[str, int]) -> _Claim:
     if not found:
         return _Claim("default", 0, 1)
     if "RANK" in found or not {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= found.keys():
-        # Reading on as rank 0 of 1 would give every process the whole data set.
+        # Taking rank 0 of 1 would give every process the whole data set.
         raise ValueError(f"RANK and WORLD_SIZE must be set together, got {_listed(found)}")
     local_world_size = found["LOCAL_WORLD_SIZE"]
     if found.get("WORLD_SIZE", local_world_size) != local_world_size:
@@ -218,9 +218,10 @@ def in_worker() -> bool:
 
 
 def _self_of(frame: FrameType | None, method: str) -> object:
-    """Return whose method of that name, or qualified name, the frame is of; None where of another.
+    """Return the `self` of the method that a frame runs; None if it runs another function.
 
-    A frame whose locals are looked at keeps them until it ends, so only those of methods are.
+    Reading a frame's locals keeps them alive until it ends, so only methods of that name, or
+    qualified name, are read.
     """
     if frame is None or not f".{frame.f_code.co_qualname}".endswith(f".{method}"):
         return None
@@ -228,9 +229,9 @@ def _self_of(frame: FrameType | None, method: str) -> object:
 
 
 def warn_of_second_batching(dataset: object) -> None:
-    """Warn where a DataLoader that asks for an iterator is to stack the batches of `dataset`.
+    """Warn if the DataLoader that asks for an iterator will stack the batches of `dataset`.
 
-    Its fetcher, the caller of the caller, knows; the data set is told nothing.
+    The loader's fetcher, which is the caller of the caller, knows; the data set does not.
     """
     fetcher = _self_of(sys._getframe(1).f_back, "_IterableDatasetFetcher.__init__")
     if getattr(fetcher, "dataset", None) is not dataset:
@@ -238,9 +239,9 @@ def warn_of_second_batching(dataset: object) -> None:
     collates = getattr(fetcher, "auto_collation", False) is True
     if collates and getattr(fetcher, "collate_fn", None) is default_collate:
         warnings.warn(
-            "this DataLoader stacks several batches, as its batch_size says (1 if it is not "
-            "given), of a data set that makes batches by itself: give it batch_size=None, or "
-            "dataset.unbatched(), whose items are rows",
+            "this DataLoader stacks several batches (batch_size, 1 by default) of a data set that "
+            "makes batches itself: give the loader batch_size=None, or dataset.unbatched(), whose "
+            "items are rows",
             stacklevel=4,
         )
 
@@ -248,8 +249,9 @@ def warn_of_second_batching(dataset: object) -> None:
 def num_workers_of_caller(dataset: object) -> int:
     """Return the number of workers of the DataLoader that asks for the length of `dataset`.
 
-    `len(loader)` is `len(loader.dataset)`, which says nothing of who asks; the workers decide how
-    many batches there are, so the caller of the caller is looked at. 0 where it is no loader.
+    `len(loader)` calls `len(loader.dataset)` without naming the loader. The number of workers
+    affects the number of batches, so this looks at the caller of the caller. It returns 0 if that
+    is not a loader.
     """
     loader = _self_of(sys._getframe(1).f_back, "__len__")
     if not isinstance(loader, DataLoader) or loader.dataset is not dataset:

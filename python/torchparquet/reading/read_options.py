@@ -1,4 +1,4 @@
-"""Options of the reader that do not shape the order of rows."""
+"""The reader's options, which do not affect the order of rows."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ReadOptions:
     """How a share is read; its order and content do not depend on any of these.
 
     Attributes:
-        num_threads: Decode threads; None for the processors of this process, shared among the
-            ranks of the node and the DataLoader workers of the rank, at most 16.
+        num_threads: Decode threads. None for at most 16: the processors of this process divided
+            by the ranks of the node and the DataLoader workers of the rank.
         max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
             DataLoader workers share it.
-        pin_memory: Deliver batches in page-locked memory; None for where CUDA is available.
+        pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
 
     Raises:
         TypeError: A field has a wrong type.
-        ValueError: A field is out of its range, or a size is not one.
+        ValueError: A field is out of its range, or a size cannot be parsed.
     """
 
     num_threads: int | None = None
@@ -69,12 +69,12 @@ def parse_size(name: str, size: int | str) -> int:
     """Return `size` in bytes.
 
     Args:
-        name: Of the argument, for the error.
+        name: The argument's name in messages.
         size: Bytes, or a number with a unit: B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.
 
     Raises:
         TypeError: `size` is neither int nor str.
-        ValueError: `size` is not positive or has no such unit.
+        ValueError: `size` is not positive or has another unit.
     """
     if not isinstance(size, str):
         return checked_int(name, size, 1, 2**62)
