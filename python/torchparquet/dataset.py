@@ -97,9 +97,10 @@ class ParquetDataset(IterableDataset[Batch]):
         """Find the files, read their footers and check the options; no thread outlives the call.
 
         Args:
-            paths: A file, directory, glob pattern or `file://` URL, or a sequence of these. In a
-                directory, at any depth, all files are read whose names end in `.parquet`, `.parq`
-                or `.pq`; if there is none, all files. Or data in memory: a Parquet file in a buffer
+            paths: A file, directory, glob pattern or `file://` URL, or a sequence of these. A
+                directory stands for the files in it, at any depth, that end in `.parquet`, `.parq`
+                or `.pq`, or for all files if there are none. Or data in memory: a buffer that
+                holds a Parquet file
                 (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a
                 `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
                 these. Tables are encoded once, as 64 row groups. Buffers that can be written to

@@ -6,7 +6,7 @@ from __future__ import annotations
 class CorruptFileError(OSError):
     """A file is unreadable, contradicts itself, or changed after its footer was read.
 
-    The message names the path and, where known, the row group and the column.
+    The message names the path and, if known, the row group and the column.
     """
 
 

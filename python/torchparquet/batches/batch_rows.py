@@ -26,7 +26,7 @@ def _length(value: Any) -> int:
 
 
 def check_rows(batch: Batch, num_rows: int | None) -> None:
-    """Check that a user's functions kept the rows of a batch, where rows are counted.
+    """Check that a user's functions kept the number of rows of a batch.
 
     Args:
         batch: The batch after the functions.

@@ -39,8 +39,8 @@ def resolve_columns(
         The fields, in the order of ``columns`` or, without it, of the first file.
 
     Raises:
-        SchemaMismatchError: Two files disagree about a selected column: its presence or, where no
-            dtype is given, its kind, or the length of its lists where none is given.
+        SchemaMismatchError: Two files disagree about a selected column: its presence, its kind if
+            no dtype is given, or the length of its lists if none is given.
         UnsupportedColumnError: A selected column cannot be read as a tensor yet, or not with the
             given dtype.
         ValueError: The selection is empty, a name is unknown, repeated or ambiguous, the sources

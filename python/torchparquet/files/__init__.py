@@ -1,1 +1,1 @@
-"""Files: finding them, what their footers say, and whether they agree."""
+"""Files: finding them, reading their footers, and checking that they agree."""

@@ -35,7 +35,7 @@ _MAX_DEFAULT_THREADS = 16
 class Manifest:
     """The files of a data set and their row groups, numbered over all files.
 
-    Holds nothing native, so that it pickles. ``F`` is the number of files, ``G`` that of row
+    It holds no native object, so it can be pickled. ``F`` is the number of files, ``G`` that of row
     groups; all arrays are int64.
 
     Attributes:
@@ -130,7 +130,7 @@ class Manifest:
         """Return the compressed bytes that each row group has in ``columns``, int64 ``[G]``.
 
         Args:
-            columns: The paths of leaves; other names count nothing.
+            columns: The paths of leaves; other names add 0.
         """
         assert self.chunk_num_bytes is not None  # noqa: S101
         selected = [np.array([leaf.path in columns for leaf in schema]) for schema in self.schemas]

@@ -43,7 +43,7 @@ def open_manifest(
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers | None]:
-    """Return the manifest of a data set, from its cache where that fits the files as they are.
+    """Return the manifest of a data set, from its cache if the files have not changed since.
 
     The call finds the files and gets their sizes, times of change and inodes. If these and the
     paths are those in the cache, no file is opened. Otherwise all footers are read and the cache

@@ -136,7 +136,7 @@ class Schemas:
         if any(present):
             raise SchemaMismatchError(
                 "files disagree about the presence of a column (Column(..., default=...) reads a "
-                f"value where it is missing), {name!r}: present in "
+                f"value in files without it), {name!r}: present in "
                 f"{self._files[present.index(True)]!r}, missing in "
                 f"{self._files[present.index(False)]!r}"
             )

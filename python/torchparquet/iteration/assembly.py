@@ -1,4 +1,4 @@
-"""From the arguments of a data set to what its iterations share."""
+"""Assembles the parts of a data set from its arguments."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataArguments:
-    """The arguments of `ParquetDataset` that say which values are read.
+    """The arguments of `ParquetDataset` that select the values to read.
 
     Attributes:
-        paths: As that of `ParquetDataset`, and so are the others.
-        columns: Which columns, and as which tensors.
-        nulls: What a null becomes.
-        filters: Which row groups.
-        decryption_properties: Keys of encrypted files.
-        manifest_cache: The file that keeps the manifest.
+        paths: The files, or data in memory.
+        columns: The columns and their tensors.
+        nulls: The value of a null.
+        filters: The selection of row groups.
+        decryption_properties: The keys of encrypted files.
+        manifest_cache: The file that stores the manifest.
     """
 
     paths: SourceArgument
@@ -55,7 +55,7 @@ class DataArguments:
 
         Args:
             num_threads: Threads that read footers.
-            keys: Those of `decryption_properties`.
+            keys: The keys of encrypted files.
             with_sizes: Whether the manifest has the sizes of column chunks.
         """
         manifest, footers = open_manifest(
@@ -100,10 +100,10 @@ class IterationOptions:
             checked_bool(name, getattr(self, name))
 
     def check_even(self, even: str, membership: Membership) -> None:
-        """Check what depends on how ranks are given equal numbers of steps.
+        """Check the options that depend on `even=`.
 
         Raises:
-            ValueError: `even="dynamic"` goes without one of the options, or only it has a store.
+            ValueError: `even="dynamic"` excludes an option, or a store is given without it.
         """
         if even == "dynamic":
             check_dynamic(
@@ -119,7 +119,7 @@ class IterationOptions:
 
 @dataclass(frozen=True)
 class DeliveryArguments:
-    """The arguments of `ParquetDataset` that say where a batch goes after it was decoded.
+    """The arguments of `ParquetDataset` for a batch after decoding.
 
     Attributes:
         device: The device of its tensors; None for the CPU.

@@ -1,1 +1,1 @@
-"""The pure plan: which rows each share gets, in what order and in which batch."""
+"""The pure plan: the rows of each share, their order and their batches."""

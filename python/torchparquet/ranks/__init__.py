@@ -1,1 +1,1 @@
-"""Ranks: who this process is among them, and whether they agree."""
+"""Ranks: finding the rank of this process, and checking that ranks agree."""
