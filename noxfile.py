@@ -57,7 +57,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def long(session: nox.Session) -> None:
-    """Run the tests that take minutes."""
+    """Run the tests that the suite leaves out to stay below five minutes."""
     session.run("python", "-m", "pytest", "-n", "auto", "-m", "long", *session.posargs)
 
 
