@@ -61,6 +61,12 @@ def long(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "auto", "-m", "long", *session.posargs)
 
 
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Run tests of the suite with many more repeats: for an hour or more."""
+    session.run("python", "-m", "pytest", "-n", "auto", "-m", "soak", *session.posargs)
+
+
 @nox.session(default=False, venv_backend="virtualenv")
 def frameworks(session: nox.Session) -> None:
     """Run every example and every snippet of the documents, in a new environment."""

@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("suite")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases of `mostly_long` as long, and give long tests more time than others."""
+    """Mark cases of `mostly_long` as long, and give long ones and soaks more time."""
     seen: Counter[str] = Counter()
     for item in items:
         mostly_long = item.get_closest_marker("mostly_long")
@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
             seen[test] += 1
         if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(600))
+        if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.timeout(3 * 3600))
 
 

@@ -36,7 +36,7 @@ def test_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(400, 1)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_many_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(5_000, 2)
 

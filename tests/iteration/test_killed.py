@@ -113,6 +113,6 @@ def test_40_kills(data: Any, tmp_path: Path) -> None:
     check_killed(data, tmp_path / "checkpoint.json", 40, seed=1)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_1000_kills(data: Any, tmp_path: Path) -> None:
     check_killed(data, tmp_path / "checkpoint.json", 1000, seed=2)

@@ -165,7 +165,7 @@ def test_worlds_that_end_within_a_batch(
         assert set(counts) == every_row(rows)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @settings(max_examples=20_000, deadline=None)
 @given(
     rows=st.lists(st.integers(0, 60), min_size=1, max_size=60).filter(any),

@@ -91,7 +91,7 @@ def sample(number: int, world_size: int, workers: range) -> list[Case]:
 
 @pytest.mark.parametrize("even", EVEN)
 @pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.parametrize("part", ["every seventh", pytest.param("all", marks=pytest.mark.long)])
+@pytest.mark.parametrize("part", ["every seventh", pytest.param("all", marks=pytest.mark.soak)])
 def test_every_plan(part: str, world_size: Any, even: str) -> None:
     """Rows once or as counted, even steps, the modulo rule, and the same plan when made anew."""
     # No worker and one are the same plan, and windows are none of its business.

@@ -601,7 +601,7 @@ EXIT_PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(12, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[1, pytest.param(12, marks=pytest.mark.soak)])
 def exits(data: Any, tmp_path_factory: Any, request: Any) -> dict[str, list[tuple[int, str]]]:
     """Exit code and output of every repeat of every program; the repeats run side by side."""
     out = tmp_path_factory.mktemp("exits")
