@@ -53,8 +53,8 @@ class Metered(Protocol):
 def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
     """Return data sets whose epochs no other DataLoader worker counts.
 
-    Workers share the numbers of iterations, but each begins the rounds of its mix when it is its
-    turn, and goes on with states of its own.
+    Workers share the numbers of iterations. But each worker begins the rounds of its mix at a time
+    of its own, and goes on with its own states.
     """
     return [copy.copy(data) if hasattr(data, "__copy__") else data for data in datasets]
 
@@ -63,8 +63,8 @@ def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int 
     """Return the batches that are left of a data set's `epoch`, for each worker.
 
     Args:
-        dataset: Which is to go on with the epoch, or has begun it.
-        epoch: Its number. A data set that stands in another has none left of it.
+        dataset: One that has begun the epoch, or goes on with it next.
+        epoch: Its number. A data set that stands in another epoch has no batch left of this one.
         delivered: Batches of the epoch so far.
         num_workers: Of the DataLoader; 0 in a worker, for its own.
     """
@@ -77,7 +77,8 @@ def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int 
 def rows_left(dataset: Mixable, epoch: int, taken: int, num_workers: int = 0) -> list[int | None]:
     """Return the rows that all ranks can still take of a data set's `epoch`, for each worker.
 
-    None where the data set does not say. The arguments are those of `batches_left`, in rows.
+    A number is None if the data set does not say it. See `batches_left` for the arguments, which
+    count rows here.
 
     Raises:
         ValueError: It is a mix, of which ranks may have different numbers of rows.
@@ -98,12 +99,12 @@ def rows_left(dataset: Mixable, epoch: int, taken: int, num_workers: int = 0) ->
 
 
 def _stands_in(dataset: Mixable, epoch: int) -> bool:
-    """Return whether the epoch is that of a data set, as far as it says; a mix does."""
+    """Return whether a data set is in the epoch; True if it does not say."""
     return bool(getattr(dataset, "epoch", epoch) == epoch)
 
 
 def _rows_per_epoch(dataset: Any) -> int | None:
-    """Return how many rows of a data set each rank can take, by its plan if it has one."""
+    """Return how many rows of a data set each rank can take; None if it has no plan."""
     if not hasattr(dataset, "plan") or not hasattr(dataset, "topology"):
         return None
     plan, topology = dataset.plan(), dataset.topology()

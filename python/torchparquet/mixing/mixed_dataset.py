@@ -136,14 +136,14 @@ class MixedDataset(IterableDataset[Batch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way, or else that the next one will have."""
+        """The epoch of the iteration under way, or else that of the next one."""
         if self._latest is not None and not self._latest.over:
             return self._latest.progress.epoch
         state = self._next_state()
         return self._epochs.next() if state is None else int(state["progress"]["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration; a state that was loaded of it stays in force.
+        """Make `epoch` that of the next iteration; a loaded state of that epoch stays in force.
 
         Raises:
             TypeError: `epoch` is not an int.

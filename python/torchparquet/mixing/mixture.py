@@ -117,7 +117,7 @@ class Mixture(ExactIterator[Batch, _Position]):
         return super()._next_item()
 
     def _has_given_all(self) -> bool:
-        """Return whether the last batch was delivered, as far as one knows without looking."""
+        """Return whether the last batch was delivered, as far as is known without reading."""
         try:
             num_batches = self.length
         except TypeError:

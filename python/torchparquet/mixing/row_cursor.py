@@ -14,7 +14,7 @@ from torchparquet.mixing.members import Mixable, RowMixable, go_back, mark_of, r
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """A batch of a data set as one remembers it, without its rows.
+    """A batch of a data set without its rows: what it takes to read it again.
 
     Attributes:
         number: Of the batch, counted over all that the cursor reads; another read of it has the
@@ -41,7 +41,7 @@ class RowPlace(NamedTuple):
     """A row of a data set: the one that comes next.
 
     Attributes:
-        batch: That the row is in, or the one before where that is used up.
+        batch: The one of the row; or the one before, which is used up then.
         used: Rows of the batch that were taken.
     """
 
@@ -79,13 +79,13 @@ class _Read(NamedTuple):
 
 
 class RowCursor:
-    """Reads rows from any place of one data set; at its best from one place after the other.
+    """Reads the rows of one data set from any place; fastest if each place follows the one before.
 
-    Places are kept by whoever takes rows. The cursor holds batches that were read and are not used
-    up, and goes back where it is asked for a place before them.
+    Whoever takes rows keeps the places. The cursor holds the batches that were read and are not
+    used up. It goes back if it is asked for an earlier place.
 
-    A state is that of the data set before the first batch that is not used up, and how many rows
-    of this are: it fits the same batches only.
+    A state is the state of the data set before the first batch that is not used up, and the number
+    of rows that were taken of this batch. It fits the same batches only.
     """
 
     def __init__(self, dataset: Mixable) -> None:
@@ -122,7 +122,7 @@ class RowCursor:
         """Go on with another epoch of the data set, and return its first place."""
         # One number is left out: the first batch of an epoch does not follow the last of another.
         first = BatchRecord(place.batch.number + 2, epoch, None, None, 0, None)
-        # Noted before it is so: wherever an exception comes, earlier places are found gone.
+        # Noted beforehand: after an exception in between, the cursor finds earlier places gone.
         self._read = _Read((), first)
         self.dataset.set_epoch(epoch)
         self.batches = iter(self.dataset)
@@ -132,7 +132,7 @@ class RowCursor:
         return RowPlace(first, 0)
 
     def available(self, place: RowPlace, wanted: int) -> int:
-        """Return how many of `wanted` rows there are, after reading as many batches as it takes."""
+        """Return how many of `wanted` rows exist; reads batches to know."""
         if place.left is not None:
             wanted = min(wanted, place.left)
         if wanted <= 0:
@@ -160,7 +160,7 @@ class RowCursor:
         return pieces, place
 
     def batch_at(self, place: RowPlace) -> tuple[RowPlace, Batch] | None:
-        """Return the batch that the row at `place` is in, as a place too; None if there is none."""
+        """Return the batch of the row at `place`, and the place in it; None if no row is left."""
         at = self._index(place)
         used = 0 if place.is_at_end else place.used
         while True:
@@ -191,10 +191,13 @@ class RowCursor:
         return self._read.held[0].batch if self._read.held else None
 
     def _index(self, place: RowPlace) -> int:
-        """Return which of the batches that are held has the row; their number for the next one."""
+        """Return which of the held batches has the row; their number if the next one has it."""
         at = self._found(place)
         if at < 0:
             self._go_back_to(place.batch)
+            if place.is_at_end:
+                # The batch after it is found by reading this one again.
+                self._read_batch()
             at = self._found(place)
         return at
 
@@ -252,7 +255,7 @@ class RowCursor:
             go_back(self.batches, following.mark)
 
     def settle(self) -> None:
-        """Have the data set stand where the batch comes that is to be read next."""
+        """Bring the data set back to the batch that is to be read next."""
         go_back(self.batches, self._read.following.mark)
 
     def _limits(self, epoch: int | None, taken: int, state: Any) -> tuple[int, int | None, Any]:
@@ -270,7 +273,7 @@ class RowCursor:
         return self.dataset.state_dict()
 
     def state_dict(self, place: RowPlace) -> dict[str, Any]:
-        """Return from where on rows have not been taken."""
+        """Return a state of the data set that `load_rows` brings back to `place`."""
         at, used = self._index(place), 0 if place.is_at_end else place.used
         if at < len(self._read.held):
             state = self._read.held[at].record.state
@@ -288,7 +291,7 @@ class PreciseRowCursor(RowCursor):
     ) -> RowPlace:
         """Begin to iterate, and return the first place; see `RowCursor.begin`."""
         place = super().begin(epoch, used, taken, state)
-        self.state_dict(place)  # what has no states after rows says so before the first batch
+        self.state_dict(place)  # Raises here, not later, if no state leads to a row.
         return place
 
     def _limits(self, epoch: int | None, taken: int, state: Any) -> tuple[int, int | None, Any]:
@@ -302,10 +305,11 @@ class PreciseRowCursor(RowCursor):
         return None
 
     def state_dict(self, place: RowPlace) -> dict[str, Any]:
-        """Return from where on rows have not been taken."""
+        """Return a state of the data set that `load_rows` brings back to `place`."""
         if place.batch.state is not None:
             return {"state": place.batch.state}
-        self._index(place)
+        if self._found(place) < 0:
+            self._go_back_to(place.batch)
         return {"state": self.dataset.state_at_row(place.taken)}
 
 

@@ -1,4 +1,4 @@
-"""A data set of single rows: what row-wise pipelines and `collate_fn`s take."""
+"""A data set of single rows, for pipelines by row and for `collate_fn`s."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _FORMAT = "torchparquet.UnbatchedDataset"
 class UnbatchedDataset(IterableDataset[Row]):
     """The rows of a data set one by one, as dicts; made by its `unbatched()`.
 
-    A row has what the batch has: of `[B]` a tensor without dimensions, of `[B, ...]` one of
-    `[...]`, of a list `[n]`, of a string `str`, of binary `bytes`, of lists of strings a list of
-    these. Tensors are views of the batch, which they keep in memory.
+    A row has the columns of its batch: for `[B]` a tensor without dimensions, for `[B, ...]` one
+    of `[...]`, for a list `[n]`, for a string `str`, for binary `bytes`, for lists of strings a
+    list of these. Tensors are views of the batch, which they keep in memory.
 
-    Shares, epochs and DataLoader workers are those of the data set; `batch_size` is then the
-    DataLoader's. Each rank and worker gives as many rows, unless `even="none"` or "dynamic".
+    Shares, epochs and DataLoader workers are those of the data set; the DataLoader's `batch_size`
+    counts rows. All ranks and workers give the same number of rows, unless `even="none"` or
+    "dynamic".
     """
 
     def __init__(
@@ -54,12 +55,12 @@ class UnbatchedDataset(IterableDataset[Row]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way, or else that the next one will have."""
+        """The epoch of the iteration under way, or else that of the next one."""
         dataset: Any = self._dataset
         return int(dataset.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration; a state that was loaded of it stays in force.
+        """Make `epoch` that of the next iteration; a loaded state of that epoch stays in force.
 
         Raises:
             TypeError: `epoch` is not an int.
@@ -88,9 +89,11 @@ class UnbatchedDataset(IterableDataset[Row]):
         return iteration
 
     def _skip(self) -> tuple[Any, int]:
-        """Return the state before the first batch, and the rows of it to skip, of a state loaded.
+        """Return how the next iteration skips rows, as a loaded state says.
 
-        The state is None where no row is to be skipped.
+        Returns:
+            The data set's state before the first batch, None if no row is skipped; and the number
+            of rows of that batch to skip.
         """
         if self._skipped and self._world != self._present_world():
             raise ValueError(
@@ -137,7 +140,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         return {"format": _FORMAT, "state": state, "rows": num_rows, "world": world}
 
     def _present_place(self) -> RowPlace | None:
-        """Return where the latest iteration stands; None where none has begun, or it has ended."""
+        """Return where the latest iteration stands; None if none is under way."""
         latest = None if self._latest is None else self._latest()
         course = self._course
         if course is None or course.has_ended or course.position is None:
