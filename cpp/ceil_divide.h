@@ -4,7 +4,7 @@
 
 namespace torchparquet {
 
-// Rounds up. Both are above 0, or `value` is 0, and their sum is a number.
+// Rounds up. Requires value >= 0 and divisor > 0, with a sum that fits.
 constexpr int64_t CeilDivide(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }

@@ -7,7 +7,7 @@
 namespace torchparquet {
 namespace {
 
-// Bytes of the UTF-8 sequence that begins with `first`, 0 where none does.
+// Bytes of the UTF-8 sequence that begins with `first`, or 0 if none does.
 size_t Utf8LengthBy(unsigned char first) {
   if (first >= 0xC2 && first <= 0xDF) return 2;
   if (first >= 0xE0 && first <= 0xEF) return 3;
@@ -15,7 +15,8 @@ size_t Utf8LengthBy(unsigned char first) {
   return 0;
 }
 
-// Two bytes that begin an overlong form, a surrogate or a code point beyond U+10FFFF.
+// True if the two bytes begin an overlong form, a surrogate or a code point beyond
+// U+10FFFF.
 bool IsOutsideUnicode(unsigned char first, unsigned char second) {
   switch (first) {
     case 0xE0:
@@ -42,15 +43,15 @@ size_t Utf8SequenceLength(std::string_view text) {
   return IsOutsideUnicode(byte(0), byte(1)) ? 0 : length;
 }
 
-// Whether a reader sees nothing of a code point, or other characters moved by it:
-// controls, separators, format and private characters. What is not assigned yet passes.
+// True for a code point that a reader does not see, or that moves other characters:
+// controls, separators, format and private characters. Unassigned code points pass.
 bool IsInvisible(uint32_t code_point) {
   struct Range {
     uint32_t first;
     uint32_t last;
   };
-  // Source: the Unicode Character Database, general categories Cc, Cf, Zl, Zp, Zs and Co,
-  // some that are not assigned among them.
+  // Source: the Unicode Character Database, general categories Cc, Cf, Zl, Zp, Zs and Co.
+  // The ranges include some unassigned code points.
   static constexpr Range kRanges[] = {
       {0x80, 0xA0},       {0xAD, 0xAD},       {0x600, 0x605},     {0x61C, 0x61C},
       {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},     {0x8E2, 0x8E2},
@@ -152,7 +153,7 @@ Error CurrentErrorAt(const ErrorPlace& place) {
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
   } catch (const std::exception& error) {
-    // What Parquet and Arrow throw while they read a file is about its content.
+    // Exceptions of Parquet and Arrow during a read are about the content of the file.
     return Error(ErrorKind::kCorruptFile,
                  "cannot read Parquet data: " + Printable(error.what()), place);
   }

@@ -23,7 +23,7 @@ enum class ErrorKind {
   kInternal,
 };
 
-// Where in a data set a failure happened. Empty or negative parts are unknown.
+// The place of a failure in a data set. Empty or negative parts are unknown.
 struct ErrorPlace {
   std::string path = {};
   int64_t row_group = -1;
@@ -48,13 +48,13 @@ inline Error CorruptFile(std::string_view message) {
   return Error(ErrorKind::kCorruptFile, message);
 }
 
-// Returns `text` as printable ASCII: other bytes become \xNN, and what is longer
-// than `max_length` is cut. File content may reach a message, so no byte of it is
-// trusted to be UTF-8.
+// Returns `text` as printable ASCII: other bytes become \xNN, and text longer than
+// `max_length` is cut. File content may reach a message, so no byte of it is trusted to
+// be UTF-8.
 std::string Printable(std::string_view text, size_t max_length = 600);
 
-// As Printable, for a path: well-formed multi-byte UTF-8 is kept, because users
-// name files in their own language, but for characters that are not seen.
+// As Printable, for a path. Keeps well-formed multi-byte UTF-8, because users name files
+// in their own language, except invisible characters.
 std::string PrintablePath(std::string_view path);
 
 bool IsUtf8(std::string_view text);

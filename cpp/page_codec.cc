@@ -32,7 +32,7 @@ std::string CodecName(int codec) {
     case parquet::Compression::LZ4:
     case parquet::Compression::LZ4_FRAME:
     case parquet::Compression::LZ4_HADOOP:
-      return "lz4";  // in whichever frame
+      return "lz4";  // in either frame
     default:
       return arrow::util::Codec::GetCodecAsString(type);
   }

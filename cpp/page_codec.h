@@ -12,11 +12,11 @@ class Decompressor;
 
 namespace torchparquet {
 
-// What a parquet::Compression::type is called, in lower case.
+// The name of a parquet::Compression::type in lower case.
 std::string CodecName(int codec);
 
-// Decompresses pages of one codec after the other, keeping contexts from page to page.
-// One thread's.
+// Decompresses pages of one codec after another and keeps contexts from page to page.
+// Used by one thread.
 class PageCodec {
  public:
   PageCodec();

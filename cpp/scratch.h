@@ -13,8 +13,8 @@
 
 namespace torchparquet {
 
-// A growing buffer whose content does not survive growth and whose memory is never
-// zeroed. One thread's at a time. Movable.
+// A growing buffer. Its content does not survive growth, and its memory is never zeroed.
+// Used by one thread at a time. Movable.
 class ScratchBuffer {
  public:
   ScratchBuffer() = default;
@@ -31,7 +31,7 @@ class ScratchBuffer {
     if (num_bytes > capacity_) {
       data_.reset();
       capacity_ = 0;
-      // In powers of two, so that it soon grows no more. What is not used has no pages.
+      // Powers of two, so that it soon stops growing. Unused memory has no pages.
       const size_t capacity = std::bit_ceil(std::max(num_bytes, kMinBytes));
       data_.reset(static_cast<uint8_t*>(operator new(capacity, kAlignment)));
       capacity_ = capacity;
@@ -41,7 +41,7 @@ class ScratchBuffer {
 
   template <typename T>
   T* ReserveItems(int64_t num_items) {
-    // The buffer is raw storage of fundamental alignment, for trivial types only.
+    // Raw storage of fundamental alignment, for trivial types only.
     return reinterpret_cast<T*>(Reserve(static_cast<size_t>(num_items) * sizeof(T)));
   }
 
@@ -59,14 +59,15 @@ class ScratchBuffer {
   size_t capacity_ = 0;
 };
 
-// What one column reader keeps from task to task; reused from reader to reader.
+// The buffers that one column reader keeps from task to task. The next reader reuses
+// them.
 struct ColumnBuffers {
-  ScratchBuffer file_bytes;  // bytes as they stand in the file, where not compressed
+  ScratchBuffer file_bytes;  // bytes of the file, if it is not compressed
   ScratchBuffer page;        // bytes of a decompressed data page
   ScratchBuffer dictionary;  // values of the column chunk's dictionary
-  ScratchBuffer indices;  // the indices, or the bytes, of a dictionary of longer values
-  ScratchBuffer codes;    // what a dictionary's strings are in a vocabulary
-  ScratchBuffer levels;   // definition levels that had to be packed anew
+  ScratchBuffer indices;     // indices, or bytes, of a dictionary of longer values
+  ScratchBuffer codes;       // a dictionary's strings as numbers of a vocabulary
+  ScratchBuffer levels;      // levels in the deprecated encoding, repacked
 
   int64_t num_bytes() const {
     return static_cast<int64_t>(file_bytes.capacity() + page.capacity() +
@@ -75,22 +76,22 @@ struct ColumnBuffers {
   }
 };
 
-// The buffers that one decode thread reuses from task to task. Nothing in them outlives
-// the task.
+// The buffers that one decode thread reuses from task to task. Their content does not
+// outlive a task.
 struct DecodeScratch {
-  ScratchBuffer file_bytes;  // compressed bytes as they stand in the file
+  ScratchBuffer file_bytes;  // compressed bytes of the file
   ScratchBuffer page;        // bytes of a decompressed dictionary page
   PageCodec codec;
   ScratchBuffer validity;  // one byte per row of a block
   ScratchBuffer dense;     // stored values of a block with nulls
-  ScratchBuffer block;     // values on their way to a strided place
-  // Of shuffle windows: numbers of rows, cells on their way to the batches, their mask,
-  // and what column readers left.
+  ScratchBuffer block;     // values that will be written with a stride
+  // For shuffle windows: row numbers, cells of a strip, their mask, and the buffers of
+  // column readers that have ended.
   ScratchBuffer rows;
   ScratchBuffer strip;
   ScratchBuffer strip_valid;
   ColumnBuffers column;
-  TaskCosts costs;  // of the task in work
+  TaskCosts costs;  // of the current task
 };
 
 }  // namespace torchparquet

@@ -5,11 +5,11 @@
 
 namespace torchparquet {
 
-// What reading has cost, decoding itself aside.
+// The cost of reading, without decoding.
 struct Costs {
-  int64_t bytes_read = 0;  // from the source, compressed
+  int64_t bytes_read = 0;  // from the file, compressed
   int64_t num_reads = 0;
-  int64_t bytes_decompressed = 0;  // what compressed pages became
+  int64_t bytes_decompressed = 0;  // the result
   int64_t num_decompressed = 0;    // pages
   std::chrono::nanoseconds open_time{0};
   std::chrono::nanoseconds read_time{0};
@@ -26,7 +26,7 @@ struct Costs {
   }
 };
 
-// What a decode thread has spent on the task in work. One thread's.
+// The cost of the task that a decode thread is working on. Used by one thread.
 struct TaskCosts : Costs {
   using Clock = std::chrono::steady_clock;
   static constexpr int kNoCodec = -1;
@@ -34,8 +34,8 @@ struct TaskCosts : Costs {
   int codec = kNoCodec;  // of the column chunk, a parquet::Compression::type
 };
 
-// Adds the time of its life to a sum. Two readings of the clock cost about 50 ns, so it
-// stands around reads and pages, never around values.
+// Adds the time of its life to a sum. Two readings of the clock cost about 50 ns, so time
+// reads and pages with it, never single values.
 class CostTimer {
  public:
   explicit CostTimer(std::chrono::nanoseconds* sum)

@@ -10,7 +10,7 @@ namespace torchparquet {
 void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
   const std::lock_guard lock(jagged_mutex);
   JaggedColumn& column = jagged[static_cast<size_t>(jagged_index)];
-  // Joining them would fail too, but on the thread of any column.
+  // Joining an oversized batch would fail too, but on the thread of any column.
   column.value_bytes += part.items.values->size();
   const size_t max_bytes = part.items.values->max_bytes();
   if (column.value_bytes > max_bytes) {
@@ -82,8 +82,8 @@ int64_t BatchRing::num_opened() const {
 }
 
 void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
-  // Release: the cells written before are visible to whoever sees the count reach
-  // zero. Acquire: the thread that brings it to zero passes on the others' writes.
+  // Release: the cells written before are visible to the thread that sees the count reach
+  // zero. Acquire: the thread that brings it to zero passes on the writes of others.
   const int64_t before =
       batch.missing_cells.fetch_sub(num_cells, std::memory_order_acq_rel);
   if (before != num_cells) return;
@@ -93,10 +93,10 @@ void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   {
     // Taking the lock orders the notification after the consumer's check of the count.
     const std::lock_guard lock(mutex_);
-    // The batch may be taken by now, and be gone: only its address is of use.
+    // The batch may have been taken and destroyed by now: use only its address.
     is_front = !in_flight_.empty() && &batch == &in_flight_.front();
   }
-  // Another one is found complete when it becomes the front, which only a Take makes it.
+  // A batch that is not at the front is found complete when a Take brings it there.
   if (is_front) changed_.notify_one();
 }
 

@@ -19,7 +19,7 @@ namespace torchparquet {
 struct BatchMemory {
   uint8_t* data = nullptr;
   SlabPool::Slab slab;      // empty for lent memory
-  int64_t lent_token = -1;  // tells the consumer which of its slabs this is
+  int64_t lent_token = -1;  // identifies the slab to the consumer
 };
 
 // A batch between its opening and its hand-over.
@@ -31,11 +31,11 @@ struct InFlightBatch {
         missing_cells(cells),
         jagged(std::move(jagged_columns)) {}
 
-  // Adds what one task has of a field of variable length, before it counts its cells
+  // Adds a task's part of a field of variable length, before the task counts its cells
   // down. Thread-safe.
   void AddPart(int64_t jagged_index, JaggedPart part);
-  // Joins the parts once all are there, on the thread that brought the last cell. That
-  // they cannot be is the batch's failure, not that of the thread's column.
+  // Joins the parts on the thread that brought the last cell. A failure to join is the
+  // failure of the batch, not of that thread's column.
   void Complete();
 
   BatchMemory memory;
@@ -48,8 +48,8 @@ struct InFlightBatch {
   std::optional<Error> failure;      // instead of items
 };
 
-// Where a failure stands in the order of the stream. The least one is reported, so
-// that the same data fails in the same way whatever the threads' timing.
+// The place of a failure in the order of the stream. The least one is reported, so the
+// same data fails in the same way whatever the timing of threads.
 struct FailureKey {
   int64_t batch = 0;
   int64_t slice = 0;
@@ -58,10 +58,9 @@ struct FailureKey {
   auto operator<=>(const FailureKey&) const = default;
 };
 
-// The batches in flight, in plan order. Producers open a batch, fill its cells from
-// any number of threads and count them down; the consumer takes complete batches from
-// the front. A failure is raised when all batches before it have been taken.
-// Thread-safe.
+// The batches in flight, in plan order. Producers open a batch, fill its cells from any
+// number of threads and count them down. The consumer takes complete batches from the
+// front. A failure is raised when all batches before it have been taken. Thread-safe.
 class BatchRing {
  public:
   // `num_batches` is the length of the whole stream.
@@ -69,30 +68,30 @@ class BatchRing {
 
   // Producer side.
   bool HasRoom(int64_t num_batches) const;
-  // Opens the next batch; the caller has made sure of room. The reference stays valid
-  // until the batch is taken, which cannot be before its last cell is counted down.
+  // Opens the next batch; the caller has checked for room. The reference stays valid
+  // until the batch is taken, which cannot happen before its last cell is counted down.
   InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
                       std::vector<JaggedColumn> jagged = {});
   // A batch in flight, by its number in the stream.
   InFlightBatch& At(int64_t batch);
   int64_t num_in_flight() const;
-  // The batch to be taken next; null when none is open. To be compared only.
+  // The next batch to take, or null if none is open. For comparison only.
   const InFlightBatch* front() const;
   bool front_is_complete() const;
-  // Whether Take would return the front at once, rather than wait or throw.
+  // True if Take would return the front at once, instead of waiting or throwing.
   bool front_is_ready() const;
-  // Number of batches taken so far, which is the index of the front.
+  // Number of batches taken so far: the index of the front.
   int64_t num_taken() const;
-  // Number of batches opened so far, which is the index of the next one.
+  // Number of batches opened so far: the index of the next one.
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);
   void Fail(const FailureKey& key, Error error);
-  // Whether a failure was recorded that stands before `key`.
+  // True if a recorded failure stands before `key`.
   bool HasFailedBefore(const FailureKey& key) const;
-  // No further cell will be counted down: a failure that was recorded is final.
+  // No more cells will be counted down: a recorded failure is final.
   void Close();
 
-  // Number of complete batches that wait to be taken.
+  // Number of complete batches that wait.
   int64_t num_complete() const { return num_complete_.load(std::memory_order_relaxed); }
 
   // Consumer side.
@@ -103,8 +102,8 @@ class BatchRing {
     int64_t num_rows = 0;
     std::vector<JaggedItems> items = {};  // of the fields of variable length
   };
-  // Waits for the front batch, at most `timeout`. Throws the first failure in order
-  // once everything before it is taken, and again at every later call.
+  // Waits for the front batch, at most `timeout`. Once all batches before the first
+  // failure are taken, throws that failure, now and at every later call.
   TakeResult Take(std::chrono::milliseconds timeout);
   // Makes this and every later wait throw Error(kStopped).
   void Stop();

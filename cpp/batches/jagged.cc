@@ -75,7 +75,7 @@ SinkPool::Lease SinkPool::Acquire(int64_t likely_bytes) {
   kernels::ByteSink sink;
   {
     const std::lock_guard lock(mutex_);
-    // The smallest that is large enough, or else the largest of all.
+    // The smallest sink that is large enough, or else the largest.
     auto best =
         idle_.lower_bound(static_cast<size_t>(std::max<int64_t>(likely_bytes, 0)));
     if (best == idle_.end() && !idle_.empty()) --best;
@@ -101,7 +101,7 @@ void SinkPool::Return(kernels::ByteSink sink) noexcept {
     idle_.emplace(sink.capacity(), std::move(sink));
     idle_bytes_ += num_bytes;
   } catch (...) {
-    return;  // where the list cannot grow the memory is freed
+    return;  // if the list cannot grow, the memory is freed
   }
 }
 
@@ -141,7 +141,7 @@ JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
 
 JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_offsets,
                                 bool has_valid) {
-  // Some more, so that what is a little longer than what came before needs not grow.
+  // Some more, so that rows slightly longer than earlier ones need no growth.
   constexpr double kMargin = 1.125;
   const double likely = row_bytes_[static_cast<size_t>(field)].load() *
                         static_cast<double>(num_rows) * kMargin;
@@ -161,7 +161,7 @@ void JaggedMemory::Learn(int64_t field, int64_t num_rows, const JaggedItems& ite
 
 void JaggedMemory::Forget(const std::vector<JaggedItems>& items) {
   for (const JaggedItems& of_field : items) {
-    // Less the last offset of each level, which came when the parts were joined.
+    // Without the last offset of each level, which was added when the parts were joined.
     num_bytes_ -= of_field.num_bytes() -
                   static_cast<int64_t>(of_field.starts.size()) * kOffsetBytes;
   }

@@ -14,7 +14,8 @@ int64_t AlignUp(int64_t bytes) {
          BatchLayout::kFieldAlignment;
 }
 
-// Reserves an aligned array of rows x width x item_bytes at `*end`, which moves on.
+// Reserves an aligned array of rows x width x item_bytes at `*end` and moves `*end` past
+// it.
 int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
   constexpr int64_t kMaxSlabBytes = int64_t{1} << 46;
   int64_t bytes = 0;

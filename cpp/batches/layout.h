@@ -6,22 +6,22 @@
 
 namespace torchparquet {
 
-// One output tensor of a batch: [B], [B, width] for a group of columns, or
-// [B, cell_items] where each value is an array of items. A field of variable length has
-// the first of its offsets here, [B + 1] of int64, and the rest elsewhere.
+// One output tensor of a batch: [B], [B, width] for a group of columns, or [B,
+// cell_items] if each value is an array of items. A field of variable length has the
+// offsets of its rows here, [B + 1] of int64; JaggedItems has the rest.
 struct FieldSpec {
   int64_t item_bytes = 0;  // 1, 2, 4 or 8
   int64_t width = 1;       // cells of a row
   int64_t cell_items = 1;  // above 1 only for a width of 1
   bool has_valid = false;  // adds a bool tensor of one item per cell
   int64_t valid_items =
-      1;  // of that tensor per cell: more where a cell's items are masked
-  int64_t num_offsets = 0;      // from a row to its items; above 0: of variable length
-  bool has_item_valid = false;  // adds a bool tensor of one item per value, elsewhere
-  double row_bytes = 0;         // of items that a row is likely to have
+      1;  // of that tensor per cell; above 1 if a cell's items are masked
+  int64_t num_offsets = 0;      // levels of offsets; above 0: variable length
+  bool has_item_valid = false;  // adds a bool tensor of one item per value
+  double row_bytes = 0;         // likely bytes of a row's items
 };
 
-// Where a field lies within a slab, in bytes from its start.
+// The place of a field in a slab, in bytes from its start.
 struct FieldPlace {
   int64_t values_offset = 0;
   int64_t valid_offset = -1;  // -1: the field has no valid tensor
@@ -31,7 +31,7 @@ struct FieldPlace {
   int64_t valid_items = 1;
   int64_t num_offsets = 0;
   bool has_item_valid = false;
-  int64_t jagged_index = -1;  // among the fields of variable length; -1: it is none
+  int64_t jagged_index = -1;  // among the fields of variable length; -1: not one
 };
 
 // The layout of every slab of one reader: field after field in the given order, each
@@ -42,11 +42,11 @@ struct BatchLayout {
   int64_t capacity_rows = 0;
   int64_t slab_bytes = 0;
   std::vector<FieldPlace> fields;
-  std::vector<int64_t> jagged_fields;  // the numbers of those of variable length
+  std::vector<int64_t> jagged_fields;  // numbers of the fields of variable length
 };
 
-// Throws Error(kInvalidArgument) for a capacity below 1, an item size or width that
-// is none, or a slab that would exceed the address space.
+// Throws Error(kInvalidArgument) for a capacity below 1, an impossible item size or
+// width, or a slab beyond the address space.
 BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capacity_rows);
 
 // A place in the stream of batches.
@@ -62,9 +62,9 @@ struct BatchRun {
   int64_t num_rows = 0;
 };
 
-// Maps the rows of a share to batches: consecutive batches of a fixed size, or one
-// batch per run of rows. Of several shares, the lanes, each gives as many rows to every
-// batch of a fixed size, side by side, as long as it has any. Immutable, so safe to share
+// Maps the rows of a share to batches: consecutive batches of a fixed size, or one batch
+// per run of rows. With several shares, the lanes, each lane gives as many rows to every
+// batch of a fixed size, side by side, while it has any. Immutable, so safe to share
 // among threads.
 class BatchMap {
  public:
@@ -78,9 +78,9 @@ class BatchMap {
   int64_t num_batches() const { return num_batches_; }
   int64_t max_batch_rows() const { return max_batch_rows_; }
 
-  // `row` counts the rows of the share, or of the lane, which has more.
+  // `row` counts the rows of the share or, with several, of the lane.
   BatchPlace Locate(int64_t row, int64_t lane = 0) const;
-  // Cuts rows that follow each other at the borders of batches.
+  // Cuts consecutive rows at the borders of batches.
   std::vector<BatchRun> Cut(int64_t row, int64_t num_rows, int64_t lane = 0) const;
   int64_t BatchBegin(int64_t batch) const;
   int64_t BatchRows(int64_t batch) const {
@@ -93,8 +93,8 @@ class BatchMap {
   int64_t num_rows_ = 0;
   int64_t num_batches_ = 0;
   int64_t max_batch_rows_ = 0;
-  int64_t step_rows_ = 0;           // of each lane in a batch; 0: `begins_` rules
-  std::vector<int64_t> lane_rows_;  // all that each lane has
+  int64_t step_rows_ = 0;           // of each lane in a batch; 0: see `begins_`
+  std::vector<int64_t> lane_rows_;  // all rows of each lane
   std::vector<int64_t> begins_;     // num_batches + 1 entries
 };
 

@@ -18,7 +18,7 @@ constexpr int64_t kArenaBytes = int64_t{32} << 20;
 
 int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// Gives the whole pages within the slab back to the system; its addresses stay usable.
+// Gives the whole pages within the slab back to the system. The addresses stay usable.
 void ReleasePages(uint8_t* data, int64_t num_bytes) {
   const int64_t page_bytes = sysconf(_SC_PAGESIZE);
   const auto begin =
@@ -72,7 +72,7 @@ SlabPool::Slab SlabPool::Acquire() {
   return Slab(shared_from_this(), data);
 }
 
-// Requires mutex_. Throws where there is no memory and nothing idle.
+// Requires mutex_. Throws if there is no memory and nothing is idle.
 void SlabPool::Grow() {
   const int64_t num_slabs = std::max<int64_t>(1, kArenaBytes / slab_bytes_);
   // A small pool (small batches, few of them) should not claim a large arena at once.

@@ -9,17 +9,17 @@
 
 namespace torchparquet {
 
-// Recycled memory for batches of one size. Slabs are cut from large arenas that are
-// advised to use huge pages, so that in steady state no page is faulted in or
-// zeroed. Thread-safe. A slab may outlive every reader: it keeps its pool alive, and
-// the arenas are unmapped when the pool and its last slab are gone.
+// Recycled memory for batches of one size. Slabs are cut from large arenas that ask for
+// huge pages, so in steady state no page is faulted in or zeroed. Thread-safe. A slab may
+// outlive every reader: it keeps its pool alive, and the arenas are unmapped when the
+// pool and its last slab are gone.
 class SlabPool : public std::enable_shared_from_this<SlabPool> {
  public:
   static constexpr int64_t kSlabAlignment = 64;
 
   // Owns one slab of the pool and returns it when destroyed. Movable only. May be
-  // destroyed on any thread, also in a forked child, where the memory is abandoned
-  // because the pool's lock may have been held by a thread that no longer exists.
+  // destroyed on any thread. In a forked child, a thread that no longer exists may hold
+  // the pool's lock, so the memory is abandoned.
   class Slab {
    public:
     Slab() = default;
@@ -36,21 +36,21 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
     uint8_t* data_ = nullptr;
   };
 
-  // The pool soon has `kept_bytes` and keeps them: it takes fresh slabs until it does, so
-  // that it does not grow at whatever later time most are in use at once. It takes more
-  // only where more are in use, and of those keeps `extra_bytes`. Slabs that lie idle
-  // beyond that give their pages back to the system.
+  // The pool grows to `kept_bytes` soon and keeps them: until then it takes fresh slabs,
+  // so that it does not grow at a later time when most are in use. It takes more only if
+  // more are in use, and keeps `extra_bytes` of those. Idle slabs beyond that give their
+  // pages back to the system.
   static std::shared_ptr<SlabPool> Make(int64_t slab_bytes, int64_t kept_bytes,
                                         int64_t extra_bytes = 0);
   ~SlabPool();
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
 
-  // Throws Error(kOutOfMemory) when the system has no more memory.
+  // Throws Error(kOutOfMemory) if the system has no more memory.
   Slab Acquire();
 
   int64_t slab_bytes() const { return slab_bytes_; }
-  // Bytes mapped in all, idle or not.
+  // Mapped bytes, idle or not.
   int64_t mapped_bytes() const;
   int64_t num_idle() const;
 
@@ -70,8 +70,7 @@ class SlabPool : public std::enable_shared_from_this<SlabPool> {
   const pid_t owner_pid_;
   mutable std::mutex mutex_;
   std::vector<Arena> arenas_;  // guarded by mutex_
-  // Idle slabs that have their pages, and those that have none yet or none any more.
-  // Last in, first out: the warmest first.
+  // Idle slabs with pages, and idle slabs without. Last in, first out: the warmest first.
   std::vector<uint8_t*> warm_;  // guarded by mutex_
   std::vector<uint8_t*> cold_;  // guarded by mutex_
   int64_t mapped_bytes_ = 0;    // guarded by mutex_

@@ -9,7 +9,7 @@
 namespace torchparquet {
 namespace {
 
-// Whether the exception in flight is Arrow's for a failed allocation.
+// True if the exception in flight is Arrow's for a failed allocation.
 bool CurrentIsOutOfMemory() {
   try {
     throw;

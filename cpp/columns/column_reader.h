@@ -15,21 +15,21 @@
 
 namespace torchparquet {
 
-// A leaf column as the reader was told to deliver it.
+// A leaf column as the reader is told to deliver it.
 struct ColumnRequest {
-  std::string path;  // as LeafColumn has it
-  // What the plan says it is, in one file or another; a file that says otherwise is an
-  // error.
+  std::string path;  // as in LeafColumn
+  // The planned kinds, in one file or another. A file with another kind is an error.
   std::vector<std::string> kinds;
   kernels::Dtype dtype = kernels::Dtype::kInt64;  // of the tensor's items
   int64_t cell_items = 1;                         // of each value
-  // How often offsets lead from a row to its values; 0: each row has one value, or, where
-  // the column holds lists, `list_length` of them.
+  // The levels of offsets from a row to its values. 0: each row has one value or, in a
+  // column of lists, `list_length` of them.
   int64_t num_offsets = 0;
   int64_t list_length = 0;
-  // Strings become their numbers in it; null: they stay strings.
+  // If set, strings become their numbers in it; else they stay strings.
   std::shared_ptr<const Vocabulary> vocabulary = nullptr;
-  // Stands in every row of a file that lacks the column, which is an error without it.
+  // The value in every row of a file without the column. Without it, such a file is an
+  // error.
   std::optional<uint64_t> default_bits = std::nullopt;
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
 };
@@ -43,13 +43,13 @@ struct RowRange {
   int64_t end() const { return begin + num_rows; }
 };
 
-// A page of a column chunk from which reading can go on.
+// A page of a column chunk at which reading can continue.
 struct PagePlace {
   int64_t offset = -1;    // ColumnPages::page_offset(); -1: the column chunk's first page
   int64_t first_row = 0;  // within the row group
 };
 
-// Which column chunk of a file, and where to start.
+// A column chunk of a file, and where to start.
 struct ColumnStart {
   int64_t row_group = 0;
   int column = 0;
@@ -57,30 +57,30 @@ struct ColumnStart {
 };
 
 // Decodes the rows of one column chunk straight to their places, range after range.
-// Between two ranges it keeps the page that it stopped in and the dictionary, so nothing
-// is read or decoded twice. One thread's at a time.
+// Between two ranges it keeps its page and the dictionary, so nothing is read or decoded
+// twice. Used by one thread at a time.
 class ColumnReader {
  public:
   virtual ~ColumnReader() = default;
   ColumnReader(const ColumnReader&) = delete;
   ColumnReader& operator=(const ColumnReader&) = delete;
 
-  // Delivers `rows`, which begin at row() or behind it; pages between are passed over
-  // undecoded. Throws Error with path, row group and column; the reader is then of no
-  // more use. Never delivers fewer rows than asked.
+  // Delivers `rows`, which begin at or after row(), and skips the pages between
+  // undecoded. Never delivers fewer rows than asked. Throws Error with path, row group
+  // and column; the reader must not be used after that.
   void Read(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
             DecodeProgress* progress);
 
   // The next row within the row group.
   virtual int64_t row() const = 0;
-  // Where another reader can go on to read row() and what follows.
+  // Where another reader can continue with row() and the rows after it.
   virtual PagePlace place() const = 0;
   int64_t held_bytes() const { return buffers_.num_bytes() + page_reader_bytes(); }
-  // Ends this reader's use.
+  // Takes the buffers. The reader must not be used after that.
   ColumnBuffers TakeBuffers() { return std::move(buffers_); }
 
  protected:
-  // Of no file.
+  // A reader without a file.
   explicit ColumnReader(ColumnBuffers buffers = {}) : buffers_(std::move(buffers)) {}
   ColumnReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
                const ColumnStart& start, ColumnBuffers buffers);

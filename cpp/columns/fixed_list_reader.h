@@ -6,8 +6,8 @@
 
 namespace torchparquet {
 
-// Reads a column of lists that all have the request's list length into a field of cells
-// of that many items. A list of another length is an error.
+// Reads a column of lists that all have the requested length, into a field of cells with
+// as many items. Another length is an error.
 std::unique_ptr<ColumnReader> MakeFixedListReader(std::shared_ptr<const ParquetFile> file,
                                                   const ColumnRequest& column,
                                                   const ColumnStart& start,

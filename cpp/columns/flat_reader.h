@@ -6,7 +6,7 @@
 
 namespace torchparquet {
 
-// Reads a column without repetition whose values are all of one size.
+// Reads a column without repetition and with values of one size.
 std::unique_ptr<ColumnReader> MakeFlatReader(std::shared_ptr<const ParquetFile> file,
                                              const ColumnRequest& column,
                                              const ColumnStart& start,

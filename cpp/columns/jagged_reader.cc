@@ -81,7 +81,7 @@ class JaggedReader : public RowWalk {
     }
   }
 
-  // Rows that are values.
+  // Writes rows that are values.
   void WriteStrings(const LevelBlock& block, int64_t row) {
     ValueRun run{.size = block.size, .num_valid = block.size, .fill_bits = fill_bits_};
     if (block.definition != nullptr) {
@@ -102,7 +102,7 @@ class JaggedReader : public RowWalk {
     row_starts_ += block.size;
   }
 
-  // Which entries have a value.
+  // Marks the entries that have a value.
   uint8_t* ValidityOf(const LevelBlock& block) {
     uint8_t* validity = scratch()->validity.Reserve(static_cast<size_t>(block.size));
     kernels::MarkEqual(block.definition, block.size,
@@ -110,8 +110,8 @@ class JaggedReader : public RowWalk {
     return validity;
   }
 
-  // Rows that are lists of values: as WriteLists, but from row to row and not from entry
-  // to entry, of which most lists have many.
+  // Writes rows that are lists of values. As WriteLists, but goes from row to row and not
+  // from entry to entry: most lists have many entries.
   void WriteOneList(const LevelBlock& block, int64_t row) {
     if (block.size == 0) return;
     if (block.repetition[0] != 0 && num_open_ == 0) ThrowGoesOn();
@@ -119,7 +119,7 @@ class JaggedReader : public RowWalk {
     const int64_t first_item = items_.num_items[0];
     const int element_level = leaf().element_levels.front();
     int64_t* starts = row_starts_;
-    int64_t num_missing = 0;  // rows that begin with no element: empty and null lists
+    int64_t num_missing = 0;  // empty and null lists
     bool is_wrong = false;
     if (block.definition == nullptr) {
       block.ForEachRow([&](int64_t i) { *starts++ = first_item + i; });
@@ -141,8 +141,8 @@ class JaggedReader : public RowWalk {
     items_.num_items[0] += run.size;
   }
 
-  // Throws for a null row or element of one list, with the first of their rows; `row` is
-  // the next to begin.
+  // Throws for a null row or element of one list, and names the first such row. `row` is
+  // the next row to begin.
   void CheckNoNull(const LevelBlock& block, int64_t row) const {
     if (block.definition == nullptr) return;
     const auto empty_level = static_cast<uint8_t>(leaf().element_levels.front() - 1);
@@ -160,7 +160,7 @@ class JaggedReader : public RowWalk {
     }
   }
 
-  // Which rows of one list are null.
+  // Finds null rows of one list.
   void WriteRowValid(const LevelBlock& block) {
     const int null_below = leaf().element_levels.front() - 1;
     const bool may_be_null = block.definition != nullptr && null_below > 0;
@@ -169,8 +169,8 @@ class JaggedReader : public RowWalk {
     });
   }
 
-  // What the entries of one list hold, without the `num_missing` that rows begin with;
-  // none else may be without an element.
+  // Returns the values of one list's entries, without the `num_missing` entries that rows
+  // without elements have. Every other entry must have an element.
   ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing) {
     ValueRun run{.size = block.size - num_missing,
                  .num_valid = block.size,
@@ -186,8 +186,8 @@ class JaggedReader : public RowWalk {
     return run;
   }
 
-  // Which elements of one list have a value: what stands between rows without elements
-  // moves up.
+  // Marks the elements of one list that have a value. Moves the marks between rows
+  // without elements together.
   const uint8_t* ElementValidity(const LevelBlock& block, int64_t num_missing) {
     uint8_t* validity = ValidityOf(block);
     if (num_missing == 0) return validity;
@@ -236,7 +236,7 @@ class JaggedReader : public RowWalk {
     AppendValues(run);
   }
 
-  // The outermost list of the row begins.
+  // Begins the outermost list of a row.
   void BeginRow(int defined, int64_t row) {
     *row_starts_++ = items_.num_items[0];
     CheckNotNull(defined, 0, row);
@@ -245,13 +245,13 @@ class JaggedReader : public RowWalk {
     }
   }
 
-  // Throws where an entry says that its list at that level is null and none may be.
+  // Throws if an entry says that its list at that level is null and nulls are errors.
   void CheckNotNull(int defined, size_t list, int64_t row) const {
     if (fails_on_null_ && defined < leaf().element_levels[list] - 1) throw NullError(row);
   }
 
-  // Counts an entry as an element of its lists, from the one that it repeats on, and
-  // begins the lists within. Returns the number of lists that it is an element of.
+  // Counts an entry as an element of its lists, from the list that it repeats on, and
+  // begins the inner lists. Returns the number of lists that it is an element of.
   size_t OpenLists(size_t repeated, int defined) {
     size_t list = repeated == 0 ? 0 : repeated - 1;
     for (; list < num_lists_; ++list) {
@@ -262,18 +262,18 @@ class JaggedReader : public RowWalk {
     return list;
   }
 
-  // Where the items of an inner list begin.
+  // Appends the start of an inner list.
   void AppendStart(size_t list, int64_t start) {
     std::memcpy(items_.starts[list - 1]->Extend(sizeof(start)), &start, sizeof(start));
   }
 
-  // What stands in lists.
+  // Appends the values of lists.
   void AppendValues(const ValueRun& run) {
     if (run.size == 0) return;
     int64_t* starts = nullptr;
     if (has_strings_) {
       const size_t num_bytes = static_cast<size_t>(run.size) * sizeof(int64_t);
-      // Sinks of starts hold nothing but int64, so all are aligned.
+      // Sinks of starts hold only int64, so all are aligned.
       starts = reinterpret_cast<int64_t*>(items_.starts.back()->Extend(num_bytes));
     }
     if (has_item_valid_) {
@@ -286,17 +286,17 @@ class JaggedReader : public RowWalk {
   }
 
   const size_t num_lists_;
-  const bool has_strings_;  // whose bytes the last offsets lead to
+  const bool has_strings_;  // the last offsets lead to bytes
   const std::unique_ptr<ItemAppender> appender_;
   bool fails_on_null_ = false;
   bool has_item_valid_ = false;
   uint64_t fill_bits_ = 0;
-  // How many lists, outermost first, the entry before is an element of.
+  // The number of lists, outermost first, that the last entry is an element of.
   size_t num_open_ = 0;
-  // Of the segment that is being written.
+  // Of the current segment.
   JaggedItems items_;
   int64_t* row_starts_ = nullptr;  // of the next row
-  uint8_t* row_valid_ = nullptr;   // null where no mask is wanted
+  uint8_t* row_valid_ = nullptr;   // null if no mask is wanted
 };
 
 }  // namespace

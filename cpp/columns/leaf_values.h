@@ -23,8 +23,8 @@ auto ForItemBytes(int64_t item_bytes, Make make) {
   }
 }
 
-// The values of the file's leaf number `leaf` as `column` wants them: converted, or the
-// numbers of strings in a vocabulary. Throws Error(kInvalidArgument) where they cannot
+// The values of the file's leaf number `leaf` as `column` requests them: converted, or
+// strings as numbers of a vocabulary. Throws Error(kInvalidArgument) if they cannot
 // become that. The file and `buffers` must outlive them.
 template <typename Out>
 std::unique_ptr<PageValues<Out>> MakeLeafValues(const ParquetFile& file,

@@ -9,9 +9,9 @@
 
 namespace torchparquet {
 
-// What is common to readers of columns whose rows differ in length, as they are stored:
-// walks a column chunk's entries from row to row. A row goes on until the next begins,
-// also over the borders of pages.
+// The common part of readers of columns whose stored rows differ in length. Walks a
+// column chunk's entries from row to row. A row continues until the next one begins, also
+// across the borders of pages.
 class RowWalk : public ColumnReader {
  public:
   int64_t row() const override { return row_; }
@@ -21,13 +21,13 @@ class RowWalk : public ColumnReader {
   RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
           const ColumnStart& start, ColumnBuffers buffers);
 
-  // Hands the entries of the next rows to WriteEntries, or to SkipEntries, in order.
-  // Throws Error(kCorruptFile) where the column chunk has fewer rows, or more than its
-  // row group.
+  // Passes the entries of the next rows to WriteEntries, or to SkipEntries, in order.
+  // Throws Error(kCorruptFile) if the column chunk has fewer rows than that, or more than
+  // its row group.
   enum class Mode { kWrite, kSkip };
   void TakeRows(int64_t num_rows, Mode mode);
 
-  // An entry repeats a list of which the one before is no element.
+  // The error for an entry that repeats a list without an element.
   [[noreturn]] static void ThrowGoesOn();
 
   const LeafColumn& leaf() const { return leaf_; }
@@ -41,7 +41,7 @@ class RowWalk : public ColumnReader {
   bool OpenPage(int64_t end_row, Mode mode);
   struct Taken {
     int64_t num_entries;
-    int64_t num_rows;  // that begin with one of them
+    int64_t num_rows;  // that begin at one of them
   };
   static Taken CountEntries(const LevelBlock& block, int64_t max_rows);
   void TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode);
@@ -51,9 +51,9 @@ class RowWalk : public ColumnReader {
   virtual void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) = 0;
   // Calls TakeRows for each segment.
   virtual void WriteRows(const ColumnTarget& target, DecodeProgress* progress) = 0;
-  // `row` is that of the first entry, or, if the entry goes on with one, the row after.
+  // `row` is the row of the first entry or, if that entry continues a row, the next row.
   virtual void WriteEntries(const LevelBlock& block, int64_t row) = 0;
-  // Passes over values that entries had.
+  // Skips values of entries.
   virtual void SkipValues(int64_t num_values) = 0;
 
   const LeafColumn& leaf_;
@@ -62,7 +62,7 @@ class RowWalk : public ColumnReader {
   LevelBlocks levels_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
-  bool in_row_ = false;  // an entry may go on with a row
+  bool in_row_ = false;  // the next entry may continue a row
   int64_t row_;          // the next to begin
 };
 

@@ -20,7 +20,7 @@
 namespace torchparquet {
 namespace {
 
-// Of Arrow's Message.fbs and Schema.fbs: the fields that are looked at.
+// The fields that are read of Arrow's Message.fbs and Schema.fbs.
 constexpr int kMessageHeaderType = 1;
 constexpr int kMessageHeader = 2;
 constexpr int kSchemaFields = 1;
@@ -32,7 +32,7 @@ constexpr int kFixedSizeListLength = 0;
 
 constexpr uint8_t kSchemaHeader = 1;
 
-// The types that have others within. An extension type stands as what it is stored as.
+// Types with fields of their own. An extension type is stored as its storage type.
 enum TypeId : uint8_t {
   kList = 12,
   kStruct = 13,
@@ -43,18 +43,18 @@ enum TypeId : uint8_t {
   kLargeListView = 26,
 };
 
-// What the Arrow schema says of one leaf.
+// The part of the Arrow schema about one leaf.
 struct DeclaredLeaf {
-  std::string_view column;  // the name of the top level
+  std::string_view column;  // name of the top level
   size_t num_lists = 0;
-  int64_t length = 0;  // of the outermost list; 0 where that is of any
+  int64_t length = 0;  // of the outermost list; 0: any length
 };
 
 // The leaves of an Arrow schema.
 class DeclaredLeaves {
  public:
-  // Throws Error(kCorruptFile) for a schema that is broken, or has more fields than
-  // `max_fields`: a few bytes can stand for any number of them.
+  // Throws Error(kCorruptFile) for a schema that is broken or has more than `max_fields`
+  // fields: a few bytes can stand for any number of fields.
   DeclaredLeaves(const FlatTable& schema, int64_t max_fields) : fields_left_(max_fields) {
     schema.ForEachTable(kSchemaFields, [&](const FlatTable& field) {
       AddField(field, {.column = field.Text(kFieldName)}, 0);
@@ -98,8 +98,8 @@ class DeclaredLeaves {
   std::vector<DeclaredLeaf> leaves_;
 };
 
-// The schema in a message as Arrow's streams have it: four bytes that are all ones, which
-// old writers leave out, the length, and the message itself.
+// The schema in a message of Arrow's stream format: four bytes of ones, which old writers
+// leave out, the length, and the message.
 FlatTable SchemaIn(std::span<const uint8_t> stream) {
   const auto take_number = [&] {
     uint32_t number;
@@ -118,7 +118,7 @@ FlatTable SchemaIn(std::span<const uint8_t> stream) {
   return message.Table(kMessageHeader);
 }
 
-// Empty where the file has none.
+// Empty if the file has none.
 std::string StoredSchema(const parquet::FileMetaData& metadata) {
   const auto& pairs = metadata.key_value_metadata();
   if (pairs == nullptr) return {};
@@ -128,7 +128,7 @@ std::string StoredSchema(const parquet::FileMetaData& metadata) {
 
 bool IsList(const LeafColumn& leaf) { return leaf.element_levels.size() == 1; }
 
-// Whether the schemas have the same leaves, as far as lengths depend on them.
+// True if the schemas have the same leaves, as far as lengths depend on them.
 bool Fits(const std::vector<DeclaredLeaf>& declared,
           const std::vector<LeafColumn>& leaves, const parquet::FileMetaData& metadata) {
   if (declared.size() != leaves.size()) return false;
@@ -149,7 +149,7 @@ void ReadDeclaredLengths(const parquet::FileMetaData& metadata,
   if (std::ranges::none_of(*leaves, IsList)) return;
   const std::string stored = StoredSchema(metadata);
   try {
-    // Both are bytes; only the sign that the type gives them differs.
+    // Both types are bytes; only their signs differ.
     const auto* first = reinterpret_cast<const uint8_t*>(stored.data());
     const DeclaredLeaves declared(SchemaIn({first, stored.size()}),
                                   metadata.num_schema_elements());

@@ -11,11 +11,11 @@ class FileMetaData;
 namespace torchparquet {
 
 // Sets the list_length of leaves in one list that the Arrow schema in the file's metadata
-// declares as a fixed_size_list. Parquet itself knows no such lists. A schema that is
-// broken, or that does not fit the columns leaf by leaf, as after a tool that knows
-// nothing of it, declares nothing. Arrow's own reader of schemas is not asked: it calls
-// the types that Python registers, which takes the GIL, and makes a type of each field,
-// however often one is referred to.
+// declares as a fixed_size_list. Parquet itself has no such lists. A schema that is
+// broken, or does not fit the columns leaf by leaf, declares nothing; tools that ignore
+// the schema may have changed the columns. Arrow's own schema reader is not used: it
+// calls the types that Python registers, which takes the GIL, and makes a type for each
+// field however often one is repeated.
 void ReadDeclaredLengths(const parquet::FileMetaData& metadata,
                          std::vector<LeafColumn>* leaves);
 

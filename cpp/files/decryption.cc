@@ -13,20 +13,20 @@
 
 namespace torchparquet {
 
-// Asks for a key once, also where it is refused. Thread-safe, but for Close.
+// Asks for a key once, even if it is refused. Thread-safe, except Close.
 class Decryption::RememberedKeys : public parquet::DecryptionKeyRetriever {
  public:
   explicit RememberedKeys(std::shared_ptr<parquet::DecryptionKeyRetriever> retriever)
       : retriever_(std::move(retriever)) {}
 
   arrow::util::SecureString GetKey(const std::string& key_id) override {
-    // No lock once there is nothing to add: a forked child may have copied it locked.
+    // No lock once all keys are known: a forked child may have copied it locked.
     if (retriever_ == nullptr) return KeyOf(key_id);
     {
       const std::lock_guard lock(mutex_);
       if (answers_.contains(key_id)) return KeyOf(key_id);
     }
-    // Without the lock, since it may take long. Two threads may ask for the same.
+    // Not under the lock, since it may take long. Two threads may ask for the same key.
     const Answer answer = Ask(key_id);
     const std::lock_guard lock(mutex_);
     answers_.try_emplace(key_id, answer);
@@ -38,7 +38,7 @@ class Decryption::RememberedKeys : public parquet::DecryptionKeyRetriever {
  private:
   struct Answer {
     arrow::util::SecureString key = {};
-    std::string refusal = {};  // empty where there is a key
+    std::string refusal = {};  // empty if there is a key
   };
 
   Answer Ask(const std::string& key_id) {
@@ -77,8 +77,8 @@ Decryption::Decryption(const std::vector<Properties>& of_files) {
 
 Decryption::~Decryption() = default;
 
-// The same, but for who is asked. Explicit keys of columns cannot be had from properties,
-// and pyarrow makes none that have such keys and somebody to ask.
+// The same properties with another key manager. Properties do not give out explicit keys
+// of columns, and pyarrow makes none that have both such keys and a key manager.
 Decryption::Properties Decryption::Remembering(const Properties& given) {
   if (given->key_retriever() == nullptr) return given;
   keys_.push_back(std::make_shared<RememberedKeys>(given->key_retriever()));

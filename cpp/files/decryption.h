@@ -12,25 +12,24 @@ namespace torchparquet {
 
 // The keys of a data set's files.
 //
-// Whoever gives out keys is asked for each while footers are read, and never again:
-// after Close the keys that were had then are all there are. So decode threads call
-// nobody back, who may need the GIL, or go over a network.
+// The key manager is asked for each key while footers are read, and never again: after
+// Close only the keys obtained until then exist. So decode threads never call a key
+// manager, which may need the GIL or go over a network.
 class Decryption {
  public:
   using Properties = std::shared_ptr<parquet::FileDecryptionProperties>;
 
-  // How each file is decrypted; null where no keys are given. Files may share one.
+  // The decryption of each file, or null for files without keys. Files may share one.
   explicit Decryption(const std::vector<Properties>& of_files);
   ~Decryption();
   Decryption(const Decryption&) = delete;
   Decryption& operator=(const Decryption&) = delete;
 
-  // Those to open a file with. They may outlive this.
+  // The properties to open a file with. They may outlive this object.
   const Properties& of_file(size_t file) const { return of_files_.at(file); }
   size_t num_files() const { return of_files_.size(); }
 
-  // Must be called while no thread uses the properties; idempotent. Lets go of whoever
-  // gives out keys.
+  // Releases the key manager. Call it while no thread uses the properties. Idempotent.
   void Close();
 
  private:

@@ -10,17 +10,17 @@
 
 namespace torchparquet {
 
-// A table in FlatBuffers' binary format, by way of which Arrow stores schemas. Takes no
-// memory, so that what is stored once and referred to often costs nothing. Throws
-// Error(kCorruptFile) for what does not lie within the bytes. Fields are numbered in the
-// order of the table's declaration.
+// A table in the binary format of FlatBuffers, in which Arrow stores schemas. Takes no
+// memory, so a value that is stored once and referred to often costs nothing. Throws
+// Error(kCorruptFile) for offsets outside the bytes. Fields are numbered in the order of
+// the table's declaration.
 class FlatTable {
  public:
-  // The table that `bytes` are about; they must outlive it.
+  // The root table of `bytes`, which must outlive it.
   explicit FlatTable(std::span<const uint8_t> bytes)
       : FlatTable(bytes, FollowOffset(bytes, 0)) {}
 
-  // A number; 0 where it is not stored.
+  // A number; 0 if it is not stored.
   template <typename T>
   T Number(int field) const {
     const int64_t at = Find(field);
@@ -40,7 +40,7 @@ class FlatTable {
     const int64_t num_bytes = Load<uint32_t>(bytes_, begin);
     const int64_t text = begin + int64_t{sizeof(uint32_t)};
     if (num_bytes > static_cast<int64_t>(bytes_.size()) - text) throw OutsideBytes();
-    // Bytes are looked at as characters, which have no other form.
+    // Bytes are read as characters.
     return {reinterpret_cast<const char*>(bytes_.data()) + text,
             static_cast<size_t>(num_bytes)};
   }
@@ -80,8 +80,8 @@ class FlatTable {
     return at + Load<uint32_t>(bytes, at);
   }
 
-  // Where a field stands. A table begins with how far before it the places of its fields
-  // are: their size, the table's, and one place after the other.
+  // The place of a field. A table begins with the distance back to the list of its
+  // fields' places, which has its own size, the size of the table, and then the places.
   int64_t Find(int field) const {
     const int64_t places = begin_ - Load<int32_t>(bytes_, begin_);
     const int64_t place = int64_t{sizeof(uint16_t)} * (2 + field);

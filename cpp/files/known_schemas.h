@@ -15,21 +15,22 @@ namespace torchparquet {
 
 using Leaves = std::shared_ptr<const std::vector<LeafColumn>>;
 
-// The schemas of files that were opened, by the bytes that footers have for them: most
-// files of a data set have the same. Thread-safe.
+// The schemas of files opened before, by their bytes in footers: most files of a data set
+// have the same schema. Thread-safe.
 class KnownSchemas {
  public:
-  // Keeps no more, for files that have each their own.
+  // The limit, for data sets in which every file has its own schema.
   static constexpr size_t kMaxSchemas = 256;
 
-  // Null where it is not known.
+  // Null if it is not known.
   Leaves Find(const FooterScan& footer) const;
   void Add(const FooterScan& footer, const Leaves& leaves);
 
  private:
   struct Schema {
     bool has_lists = false;
-    // By the Arrow schema, which declares the lengths of lists; by "" without any list.
+    // By the Arrow schema, which declares the lengths of lists; by "" if there are no
+    // lists.
     std::map<std::string, Leaves, std::less<>> leaves = {};
   };
 

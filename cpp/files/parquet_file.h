@@ -23,33 +23,34 @@ class RowGroupMetaData;
 
 namespace torchparquet {
 
-// A file of a data set, as it was when it was planned.
+// A file of a data set at the time of planning.
 struct PlannedFile {
   std::string path;
   FileIdentity identity;
-  // Its bytes if it is one in memory, which must outlive everything that reads it; `path`
-  // is a name for messages then.
+  // The bytes of a file in memory, which must outlive everything that reads it. `path` is
+  // then a name for messages.
   std::optional<std::span<const uint8_t>> memory = std::nullopt;
-  // Its keys, for a file that is encrypted; null where none were given.
+  // The keys of an encrypted file; null without keys.
   std::shared_ptr<parquet::FileDecryptionProperties> decryption = nullptr;
 };
 
 // Opens the file's bytes. Throws Error as LocalFile and MemoryFile do.
 std::unique_ptr<const Source> OpenSource(const PlannedFile& planned);
 
-// What the last bytes of a file say of its footer.
+// The meaning of the last bytes of a file.
 struct FooterEnd {
-  static constexpr int64_t kNumBytes = 8;  // its length, and four letters
+  static constexpr int64_t kNumBytes = 8;  // the length and four letters
 
-  // Of the footer; 0 for what is no Parquet file, or has no room for so long a one.
+  // Bytes of the footer; 0 if this is no Parquet file, or the file is too short for the
+  // footer.
   int64_t num_bytes = 0;
-  bool is_plain = false;  // and there
+  bool is_plain = false;  // a footer that is not encrypted
   bool is_encrypted = false;
 
   static FooterEnd Read(std::span<const uint8_t, kNumBytes> end, int64_t file_bytes);
 };
 
-// What the footer of a file says. Immutable, thread-safe.
+// The parsed footer of a file. Immutable, thread-safe.
 struct ParsedFooter {
   FileIdentity identity;  // of the file
   int64_t num_bytes = 0;  // in the file
@@ -61,13 +62,13 @@ struct ParsedFooter {
 // An open Parquet file with its footer. Immutable, thread-safe.
 class ParquetFile {
  public:
-  // What a page reader of a column chunk that is encrypted reads at a time.
+  // Bytes that a page reader of an encrypted column chunk reads at a time.
   static constexpr int64_t kAheadBytes = int64_t{64} << 10;
 
-  // Throws Error(kCorruptFile) for what is no Parquet file or whose footer contradicts
-  // itself, and Error(kEncrypted) for a footer that the keys do not fit. `known` is a
-  // footer of this file, read before, which is not read again if the file is the same; or
-  // null. A file with keys has its footer read.
+  // Throws Error(kCorruptFile) if the file is no Parquet file or its footer contradicts
+  // itself, and Error(kEncrypted) if the keys do not fit the footer. `known` is an
+  // earlier footer of this file, or null. It is used if the file has not changed. A file
+  // with keys has its footer read again.
   ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
               std::shared_ptr<const ParsedFooter> known = nullptr);
   explicit ParquetFile(const PlannedFile& planned)
@@ -77,11 +78,11 @@ class ParquetFile {
   const Source& file() const { return *file_; }
   const std::shared_ptr<const ParsedFooter>& footer() const { return footer_; }
   const parquet::FileMetaData& metadata() const { return *footer_->metadata; }
-  // What the footer says of a column chunk. Throws Error(kEncrypted) where that is
-  // encrypted, and no key fits.
+  // The footer's entry for a column chunk. Throws Error(kEncrypted) if it is encrypted
+  // and no key fits.
   std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunk(
       const parquet::RowGroupMetaData& group, int column) const;
-  // Decrypts the pages of a column chunk that is encrypted.
+  // Opens a page reader that decrypts the pages of an encrypted column chunk.
   std::unique_ptr<parquet::PageReader> OpenPages(int64_t row_group, int column) const;
 
   // The leaf columns in the file's order.
@@ -93,7 +94,7 @@ class ParquetFile {
   std::shared_ptr<const ParsedFooter> ParseFooter(const PlannedFile& planned);
 
   std::unique_ptr<const Source> file_;
-  // Of a file with keys, else null. Guarded by the mutex where it makes other readers.
+  // Null for a file without keys. The mutex guards it while it makes other readers.
   std::unique_ptr<parquet::ParquetFileReader> reader_;
   mutable std::mutex reader_mutex_;
   std::shared_ptr<const ParsedFooter> footer_;

@@ -14,16 +14,15 @@
 
 namespace torchparquet {
 
-// The files of a data set, for all of its readers. Opens them on demand and keeps the
-// most recently used ones open; a footer that was read is kept longer, so that it is
-// parsed once and not in each epoch. Thread-safe: a file is opened by one thread while
-// others wait for it. Not to be used in a forked child, where its lock may be held by a
-// thread that no longer exists.
+// The files of a data set, for all of its readers. Opens files on demand and keeps the
+// most recently used ones open. Keeps footers longer, so that they are parsed once and
+// not in each epoch. Thread-safe: one thread opens a file while others wait for it. Do
+// not use it in a forked child, where a thread that no longer exists may hold its lock.
 class ParquetFiles {
  public:
   static constexpr size_t kMaxOpenFiles = 64;
-  // Of footers that are kept: as stored, and kFooterBytes more for each. Parsed they take
-  // up to about twenty times as much, beside what readers may hold.
+  // The limit on kept footers, by their stored bytes plus kFooterBytes each. Parsed
+  // footers can take 20 times that, in addition to the memory of readers.
   static constexpr int64_t kMaxFooterBytes = int64_t{1} << 20;
   static constexpr int64_t kFooterBytes = int64_t{4} << 10;
 
@@ -31,7 +30,7 @@ class ParquetFiles {
       : planned_(std::move(planned)) {}
 
   std::shared_ptr<const ParquetFile> Open(int64_t file);
-  // Closes the files that nobody reads at the moment.
+  // Closes files that no reader uses at the moment.
   void Close();
   const std::string& path(int64_t file) const {
     return planned_[static_cast<size_t>(file)].path;
@@ -49,10 +48,10 @@ class ParquetFiles {
   const std::vector<PlannedFile> planned_;
   std::mutex mutex_;
   std::list<OpenFile> open_;  // guarded by mutex_; most recently used first
-  // By file. Those that are kept stay: in turns over more files than fit, those used last
-  // would all have gone when they are wanted again. Guarded by mutex_.
+  // By file. Kept footers stay: if passes over more files than fit replaced the oldest,
+  // every footer would be gone when it is needed again. Guarded by mutex_.
   std::unordered_map<int64_t, std::shared_ptr<const ParsedFooter>> footers_;
-  int64_t footer_bytes_ = 0;  // of them, by the bound's measure; guarded by mutex_
+  int64_t footer_bytes_ = 0;  // as kMaxFooterBytes counts them; guarded by mutex_
 };
 
 }  // namespace torchparquet

@@ -64,8 +64,8 @@ void Source::Identify(const FileIdentity& found, const FileIdentity& expected) {
 
 LocalFile::LocalFile(std::string path, const FileIdentity& expected)
     : Source(std::move(path)), expected_(expected) {
-  // O_NONBLOCK keeps the open of a FIFO from waiting for a writer; it means nothing
-  // for the regular files that are accepted.
+  // O_NONBLOCK: opening a FIFO must not wait for a writer. It has no effect on regular
+  // files.
   descriptor_ = open(this->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) throw SystemError("cannot open", errno);
   try {
@@ -90,8 +90,8 @@ void LocalFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
     offset += count;
     num_bytes -= count;
   }
-  // Whatever was read before a write that this sees may be mixed with it. For windows of
-  // 128 KiB this costs a hundredth of the read.
+  // Data read before a write that this check sees may be mixed with the new data. For
+  // reads of 128 KiB the check takes a hundredth of the time.
   if (expected_.num_bytes >= 0) CheckIdentity(IdentityOf(descriptor_), expected_);
 }
 

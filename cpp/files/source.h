@@ -7,14 +7,15 @@
 
 namespace torchparquet {
 
-// What identified a file when it was planned. A file that differs from it when it
-// is read has been replaced or written to since.
+// The identity of a file at the time of planning. A file that differs later has been
+// replaced or written to.
 struct FileIdentity {
   int64_t num_bytes = -1;  // -1: not known, not checked
   int64_t mtime_ns = -1;
   int64_t inode = -1;
-  // Of the last change of content or attributes, which no user can set back. Found when a
-  // file is opened, and never expected: it changes where a file is linked or moved too.
+  // The time of the last change of content or attributes, which no user can set back. It
+  // is found when a file is opened and never expected, since linking or moving a file
+  // changes it too.
   int64_t ctime_ns = -1;
 
   bool operator==(const FileIdentity&) const = default;
@@ -27,20 +28,20 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Reads exactly `num_bytes` at `offset`. Throws Error(kCorruptFile) at an early end
-  // of the file or when it is no longer the one expected, Error(kIo) when the system
-  // reports a failure.
+  // Reads exactly `num_bytes` at `offset`. Throws Error(kCorruptFile) if the file ends
+  // early or is no longer the expected one, and Error(kIo) if the system reports a
+  // failure.
   virtual void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const = 0;
 
-  // What messages call it.
+  // The name in messages.
   const std::string& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }
   int64_t num_bytes() const { return identity_.num_bytes; }
 
  protected:
   explicit Source(std::string path) : path_(std::move(path)) {}
-  // Takes what was found for the file's identity. Throws Error(kCorruptFile) when it
-  // is not the one expected.
+  // Sets the identity that was found. Throws Error(kCorruptFile) if it is not the
+  // expected one.
   void Identify(const FileIdentity& found, const FileIdentity& expected);
   static void CheckIdentity(const FileIdentity& found, const FileIdentity& expected);
 
@@ -49,12 +50,12 @@ class Source {
   FileIdentity identity_;
 };
 
-// A file of the local file system. Reads are pread, never mmap: a mapped file that is
-// truncated kills the program.
+// A file of the local file system. Reads are pread, never mmap: truncating a mapped file
+// kills the program.
 class LocalFile : public Source {
  public:
-  // Throws Error(kFileNotFound) or Error(kIo) when it cannot be opened, and
-  // Error(kCorruptFile) when it is not the file that `expected` describes.
+  // Throws Error(kFileNotFound) or Error(kIo) if it cannot be opened, and
+  // Error(kCorruptFile) if it is not the file that `expected` describes.
   LocalFile(std::string path, const FileIdentity& expected);
   ~LocalFile() override;
 
@@ -65,12 +66,12 @@ class LocalFile : public Source {
   int descriptor_ = -1;
 };
 
-// A file's bytes in memory that somebody else owns, keeps for as long as this lives, and
-// does not write to. Reads copy, as those of a file do: what is checked is what is used,
-// and views have the room behind them that kernels need.
+// A file's bytes in memory. Their owner keeps them during the life of this object and
+// does not write to them. Reads copy, as reads of a file do: the checked bytes are the
+// used bytes, and kernels may load beyond the end of a view.
 class MemoryFile : public Source {
  public:
-  // `name` stands for the path. Throws Error(kCorruptFile) when `content` is not what
+  // `name` stands for the path. Throws Error(kCorruptFile) if `content` is not what
   // `expected` describes.
   MemoryFile(std::string name, std::span<const uint8_t> content,
              const FileIdentity& expected);

@@ -8,21 +8,22 @@
 
 namespace torchparquet {
 
-// Reads values of Thrift's compact protocol one after the other, out of bytes that need
-// not be what they should.
-// Source: Thrift's compact protocol specification.
+// Reads values of Thrift's compact protocol one after another, from bytes that may be
+// damaged. Source: Thrift's compact protocol specification.
 class ThriftCompactReader {
  public:
   class Failure : public std::exception {};
-  // Thrown where a value goes on behind the bytes at hand.
+  // Thrown if a value continues after the given bytes.
   class Truncated : public Failure {};
-  // Thrown for what the protocol does not have, or another type than was asked for.
+  // Thrown for bytes that the protocol does not allow, or for another type than
+  // requested.
   class Malformed : public Failure {};
 
   explicit ThriftCompactReader(std::span<const uint8_t> bytes)
       : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
-  // Calls `on_field(id, type)` for each field of a struct; it must take the value.
+  // Calls `on_field(id, type)` for each field of a struct. It must read or skip the
+  // value.
   template <typename OnField>
   void ReadStruct(OnField on_field) {
     int64_t id = 0;
@@ -37,14 +38,14 @@ class ThriftCompactReader {
     }
   }
 
-  // The value of a field that is a struct.
+  // Reads the value of a struct field.
   template <typename OnField>
   void ReadStruct(int type, OnField on_field) {
     if (type != kStruct) throw Malformed{};
     ReadStruct(on_field);
   }
 
-  // Calls `on_element(type)` for each element of a list; it must take the value.
+  // Calls `on_element(type)` for each element of a list. It must read or skip the value.
   template <typename OnElement>
   void ReadList(int type, OnElement on_element) {
     if (type != kList) throw Malformed{};
@@ -66,13 +67,13 @@ class ThriftCompactReader {
     return ReadInteger();
   }
 
-  // A boolean field's value is its type.
+  // The value of a boolean field is in its type.
   static bool ReadBool(int type) {
     if (type != kTrue && type != kFalse) throw Malformed{};
     return type == kTrue;
   }
 
-  // A view of the bytes that are read.
+  // Returns a view of the bytes.
   std::string_view ReadBinary(int type) {
     if (type != kBinary) throw Malformed{};
     const uint64_t size = ReadVarint();
@@ -81,12 +82,12 @@ class ThriftCompactReader {
     return {first, size};
   }
 
-  // Passes over a value that nobody asks for.
+  // Skips the value of a field.
   void SkipField(int type) { Skip(type, 0); }
-  // The same where it is no field, but in a list: a boolean has a byte of its own there.
+  // Skips an element of a list, where a boolean has a byte of its own.
   void SkipElement(int type) { SkipElement(type, 0); }
 
-  // The same for a list, whose bytes it returns.
+  // Skips a list and returns its bytes.
   std::string_view SkipList(int type) {
     if (type != kList) throw Malformed{};
     const auto* first = reinterpret_cast<const char*>(next_);

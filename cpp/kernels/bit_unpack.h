@@ -5,8 +5,8 @@
 
 namespace torchparquet::kernels {
 
-// Parquet packs values LSB first in groups of eight: a group of `width`-bit values
-// is `width` bytes long, whatever the width.
+// Parquet packs values LSB first in groups of eight: a group of `width`-bit values is
+// `width` bytes long for every width.
 constexpr int kGroupValues = 8;
 
 // Bytes that must be readable from the start of a group for any kernel to load from it.

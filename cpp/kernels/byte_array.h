@@ -8,10 +8,10 @@
 
 namespace torchparquet::kernels {
 
-// Reads the BYTE_ARRAY values of one data page, in order. There is one class per
-// encoding. Both functions throw Error(kCorruptFile) when the page holds fewer values or
-// what it says of them cannot be; after an error the reader is of no more use, and what
-// the sink has been extended by is unspecified.
+// Reads the BYTE_ARRAY values of one data page, in order. Each encoding has one class.
+// Both functions throw Error(kCorruptFile) if the page holds fewer values or its lengths
+// cannot be right. After an error the reader must not be used, and the bytes that were
+// appended to the sink are unspecified.
 class ByteArrayReader {
  public:
   virtual ~ByteArrayReader() = default;
@@ -22,13 +22,13 @@ class ByteArrayReader {
   virtual void Skip(int64_t num_values) = 0;
 };
 
-// Values whose lengths are checked before room is made for all of them: so few that they
-// are still in the cache when they are copied.
+// Values per block: the lengths of a block are checked before room is made for its
+// values. Few enough that the values are still in the cache when they are copied.
 inline constexpr int64_t kByteArrayBlock = 512;
 
-// Copies `num_bytes` bytes, of which most values have few: those by a copy of fixed size,
-// which writes up to ByteSink::kSlackBytes bytes behind `out` + `num_bytes`. Reads no
-// further than `readable_end`. `in` may lie before `out` in the same memory.
+// Copies `num_bytes` bytes. Short values, which are most of them, are copied by a copy of
+// fixed size, which writes up to ByteSink::kSlackBytes bytes after `out` + `num_bytes`.
+// Reads no byte at or after `readable_end`. `in` may lie before `out` in the same memory.
 inline void CopyBytes(const uint8_t* in, const uint8_t* readable_end, size_t num_bytes,
                       uint8_t* out) {
   constexpr size_t kShort = ByteSink::kSlackBytes;
@@ -36,7 +36,7 @@ inline void CopyBytes(const uint8_t* in, const uint8_t* readable_end, size_t num
     if (num_bytes > 0) std::memcpy(out, in, num_bytes);
     return;
   }
-  // By way of registers, as what is read beyond the value may be what is written.
+  // Through registers, because bytes read after the value may be bytes written here.
   std::array<uint8_t, kShort> bytes;
   std::memcpy(bytes.data(), in, kShort);
   std::memcpy(out, bytes.data(), kShort);

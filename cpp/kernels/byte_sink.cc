@@ -43,10 +43,10 @@ void ByteSink::Grow(size_t num_bytes) {
   if (num_bytes > kMost) throw std::bad_alloc();
   const size_t least = size_ + num_bytes + kSlackBytes;
   size_t capacity = std::max({least, 2 * capacity_, kLeastCapacity});
-  // Doubling stops at the limit, which is known to be enough.
+  // Doubling stops at the limit, which is enough as checked above.
   if (max_bytes_ < kMost) capacity = std::min(capacity, max_bytes_ + kSlackBytes);
   capacity = std::max(capacity, least);
-  // Large blocks move without a copy: their pages are mapped elsewhere.
+  // Large blocks move without a copy: the system maps their pages elsewhere.
   auto* data = static_cast<uint8_t*>(std::realloc(data_.get(), capacity));
   if (data == nullptr) throw std::bad_alloc();
   static_cast<void>(data_.release());

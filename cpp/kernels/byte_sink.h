@@ -10,24 +10,24 @@
 
 namespace torchparquet::kernels {
 
-// Bytes that grow at their end. Their memory is never zeroed, and growing it takes
-// amortised constant time a byte. One thread's at a time. Movable.
+// Bytes that grow at their end. Their memory is never zeroed, and growing takes amortised
+// constant time per byte. Used by one thread at a time. Movable.
 class ByteSink {
  public:
-  // Bytes behind the room that Extend returns that may be overwritten too.
+  // Bytes after the room that Extend returns. The caller may overwrite them too.
   static constexpr size_t kSlackBytes = 32;
 
   ByteSink() = default;
   ByteSink(ByteSink&& other) noexcept;
   ByteSink& operator=(ByteSink&& other) noexcept;
 
-  // Returns room for `num_bytes` behind what the sink holds, which then belong to it; the
-  // caller writes them. Throws Error(kOutOfMemory), and changes nothing, where the sink
-  // would hold more than max_bytes(), and std::bad_alloc where there is no memory. Bytes
-  // that the sink held may move.
+  // Appends `num_bytes` bytes, which the caller writes, and returns the first of them.
+  // Throws Error(kOutOfMemory), and changes nothing, if the sink would hold more than
+  // max_bytes(), and std::bad_alloc if there is no memory. Bytes that the sink held may
+  // move.
   uint8_t* Extend(size_t num_bytes);
 
-  // Drops all but the first `num_bytes` bytes, but not their memory.
+  // Drops all but the first `num_bytes` bytes. Keeps the memory.
   void Truncate(size_t num_bytes) { size_ = std::min(size_, num_bytes); }
   void Clear() { size_ = 0; }
 
@@ -36,7 +36,7 @@ class ByteSink {
 
   std::span<const uint8_t> bytes() const { return {data_.get(), size_}; }
   size_t size() const { return size_; }
-  // Bytes of memory, slack among them.
+  // Bytes of memory, including slack.
   size_t capacity() const { return capacity_; }
 
  private:

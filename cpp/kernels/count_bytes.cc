@@ -11,8 +11,9 @@ namespace {
 
 #if defined(__x86_64__)
 
-// `matches` gives for 16 bytes all ones where one counts. Each of 16 counters of a byte
-// takes up to 255 of them; a compiler left to itself widens every byte to 64 bits.
+// `matches` returns 16 bytes, all ones for each byte that counts. Each of 16 one-byte
+// counters takes up to 255 of them. Left to itself, a compiler widens every byte to 64
+// bits.
 template <typename Matches, typename IsMatch>
 int64_t CountBytes(const uint8_t* bytes, int64_t num_bytes, Matches matches,
                    IsMatch is_match) {

@@ -8,17 +8,17 @@
 
 namespace torchparquet::kernels {
 
-// How many of the bytes, levels mostly, are `value`, or at least `least`.
+// Count the bytes, mostly levels, that are `value`, or at least `least`.
 int64_t CountEqual(const uint8_t* bytes, int64_t num_bytes, uint8_t value);
 int64_t CountAtLeast(const uint8_t* bytes, int64_t num_bytes, uint8_t least);
 
-// Writes for each byte 1 where it is `value`, else 0.
+// Writes 1 for each byte that is `value`, else 0.
 inline void MarkEqual(const uint8_t* bytes, int64_t num_bytes, uint8_t value,
                       uint8_t* __restrict marks) {
   for (int64_t i = 0; i < num_bytes; ++i) marks[i] = bytes[i] == value;
 }
 
-// Bit i says whether byte i of 64 is 0.
+// Bit i is set if byte i of 64 is 0.
 inline uint64_t ZeroBytes(const uint8_t* bytes) {
   uint64_t zeros = 0;
 #if defined(__x86_64__)

@@ -12,7 +12,7 @@
 namespace torchparquet::kernels {
 namespace {
 
-// Of each byte the remainder when 0 to 7 bytes of zeros follow it.
+// The remainder of each byte when 0 to 7 bytes of zeros follow it.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables MakeTables() {
@@ -34,7 +34,7 @@ constexpr Tables MakeTables() {
   return tables;
 }
 
-// Goes on from the checksum of what comes before `bytes`; eight bytes at a time.
+// Continues the checksum of the bytes before `bytes`, eight bytes at a time.
 uint32_t TableCrc32(uint32_t checksum, std::span<const uint8_t> bytes) {
   static constexpr Tables kTables = MakeTables();
   uint32_t remainder = ~checksum;
@@ -69,8 +69,8 @@ __attribute__((target("pclmul,sse4.1"), always_inline)) inline __m128i LoadVecto
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(in));
 }
 
-// Brings what `remainder` stands for to where `next` begins, as far behind as `powers`
-// say, and adds `next`.
+// Moves `remainder` forward by the distance that `powers` encodes, to the start of
+// `next`, and adds `next`.
 __attribute__((target("pclmul,sse4.1"), always_inline)) inline __m128i Fold(
     __m128i remainder, __m128i powers, __m128i next) {
   const __m128i low = _mm_clmulepi64_si128(remainder, powers, 0x00);
@@ -97,14 +97,14 @@ __attribute__((target("pclmul,sse4.1"), always_inline)) inline uint32_t Reduce(
   return static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(remainder, product), 1));
 }
 
-// Of whole vectors, four at least.
+// For whole vectors, at least four.
 __attribute__((target("pclmul,sse4.1"))) uint32_t
 VectorCrc32(std::span<const uint8_t> bytes) {
   const __m128i by_step = _mm_set_epi64x(0x1C6E41596, 0x154442BD4);
   const __m128i by_vector = _mm_set_epi64x(0x0CCAA009E, 0x1751997D0);
   const uint8_t* in = bytes.data();
   const uint8_t* const end = in + bytes.size();
-  // Four lanes, since a product takes as long as four begin in.
+  // Four lanes: a product takes as long as four take to start.
   const __m128i ones = _mm_cvtsi32_si128(-1);
   __m128i lane_0 = _mm_xor_si128(LoadVector(in), ones);
   __m128i lane_1 = LoadVector(in + kVectorBytes);

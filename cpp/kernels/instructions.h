@@ -4,15 +4,15 @@
 
 namespace torchparquet::kernels {
 
-// What kernels may use of the processor. Each set has all of those before it.
+// Instruction sets for kernels. Each set includes all sets before it.
 enum class Instructions {
-  kBaseline,  // what every processor of the architecture has
+  kBaseline,  // on every processor of the architecture
   kAvx2,      // AVX2, PCLMULQDQ, POPCNT
 };
 
-// The best that this processor has, or less where the environment says so, by a name
-// in TORCHPARQUET_INSTRUCTIONS. Chosen once. Throws Error(kInvalidArgument) for a name
-// of no set, or of one that this processor lacks.
+// The best set of this processor, or the one named in the environment variable
+// TORCHPARQUET_INSTRUCTIONS. Chosen once. Throws Error(kInvalidArgument) for an unknown
+// name, or for a set that this processor lacks.
 Instructions ChosenInstructions();
 
 // As in the environment: "baseline" or "avx2".

@@ -10,27 +10,27 @@
 
 namespace torchparquet::kernels {
 
-// Where stores go. What nobody reads before it would have left the cache is stored past
-// it: then memory is not read first to be overwritten, and what is in use stays cached.
+// Cached stores, or streaming (non-temporal) stores. A streaming store writes memory
+// without reading it into the cache first, and so evicts nothing. Use it for values that
+// no one reads before they would have left the cache.
 enum class Stores { kCached, kStreaming };
 
 constexpr int64_t kLineBytes = 64;
 
-// To be called before what was stored past the cache is handed to another thread; not
-// oftener, since it waits for memory.
+// Makes earlier streaming stores visible to other threads. Call it before handing the
+// memory to another thread, and not more often: it waits for memory.
 inline void EndStreamingStores() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif
 }
 
-// As memcpy. Neither need be aligned.
+// As memcpy, by streaming stores. Neither pointer need be aligned.
 void StreamCopy(const uint8_t* in, int64_t num_bytes, uint8_t* out);
 
-// Calls `read` with a block, which stays in the L1 cache, and the number of values that
-// it is to hold, until all `num_values` went from there past the cache to `out`: for what
-// stores values of `value_bytes` bytes in a way of its own. Values that no block holds
-// are read straight to `out`.
+// Writes `num_values` values by streaming stores for a reader that can only store
+// normally. Calls `read(block, count)` with a block in the L1 cache and copies each block
+// to `out`. Values longer than a block are read straight to `out`.
 template <typename ReadValues>
 void StreamByBlocks(int64_t value_bytes, int64_t num_values, uint8_t* out,
                     ReadValues read) {

@@ -39,7 +39,8 @@ ByteRange ColumnChunkRange(const parquet::FileMetaData& metadata,
   return range;
 }
 
-// How many bytes one compressed byte can become at most; 0 where that is no useful bound.
+// The most bytes that one compressed byte can become, or 0 if the codec sets no useful
+// bound.
 int64_t MaxExpansion(parquet::Compression::type codec) {
   switch (codec) {
     case parquet::Compression::SNAPPY:

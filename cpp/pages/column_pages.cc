@@ -34,7 +34,7 @@ std::span<const uint8_t> TakeFront(std::span<const uint8_t>* bytes, int64_t num_
   return front;
 }
 
-// Copies `bytes` to `*out`, and moves it behind them.
+// Copies `bytes` to `*out` and moves `*out` past them.
 std::span<const uint8_t> CopyTo(std::span<const uint8_t> bytes, uint8_t** out) {
   const std::span<const uint8_t> copy(*out, bytes.size());
   if (!bytes.empty()) std::memcpy(*out, bytes.data(), bytes.size());
@@ -76,13 +76,13 @@ void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
                      static_cast<double>(std::max<int64_t>(1, chunk_.group_rows));
   const int64_t data_bytes = chunk_.range.num_bytes - chunk_.dictionary_bytes;
   task_bytes_ = static_cast<int64_t>(static_cast<double>(data_bytes) * share);
-  // Compressed bytes are needed no longer than it takes to decompress them.
+  // Compressed bytes are needed only until they are decompressed.
   if (chunk_.is_compressed) read_ahead_.Use(&scratch->file_bytes);
 }
 
-// Where to stop when bytes from next_offset_ on have to be read: enough for what is
-// likely to be wanted, and little enough to stay in a core's L2 cache until then. Most
-// pages are as long as the one before: a long one is read by one call.
+// The end of a read that begins at next_offset_: far enough for the bytes that are likely
+// to be wanted, near enough for them to stay in a core's L2 cache until then. Most pages
+// are as long as the page before: one call reads a long page.
 int64_t ColumnPages::AheadEnd() const {
   constexpr int64_t kMinBytes = int64_t{4} << 10;
   constexpr int64_t kMaxBytes = int64_t{128} << 10;
@@ -102,7 +102,7 @@ const PageHeader* ColumnPages::NextDecrypted() {
   header_ = *header;
   page_offset_ = decrypted_->number();
   if (page_offset_ == 0) {
-    // With its first page Arrow reads a column chunk as a whole.
+    // With the first page, Arrow reads the whole column chunk.
     scratch_->costs.bytes_read += chunk_.range.num_bytes;
     ++scratch_->costs.num_reads;
   }
@@ -116,7 +116,7 @@ const PageHeader* ColumnPages::Next() {
   const int64_t rest_bytes = chunk_.range.end() - next_offset_;
   if (rest_bytes <= 0) return nullptr;
   const int64_t ahead_end = AheadEnd();
-  // Few headers are longer than this: those with long strings in their statistics.
+  // Few headers are longer than this: only those with long strings in their statistics.
   for (int64_t num_bytes = 256;; num_bytes *= 8) {
     num_bytes = std::min(num_bytes, rest_bytes);
     const auto header =
@@ -174,11 +174,11 @@ std::span<const uint8_t> ColumnPages::ReadDictionaryPage() {
   return Decompress(body, header_.uncompressed_bytes, out);
 }
 
-// Before memory is taken because a header says so.
+// Checks a header's claim before memory is taken for it.
 void ColumnPages::CheckUncompressedBytes() const {
   const int64_t num_bytes = header_.uncompressed_bytes;
   const int64_t expansion = chunk_.max_expansion;
-  // What a codec adds to a short input is below this.
+  // A codec adds fewer bytes than this to a short input.
   constexpr int64_t kFrameBytes = 64;
   if (expansion > 0 && num_bytes > header_.compressed_bytes * expansion + kFrameBytes) {
     throw CorruptFile("page claims more bytes than its compressed ones can become: " +
@@ -246,7 +246,7 @@ std::span<const uint8_t> ColumnPages::TakeLevels(std::span<const uint8_t>* body,
   }
 }
 
-// Gives levels in the deprecated encoding the form of the other.
+// Rewrites levels in the deprecated encoding as the RLE/bit-packing hybrid.
 void ColumnPages::RepackLevels(PageParts* parts) {
   const BitPackedLevels repetition{.bytes = parts->repetition,
                                    .width = LevelWidth(chunk_.max_repetition_level),
@@ -274,7 +274,7 @@ void ColumnPages::RepackLevels(PageParts* parts) {
   }
 }
 
-// The levels of a V2 page are not compressed, its values may be.
+// The levels of a V2 page are not compressed; its values may be.
 PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
   // Some writers store repetition levels although the column has none.
   auto repetition = TakeFront(&body, header_.repetition_level_bytes);
@@ -290,7 +290,8 @@ PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
                                                       header_.definition_level_bytes
                                                 : static_cast<int64_t>(body.size());
   if (value_bytes < 0) throw CorruptFile("page is too short for its levels");
-  // The bytes that were read ahead are the thread's: copies outlive the task.
+  // The bytes read ahead belong to the thread, so copies of them are made that outlive
+  // the task.
   uint8_t* out = buffers_->page.Reserve(repetition.size() + definition.size() +
                                         static_cast<size_t>(value_bytes));
   PageParts parts;

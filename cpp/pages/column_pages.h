@@ -13,47 +13,47 @@
 
 namespace torchparquet {
 
-// The parts of a data page, decompressed. Levels are in the hybrid encoding, and empty
-// where the column has none.
+// The parts of a data page, decompressed. Levels are in the RLE/bit-packing hybrid, and
+// empty if the column has none.
 struct PageParts {
   std::span<const uint8_t> repetition = {};
   std::span<const uint8_t> definition = {};
   std::span<const uint8_t> values = {};
 };
 
-// Walks the pages of one column chunk. One thread's at a time: between two tasks it may
-// change the thread. Verifies checksums where present.
+// Walks the pages of one column chunk and verifies checksums if present. Used by one
+// thread at a time; another thread may use it in the next task.
 class ColumnPages {
  public:
   struct Limits {
     int64_t max_page_bytes;  // decompressed
   };
-  // Checks what the footer claims of the column chunk against the file and the row
-  // group. `file` and `buffers` must outlive the pages.
+  // Checks the footer's claims about the column chunk against the file and the row group.
+  // `file` and `buffers` must outlive the pages.
   ColumnPages(const ParquetFile& file, int64_t row_group, int column,
               const Limits& limits, ColumnBuffers* buffers);
 
   // Rows of the row group.
   int64_t group_rows() const { return chunk_.group_rows; }
 
-  // Must be called before a task's first use of what follows. The task will ask for
-  // about `num_rows` rows.
+  // Call it before a task's first use of the functions below. The task will read about
+  // `num_rows` rows.
   void BeginTask(DecodeScratch* scratch, int64_t num_rows);
 
-  // Returns the header of the next page, passing over whatever of the last page was
-  // not asked for; null at the end of the column chunk.
+  // Returns the header of the next page, or null at the end of the column chunk. Skips
+  // the part of the last page that was not read.
   const PageHeader* Next();
-  // Where the header that Next returned last begins in the file; in a column chunk that
-  // is encrypted its number.
+  // The offset in the file of the header that Next returned last; in an encrypted column
+  // chunk, the number of its page.
   int64_t page_offset() const { return page_offset_; }
-  // What is held beside the buffers, as of a column chunk that is encrypted.
+  // Memory that is held outside the buffers, in an encrypted column chunk.
   int64_t page_reader_bytes() const { return decrypted_ ? decrypted_->held_bytes() : 0; }
-  // Makes Next go on at `offset`, which was a page_offset() before.
+  // Makes Next continue at `offset`, an earlier page_offset().
   void Seek(int64_t offset);
 
-  // The content of the page that Next returned last. Data pages stay valid until Next
-  // or Seek, dictionary pages only within the task. Throws Error(kCorruptFile) for
-  // bytes that are not what the header says.
+  // The content of the page that Next returned last. Data pages stay valid until Next or
+  // Seek, dictionary pages within the task. Throws Error(kCorruptFile) if the bytes
+  // contradict the header.
   PageParts ReadDataPage();
   std::span<const uint8_t> ReadDictionaryPage();
 
@@ -76,8 +76,8 @@ class ColumnPages {
   ColumnBuffers* buffers_;
   ReadAhead read_ahead_;
   DecodeScratch* scratch_ = nullptr;
-  int64_t task_bytes_ = 0;  // that the task's rows are likely to take in the file
-  // Of an encrypted column chunk, which is not read through `read_ahead_`.
+  int64_t task_bytes_ = 0;  // likely bytes of the task's rows in the file
+  // Set for an encrypted column chunk, which is not read through `read_ahead_`.
   std::optional<DecryptedPages> decrypted_;
   int64_t page_offset_ = 0;
   int64_t next_offset_ = 0;

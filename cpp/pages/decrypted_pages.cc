@@ -73,8 +73,8 @@ void DecryptedPages::Seek(int64_t number) {
     num_read_ = 0;
     largest_bytes_ = 0;
   }
-  // Decoded and dropped: Arrow counts a page that it skips unread for another, and could
-  // not decrypt what follows.
+  // Decodes and drops the page: if a page is skipped unread, Arrow counts wrongly and
+  // cannot decrypt the pages that follow.
   while (num_read_ < number && Next()) {
   }
   page_.reset();

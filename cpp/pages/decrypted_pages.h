@@ -15,26 +15,26 @@ class PageReader;
 
 namespace torchparquet {
 
-// The pages of an encrypted column chunk, by Arrow's page reader, which decrypts them,
-// verifies checksums where present, and decompresses. One thread's at a time. A page's
-// size is checked only once Arrow has read it; its header is authenticated.
+// The pages of an encrypted column chunk. Arrow's page reader decrypts them, verifies
+// checksums if present, and decompresses. Used by one thread at a time. A page's size is
+// checked only after Arrow has read it; its header is authenticated.
 class DecryptedPages {
  public:
   // `file` must outlive the pages.
   DecryptedPages(const ParquetFile& file, int64_t row_group, int column);
   ~DecryptedPages();
 
-  // The header of the next page, as that of one that is not compressed; nothing at the
-  // end of the column chunk.
+  // Returns the header of the next page, as a page that is not compressed, or nothing at
+  // the end of the column chunk.
   std::optional<PageHeader> Next();
-  // How many pages of the column chunk stand before the one that Next returned last.
+  // The number of pages before the one that Next returned last.
   int64_t number() const { return num_read_ - 1; }
-  // What Arrow holds between two pages, at most: a part of the file, and the largest page
-  // so far, as it is stored and decompressed.
+  // The most that Arrow holds between two pages: a part of the file, and the largest page
+  // so far, both stored and decompressed.
   int64_t held_bytes() const { return ParquetFile::kAheadBytes + 2 * largest_bytes_; }
-  // Its content, until Next or Seek.
+  // The content of that page, valid until Next or Seek.
   std::span<const uint8_t> body() const;
-  // Makes Next go on with the page that has that number: reads those before it again.
+  // Makes Next continue with the page of that number. Reads the pages before it again.
   void Seek(int64_t number);
 
  private:

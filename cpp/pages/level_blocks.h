@@ -10,7 +10,7 @@
 
 namespace torchparquet {
 
-// Consecutive entries of a page: values, or what stands for a null or an empty list.
+// Consecutive entries of a page. An entry is a value, a null or an empty list.
 struct LevelBlock {
   const uint8_t* repetition = nullptr;  // null: each entry is a row
   const uint8_t* definition = nullptr;  // null: each entry is a value
@@ -19,14 +19,14 @@ struct LevelBlock {
   LevelBlock First(int64_t num_entries) const {
     return {repetition, definition, num_entries};
   }
-  // How many entries begin a row.
+  // The number of entries that begin a row.
   int64_t NumRows() const;
-  // The index of the entry that begins row number `row` of the block's, counted from 0;
-  // there must be that many.
+  // The index of the entry that begins row number `row` of the block, counted from 0. The
+  // block must have that many.
   int64_t RowBegin(int64_t row) const;
 
-  // Calls on_row(entry) for each entry that begins a row, in order. Of 64 entries at
-  // once, since how many of them begin one is not foreseen.
+  // Calls on_row(entry) for each entry that begins a row, in order. Looks at 64 entries
+  // at once, since branch prediction cannot foresee which entries begin rows.
   template <typename OnRow>
   void ForEachRow(OnRow on_row) const {
     constexpr int64_t kEntries = 64;
@@ -41,27 +41,27 @@ struct LevelBlock {
   }
 };
 
-// What a page's levels are read by.
+// The levels of a page.
 struct PageLevels {
   int max_repetition = 0;
   int max_definition = 0;
-  std::span<const uint8_t> repetition = {};  // in the hybrid encoding
+  std::span<const uint8_t> repetition = {};  // in the RLE/bit-packing hybrid
   std::span<const uint8_t> definition = {};
   int64_t num_entries = 0;
 };
 
-// The levels of one page after the other, as blocks of bytes that stay in the L1 cache.
-// Definition levels are not read where a run says that every entry is a value.
+// The levels of one page after another, as blocks of bytes that stay in the L1 cache.
+// Definition levels are not read if a run says that every entry is a value.
 class LevelBlocks {
  public:
   LevelBlocks() = default;  // of no page
-  // Begins with a page, whose levels must stay valid.
+  // Begins a page. Its levels must stay valid.
   void Open(const PageLevels& page);
 
-  // The next entries, some or all of them, until Take; empty at the page's end. Throws
-  // Error(kCorruptFile) where the page has fewer levels than entries.
+  // Returns some or all of the next entries, valid until Take; an empty block at the end
+  // of the page. Throws Error(kCorruptFile) if the page has fewer levels than entries.
   LevelBlock Peek();
-  // Passes over the first entries of what Peek returned.
+  // Skips the first entries that Peek returned.
   void Take(int64_t num_entries);
 
  private:
@@ -73,7 +73,7 @@ class LevelBlocks {
   int max_definition_ = 0;
   kernels::LevelReader repetition_reader_;
   kernels::LevelReader definition_reader_;
-  int64_t num_left_ = 0;  // in the page, behind the block
+  int64_t num_left_ = 0;  // in the page, after the block
   std::array<uint8_t, kMaxEntries> repetition_;
   std::array<uint8_t, kMaxEntries> definition_;
   bool all_values_ = false;

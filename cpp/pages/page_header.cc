@@ -10,7 +10,7 @@ namespace {
 
 Error NoPageHeader() { return CorruptFile("page header is damaged"); }
 
-// The structs of the three kinds of page. What they lack keeps its value.
+// The structs of the three kinds of page. A missing field keeps its default.
 void ReadDataPage(int struct_type, ThriftCompactReader* reader, PageHeader* header) {
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
     switch (id) {
@@ -72,7 +72,7 @@ void ReadDataPageV2(int struct_type, ThriftCompactReader* reader, PageHeader* he
   });
 }
 
-// parquet::PageType, by the numbers that the format gives them.
+// parquet::PageType, with the numbers of the format.
 PageHeader::Kind KindOf(int32_t type) {
   switch (type) {
     case 0:

@@ -6,18 +6,18 @@
 
 namespace torchparquet {
 
-// What stands before the bytes of a page.
+// The header of a page.
 struct PageHeader {
   enum class Kind { kData, kDataV2, kDictionary, kOther };
 
   Kind kind = Kind::kOther;
   int64_t header_bytes = 0;        // of the header itself
-  int64_t compressed_bytes = 0;    // that follow it
-  int64_t uncompressed_bytes = 0;  // that they become
+  int64_t compressed_bytes = 0;    // of the bytes that follow
+  int64_t uncompressed_bytes = 0;  // after decompression
   std::optional<uint32_t> checksum;
-  int64_t num_values = 0;  // nulls count
+  int64_t num_values = 0;  // including nulls
   int encoding = -1;       // parquet::Encoding::type
-  // V1 only, of that type too.
+  // V1 only, of the same type.
   int definition_level_encoding = -1;
   int repetition_level_encoding = -1;
   // V2 only.
@@ -28,13 +28,12 @@ struct PageHeader {
   bool is_data() const { return kind == Kind::kData || kind == Kind::kDataV2; }
 };
 
-// Reads the header at the start of `bytes`; nothing when it goes on behind their end.
-// Throws Error(kCorruptFile) for what is no page header, has a negative size, or does
-// not say how values are encoded.
+// Reads the header at the start of `bytes`. Returns nothing if it continues after them.
+// Throws Error(kCorruptFile) for bytes that are no page header, a negative size, or a
+// header without an encoding.
 //
-// Arrow's page reader makes strings of the statistics and a buffer and a page object
-// of the rest, and cannot be stopped between two pages and gone on with elsewhere.
-// Source: parquet-format, parquet.thrift.
+// Arrow's page reader makes strings of the statistics and objects of the rest, and cannot
+// stop between two pages and go on elsewhere. Source: parquet-format, parquet.thrift.
 std::optional<PageHeader> ParsePageHeader(std::span<const uint8_t> bytes);
 
 }  // namespace torchparquet

@@ -29,16 +29,16 @@ std::span<const uint8_t> ReadAhead::View(const ByteRange& wanted, int64_t ahead_
     ByteRange next{wanted.offset, end - wanted.offset};
     const int64_t skipped_bytes = wanted.offset - held_.offset;
     int64_t kept_bytes = begins_inside ? held_.end() - wanted.offset : 0;
-    // To the front unless that moves more than lies before, as where a page is longer
-    // than what was read with its header.
+    // Moves the bytes to the front, unless that moves more than the space before them. A
+    // page longer than the bytes read with its header is such a case.
     const bool stays =
         begins_inside && kept_bytes > skipped_bytes && HasRoom(end - held_.offset);
     if (stays) {
       next = {held_.offset, end - held_.offset};
       kept_bytes = held_.num_bytes;
     } else if (!HasRoom(next.num_bytes)) {
-      // Growth drops the content, so the kept bytes are read again. Rare: a buffer grows
-      // to the largest page that it has met.
+      // Growth drops the content, so kept bytes are read again. This is rare: a buffer
+      // grows to the largest page that it meets.
       kept_bytes = 0;
     }
     held_ = {};  // until the read succeeds

@@ -16,23 +16,23 @@ struct ByteRange {
   int64_t end() const { return offset + num_bytes; }
 };
 
-// Views of a file's bytes, read as they are asked for. It holds one stretch of the file
-// at a time, in memory that the caller owns and may take away. One thread's.
+// Views of a file's bytes, read on demand. Holds one stretch of the file at a time, in
+// memory that the caller owns and may take away. Used by one thread.
 class ReadAhead {
  public:
-  // Readable bytes behind every view, for kernels that load whole words.
+  // Readable bytes after every view, for kernels that load whole words.
   static constexpr int64_t kPaddingBytes = 64;
 
   explicit ReadAhead(const Source* file) : file_(file) {}
 
-  // Forgets what is held and keeps further bytes in `memory`.
+  // Forgets the bytes it holds and keeps further ones in `memory`.
   void Use(ScratchBuffer* memory);
-  // Counts what is read from now on; null for not at all.
+  // Counts bytes read from now on in `costs`, if it is not null.
   void CountIn(TaskCosts* costs) { costs_ = costs; }
 
   // Returns the bytes of `wanted`, which must lie within the file, valid until the next
-  // call. When they have to be read, those behind them up to `ahead_end` are read with
-  // them. Throws Error as Source::ReadAt does.
+  // call. If they have to be read, reads the bytes up to `ahead_end` too. Throws Error as
+  // Source::ReadAt does.
   std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
 
  private:

@@ -9,9 +9,9 @@
 namespace torchparquet {
 namespace {
 
-// Layout of the words: the latest iteration that an epoch was set for, plus one; one past
-// the last iteration of each worker; the key of each iteration (0: free); the epoch that
-// was set for an iteration, plus one (0: none was).
+// Layout of the words: the latest iteration that an epoch was set for, plus one; for each
+// worker, one past its last iteration; for each iteration, its key (0: free); for each
+// iteration, the epoch that was set, plus one (0: none).
 constexpr size_t kLatestSet = 0;
 constexpr size_t kLastIteration = 1;
 constexpr size_t kKeys = kLastIteration + EpochLedger::kMaxWorkers;
@@ -78,7 +78,7 @@ int64_t EpochLedger::EpochOf(int64_t iteration) const {
   return iteration;
 }
 
-// Iterations take entries without gaps, so the first free one is found by halving.
+// Iterations take entries without gaps, so a binary search finds the first free one.
 int64_t EpochLedger::NumIterations() const {
   int64_t taken = 0;
   int64_t free = kMaxIterations;

@@ -5,15 +5,15 @@
 
 namespace torchparquet {
 
-// Numbers the iterations over one data set, across the processes that iterate it, so
-// that each new iteration is the next epoch and the DataLoader workers of one
-// iteration agree on which one it is without talking. A view of shared memory that
-// starts zeroed; its operations are atomic and never wait.
+// Numbers the iterations over one data set across the processes that iterate it. Each new
+// iteration is the next epoch, and the DataLoader workers of one iteration agree on its
+// number without talking. A view of shared memory that starts zeroed; its operations are
+// atomic and never wait.
 //
-// Workers of one iteration present the same key (made of the DataLoader's base seed and
-// number of workers). The first of them takes the next free entry, the others find the
-// key there. A worker never takes the same entry twice, so a base seed that repeats, as
-// when the user seeds torch before each epoch, still moves on.
+// Workers of one iteration present the same key, made of the DataLoader's base seed and
+// number of workers. The first of them takes the next free entry; the others find the key
+// there. A worker never takes the same entry twice. So a base seed that repeats, for
+// example because the user seeds torch before each epoch, still moves on.
 class EpochLedger {
  public:
   static constexpr int64_t kMaxWorkers = 1024;
@@ -23,21 +23,22 @@ class EpochLedger {
   // `words` has kNumWords entries and outlives the ledger.
   explicit EpochLedger(std::span<int64_t> words);
 
-  // Returns the number of the iteration that `worker` begins under `key`, which must
-  // not be 0. Throws Error(kInvalidArgument) when the ledger is full or the worker's
-  // number is too large.
+  // Returns the number of the iteration that `worker` begins under `key`, which must not
+  // be 0. Throws Error(kInvalidArgument) if the ledger is full or the worker's number is
+  // too large.
   int64_t Begin(int64_t key, int64_t worker);
 
-  // Makes `epoch` the epoch of an iteration that has begun, or is the next to begin;
-  // later ones count on from there. Others keep their own, also for workers that have not
-  // begun them yet. Throws Error(kInvalidArgument) where the ledger has no such entry.
+  // Sets the epoch of an iteration that has begun or is the next to begin. Later
+  // iterations count on from there. Earlier ones keep their epochs, also for workers that
+  // have not begun them yet. Throws Error(kInvalidArgument) if the ledger has no such
+  // entry.
   void SetEpochOf(int64_t iteration, int64_t epoch);
 
-  // Counts on from the latest epoch that was set for the iteration or before, at first
-  // from 0.
+  // Counts from the latest epoch that was set for this iteration or an earlier one; from
+  // 0 if none was set.
   int64_t EpochOf(int64_t iteration) const;
 
-  // How many have begun: the number of the next one.
+  // The number of iterations begun, which is the number of the next one.
   int64_t NumIterations() const;
 
  private:

@@ -20,7 +20,7 @@ GlooThreads StateOfGlooThreads() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::ifstream file(task.path() / "stat");
     std::string line;
-    // A thread that is gone by now has none.
+    // A thread that has ended has no file.
     if (!std::getline(file, line)) continue;
     if (line.find("(pt_gloo_runloop) ") == std::string::npos) continue;
     const char state = line[std::min(line.rfind(')') + 2, line.size() - 1)];

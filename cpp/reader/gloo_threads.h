@@ -2,8 +2,8 @@
 
 namespace torchparquet {
 
-// Returns once no thread of gloo's process groups is running or about to; at once where
-// there are none. Waits 1 ms at least where there are, and 1 s at most.
+// Returns when no thread of gloo's process groups is running or about to run; at once if
+// there are no such threads. Otherwise waits between 1 ms and 1 s.
 void AwaitGlooThreads();
 
 }  // namespace torchparquet

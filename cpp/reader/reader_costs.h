@@ -9,26 +9,27 @@
 
 namespace torchparquet {
 
-// What tasks have cost, added up.
+// The summed cost of tasks.
 struct CostSums : Costs {
   int64_t num_tasks = 0;
-  std::chrono::nanoseconds decode_time{0};  // all other work on tasks
+  std::chrono::nanoseconds decode_time{0};  // all other time of tasks
 
   void Add(const TaskCosts& costs, std::chrono::nanoseconds task_time);
   void Add(const CostSums& others);
 };
 
-// The same by column and by codec. To be used under one lock, which threads take between
-// two tasks anyway.
+// The sums by column and by codec. Used under one lock, which threads take between two
+// tasks anyway.
 class ReaderCosts {
  public:
   explicit ReaderCosts(int64_t num_tasks) : columns_(static_cast<size_t>(num_tasks)) {}
 
-  // What a thread spent on the task of that index, in all and in detail.
+  // Adds the cost of the task with that index.
   void Add(int64_t index, const TaskCosts& costs, std::chrono::nanoseconds task_time);
 
   const std::vector<CostSums>& columns() const { return columns_; }
-  // By parquet::Compression::type; of column chunks only, not of what no file stores.
+  // By parquet::Compression::type. Only column chunks count, not columns that no file
+  // stores.
   const std::map<int, CostSums>& codecs() const { return codecs_; }
 
  private:

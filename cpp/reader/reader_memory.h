@@ -8,7 +8,7 @@
 
 namespace torchparquet {
 
-// The memory of a reader, which a later one goes on with as far as it fits. Any may be
+// The memory of a reader, which a later reader uses as far as it fits. Any pointer may be
 // null.
 struct ReaderMemory {
   std::shared_ptr<SlabPool> slabs;

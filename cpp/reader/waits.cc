@@ -11,7 +11,7 @@ int64_t Nanoseconds(ConsumerWait::Clock::time_point time) {
 
 }  // namespace
 
-// Relaxed: nothing else is passed on with the word.
+// Relaxed: the word passes nothing else on.
 void ConsumerWait::Begin(Clock::time_point now) {
   const int64_t waited = word_.load(std::memory_order_relaxed) >> 1;
   word_.store((waited - Nanoseconds(now)) * 2 + 1, std::memory_order_relaxed);
@@ -36,7 +36,7 @@ void RoomWaits::Count(Clock::time_point now, int64_t begun) {
 
 RoomWaits::Sums RoomWaits::Total(Clock::time_point now) const {
   const auto all = all_ + num_waiting_ * std::chrono::nanoseconds(now.time_since_epoch());
-  // The consumer may have begun or ended a wait since `now` was read.
+  // The consumer may have begun or ended a wait after `now` was read.
   const auto for_memory =
       std::clamp(beside_ + num_waiting_ * consumer_->Total(now),
                  std::chrono::nanoseconds(0), std::max(all, std::chrono::nanoseconds(0)));

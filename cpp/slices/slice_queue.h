@@ -16,7 +16,7 @@ namespace torchparquet {
 
 // A slice whose columns are being decoded.
 struct OpenSlice {
-  struct Span {  // the slice's rows within one batch
+  struct Span {  // rows of the slice within one batch
     InFlightBatch* batch;
     int64_t first_row;  // within the batch
     int64_t num_rows;
@@ -27,46 +27,47 @@ struct OpenSlice {
   std::vector<Span> spans = {};
 };
 
-// One column of one slice, or one of the generated columns behind them.
+// One column of one slice, or one of its generated columns, which come after the stored
+// ones.
 struct SliceTask {
   const OpenSlice* slice = nullptr;
   int64_t index = 0;
-  int64_t num_spans_done = 0;  // of the slice's, before the task was paused
-  // One that stands at the slice's first row or before it; null when none is idle.
-  // Then one is to be opened at `place`, with `buffers`.
+  int64_t num_spans_done = 0;  // before the task was paused
+  // A reader at the slice's first row or before it. Null if none is idle; then a new one
+  // is opened at `place`, with `buffers`.
   std::unique_ptr<ColumnReader> reader = {};
   PagePlace place = {};
   ColumnBuffers buffers = {};
 };
 
-// The slices in work, in plan order, and the column readers that go from slice to slice
-// of a chunk. To be used under one lock.
+// The open slices, in plan order, and the column readers that go from slice to slice of a
+// chunk. Used under one lock.
 class SliceQueue {
  public:
-  // Idle readers and spare buffers hold at most `max_held_bytes`; what is beyond is
-  // given up, and costs a page and a dictionary read anew.
-  // `spare` are buffers of an earlier queue.
+  // Idle readers and spare buffers hold at most `max_held_bytes`. Anything beyond is
+  // given up, and costs reading a page and a dictionary again. `spare` are buffers of an
+  // earlier queue.
   SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
              std::vector<ColumnBuffers> spare = {});
 
   void Push(OpenSlice slice);
 
-  // A column that another thread is reading in an earlier slice of the chunk can be read
-  // beside it by a reader of its own, at the price of decoding a page twice.
+  // Another thread may be reading the column in an earlier slice of the chunk. A second
+  // reader can then read it too, at the price of decoding a page twice.
   using Choice = TaskStream::Choice;
-  // Which tasks have to wait because what they decode takes memory that there is not:
-  // those that `waits` says by index, but for what the batch at the front still needs.
+  // Says which tasks have to wait for memory: those with an index in `waits`, except for
+  // what the batch at the front still needs.
   struct Pressure {
     const std::vector<bool>* waits;
     const InFlightBatch* front;
   };
-  // The first such task of the earliest slice; nothing when there is none.
+  // Takes the first such task of the earliest slice. Returns nothing if there is none.
   std::optional<SliceTask> Take(Choice choice,
                                 const std::optional<Pressure>& pressure = std::nullopt);
   // Takes back a task that is not done, to be taken again. Returns as Finish does.
   SliceTask Pause(SliceTask task);
-  // Takes back a task with its reader, which is null after a failure. Returns what is
-  // given up, to be destroyed without the lock.
+  // Takes back a task with its reader, which is null after a failure. Returns the memory
+  // that is given up, to be destroyed without the lock.
   SliceTask Finish(SliceTask task);
   // Gives up all readers. Returns the spare buffers.
   std::vector<ColumnBuffers> Clear();
@@ -87,17 +88,17 @@ class SliceQueue {
     int64_t number;
     std::vector<Column> columns;
   };
-  // How far a task has come that waits to be taken again.
+  // The progress of a paused task.
   struct Paused {
     int64_t num_spans_done = 0;
     std::unique_ptr<ColumnReader> reader;
-    PagePlace place;  // where another reader can go on
+    PagePlace place;  // where another reader can continue
   };
   struct Entry {
     OpenSlice slice;
     std::shared_ptr<OpenChunk> chunk;
     std::vector<bool> taken;
-    std::map<int64_t, Paused> paused;  // by index, which is not taken
+    std::map<int64_t, Paused> paused;  // by index; not taken
     int64_t first_untaken = 0;
     int64_t num_unfinished = 0;
   };
@@ -114,9 +115,9 @@ class SliceQueue {
   const int64_t num_tasks_;
   const int64_t max_held_bytes_;
   std::list<Entry> entries_;
-  // By lane; more slices of it may come.
+  // By lane. More slices of these may come.
   std::map<int64_t, std::shared_ptr<OpenChunk>> last_chunks_;
-  // Last in, first out: what a thread has just used is in its cache.
+  // Last in, first out: the memory that a thread has just used is in its cache.
   std::vector<ColumnBuffers> spare_;
   int64_t held_bytes_ = 0;
   int64_t num_running_ = 0;

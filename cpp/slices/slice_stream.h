@@ -14,15 +14,15 @@
 
 namespace torchparquet {
 
-// The tasks of a share whose rows are delivered as they stand in the files: the columns
-// of one slice after the other.
+// The tasks of a share whose rows are delivered in file order: the columns of one slice
+// after another.
 class SliceStream : public TaskStream {
  public:
   struct Bounds {
     int64_t max_slice_rows;
     int64_t max_held_bytes;
   };
-  // `kept` is of an earlier reader.
+  // `kept` comes from an earlier reader.
   SliceStream(const TaskContext& context, const Bounds& bounds, KeptScratch kept);
 
   std::optional<BatchRange> next() const override;

@@ -52,7 +52,7 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
   std::vector<Segment> segments;
   segments.reserve(task.slice->spans.size());
   for (const OpenSlice::Span& span : task.slice->spans) {
-    // The batches of spans that are done may have been taken, and be gone.
+    // Batches of spans that are done may have been taken and destroyed.
     if (std::ssize(segments) < task.num_spans_done) {
       segments.emplace_back();
       continue;
@@ -87,7 +87,7 @@ bool SliceTaskRunner::ReadColumn(SliceTask* task, std::span<const Segment> segme
   return true;
 }
 
-// Span after span, since how much memory one takes is known only behind it.
+// Span after span, since the memory that a span takes is known only after it.
 bool SliceTaskRunner::ReadJagged(SliceTask* task, std::span<const Segment> segments,
                                  DecodeScratch* scratch, Progress* progress) const {
   const std::vector<OpenSlice::Span>& spans = task->slice->spans;

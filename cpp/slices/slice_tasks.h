@@ -9,16 +9,16 @@
 
 namespace torchparquet {
 
-// Does what a task says: writes one column's rows of a slice to the slabs and counts
-// them down, batch after batch. Immutable, so shared by all threads.
+// Runs tasks: writes one column's rows of a slice to slabs and counts them down, batch
+// after batch. Immutable, so shared by all threads.
 class SliceTaskRunner {
  public:
   explicit SliceTaskRunner(const TaskContext& context) : context_(context) {}
 
-  // Leaves the reader in the task, and counts the spans of the slice that are done there.
-  // Returns false where it stopped before the last, because batches in flight hold as
-  // much as they may. Throws Error with path, row group and column; Error(kStopped) when
-  // told to end.
+  // Leaves the reader in the task and counts the spans that are done there. Returns false
+  // if it stopped before the last span because batches in flight hold as much as they
+  // may. Throws Error with path, row group and column, and Error(kStopped) when told to
+  // end.
   bool Run(SliceTask* task, DecodeScratch* scratch) const;
 
  private:

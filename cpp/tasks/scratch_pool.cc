@@ -28,7 +28,7 @@ KeptScratch ScratchPool::TakeKept() {
 
 void ScratchPool::ReturnKept(KeptScratch kept) {
   const std::lock_guard lock(mutex_);
-  // What is replaced is freed behind the lock, with the argument.
+  // The argument frees the replaced memory after the lock is released.
   std::swap(kept_, kept);
 }
 

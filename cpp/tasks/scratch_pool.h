@@ -9,23 +9,23 @@
 
 namespace torchparquet {
 
-// What a reader keeps beside its threads' own scratch, between one task and the next.
+// Memory that a reader keeps between tasks, apart from the scratch of its threads.
 struct KeptScratch {
   std::vector<ColumnBuffers> columns = {};
   std::vector<ScratchBuffer> places = {};  // of the rows of shuffle windows
 };
 
-// Scratch memory of readers that have ended, for later ones: so no epoch but the first
-// faults pages in for it, and what it takes does not depend on which thread reads which
-// column. Thread-safe; not to be used in a forked child, where its lock may be held by a
-// thread that no longer exists.
+// Scratch memory of ended readers, for later ones. So only the first epoch faults its
+// pages in, and its size does not depend on which thread reads which column. Thread-safe.
+// Do not use it in a forked child, where a thread that no longer exists may hold its
+// lock.
 class ScratchPool {
  public:
-  // A thread's: the one that was returned last, or fresh.
+  // Scratch of a thread: the last one returned, or fresh.
   std::unique_ptr<DecodeScratch> TakeThread();
   void ReturnThread(std::unique_ptr<DecodeScratch> scratch) noexcept;
 
-  // A reader's: the one that was returned last, once, or fresh.
+  // Memory of a reader: the last one returned, or fresh.
   KeptScratch TakeKept();
   void ReturnKept(KeptScratch kept);
 

@@ -14,7 +14,7 @@
 
 namespace torchparquet {
 
-// What the tasks of a reader work with. It outlives them.
+// The objects that the tasks of a reader work with. They outlive the tasks.
 struct TaskContext {
   const ReaderSpec* spec;
   const BatchMap* batches;
@@ -22,28 +22,28 @@ struct TaskContext {
   ParquetFiles* files;
   JaggedMemory* jagged;
   BatchRing* ring;
-  const std::atomic<bool>* stopping;  // true: tasks in work end early
+  const std::atomic<bool>* stopping;  // true: running tasks end early
 };
 
-// What tasks bring by their index: first each stored column, then row ids and validity.
+// Tasks by index: first the stored columns, then row ids and validity.
 enum class TaskKind { kColumn, kRowIds, kRowValid };
 TaskKind KindOfTask(const ReaderSpec& spec, int64_t index);
 // The place of the field that the task writes to.
 const FieldPlace& FieldOfTask(const TaskContext& context, int64_t index);
-// Which of its cells in each row.
+// The number of the cell, in each row of that field, that the task writes.
 int64_t ElementOfTask(const ReaderSpec& spec, int64_t index);
 
-// Writes what a generated column has of the chunk's rows from `first_row` on.
+// Writes the rows of a generated column from the chunk's row `first_row` on.
 void WriteGenerated(TaskKind kind, const Chunk& chunk, int64_t first_row,
                     const Segment& segment);
 
-// A reader for a stored column of the chunk, from `place` on; `buffers` are taken where
-// one is opened. Throws Error with path, row group and column.
+// Opens a reader for a stored column of the chunk at `place`. Takes `buffers` if it opens
+// one. Throws Error with path, row group and column.
 std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t index,
                                              const Chunk& chunk, const PagePlace& place,
                                              ColumnBuffers* buffers);
 
-// Where a stored column goes to, but for the segments.
+// The target of a stored column, without segments.
 ColumnTarget TargetOfTask(const ReaderSpec& spec, int64_t index);
 
 }  // namespace torchparquet

@@ -16,55 +16,56 @@ struct BatchRange {
   int64_t end = 0;
 };
 
-// A piece of decoding, for one thread.
+// A piece of decoding work for one thread.
 class DecodeTask {
  public:
   virtual ~DecodeTask() = default;
 
-  // Without the reader's lock. Returns false where it stopped before its end, because
+  // Call it without the reader's lock. Returns false if it stopped before its end because
   // batches in flight hold as much as they may. Throws Error with path, row group and
-  // column; Error(kStopped) when told to end.
+  // column, and Error(kStopped) when told to end.
   virtual bool Run(DecodeScratch* scratch) = 0;
-  // Which of the tasks of its chunk it is.
+  // The number of the task among those of its chunk.
   virtual int64_t index() const = 0;
-  // Where it stands in the order, if Run has failed.
+  // Its place in the order, for a failure of Run.
   virtual FailureKey failure_key() const = 0;
 
-  // Under the reader's lock: gives the task back, to be taken again, or as ended. What it
-  // still holds is given up, and goes with it; that takes no lock. Finish returns whether
-  // others may be taken now that had to wait for this one.
+  // Both are called under the reader's lock. Pause gives the task back to be taken again,
+  // Finish as done. The task gives up the memory that it still holds, which is freed when
+  // the task is destroyed, without a lock. Finish returns true if tasks that waited for
+  // this one may be taken now.
   virtual void Pause() = 0;
   virtual bool Finish() = 0;
 };
 
-// What a reader's threads do, and in which order. To be used under one lock.
+// The work of a reader's threads, in order. Used under one lock.
 class TaskStream {
  public:
   virtual ~TaskStream() = default;
 
-  // The batches of what is to be opened next; nothing when all is open. Never earlier
-  // ones than those of what was opened before.
+  // The batches of the next slice or window to open, or nothing if all are open. They
+  // never come before the batches of those opened earlier.
   virtual std::optional<BatchRange> next() const = 0;
-  // Those batches are open in the ring.
+  // Opens the next slice or window. Its batches must be open in the ring.
   virtual void OpenNext() = 0;
-  // How often that was done.
+  // The number of slices or windows opened so far.
   virtual int64_t num_opened() const = 0;
 
-  // Which tasks to take: those that share nothing with a task in work, or also those that
-  // do, at a price.
+  // The tasks to choose from: those that share nothing with a running task, or also those
+  // that do, at a price.
   enum class Choice { kUnshared, kAny };
-  // The first such task; null when there is none.
+  // Takes the first such task. Returns null if there is none.
   virtual std::unique_ptr<DecodeTask> Take(Choice choice) = 0;
 
-  // Whether all that was opened is done.
+  // True if everything that was opened is done.
   virtual bool empty() const = 0;
   virtual bool has_untaken() const = 0;
   virtual int64_t num_running() const = 0;
-  // Memory beside the batches: what is kept for tasks to come, and what columns of
-  // shuffle windows are staged in.
+  // Memory outside the batches: kept for later tasks, and staged columns of shuffle
+  // windows.
   virtual int64_t held_bytes() const = 0;
-  // Gives up what waits to be used again, and returns what a later reader can use. No
-  // task is running.
+  // Frees memory that waits for reuse, and returns the part that a later reader can use.
+  // No task may be running.
   virtual KeptScratch Clear() = 0;
 };
 

@@ -57,7 +57,7 @@ class DictionaryByteArrayReader : public kernels::ByteArrayReader {
   const ByteArrayDictionary* dictionary_;
 };
 
-// Of a page of nulls.
+// The values of a page of nulls.
 class NoByteArrays : public kernels::ByteArrayReader {
  public:
   void Read(int64_t num_values, uint32_t*, ByteSink*) override { Skip(num_values); }
@@ -75,10 +75,10 @@ void ByteArrayDictionary::Assign(std::span<const uint8_t> bytes, int64_t num_val
     throw CorruptFile("dictionary page is too short for its " +
                       std::to_string(num_values) + " values");
   }
-  // With slack, so that every value can be copied in a piece of fixed size.
+  // With slack, so that every value can be copied by copies of fixed size.
   const size_t num_bytes = bytes.size() + ByteSink::kSlackBytes;
   uint8_t* copy = bytes_->Reserve(num_bytes);
-  // A dictionary of a column chunk of nulls may be no bytes, which have no address.
+  // The dictionary of a column chunk of nulls may have no bytes, and so no address.
   if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
   std::memset(copy + bytes.size(), 0, ByteSink::kSlackBytes);
   readable_end_ = copy + num_bytes;
@@ -100,7 +100,7 @@ void ByteArrayDictionary::Assign(std::span<const uint8_t> bytes, int64_t num_val
 
 std::string_view ByteArrayDictionary::value(int64_t index) const {
   const uint64_t entry = entries_.data()[index];
-  // Bytes are characters here.
+  // Bytes are read as characters.
   return {reinterpret_cast<const char*>(data(entry)), length(entry)};
 }
 

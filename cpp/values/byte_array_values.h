@@ -12,18 +12,18 @@
 
 namespace torchparquet {
 
-// The values of a dictionary page, which differ in length.
+// The values of a dictionary page with values of different lengths.
 class ByteArrayDictionary {
  public:
-  // What it holds is kept in the two buffers, which must outlive it.
+  // Keeps its content in the two buffers, which must outlive it.
   ByteArrayDictionary(ScratchBuffer* bytes, ScratchBuffer* entries)
       : bytes_(bytes), entries_(entries) {}
 
-  // Copies the values of a PLAIN page. Throws Error(kCorruptFile) where `bytes` hold
-  // fewer.
+  // Copies the values of a PLAIN page. Throws Error(kCorruptFile) if `bytes` hold fewer.
   void Assign(std::span<const uint8_t> bytes, int64_t num_values);
 
-  // Where a value stands, in one word: its offset in the upper half, its length below.
+  // The place of a value in one word: its offset in the upper half, its length in the
+  // lower.
   const kernels::Dictionary<uint64_t>* entries() const { return &entries_; }
   const uint8_t* data(uint64_t entry) const { return bytes_->data() + (entry >> 32); }
   static uint32_t length(uint64_t entry) { return static_cast<uint32_t>(entry); }
@@ -36,14 +36,15 @@ class ByteArrayDictionary {
   const uint8_t* readable_end_ = nullptr;
 };
 
-// The values of a column chunk's pages as they are stored: strings and other bytes, each
-// page's by the class for its encoding. All throw Error(kCorruptFile) for what cannot be.
+// Opens the values of a column chunk's pages as they are stored: strings and other bytes,
+// by the class for each page's encoding. All functions throw Error(kCorruptFile) for
+// impossible input.
 class ByteArrayValues {
  public:
   explicit ByteArrayValues(ColumnBuffers* buffers)
       : dictionary_(&buffers->indices, &buffers->dictionary) {}
 
-  // `bytes` are needed within the call only.
+  // `bytes` are used within the call only.
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes);
   // `bytes` and this must outlive the reader.
   std::unique_ptr<kernels::ByteArrayReader> Open(const PageHeader& header,

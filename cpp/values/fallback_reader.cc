@@ -17,10 +17,10 @@
 namespace torchparquet {
 namespace {
 
-// Values that Arrow's decoders deliver at once.
+// The number of values that Arrow's decoders deliver at once.
 constexpr int64_t kBlockValues = 1024;
 
-// Values of one size, by Arrow's decoder, of which blocks are taken.
+// Values of one size, read in blocks by Arrow's decoder.
 template <typename Type>
 class DecoderReader : public StoredReader {
  public:
@@ -61,9 +61,9 @@ class DecoderReader : public StoredReader {
   std::unique_ptr<parquet::TypedDecoder<Type>> decoder_;
 };
 
-// Values that stand one by one, each with its length, whose stored form has one size.
-// They are read by our kernels, whose memory is bounded by the page's bytes: Arrow's
-// decoders of the delta encodings allocate by the counts that a page claims.
+// Values that each have their length in front, and that have one size once they are
+// converted. Our kernels read them, so memory is bounded by the bytes of the page:
+// Arrow's decoders of the delta encodings allocate by the counts that a page claims.
 class ByteArrayStoredReader : public StoredReader {
  public:
   ByteArrayStoredReader(std::unique_ptr<kernels::ByteArrayReader> values,
@@ -81,8 +81,8 @@ class ByteArrayStoredReader : public StoredReader {
   void Skip(int64_t num_values) override { values_->Skip(num_values); }
 
  protected:
-  // Writes values, which stand end to end in bytes(), as they are stored. Returns the end
-  // of what was written.
+  // Writes the values that stand end to end in bytes(), as they are stored. Returns the
+  // end of the written values.
   virtual uint8_t* Store(std::span<const uint32_t> lengths, uint8_t* out) = 0;
 
   std::span<const uint8_t> bytes() const { return sink_.bytes(); }
@@ -126,8 +126,7 @@ class FixedBytesReader : public ByteArrayStoredReader {
   const int64_t type_length_;
 };
 
-// Two's complement of any length, the highest byte first, as 16 bytes, the lowest
-// first.
+// Converts two's complement of any length, highest byte first, to 16 bytes, lowest first.
 class DecimalReader : public ByteArrayStoredReader {
  public:
   explicit DecimalReader(std::unique_ptr<kernels::ByteArrayReader> values)

@@ -11,7 +11,7 @@
 namespace torchparquet {
 namespace {
 
-// Bytes that may be read behind the last value.
+// Readable bytes after the last value.
 constexpr int64_t kReadableBytes = 32;
 
 }  // namespace
@@ -36,9 +36,9 @@ void FixedBytesDictionary::LookUp(std::span<const uint32_t> checked, uint8_t* ou
   }
 }
 
-// Moves kMoved bytes for each value: what of them is not its own the next value covers.
-// A size that is known costs two instructions instead of a call, with 16 bytes 1.6 times
-// less processor time for a pass.
+// Moves kMoved bytes per value; the next value covers the bytes beyond. A constant size
+// costs two instructions instead of a call: with 16 bytes, a pass takes 1.6 times less
+// processor time.
 template <int64_t kMoved>
 void FixedBytesDictionary::LookUpMoving(std::span<const uint32_t> checked,
                                         uint8_t* out) const {

@@ -9,11 +9,11 @@
 
 namespace torchparquet {
 
-// A dictionary of values of one size, looked up by way of one whose values are the
-// indices: which checks them.
+// A dictionary of values of one size. It is looked up through a dictionary of indices,
+// which checks them.
 class FixedBytesDictionary {
  public:
-  // What the dictionary holds is kept in the two buffers.
+  // Keeps its content in the two buffers.
   FixedBytesDictionary(ScratchBuffer* bytes, ScratchBuffer* indices)
       : bytes_(bytes), indices_(indices) {}
 
@@ -22,7 +22,7 @@ class FixedBytesDictionary {
   const kernels::Dictionary<uint32_t>* indices() const { return &indices_; }
   int64_t value_bytes() const { return value_bytes_; }
 
-  // Writes the values of indices that were checked, end to end.
+  // Writes the values of checked indices, end to end.
   void LookUp(std::span<const uint32_t> checked, uint8_t* out) const;
 
  private:

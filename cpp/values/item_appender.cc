@@ -8,7 +8,7 @@ namespace torchparquet {
 
 void BytesAppender::Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
                            kernels::ByteSink* sink) {
-  // So few that their lengths stay in the L1 cache.
+  // Few enough that their lengths stay in the L1 cache.
   constexpr int64_t kBlockValues = 2048;
   auto begin = static_cast<int64_t>(sink->size());
   auto* lengths = scratch->dense.ReserveItems<uint32_t>(kBlockValues);

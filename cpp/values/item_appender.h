@@ -12,24 +12,24 @@
 
 namespace torchparquet {
 
-// Values that follow each other, some of which may be null.
+// Consecutive values, some of which may be null.
 struct ValueRun {
   int64_t size = 0;
-  const uint8_t* validity = nullptr;  // a byte for each; null: all are valid
-  int64_t num_valid = 0;              // of which the page has a value
-  uint64_t fill_bits = 0;             // the item that stands for a null number
+  const uint8_t* validity = nullptr;  // a byte per value; null: all are valid
+  int64_t num_valid = 0;              // values that the page has
+  uint64_t fill_bits = 0;             // the item of a null number
 };
 
 // Appends the values of a column chunk's pages to a sink.
 class ItemAppender {
  public:
   virtual ~ItemAppender() = default;
-  // As those of PageValues.
+  // As in PageValues.
   virtual void ReadDictionary(const PageHeader& header,
                               std::span<const uint8_t> bytes) = 0;
   virtual void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) = 0;
-  // Where values are strings, writes to `starts`, for each value of the run, where it
-  // begins in the sink, and nothing for a null.
+  // If values are strings, writes to `starts`, for each value of the run, where it begins
+  // in the sink. A null writes nothing.
   virtual void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
                       kernels::ByteSink* sink) = 0;
   virtual void Skip(int64_t num_valid) = 0;
@@ -52,7 +52,7 @@ class NumberAppender : public ItemAppender {
   void Append(const ValueRun& run, DecodeScratch* scratch, int64_t*,
               kernels::ByteSink* sink) override {
     const size_t num_bytes = static_cast<size_t>(run.size * cell_items_) * sizeof(Out);
-    // The sink holds nothing but items of this type, so all are aligned.
+    // The sink holds only items of this type, so all are aligned.
     auto* out = reinterpret_cast<Out*>(sink->Extend(num_bytes));
     if (run.validity == nullptr) return page_->Read(out, run.size);
     Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items_ +

@@ -15,7 +15,7 @@
 namespace torchparquet {
 namespace {
 
-// The kernel for pages of that encoding, if there is one and the type can have it.
+// The kernel for pages of that encoding, if there is one that the type can have.
 std::optional<KernelEncoding> KernelFor(parquet::Type::type physical, int encoding) {
   const bool is_integer =
       physical == parquet::Type::INT32 || physical == parquet::Type::INT64;
@@ -53,7 +53,7 @@ class FixedSizeValues : public PageValues<Out> {
     }
     CheckDictionaryHeader(header, has_dictionary_);
     has_dictionary_ = true;
-    // Where values differ in length, each has four bytes at least.
+    // Values of different lengths have at least four bytes each.
     const int64_t min_bytes = is_binary() ? 4 : conversion_.stored_bytes();
     if (header.num_values * min_bytes > static_cast<int64_t>(bytes.size())) {
       throw CorruptFile("dictionary page is too short for its " +
@@ -69,14 +69,14 @@ class FixedSizeValues : public PageValues<Out> {
         ->Read(dictionary_.values().data(), header.num_values);
   }
 
-  // A page of nulls may have no bytes at all, not even an encoding's header.
+  // A page of nulls may have no bytes, not even the header of an encoding.
   std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
                                          std::span<const uint8_t> bytes) override {
     const int encoding = header.encoding;
     if (bytes.empty()) return std::make_unique<PlainReader<Out>>(bytes, conversion_);
     if (encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes, header.num_values);
-    // Without a dictionary page the dictionary is empty, which any index on reading
-    // finds out; a page of nulls has none.
+    // Without a dictionary page the dictionary is empty: reading any index throws, and a
+    // page of nulls has none.
     if (encoding == parquet::Encoding::RLE_DICTIONARY ||
         encoding == parquet::Encoding::PLAIN_DICTIONARY) {
       if constexpr (std::is_same_v<Out, uint8_t>) {
@@ -112,9 +112,9 @@ class FixedSizeValues : public PageValues<Out> {
                                                    conversion_);
   }
 
-  // Whether a value is several items.
+  // True if a value is several items.
   bool is_cell() const { return conversion_.is_cell(); }
-  // Whether values differ in length as they are stored.
+  // True if stored values differ in length.
   bool is_binary() const {
     return descriptor_.physical_type() == parquet::Type::BYTE_ARRAY;
   }

@@ -15,13 +15,13 @@ class ColumnDescriptor;
 
 namespace torchparquet {
 
-// The values of a column chunk's pages as bit patterns of the output type, each page's
-// by the class for its encoding. All throw Error(kCorruptFile) for what cannot be.
+// The values of a column chunk's pages as bit patterns of the output type, by the class
+// for each page's encoding. All functions throw Error(kCorruptFile) for impossible input.
 template <typename Out>
 class PageValues {
  public:
   virtual ~PageValues() = default;
-  // `bytes` are needed within the call only.
+  // `bytes` are used within the call only.
   virtual void ReadDictionary(const PageHeader& header,
                               std::span<const uint8_t> bytes) = 0;
   // `bytes` and this must outlive the reader.
@@ -29,13 +29,13 @@ class PageValues {
                                                  std::span<const uint8_t> bytes) = 0;
 };
 
-// Throws Error(kCorruptFile) for a dictionary that is the column chunk's second or is
-// encoded in a way in which dictionaries cannot be.
+// Throws Error(kCorruptFile) for a second dictionary of the column chunk, or for an
+// encoding that dictionaries cannot have.
 void CheckDictionaryHeader(const PageHeader& header, bool has_dictionary);
 
-// Values that are all stored in the same number of bytes. `Out` is the bit pattern of
-// what `conversion` leads to: uint8_t, uint16_t, uint32_t or uint64_t. `descriptor` and
-// `buffers` must outlive the values.
+// Values stored in one size. `Out` is the bit pattern that `conversion` leads to:
+// uint8_t, uint16_t, uint32_t or uint64_t. `descriptor` and `buffers` must outlive the
+// values.
 template <typename Out>
 std::unique_ptr<PageValues<Out>> MakePageValues(
     const parquet::ColumnDescriptor& descriptor, const kernels::Conversion& conversion,

@@ -16,8 +16,8 @@
 
 namespace torchparquet {
 
-// Writes a column's rows into its segments, one after the other, whatever the borders
-// of the pages that they come from. T is the bit pattern of the output type.
+// Writes a column's rows into its segments, one after another, across the borders of
+// pages. T is the bit pattern of the output type.
 template <typename T>
 class SegmentWriter {
  public:
@@ -33,7 +33,7 @@ class SegmentWriter {
     SkipFullSegments();
   }
 
-  // Takes the next `num_rows` values of `reader`, none of them null.
+  // Writes the next `num_rows` values of `reader`, without nulls.
   void WriteValid(ValueReader<T>& reader, int64_t num_rows) {
     while (num_rows > 0) {
       const int64_t count = std::min(num_rows, RowsInBlock());
@@ -55,13 +55,14 @@ class SegmentWriter {
     }
   }
 
-  // Takes the next `num_rows` rows of `validity`, those with a value from `reader`, the
-  // others null. Throws Error(kNullValue) for a null under kError, naming its row as
-  // `first_row` plus its index, when the rows of the segments before are delivered.
+  // Writes the next `num_rows` rows of `validity`: valid rows from `reader`, the others
+  // as null. For a null under kError, throws Error(kNullValue) that names its row as
+  // `first_row` plus its index, after the rows of earlier segments are delivered.
   void WriteNullable(ValueReader<T>& reader, kernels::ValidityReader& validity,
                      int64_t num_rows, int64_t first_row) {
     while (num_rows > 0) {
-      // A long run without nulls goes straight to place; shorter ones are not worth it.
+      // A long run without nulls goes straight to its place; a shorter one is not worth
+      // it.
       const int64_t run_rows = std::min(num_rows, validity.ValidRunRows());
       int64_t count = run_rows;
       if (run_rows >= std::min(num_rows, kMinRunRows)) {
@@ -100,7 +101,7 @@ class SegmentWriter {
     return target_.stride == 1 ? RowsInSegment() : std::min(RowsInSegment(), kBlockRows);
   }
 
-  // Rows whose values pass through a block on their way.
+  // Rows of a block that values pass through.
   int64_t BlockRows() const {
     return std::max<int64_t>(1, kBlockRows / target_.cell_items);
   }

@@ -15,25 +15,25 @@
 
 namespace torchparquet {
 
-// Reads the values of one data page as bit patterns of the output type, in order.
-// There is one class per encoding.
+// Reads the values of one data page as bit patterns of the output type, in order. Each
+// encoding has one class.
 template <typename T>
 class ValueReader {
  public:
   virtual ~ValueReader() = default;
-  // Both throw Error(kCorruptFile) when the page holds fewer values.
+  // Both throw Error(kCorruptFile) if the page holds fewer values.
   virtual void Read(T* out, int64_t num_values) = 0;
   virtual void Skip(int64_t num_values) = 0;
-  // As Read, for memory that is not read soon. kernels::EndStreamingStores ends it.
+  // As Read, by streaming stores. Call kernels::EndStreamingStores afterwards.
   virtual void ReadStreaming(T* out, int64_t num_values) { Read(out, num_values); }
 };
 
-// Reads the values of one data page as they are stored: for each the bytes that a
+// Reads the values of one data page as they are stored: for each value the bytes that a
 // conversion takes. `out` is aligned for numbers of that size.
 class StoredReader {
  public:
   virtual ~StoredReader() = default;
-  // As those of ValueReader.
+  // As in ValueReader.
   virtual void Read(uint8_t* out, int64_t num_values) = 0;
   virtual void Skip(int64_t num_values) = 0;
   virtual void ReadStreaming(uint8_t* out, int64_t num_values) { Read(out, num_values); }
@@ -97,7 +97,7 @@ class PlainBoolReader : public StoredReader {
   int64_t position_ = 0;  // in bits
 };
 
-// Converts what another reader delivers, block by block in the L1 cache.
+// Converts the values of another reader, block by block in the L1 cache.
 template <typename T>
 class ConvertingReader : public ValueReader<T> {
  public:

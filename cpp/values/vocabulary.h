@@ -15,8 +15,8 @@ namespace torchparquet {
 // Numbers strings. Immutable, so shared by all threads.
 class Vocabulary {
  public:
-  // A string's code is its place in `words`; `unknown_code` is that of all others. Throws
-  // Error(kInvalidArgument) for a word that is there twice.
+  // The code of a string is its place in `words`; all other strings have `unknown_code`.
+  // Throws Error(kInvalidArgument) for a repeated word.
   Vocabulary(std::vector<std::string> words, int64_t unknown_code);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
@@ -29,13 +29,13 @@ class Vocabulary {
  private:
   const std::vector<std::string> words_;
   const int64_t unknown_code_;
-  std::unordered_map<std::string_view, int64_t> codes_;  // of what words_ holds
+  std::unordered_map<std::string_view, int64_t> codes_;  // views into words_
 };
 
-// The codes of a column chunk's strings. A dictionary's values are looked up once for the
-// column chunk; no string is built of any. Codes must fit Out. Strings that share their
-// start may be longer than their page by far: those that are looked up together take at
-// most `max_bytes`.
+// The codes of a column chunk's strings. Dictionary values are looked up once per column
+// chunk, and no string object is made. Codes must fit Out. Strings that share a prefix
+// may be far longer than their page, so strings that are looked up together take at most
+// `max_bytes`.
 template <typename Out>
 std::unique_ptr<PageValues<Out>> MakeCodeValues(
     std::shared_ptr<const Vocabulary> vocabulary, int64_t max_bytes,

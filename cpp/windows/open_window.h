@@ -16,7 +16,7 @@
 
 namespace torchparquet {
 
-// A window whose columns are being decoded.
+// A window in work.
 struct OpenWindow {
   OpenWindow(ChunkWindow chunk_window, std::span<const int64_t> chunk_rows,
              std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory)
@@ -28,18 +28,20 @@ struct OpenWindow {
   WindowPlaces places;
   int64_t number = 0;
   BatchRange batches;
-  std::vector<InFlightBatch*> in_flight = {};            // as numbered in slots
+  std::vector<InFlightBatch*> in_flight = {};            // by their number in slots
   std::vector<std::unique_ptr<WindowItems>> items = {};  // by field of variable length
-  std::vector<std::unique_ptr<WindowCells>> cells = {};  // by task; null: no items
-  int64_t max_staged_bytes = 0;                          // of any of those
-  std::atomic<int64_t> item_bytes{0};                    // decoded of those
-  std::atomic<bool> is_too_large{false};                 // so that they are too many
-  // Counted down by tasks that did their work. Batches are counted down with the last of
-  // them: a window that fails delivers none, whatever the timing.
+  std::vector<std::unique_ptr<WindowCells>> cells =
+      {};                                 // by task; null if cells are not items
+  int64_t max_staged_bytes = 0;           // the most of any column
+  std::atomic<int64_t> item_bytes{0};     // decoded so far, of all fields
+  std::atomic<bool> is_too_large{false};  // more than the bound
+  // Tasks count it down when they are done. The last one counts the batches down: a
+  // window that fails delivers none, whatever the timing.
   std::atomic<int64_t> num_undone{0};
 };
 
-// One column of one chunk of a window, or one of the generated columns behind them.
+// One column of one chunk of a window, or one of its generated columns, which come after
+// the stored ones.
 struct WindowTask {
   OpenWindow* window = nullptr;
   int64_t chunk = 0;  // within the window

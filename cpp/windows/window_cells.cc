@@ -10,7 +10,7 @@
 namespace torchparquet {
 namespace {
 
-// `to` is a place for each cell, or what a strip's have.
+// `to` is a place for each cell, or the places of a strip.
 template <typename To>
 void PartitionCells(const uint8_t* cells, int64_t cell_bytes, const To& to,
                     uint8_t* out) {
@@ -37,10 +37,11 @@ int64_t WindowCells::StagedBytes(int64_t num_places) const {
 
 void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* memory) {
   std::call_once(begun_, [&] {
-    // Cells of the mask are no larger than those of values, so these come first.
+    // Mask cells are no larger than values, so values come first.
     const int64_t values_bytes = num_places * cell_bytes_;
     const bool has_valid = place_.valid_offset >= 0;
-    // Aligned, so that a run's items share as few lines with others as can be.
+    // Aligned, so that the items of a run share as few cache lines with others as
+    // possible.
     const int64_t num_bytes = StagedBytes(num_places) + kernels::kLineBytes;
     SinkPool::Lease staging = memory->Acquire(room_bytes + kernels::kLineBytes);
     staging->set_max_bytes(static_cast<size_t>(num_bytes));
@@ -51,10 +52,10 @@ void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* me
   });
 }
 
-// Half of what differences reach is left to items that come later. As signed numbers:
-// those around zero lie close together then.
+// Leaves half of the range of differences to later items. Signed, so that items around
+// zero lie close together.
 void WindowCells::ChooseForm(std::span<const uint64_t> items) {
-  // A few always lie close together.
+  // A few items always lie close together.
   constexpr size_t kLeastItems = 512;
   if (items.size() < kLeastItems) return;
   constexpr uint64_t kReach = uint64_t{1} << 32;

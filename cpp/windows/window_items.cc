@@ -6,7 +6,7 @@
 namespace torchparquet {
 namespace {
 
-// Sinks of starts hold nothing but int64, so all are aligned.
+// Sinks of starts hold only int64, so all are aligned.
 const int64_t* StartsIn(const SinkPool::Lease& lease) {
   return reinterpret_cast<const int64_t*>(lease->bytes().data());
 }
@@ -67,7 +67,7 @@ int64_t WindowItems::EndItems(int64_t chunk, JaggedItems items) {
   return staged.num_bytes;
 }
 
-// Row offsets and masks; returns what each row has of the first level.
+// Writes row offsets and masks. Returns the items of each row at the first level.
 std::vector<WindowItems::Range> WindowItems::GatherRows(const WindowPlaces& places,
                                                         size_t run_number,
                                                         uint8_t* slab) const {
@@ -93,7 +93,7 @@ std::vector<WindowItems::Range> WindowItems::GatherRows(const WindowPlaces& plac
   return ranges;
 }
 
-// Leaves what the ranges have of the next level in them.
+// Replaces the ranges by those of the next level.
 void WindowItems::GatherStarts(size_t level, std::span<Range> ranges, JaggedItems* to) {
   const auto num_bytes = static_cast<size_t>(TotalOf(ranges)) * sizeof(int64_t);
   auto* out = reinterpret_cast<int64_t*>(to->starts[level]->Extend(num_bytes));
@@ -122,7 +122,7 @@ void WindowItems::GatherValid(std::span<const Range> ranges, JaggedItems* to) {
 void WindowItems::GatherValues(std::span<const Range> ranges, JaggedItems* to) {
   size_t value_bytes = 1;
   for (const Range& range : ranges) {
-    // Of strings, bytes are counted.
+    // For strings, bytes are counted.
     if (range.begin == range.end) continue;
     const JaggedItems& items = *range.chunk->items;
     value_bytes = items.values->size() / static_cast<size_t>(items.num_items.back());
@@ -151,7 +151,7 @@ void WindowItems::Gather(const WindowPlaces& places, size_t run_number,
   for (size_t level = 0; level < items->num_items.size(); ++level) {
     items->num_items[level] = TotalOf(ranges);
     const bool is_last = level + 1 == items->num_items.size();
-    // A mask has one entry for each value, also where the last level is that of bytes.
+    // A mask has one entry per value, also if the last level counts bytes.
     const bool are_values = has_strings ? level + 2 == items->num_items.size() : is_last;
     if (has_valid && are_values) GatherValid(ranges, items);
     if (!is_last) GatherStarts(level, ranges, items);

@@ -15,8 +15,8 @@
 namespace torchparquet {
 
 // One field of variable length of a window: the rows of its chunks as they are decoded,
-// until all are there and each batch's are gathered. Chunks may be decoded on any
-// threads, each on one.
+// until all are there and each batch gets its rows. Any thread may decode a chunk; one
+// thread decodes it whole.
 class WindowItems {
  public:
   WindowItems(const FieldPlace& place, int64_t num_chunks, JaggedMemory* memory)
@@ -28,16 +28,16 @@ class WindowItems {
   WindowItems(const WindowItems&) = delete;
   WindowItems& operator=(const WindowItems&) = delete;
 
-  // Where the chunk's rows go to, and memory for their items.
+  // Begins a chunk: returns the segment of its rows, and memory for their items.
   Segment BeginRows(int64_t chunk, int64_t num_rows);
   JaggedItems BeginItems(int64_t num_rows) const;
-  // Takes what was decoded and returns its bytes.
+  // Takes the decoded items and returns their bytes.
   int64_t EndItems(int64_t chunk, JaggedItems items);
-  // Says that the chunk is done; true where it was the last of all.
+  // Ends a chunk. Returns true for the last of all.
   bool EndChunk() { return num_missing_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
-  // Puts the rows of one run together, in the order of their positions: offsets and masks
-  // in the batch's slab, the rest as a part of the batch. All chunks are done.
+  // Gathers the rows of one run in the order of their positions: offsets and masks in the
+  // batch's slab, the rest as a part of the batch. All chunks must be done.
   void Gather(const WindowPlaces& places, size_t run, InFlightBatch* batch) const;
   // Gives the memory of the chunks back.
   void Clear();
@@ -45,11 +45,11 @@ class WindowItems {
  private:
   struct StagedChunk {
     SinkPool::Lease row_starts;        // int64, one more than rows
-    SinkPool::Lease row_valid;         // empty where no mask is wanted
+    SinkPool::Lease row_valid;         // empty if no mask is wanted
     std::optional<JaggedItems> items;  // with the ends of the starts of each level
     int64_t num_bytes = 0;
   };
-  // What a row has of a level.
+  // The items of a row at one level.
   struct Range {
     const StagedChunk* chunk;
     int64_t begin;

@@ -11,8 +11,8 @@
 namespace torchparquet {
 namespace {
 
-// An odd number of lines of 4 bytes a row: buckets, which are written to side by side,
-// would share few sets of the cache if powers of two lay between them.
+// An odd number of cache lines of 4 bytes a row. Buckets are written to side by side;
+// with powers of two between them, they would share few sets of the cache.
 int64_t Stride(int64_t bucket_rows) {
   constexpr int64_t kLineRows = 16;
   return (CeilDivide(bucket_rows, kLineRows) | 1) * kLineRows;

@@ -33,8 +33,8 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
   return std::nullopt;
 }
 
-// A column that was begun and that no thread is at, else one that was not begun, else the
-// one with the fewest threads.
+// A column that was begun and has no thread, else one that was not begun, else the one
+// with the fewest threads.
 std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) {
   const int64_t num_chunks = std::ssize(entry->window->chunks);
   std::optional<int64_t> fresh;

@@ -11,12 +11,12 @@
 
 namespace torchparquet {
 
-// The windows in work, in plan order. A window's tasks are taken column by column, so
-// that few columns have memory of their own at once. To be used under one lock.
+// The open windows, in plan order. Tasks of a window are taken column by column, so that
+// few columns have staging memory at once. Used under one lock.
 class WindowQueue {
  public:
-  // `is_jagged` says of each of a chunk's tasks whether it decodes items of different
-  // lengths. At most `max_columns` are in work at once.
+  // `is_jagged` says, by task of a chunk, if it decodes items of different lengths. At
+  // most `max_columns` columns are in work at once.
   WindowQueue(int64_t num_tasks, std::vector<bool> is_jagged, int64_t max_columns)
       : num_tasks_(num_tasks),
         is_jagged_(std::move(is_jagged)),
@@ -24,20 +24,20 @@ class WindowQueue {
 
   void Push(std::unique_ptr<OpenWindow> window);
 
-  // The next task of the first window that has one. Each thread has a column of its own
-  // as long as there are enough: what another core has written or read before costs more
-  // to write to. With `front`, the number of a batch, tasks that decode items of
-  // different lengths have to wait but for those of windows with it.
+  // Takes the next task of the first window that has one. Each thread has a column of its
+  // own while there are enough: memory that another core has touched costs more to write
+  // to. With `front`, the number of a batch, tasks that decode items of different lengths
+  // must belong to a window with that batch.
   std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt);
-  // Takes back a task. Returns the window when that was the last one of it.
+  // Takes back a task. Returns the window after its last task.
   std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
-  // Whether a column may be begun beside those in work.
+  // True if another column may begin.
   bool has_room() const { return num_columns_ < max_columns_; }
 
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;
   int64_t num_running() const { return num_running_; }
-  // Of the windows' places, and of the columns that are staged.
+  // Bytes of the places of windows and of staged columns.
   int64_t held_bytes() const;
 
  private:

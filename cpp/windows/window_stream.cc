@@ -13,7 +13,7 @@ class WindowStream::Task : public DecodeTask {
   Task(WindowStream* stream, const WindowTask& task) : stream_(stream), task_(task) {}
 
   bool Run(DecodeScratch* scratch) override {
-    // What stands behind a failure cannot be taken any more, nor fail before it.
+    // Tasks after a failure can neither be taken any more nor fail before it.
     if (stream_->context_.ring->HasFailedBefore(failure_key())) return true;
     stream_->runner_.Run(task_, scratch);
     return true;
@@ -98,7 +98,7 @@ void WindowStream::OpenNext() {
   walk->Advance();
 }
 
-// The largest, so that no more of them grow than there are large windows at once.
+// The largest, so that only as many grow as there are large windows at once.
 ScratchBuffer WindowStream::TakeSpare() {
   if (spare_.empty()) return {};
   std::swap(*std::ranges::max_element(spare_, {}, &ScratchBuffer::capacity),
@@ -116,9 +116,9 @@ int64_t WindowStream::held_bytes() const {
   return num_bytes;
 }
 
-// Tasks share nothing but the processor's cache.
+// Every task is unshared: tasks share only the processor's cache.
 std::unique_ptr<DecodeTask> WindowStream::Take(Choice /*choice*/) {
-  // What the batch at the front needs may always be decoded.
+  // Tasks for the batch at the front may always run.
   std::optional<int64_t> front;
   if (context_.jagged->is_full()) front = context_.ring->num_taken();
   const auto task = windows_.Take(front);

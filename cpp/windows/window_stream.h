@@ -19,7 +19,8 @@ namespace torchparquet {
 // all of its batches, as its rows may land in any of them.
 class WindowStream : public TaskStream {
  public:
-  // At most `max_columns` are in work at once. `kept` is of an earlier reader.
+  // At most `max_columns` columns are in work at once. `kept` comes from an earlier
+  // reader.
   WindowStream(const TaskContext& context, int64_t max_columns, KeptScratch kept);
 
   std::optional<BatchRange> next() const override;
@@ -42,7 +43,7 @@ class WindowStream : public TaskStream {
   // By lane. References stay valid.
   std::deque<WindowWalk> walks_;
   WindowQueue windows_;
-  // By task: columns whose items did not lie as close together as they began.
+  // By task: columns with later items too far from their first ones.
   std::vector<bool> lie_far_;
   std::vector<ScratchBuffer> spare_;  // for the places of windows
   int64_t num_windows_ = 0;

@@ -11,7 +11,7 @@
 namespace torchparquet {
 namespace {
 
-// Where each of the window's batches has row 0 of a field's element.
+// By batch of the window, the place of row 0 of a field's element.
 std::vector<uint8_t*> RowZeros(const OpenWindow& window, int64_t offset) {
   std::vector<uint8_t*> places;
   places.reserve(window.in_flight.size());
@@ -23,8 +23,8 @@ std::vector<uint8_t*> RowZeros(const OpenWindow& window, int64_t offset) {
 
 }  // namespace
 
-// The strips of a task, all in the same scratch memory: each is partitioned, or, where
-// cells are no items, scattered to the batches, when it is full.
+// The strips of a task, all in the same scratch memory. When a strip is full, it is
+// partitioned or, if cells are not items, scattered to the batches.
 class WindowTaskRunner::Strips : public DecodeProgress {
  public:
   Strips(const TaskContext& context, const WindowTask& task, DecodeScratch* scratch)
@@ -65,10 +65,10 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   }
 
  private:
-  // Of cells that are no items: so short that a strip stays in the first cache.
+  // For cells that are not items: short enough that a strip stays in the first cache.
   static constexpr int64_t kStripBytes = int64_t{32} << 10;
 
-  // Items are cut as the permutation cuts the window's rows.
+  // Strips of items are cut as the permutation cuts the window's rows.
   void Cut() {
     const WindowPlaces& places = task_.window->places;
     const int64_t num_rows =
@@ -120,17 +120,17 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   DecodeScratch* scratch_;
   const FieldPlace& place_;
   const int64_t cell_bytes_;
-  WindowCells* cells_;  // null where cells are no items
+  WindowCells* cells_;  // null if cells are not items
   std::vector<uint8_t*> values_;
   std::vector<uint8_t*> valid_;
   uint8_t* strip_ = nullptr;
   uint8_t* strip_valid_ = nullptr;
   std::vector<Segment> segments_;
   size_t num_done_ = 0;
-  int64_t first_row_ = 0;  // of the segment that is decoded next
+  int64_t first_row_ = 0;  // of the next segment
 };
 
-// The one segment of a chunk whose rows are of different lengths.
+// The single segment of a chunk whose rows differ in length.
 class WindowTaskRunner::Staged : public DecodeProgress {
  public:
   Staged(const TaskContext& context, const WindowTask& task, WindowItems* items)
@@ -161,9 +161,9 @@ std::unique_ptr<ColumnReader> WindowTaskRunner::OpenReader(const WindowTask& tas
                         &scratch->column);
 }
 
-// Items beyond the bound are the window's failure and not that of the task which found
-// them, so that they are named in the same way whatever the timing: by the column that
-// has most of them as the footers say.
+// Items beyond the bound are a failure of the window, not of the task that found them.
+// The message names the column with the most items by the footers, so it is the same
+// whatever the timing.
 void WindowTaskRunner::CheckItems(OpenWindow* window) const {
   const ReaderSpec& spec = *context_.spec;
   if (window->item_bytes <= spec.max_memory_bytes) return;
@@ -180,8 +180,8 @@ void WindowTaskRunner::CheckItems(OpenWindow* window) const {
               {.column = most->request.path});
 }
 
-// Decodes a chunk's rows apart; the thread that brings the last chunk of the column puts
-// each batch's together.
+// Decodes a chunk's rows apart. The thread that brings the last chunk of the column
+// gathers the rows of each batch.
 void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch) const {
   OpenWindow& window = *task.window;
   const FieldPlace& place = FieldOfTask(context_, task.index);
@@ -220,7 +220,7 @@ void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch
   scratch->column = reader->TakeBuffers();
 }
 
-// Of a column of cells, or of a generated one.
+// Reads a column of cells, or a generated one.
 void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch) const {
   const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
   const TaskKind kind = KindOfTask(*context_.spec, task.index);
@@ -253,10 +253,10 @@ void WindowTaskRunner::EndCells(const WindowTask& task, DecodeScratch* scratch) 
   cells->Clear();
 }
 
-// With the last task of a window its batches have all that it brings.
+// After the last task of a window, its batches are complete.
 void WindowTaskRunner::CountDown(OpenWindow* window) const {
-  // Release: cells are passed on to the thread that counts down last. Acquire: it passes
-  // on the others'.
+  // Release: passes cells on to the thread that counts down last. Acquire: that thread
+  // passes on the writes of others.
   if (window->num_undone.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const std::vector<BatchRun>& runs = window->places.runs();
   for (size_t i = 0; i < runs.size(); ++i) {

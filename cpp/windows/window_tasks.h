@@ -10,8 +10,8 @@
 
 namespace torchparquet {
 
-// Does what a task says: decodes one column of a chunk, strip by strip, and brings each
-// strip on its way to the batches of the window. Immutable, so shared by all threads.
+// Runs tasks: decodes one column of a chunk, strip by strip, and brings each strip closer
+// to the batches of the window. Immutable, so shared by all threads.
 class WindowTaskRunner {
  public:
   explicit WindowTaskRunner(const TaskContext& context) : context_(context) {}

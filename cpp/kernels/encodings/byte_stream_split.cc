@@ -22,7 +22,8 @@ void DecodeOneByOne(const ByteStreams& streams, int64_t num_values, uint8_t* out
   }
 }
 
-// Any width: a load for the bytes that eight values have in a stream, a store for each.
+// For any width: one load for the bytes that eight values have in a stream, one store for
+// each value.
 int64_t DecodeGroups(const ByteStreams& streams, int64_t num_values, uint8_t* out) {
   const int64_t num_whole = num_values / kGroupValues * kGroupValues;
   const int64_t width = streams.width;
@@ -42,17 +43,17 @@ int64_t DecodeGroups(const ByteStreams& streams, int64_t num_values, uint8_t* ou
 
 #if defined(__x86_64__)
 
-// Number of values that are decoded at once: a register's bytes of each stream.
+// Values decoded at once: as many as a register has bytes.
 constexpr int64_t kBlockValues = 16;
 
-// A register's bytes of each stream, later as many bytes of values.
+// A register of each stream; later, registers of values.
 template <size_t kWidth>
 struct Block {
   __m128i parts[kWidth];
 };
 
-// Puts part k of the lower half and of the upper half together byte by byte, which brings
-// the bytes of a value nearer: after log2(kWidth) times they stand together, in order.
+// Interleaves part k of the lower half with part k of the upper half, byte by byte. After
+// log2(kWidth) times, the bytes of each value stand together, in order.
 template <size_t kWidth, size_t... kPart>
 inline Block<kWidth> Weave(const Block<kWidth>& block, std::index_sequence<kPart...>) {
   constexpr size_t kHalf = kWidth / 2;

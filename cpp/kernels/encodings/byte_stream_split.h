@@ -4,7 +4,7 @@
 
 namespace torchparquet::kernels {
 
-// BYTE_STREAM_SPLIT values of `width` bytes: byte k of every value stands in stream k.
+// BYTE_STREAM_SPLIT values of `width` bytes: stream k has byte k of every value.
 struct ByteStreams {
   const uint8_t* first;  // byte 0 of the first wanted value
   int64_t stride;        // bytes from a stream to the next: the page's number of values

@@ -33,8 +33,8 @@ uint64_t TakeZigZag(std::span<const uint8_t>* bytes) {
   return (value >> 1) ^ (0 - (value & 1));
 }
 
-// Takes a header figure. What is above INT32_MAX no writer means, and below it no
-// arithmetic on the figures overflows.
+// Takes a header figure. No writer means more than INT32_MAX, and below it no arithmetic
+// on the figures overflows.
 int64_t TakeFigure(std::span<const uint8_t>* bytes, const char* name) {
   const uint64_t figure = TakeVarint(bytes);
   if (figure > std::numeric_limits<int32_t>::max()) {
@@ -86,8 +86,8 @@ DeltaBinaryPackedReader<T>::DeltaBinaryPackedReader(std::span<const uint8_t> byt
 
 template <typename T>
 void DeltaBinaryPackedReader<T>::NextBlock() {
-  // A minimum of more bits than T has comes from writers that do not wrap deltas round;
-  // modulo the width of T it is the same.
+  // A minimum of more bits than T comes from writers that do not wrap deltas; modulo the
+  // width of T it is the same.
   min_delta_ = static_cast<T>(TakeZigZag(&bytes_));
   const auto num_widths = static_cast<size_t>(num_miniblocks_);
   if (bytes_.size() < num_widths) {
@@ -97,7 +97,7 @@ void DeltaBinaryPackedReader<T>::NextBlock() {
   bytes_ = bytes_.subspan(num_widths);
 }
 
-// Opens the next miniblock. Widths of miniblocks that no value needs are never looked at,
+// Opens the next miniblock. The widths of miniblocks without values are not checked,
 // since some writers leave garbage there.
 template <typename T>
 void DeltaBinaryPackedReader<T>::NextMiniblock() {
@@ -160,7 +160,7 @@ std::span<const uint8_t> DeltaBinaryPackedReader<T>::Rest() const {
   return bytes_;
 }
 
-// Returns the end of what was written.
+// Returns the end of the written values.
 template <typename T>
 T* DeltaBinaryPackedReader<T>::TakeHeld(T* out, int64_t num_values) {
   const int64_t count = std::min(num_values, held_end_ - held_begin_);
@@ -169,14 +169,14 @@ T* DeltaBinaryPackedReader<T>::TakeHeld(T* out, int64_t num_values) {
   return out + count;
 }
 
-// Decodes as many whole groups as can be loaded from without reading past the page, at
-// most `num_groups`. Returns the number of values written.
+// Decodes whole groups, at most `num_groups`, as far as loads stay within the page.
+// Returns the number of values written.
 template <typename T>
 int64_t DeltaBinaryPackedReader<T>::ReadWholeGroups(T* out, int64_t num_groups) {
   const auto readable =
       static_cast<int64_t>(packed_.size() + bytes_.size()) - GroupReadableBytes(width_);
   if (width_ > 0 && (num_groups - 1) * width_ > readable) {
-    // Rare, so that no miniblock but the last ones costs a division.
+    // Rare: only the last miniblocks cost a division.
     if (readable < 0) return 0;
     num_groups = readable / width_ + 1;
   }
@@ -189,8 +189,8 @@ int64_t DeltaBinaryPackedReader<T>::ReadWholeGroups(T* out, int64_t num_groups) 
   return num_values;
 }
 
-// Decodes the next group by way of a padded copy, so that it may stand at the very end of
-// the page, and be the end of a miniblock that is cut short.
+// Decodes the next group from a padded copy. The group may stand at the very end of the
+// page, or end a miniblock that is cut short.
 template <typename T>
 void DeltaBinaryPackedReader<T>::HoldGroup() {
   std::array<uint8_t, GroupReadableBytes(8 * sizeof(T))> padded{};

@@ -10,14 +10,14 @@
 
 namespace torchparquet::kernels {
 
-// DELTA_BYTE_ARRAY: of each value, how many bytes it shares with the start of the value
-// before it, then what follows them.
-// Source: parquet-format, Encodings.md, "Delta Strings".
+// DELTA_BYTE_ARRAY: for each value, the number of bytes that it shares with the start of
+// the value before it, then the bytes that follow. Source: parquet-format, Encodings.md,
+// "Delta Strings".
 class DeltaByteArrayReader : public ByteArrayReader {
  public:
-  // `bytes` must outlive the reader. Throws Error(kCorruptFile) where prefixes and
-  // suffixes differ in number, there are more than `max_values`, the page header's
-  // number, or the suffixes go beyond the page.
+  // `bytes` must outlive the reader. Throws Error(kCorruptFile) if the numbers of
+  // prefixes and suffixes differ, if there are more than `max_values`, the number in the
+  // page header, or if suffixes go beyond the page.
   DeltaByteArrayReader(std::span<const uint8_t> bytes, int64_t max_values);
 
   void Read(int64_t num_values, uint32_t* lengths, ByteSink* sink) override;

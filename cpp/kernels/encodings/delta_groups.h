@@ -4,10 +4,9 @@
 
 namespace torchparquet::kernels {
 
-// Decodes `num_groups` groups of eight packed deltas to values: each is the one before
-// it, `last` at first, plus `min_delta` plus its delta, all modulo the width of T.
-// Returns the last value. Unpacking and prefix sum are one loop, with no array of deltas
-// between.
+// Decodes `num_groups` groups of eight packed deltas to values. Each value is the value
+// before it, at first `last`, plus `min_delta` plus its delta, modulo the width of T.
+// Returns the last value. One loop unpacks and sums, without an array of deltas.
 //
 // GroupReadableBytes(width) bytes must be readable from the start of every group.
 template <typename T>

@@ -11,7 +11,7 @@
 namespace torchparquet::kernels {
 namespace {
 
-// Checks that all lengths are such, and returns the values behind them.
+// Checks all lengths and returns the bytes after them.
 std::span<const uint8_t> FindValues(DeltaBinaryPackedReader<uint32_t> lengths,
                                     int64_t max_values) {
   if (lengths.num_values() > max_values) {
@@ -19,7 +19,7 @@ std::span<const uint8_t> FindValues(DeltaBinaryPackedReader<uint32_t> lengths,
         "page holds more lengths than values: " + std::to_string(lengths.num_values()) +
         " for " + std::to_string(max_values));
   }
-  // Of at most INT32_MAX lengths below 2^32 the sum cannot overflow.
+  // The sum of at most INT32_MAX lengths below 2^32 cannot overflow.
   uint64_t num_bytes = 0;
   uint32_t signs = 0;
   std::array<uint32_t, kByteArrayBlock> block;

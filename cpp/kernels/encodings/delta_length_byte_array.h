@@ -12,10 +12,10 @@ namespace torchparquet::kernels {
 // Source: parquet-format, Encodings.md, "Delta-length byte array".
 class DeltaLengthByteArrayReader : public ByteArrayReader {
  public:
-  // `bytes` must outlive the reader. The lengths are decoded to find where they end, and
-  // once more as they are wanted, so that no memory is taken for them. Throws
-  // Error(kCorruptFile) where there are more than `max_values`, the page header's number,
-  // or they are negative or go beyond the page.
+  // `bytes` must outlive the reader. Decodes the lengths once to find their end, and
+  // again when values are read, so lengths take no memory. Throws Error(kCorruptFile) if
+  // there are more than `max_values`, the number in the page header, or if lengths are
+  // negative or go beyond the page.
   DeltaLengthByteArrayReader(std::span<const uint8_t> bytes, int64_t max_values);
 
   int64_t num_values() const { return lengths_.num_values(); }
@@ -23,8 +23,8 @@ class DeltaLengthByteArrayReader : public ByteArrayReader {
   void Read(int64_t num_values, uint32_t* lengths, ByteSink* sink) override;
   void Skip(int64_t num_values) override;
 
-  // For values that are put together from parts: writes the lengths of the next
-  // `num_values` values and moves past them. Returns the first byte of the first; they
+  // For values that are joined from parts: writes the lengths of the next `num_values`
+  // values and moves past them. Returns the first byte of the first value. The values
   // stand end to end, before ReadableEnd().
   const uint8_t* Take(int64_t num_values, uint32_t* lengths);
   const uint8_t* ReadableEnd() const { return values_.data() + values_.size(); }

@@ -102,8 +102,8 @@ void DictionaryReader<T>::ReadPacked(T* out, int64_t num_values, Stores stores) 
   }
 }
 
-// Decodes values of one group by way of a padded copy, so that it may stand at the
-// very end of the page.
+// Decodes values of one group from a padded copy. The group may stand at the very end of
+// the page.
 template <typename T>
 void DictionaryReader<T>::ReadWithinGroup(T* out, int64_t num_values) {
   const int width = runs_.bit_width();
@@ -122,8 +122,8 @@ void DictionaryReader<T>::ReadWithinGroup(T* out, int64_t num_values) {
   run_position_ += num_values;
 }
 
-// Decodes as many whole groups as can be loaded from without reading past the page, at
-// most `num_groups`. Returns the number of values written.
+// Decodes whole groups, at most `num_groups`, as far as loads stay within the page.
+// Returns the number of values written.
 template <typename T>
 int64_t DictionaryReader<T>::ReadWholeGroups(T* out, int64_t num_groups, Stores stores) {
   const int width = runs_.bit_width();

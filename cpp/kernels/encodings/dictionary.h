@@ -9,18 +9,18 @@
 
 namespace torchparquet::kernels {
 
-// The values of a dictionary page, padded to a power of two so that every index of
-// a fitting bit width is a legal address; whether it is a legal *index* is checked
-// once per read, not per value. T is the bit pattern of the output type: uint8_t,
-// uint16_t, uint32_t or uint64_t.
+// The values of a dictionary page, padded to a power of two, so every index of a fitting
+// bit width is a legal address. A read checks once that all of its indices are within the
+// dictionary. T is the bit pattern of the output type: uint8_t, uint16_t, uint32_t or
+// uint64_t.
 template <typename T>
 class Dictionary {
  public:
-  // The entries are kept in `memory`, which outlives the dictionary. It may be reused
-  // from one dictionary to the next, so that none is allocated or zeroed anew.
+  // Keeps the entries in `memory`, which must outlive the dictionary. Later dictionaries
+  // may reuse it, so nothing is allocated or zeroed again.
   explicit Dictionary(ScratchBuffer* memory) : memory_(memory) { Resize(0); }
 
-  // Makes room for `num_values` values, which the caller then writes through values().
+  // Makes room for `num_values` values, which the caller writes through values().
   void Resize(int64_t num_values);
 
   std::span<T> values() { return {entries_, static_cast<size_t>(num_values_)}; }
@@ -44,8 +44,8 @@ class DictionaryReader {
   DictionaryReader(std::span<const uint8_t> bytes, int bit_width,
                    const Dictionary<T>* dictionary);
 
-  // Writes the next `num_values` values. Throws Error(kCorruptFile) when the page
-  // holds fewer, or an index beyond the dictionary.
+  // Writes the next `num_values` values. Throws Error(kCorruptFile) if the page holds
+  // fewer, or for an index beyond the dictionary.
   void Read(T* out, int64_t num_values, Stores stores = Stores::kCached);
   void Skip(int64_t num_values);
 

@@ -6,9 +6,9 @@
 
 namespace torchparquet::kernels {
 
-// Decodes `num_groups` groups of eight packed indices straight to dictionary values:
-// unpacking, look-up and store are one loop, with no array of indices between. Returns
-// whether an index exceeded `limit`, the last legal one.
+// Decodes `num_groups` groups of eight packed indices straight to dictionary values. One
+// loop unpacks, looks up and stores, without an array of indices. Returns true if an
+// index exceeded `limit`, the last legal one.
 //
 // Every index that the width can express must be addressable in `dictionary`, and
 // GroupReadableBytes(width) bytes readable from the start of every group.
@@ -21,16 +21,16 @@ using DecodeGroupsFunction = bool (*)(const uint8_t* in, int64_t num_groups,
 template <typename T>
 DecodeGroupsFunction<T> ChooseDecodeGroups(int width);
 
-// One that stores past the cache. `out` must be aligned to kStreamingAlignment. Null
-// where this processor, this width or the size of T has no such variant.
+// A variant with streaming stores. `out` must be aligned to kStreamingAlignment. Null if
+// this processor, this width or the size of T has no such variant.
 template <typename T>
 DecodeGroupsFunction<T> ChooseDecodeGroupsStreaming(int width);
 constexpr uintptr_t kStreamingAlignment = 32;
 
-// The variants, to be tested against each other.
+// The variants, for tests.
 template <typename T>
 DecodeGroupsFunction<T> PlainDecodeGroups(int width);
-// Null where this processor or this width (above 25) has no such variant.
+// Null if this processor or this width (above 25) has no such variant.
 template <typename T>
 DecodeGroupsFunction<T> Avx2DecodeGroups(int width);
 

@@ -10,7 +10,7 @@ namespace torchparquet::kernels {
 namespace {
 
 constexpr size_t kLengthBytes = sizeof(uint32_t);
-// Values are short whose mean is no more.
+// Values with at most this mean length count as short.
 constexpr size_t kShortBytes = 64;
 
 }  // namespace
@@ -30,15 +30,15 @@ uint32_t PlainByteArrayReader::TakeValue() {
   return length;
 }
 
-// Reads values up to the first that has no room in what short ones would take, or is
-// damaged. Returns how many. To read and copy at once hides the wait for each length,
-// which tells where the next one is: 7 to 11 % of a pass over strings of 16 bytes.
+// Reads values up to the first one that is damaged or does not fit the room for short
+// values. Returns their number. Each length says where the next length is; reading and
+// copying in one loop hides that wait: 7 to 11 % of a pass over strings of 16 bytes.
 int64_t PlainByteArrayReader::ReadShort(int64_t num_values, uint32_t* lengths,
                                         ByteSink* sink) {
   const size_t room =
       std::min(bytes_.size(), static_cast<size_t>(num_values) * kShortBytes);
   const size_t begin = sink->size();
-  // More than values turn out to take is not worth moving what the sink holds.
+  // Room that values turn out not to need is not worth moving the sink's content.
   const size_t most = std::min(sink->capacity(), sink->max_bytes());
   if (begin + room + ByteSink::kSlackBytes > most) return 0;
   uint8_t* out = sink->Extend(room);

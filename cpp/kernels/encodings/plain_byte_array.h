@@ -7,7 +7,7 @@
 
 namespace torchparquet::kernels {
 
-// PLAIN: each value stands behind its length in four bytes.
+// PLAIN: each value follows its length of four bytes.
 class PlainByteArrayReader : public ByteArrayReader {
  public:
   // `bytes` must outlive the reader.

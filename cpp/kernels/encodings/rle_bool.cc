@@ -32,8 +32,8 @@ std::span<const uint8_t> TakeRuns(std::span<const uint8_t> bytes) {
 RleBoolReader::RleBoolReader(std::span<const uint8_t> bytes)
     : runs_(TakeRuns(bytes), /*bit_width=*/1) {}
 
-// Moves on within one run. Returns by how many values, at least one and at most
-// `num_values`.
+// Moves on within one run, by at least one and at most `num_values` values. Returns by
+// how many.
 int64_t RleBoolReader::TakeFromRun(int64_t num_values) {
   while (run_position_ == run_.num_values) {
     if (!runs_.Next(&run_)) {

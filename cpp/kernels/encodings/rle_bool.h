@@ -7,15 +7,15 @@
 
 namespace torchparquet::kernels {
 
-// Decodes the RLE-encoded BOOLEAN values of one page. Unlike levels of a second-version
-// page and dictionary indices, their runs stand behind their own length in four bytes.
+// Decodes the RLE-encoded BOOLEAN values of one page. Their runs follow their own length
+// of four bytes, unlike dictionary indices and the levels of V2 pages.
 class RleBoolReader {
  public:
   // `bytes` starts at the length and must outlive the reader. Throws Error(kCorruptFile)
-  // where the length goes beyond `bytes`.
+  // if the length goes beyond `bytes`.
   explicit RleBoolReader(std::span<const uint8_t> bytes);
 
-  // Writes one byte per value, 0 or 1. Both throw Error(kCorruptFile) when the runs hold
+  // Writes one byte per value, 0 or 1. Both throw Error(kCorruptFile) if the runs hold
   // fewer values.
   void Read(uint8_t* out, int64_t num_values);
   void Skip(int64_t num_values);

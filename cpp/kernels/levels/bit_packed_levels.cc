@@ -5,7 +5,7 @@
 namespace torchparquet::kernels {
 
 void RepackLevels(const BitPackedLevels& levels, uint8_t* out) {
-  // A varint of as many bytes as it may have, so that its length is known.
+  // A varint of its maximal length, so that the length is known.
   const int64_t header = (levels.num_values + 7) / 8 << 1 | 1;
   for (int64_t i = 0; i < BitPackedLevels::kRunHeaderBytes; ++i) {
     const int more = i + 1 < BitPackedLevels::kRunHeaderBytes ? 0x80 : 0;
@@ -15,7 +15,7 @@ void RepackLevels(const BitPackedLevels& levels, uint8_t* out) {
   const int64_t num_bits = levels.num_values * levels.width;
   for (int64_t bit = 0; bit < num_bits; ++bit) {
     const int value = levels.bytes[static_cast<size_t>(bit / 8)] >> (7 - bit % 8) & 1;
-    // The value's highest bit comes first, and goes last.
+    // The highest bit of the value comes first here and last in the run.
     const int64_t place =
         bit / levels.width * levels.width + levels.width - 1 - bit % levels.width;
     out[place / 8] |= static_cast<uint8_t>(value << (place % 8));

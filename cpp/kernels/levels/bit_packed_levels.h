@@ -6,16 +6,15 @@
 namespace torchparquet::kernels {
 
 // Levels in the deprecated BIT_PACKED encoding: `num_values` values of `width` bits, end
-// to end, each and all of them from the highest bit of a byte to its lowest, where every
-// other encoding begins at the lowest.
-// Source: parquet-format, Encodings.md, "Bit-packed (Deprecated)".
+// to end. Values and bytes are filled from the highest bit to the lowest; every other
+// encoding starts at the lowest.
 struct BitPackedLevels {
   std::span<const uint8_t> bytes;  // at least NumBytes() of them
   int width = 1;                   // 1 to 8
   int64_t num_values = 0;
 
   int64_t NumBytes() const { return (num_values * width + 7) / 8; }
-  // Of the same levels as one packed run of the hybrid encoding.
+  // The same levels as one packed run of the RLE/bit-packing hybrid.
   int64_t NumRunBytes() const { return kRunHeaderBytes + (num_values + 7) / 8 * width; }
 
   static constexpr int64_t kRunHeaderBytes = 5;

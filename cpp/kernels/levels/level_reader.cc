@@ -23,8 +23,8 @@ inline uint32_t FourPairs(uint8_t byte) {
          (copies >> 6 & 0x3000000);
 }
 
-// Writes the next levels of two bits, which is what lists of nullable values have most
-// often, from a place within their group on.
+// Writes the next levels of two bits, from a place within their group on. Lists of
+// nullable values mostly have two bits.
 void UnpackPairs(const uint8_t* bytes, int64_t begin, int64_t num_levels,
                  uint8_t* __restrict out) {
   const auto level = [&](int64_t i) { return (bytes[i / 4] >> (2 * (i % 4))) & 3; };
@@ -59,7 +59,7 @@ void LevelReader::CheckLevel(uint32_t level) const {
                     std::to_string(level));
 }
 
-// Makes sure that the current run has an entry left. Returns false at the end.
+// Moves to the next run if the current one has no entry left. Returns false at the end.
 bool LevelReader::NextRun() {
   while (run_position_ == run_.num_values) {
     if (!runs_.Next(&run_)) return false;
@@ -74,7 +74,7 @@ int64_t LevelReader::RunOf(int level) {
   return run_.num_values - run_position_;
 }
 
-// How many of the entries the current run has.
+// The number of the entries that the current run has.
 int64_t LevelReader::TakeFromRun(int64_t num_levels) {
   if (!NextRun()) throw CorruptFile("page holds fewer levels than entries");
   return std::min(num_levels, run_.num_values - run_position_);

@@ -7,18 +7,18 @@
 
 namespace torchparquet::kernels {
 
-// Reads the repetition or the definition levels of one page as bytes, or passes over
-// them as runs. All throw Error(kCorruptFile) for a level above `max_level` or where the
-// page has no more levels.
+// Reads the repetition or definition levels of one page as bytes, or skips them as runs.
+// All functions throw Error(kCorruptFile) for a level above `max_level` or if the page
+// has no more levels.
 class LevelReader {
  public:
   LevelReader() = default;  // of no levels
-  // `runs` is the hybrid encoding of the levels and must outlive the reader. Throws
-  // Error(kNotSupported) unless 1 <= max_level <= 255.
+  // `runs` holds the levels in the RLE/bit-packing hybrid and must outlive the reader.
+  // Throws Error(kNotSupported) unless 1 <= max_level <= 255.
   LevelReader(std::span<const uint8_t> runs, int max_level);
 
-  // Number of entries from here on that one repeated run says have `level`; 0 where the
-  // next entry has another, is in a packed run, or there is none.
+  // The number of next entries that one repeated run gives `level`. 0 if the next entry
+  // has another level, is in a packed run, or does not exist.
   int64_t RunOf(int level);
 
   void Read(int64_t num_levels, uint8_t* levels);

@@ -8,19 +8,18 @@
 
 namespace torchparquet::kernels {
 
-// One run of Parquet's hybrid of run-length and bit-packed encoding.
+// One run of the RLE/bit-packing hybrid.
 struct RleBitPackedRun {
   bool packed = false;
   int64_t num_values = 0;
   uint32_t value = 0;  // of a repeated run
   std::span<const uint8_t>
       bytes;  // of a packed run: whole groups, or cut short at the end
-  // One past the last byte that may be read beyond a packed run: the end of all runs.
+  // The end of all runs: a reader may load bytes up to here after a packed run.
   const uint8_t* readable_end = nullptr;
 };
 
-// Walks the runs of hybrid-encoded levels, dictionary indices or booleans.
-// Source: parquet-format, Encodings.md, "Run Length Encoding / Bit-Packing Hybrid".
+// Walks the runs of levels, dictionary indices or booleans.
 class RleBitPackedReader {
  public:
   RleBitPackedReader() = default;
@@ -28,8 +27,8 @@ class RleBitPackedReader {
   // Throws Error(kCorruptFile) unless 0 <= bit_width <= 32.
   RleBitPackedReader(std::span<const uint8_t> bytes, int bit_width);
 
-  // Reads the next run, which may be empty. Returns false at the end of the bytes;
-  // throws Error(kCorruptFile) where a header or a value is cut short.
+  // Reads the next run, which may be empty. Returns false at the end of the bytes. Throws
+  // Error(kCorruptFile) if a header or a value is cut short.
   bool Next(RleBitPackedRun* run) {
     if (bytes_.empty()) return false;
     const uint32_t header = ReadHeader();
@@ -46,7 +45,7 @@ class RleBitPackedReader {
   int bit_width() const { return bit_width_; }
 
  private:
-  // Runs are short where values change often, so what is usual is here to be inlined.
+  // Runs are short if values change often, so the usual cases are inlined here.
   uint32_t ReadHeader() {
     if (bytes_.empty() || bytes_.front() >= 0x80) return ReadLongHeader();
     const uint32_t header = bytes_.front();

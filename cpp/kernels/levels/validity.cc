@@ -27,7 +27,7 @@ constexpr auto kBitTable = MakeBitTable();
 }  // namespace
 
 void UnpackBits(const uint8_t* bits, int64_t begin, int64_t num_values, uint8_t* out) {
-  // Up to the next byte border bit by bit, from there on whole bytes.
+  // Bit by bit up to the next byte border, then whole bytes.
   for (; begin % 8 != 0 && num_values > 0; ++begin, --num_values) {
     *out++ = (bits[begin / 8] >> (begin % 8)) & 1;
   }
@@ -46,7 +46,7 @@ ValidityReader::ValidityReader(std::span<const uint8_t> runs, int max_level)
     : runs_(runs, static_cast<int>(std::bit_width(static_cast<unsigned>(max_level)))),
       max_level_(static_cast<uint32_t>(max_level)) {}
 
-// Makes sure that the current run has a row left. Returns false at the end.
+// Moves to the next run if the current one has no row left. Returns false at the end.
 bool ValidityReader::NextRun() {
   while (run_position_ == run_.num_values) {
     if (!runs_.Next(&run_)) return false;

@@ -7,21 +7,20 @@
 
 namespace torchparquet::kernels {
 
-// Reads the definition levels of one page of a column without repetition as validity:
-// whether a row has a stored value, which is so where its level is `max_level`. Runs
-// are kept as runs, so levels cost nothing where a column has no nulls.
-// Read and Skip throw Error(kCorruptFile) for a level above `max_level` or at the end
-// of the levels.
+// Reads the definition levels of one page of a column without repetition as validity: a
+// row has a stored value if its level is `max_level`. Runs stay runs, so levels cost
+// nothing in a column without nulls. Read and Skip throw Error(kCorruptFile) for a level
+// above `max_level` or at the end of the levels.
 class ValidityReader {
  public:
-  // `runs` is the hybrid encoding of the levels and must outlive the reader.
+  // `runs` holds the levels in the RLE/bit-packing hybrid and must outlive the reader.
   ValidityReader(std::span<const uint8_t> runs, int max_level);
 
-  // Number of rows from here on that a single repeated run says are all valid; 0 where
-  // the next row is null or in a packed run, or there is none.
+  // The number of next rows that a single repeated run says are valid. 0 if the next row
+  // is null, is in a packed run, or does not exist.
   int64_t ValidRunRows();
 
-  // Writes one byte per row, 1 where it is valid, else 0. Returns the number of ones.
+  // Writes one byte per row: 1 if it is valid, else 0. Returns the number of ones.
   int64_t Read(int64_t num_rows, uint8_t* validity);
   // Returns the number of valid rows among those skipped.
   int64_t Skip(int64_t num_rows);

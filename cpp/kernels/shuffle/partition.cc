@@ -13,8 +13,8 @@
 namespace torchparquet::kernels {
 namespace {
 
-// Some items that lie apart, eight or as many as 16 bytes hold. In registers: items that
-// are stored one by one cannot be loaded together before they have reached the cache.
+// Loads items that lie apart, eight or as many as 16 bytes hold, into registers. Items
+// stored one by one cannot be loaded together before they have reached the cache.
 template <typename T>
 struct Packed {
   static constexpr size_t kItems = std::min<size_t>(8, 16 / sizeof(T));
@@ -65,7 +65,7 @@ struct Packed {
 #endif
 };
 
-// `item` makes one of what is staged for it.
+// `item` converts a staged item.
 template <typename Staged, typename Item>
 void GatherStreaming(const Staged* bucket, std::span<const uint16_t> order,
                      const Staged* next, Item item, uint8_t* out) {
@@ -120,12 +120,12 @@ void Gather(const Staged* bucket, std::span<const uint16_t> order, const Staged*
   }
 }
 
-// Calls `store` with the items of each run and their place in `out`, some at once: most
-// strips have the shortest runs there are, for which the compiler then needs no loop.
-// What a later strip is stored to is fetched meanwhile, which takes 3 % off a pass.
+// Calls `store` with the items of each run and their place in `out`, several at once.
+// Most strips have the shortest possible runs, for which the compiler needs no loop.
+// Meanwhile the cache prefetches the places of a later strip, which saves 3 % of a pass.
 template <int64_t kAtOnce, typename T, typename Store>
 void ForRuns(const StripOrder& strip, T* out, Store store) {
-  // By value: nothing that is stored can change them.
+  // By value, so that no store can change them.
   const StripOrder runs = strip;
   const auto go = [&](int64_t run_items) {
     T* begin = out + runs.first;

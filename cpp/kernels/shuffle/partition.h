@@ -6,19 +6,18 @@
 
 namespace torchparquet::kernels {
 
-// A permutation of more items than the cache holds, in two passes: the first brings them
-// to buckets, each of which it writes in order; the second permutes each bucket within
-// the cache. On items of 4 bytes that takes half the time of writing each straight to its
-// place.
-// T is uint8_t, uint16_t, uint32_t or uint64_t.
+// Permutes more items than the cache holds, in two passes. The first pass brings items to
+// buckets and writes each bucket in order. The second pass permutes each bucket within
+// the cache. For items of 4 bytes this takes half the time of writing each item straight
+// to its place. T is uint8_t, uint16_t, uint32_t or uint64_t.
 
 // Writes each item to its place: out[places[i]] = items[i].
 template <typename T>
 void Partition(const T* items, std::span<const uint32_t> places, T* out);
 
-// Where the items of a strip go, all at once: bucket b has a run of them, those of the
-// numbers `order[(b ^ turn) * run_items]` and on, from place
-// `b * stride + block_places[b] * block_items + first` on.
+// The places of all items of a strip. Bucket b has a run of them: the items `order[(b ^
+// turn) * run_items]` and on, at the places from `b * stride + block_places[b] *
+// block_items + first` on.
 struct StripOrder {
   const uint16_t* order = nullptr;
   const uint16_t* block_places = nullptr;
@@ -32,22 +31,22 @@ struct StripOrder {
   size_t size() const { return static_cast<size_t>(num_runs * run_items); }
 };
 
-// Writes a strip's items, at half the cost of single places.
+// Writes the items of a strip, at half the cost of single places.
 template <typename T>
 void Partition(const T* items, const StripOrder& strip, T* out);
 
-// Writes the items of a bucket in that order, `stride` bytes from each to the next; `out`
-// need not be aligned. Meanwhile the cache fetches as many items from `next` on, where
-// there are any: that takes a tenth off the whole. Rows of one item are stored past the
-// cache, without fetching what they overwrite: a quarter off for large windows, nothing
-// lost for small ones. EndStreamingStores is to be called when all buckets are done.
+// Writes the items of a bucket in the given order, `stride` bytes apart; `out` need not
+// be aligned. Meanwhile the cache prefetches as many items from `next` on, if it is not
+// null, which saves a tenth of the time. Rows of one item are written by streaming
+// stores, which saves a quarter for large windows and costs nothing for small ones. Call
+// EndStreamingStores after the last bucket.
 template <typename T>
 void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* next,
                   int64_t stride, uint8_t* out);
 
-// The same for items that lie close together, which are brought to buckets as their
-// differences to `base`, in half of the memory. Returns whether each of them fits 32
-// bits; where not, what was written is of no use.
+// The same for items that lie close together: buckets hold their differences to `base`,
+// in half of the memory. Returns true if each difference fits 32 bits. If not, the
+// written data is of no use.
 bool PartitionDifferences(const uint64_t* items, std::span<const uint32_t> places,
                           uint64_t base, uint32_t* out);
 bool PartitionDifferences(const uint64_t* items, const StripOrder& strip, uint64_t base,

@@ -13,15 +13,15 @@
 namespace torchparquet::kernels {
 namespace {
 
-// Up to 2^22 rows: a bucket of 4 bytes a row fits the first cache, and no more than 2^9
-// buckets are written to side by side. Up to 2^25, buckets are larger; beyond, there are
-// more of them, since slots have 16 bits.
+// Up to 2^22 rows, a bucket of 4 bytes a row fits the first cache, and at most 2^9
+// buckets are written to side by side. Up to 2^25 rows, buckets are larger. With more
+// rows there are more buckets, since slots have 16 bits.
 constexpr int kBucketBits = 13;
 constexpr int kSideBySideBits = 9;
 constexpr int kMostBucketBits = 16;
 
-// A strip of 8 bytes a row fits the first cache up to 2^21 rows. Up to 2^29, runs have 8
-// rows or more: of 4 bytes, those are stored at a third of the cost of single rows.
+// Up to 2^21 rows, a strip of 8 bytes a row fits the first cache. Up to 2^29 rows, runs
+// have 8 rows or more: runs of 4-byte items cost a third of single stores.
 constexpr int kLeastStripBits = 11;
 constexpr int kMostStripBits = 16;
 constexpr int kLeastRunBits = 3;
@@ -30,13 +30,13 @@ constexpr int64_t kBlockStrips = PermutationShape::kBlockStrips;
 constexpr int64_t kMostStripTables = 32;
 constexpr int64_t kMostBucketTables = 16;
 
-// Streams of words.
+// The streams of words that a key has.
 constexpr uint64_t kStripWords = 1;
 constexpr uint64_t kBucketWords = 2;
 constexpr uint64_t kTailTable = 3;
 constexpr uint64_t kBucketTables = 16;
 constexpr uint64_t kStripTables = 64;
-constexpr uint64_t kBlockPlaces = 128;  // and on, by bucket
+constexpr uint64_t kBlockPlaces = 128;  // and one more for each bucket
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
 
@@ -117,7 +117,7 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
   }
   const int64_t tail_rows = shape.tail_table_rows();
   tail_table_ = MakeTable(StreamOf(key, kTailTable), tail_rows, tail_rows, &out);
-  // What large buckets have more than small ones is an entry that stays where it is.
+  // The extra entry of large buckets stays where it is.
   std::vector<Table> bucket_tables;
   bucket_tables.reserve(static_cast<size_t>(shape.num_bucket_tables()));
   for (int64_t i = 0; i < shape.num_bucket_tables(); ++i) {
@@ -137,7 +137,8 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
   MakeBlockPlaces(out);
 }
 
-// What is read together stands together: a block's places, and a bucket's blocks.
+// Data that is read together is stored together: the places of a block, and the blocks of
+// a bucket.
 void Permutation::MakeBlockPlaces(uint16_t* out) {
   const int64_t num_blocks = shape_.num_blocks();
   const int64_t num_whole = shape_.num_strips() / kBlockStrips;
@@ -157,7 +158,8 @@ void Permutation::MakeBlockPlaces(uint16_t* out) {
   blocks_at_ = blocks_at;
 }
 
-// Of `size` entries, of which the first are permuted and the rest stays where it is.
+// Makes a table of `size` entries. The first `num_permuted` are permuted; the rest stay
+// where they are.
 Permutation::Table Permutation::MakeTable(uint64_t words, int64_t num_permuted,
                                           int64_t size, uint16_t** out) {
   uint16_t* entries = *out;
@@ -181,7 +183,7 @@ Permutation::StripRuns Permutation::RunsOf(int64_t strip) const {
           .block_places = block_places_ + strip / kBlockStrips * shape_.num_buckets()};
 }
 
-// The tail's rows are dealt to the buckets in turn, so that these are equal but for one.
+// Rows of the tail are dealt to the buckets in turn, so that sizes differ by at most one.
 void Permutation::SlotsOf(int64_t first, int64_t count, Slot* out) const {
   const int64_t in_run = shape_.run_rows() - 1;
   for (int64_t row = first; row < first + count;) {

@@ -8,7 +8,7 @@ namespace {
 
 uint8_t* PlaceOf(uint32_t slot, const SlotMap& map) {
   const uint32_t row = slot & ((uint32_t{1} << map.row_bits) - 1);
-  // Without a check: slots are made by the reader, not read from files.
+  // No check: slots come from the reader, not from files.
   return map.batches[slot >> map.row_bits] + row * map.row_bytes;
 }
 

@@ -5,18 +5,18 @@
 
 namespace torchparquet::kernels {
 
-// A slot is the number of a batch in its upper bits and a row of it in the rest. This is
-// that of rows that go nowhere.
+// A slot has the number of a batch in its upper bits and a row of the batch in the rest.
+// kNoSlot is the slot of rows that are not delivered.
 constexpr uint32_t kNoSlot = 0xFFFFFFFF;
 
-// Where slots are: the cells of one field's element in each batch.
+// The places of slots: the cells of one field's element in each batch.
 struct SlotMap {
-  std::span<uint8_t* const> batches;  // of each the place of its row 0
+  std::span<uint8_t* const> batches;  // the place of row 0 in each
   int row_bits = 0;                   // of a slot
   int64_t row_bytes = 0;              // from row to row
 };
 
-// Copies a strip's cells, one for each slot, in order.
+// Copies the cells of a strip, one for each slot, in order.
 void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
                   std::span<const uint32_t> slots, const SlotMap& map);
 

@@ -14,7 +14,7 @@
 namespace torchparquet::kernels {
 namespace {
 
-// The compiler's own, beyond the standard.
+// A type of the compiler, beyond the standard.
 __extension__ using Int128 = __int128;
 __extension__ using UInt128 = unsigned __int128;
 
@@ -99,14 +99,14 @@ Out Cast(Value value) {
   }
 }
 
-// Integers: `Physical` is what is stored, `Logical` what it may be.
+// Integers. `Physical` is the stored type; `Logical` bounds the values.
 template <typename Physical, typename Logical, typename Out>
 void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
                     uint8_t* out) {
   const auto load = [in](int64_t i) {
     return Load<Physical>(in + i * static_cast<int64_t>(sizeof(Physical)));
   };
-  // Both are looked at once, behind the loop, so that the loop has no branch.
+  // Both are checked once, after the loop, so the loop has no branch.
   bool illegal = false;
   bool unfit = false;
   for (int64_t i = 0; i < num_values; ++i) {
@@ -148,8 +148,8 @@ void ConvertFloat16(const StoredType&, const uint8_t* in, int64_t num_values,
   }
 }
 
-// Nanoseconds since 1970. Source: parquet-format's note on INT96, which parquet-mr and
-// Impala write: nanoseconds of the day, then the Julian day.
+// Nanoseconds since 1970. Source: parquet-format's note on INT96 as written by parquet-mr
+// and Impala: nanoseconds of the day, then the Julian day.
 template <typename Out>
 void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
                   uint8_t* out) {
@@ -187,7 +187,7 @@ double ScaledDown(Int128 unscaled, int32_t scale) {
 }
 
 Int128 LoadBigEndian(const uint8_t* in, int32_t num_bytes) {
-  // The first byte's sign fills what is not stored.
+  // The sign of the first byte fills the bytes that are not stored.
   auto value = static_cast<UInt128>(static_cast<Int128>(static_cast<int8_t>(in[0])));
   for (int32_t i = 1; i < num_bytes; ++i) value = value << 8 | in[i];
   return static_cast<Int128>(value);
@@ -228,7 +228,7 @@ void CopyBytes(const StoredType& type, const uint8_t* in, int64_t num_values,
   std::memcpy(out, in, static_cast<size_t>(num_values * type.num_bytes));
 }
 
-// Whether values of that form keep their meaning in that type.
+// True if values of the stored form keep their meaning in the output type.
 template <Stored kStored, typename Out>
 constexpr bool IsAllowed() {
   switch (kStored) {
@@ -251,11 +251,11 @@ constexpr bool IsAllowed() {
   }
 }
 
-// Forms whose values are integers stand side by side.
+// Integer forms stand side by side in the enumeration.
 template <Stored kStored>
 constexpr bool kIsInteger = kStored >= Stored::kInt8 && kStored <= Stored::kUInt64;
 
-// The function for such a form and one output type.
+// The function for an integer form and one output type.
 template <Stored kStored, typename Out>
 constexpr Function IntegerFunctionFor() {
   switch (kStored) {
@@ -280,7 +280,7 @@ constexpr Function IntegerFunctionFor() {
   }
 }
 
-// The function for one stored form and one output type; null where there is none.
+// The function for one stored form and one output type, or null if there is none.
 template <Stored kStored, typename Out>
 constexpr Function FunctionFor() {
   if constexpr (!IsAllowed<kStored, Out>()) {

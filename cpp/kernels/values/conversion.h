@@ -7,7 +7,7 @@
 
 namespace torchparquet::kernels {
 
-// What a stored value stands for, and by that how its bytes are read.
+// The meaning of a stored value, which decides how its bytes are read.
 enum class Stored : uint8_t {
   kBool,  // one byte, 0 or 1: how readers of BOOLEAN deliver its bits
   kInt8,  // INT32, as all integers of fewer bits than 64
@@ -26,20 +26,20 @@ enum class Stored : uint8_t {
   kDecimal64,     // INT64
   kDecimalBytes,  // FIXED_LEN_BYTE_ARRAY: two's complement, the highest byte first
   kDecimal128,    // 16 bytes, the lowest first: how readers of BYTE_ARRAY deliver it
-  kFixedBytes,    // FIXED_LEN_BYTE_ARRAY as such: a cell of num_bytes items of uint8
-  kBytes,         // BYTE_ARRAY as such, of any length: no conversion leads from it
+  kFixedBytes,    // FIXED_LEN_BYTE_ARRAY: a cell of num_bytes items of uint8
+  kBytes,         // BYTE_ARRAY of any length: it has no conversion
 };
 
 // A form of stored values.
 struct StoredType {
   Stored stored = Stored::kInt32;
   int32_t num_bytes = 4;  // of a value
-  int32_t scale = 0;      // of decimals: digits behind the point
+  int32_t scale = 0;      // of decimals: digits after the point
 
   bool operator==(const StoredType&) const = default;
 };
 
-// What tensors hold.
+// The dtypes of tensors.
 enum class Dtype : uint8_t {
   kBool,
   kInt8,
@@ -61,25 +61,24 @@ std::string_view DtypeName(Dtype dtype);  // torch's
 int64_t DtypeBytes(Dtype dtype);
 std::optional<Dtype> DtypeOfName(std::string_view name);
 
-// The way from stored bytes to the bit patterns of a dtype.
+// Converts stored bytes to bit patterns of a dtype.
 class Conversion {
  public:
-  // Nothing where values would lose what they mean: floats to integers, numbers to
-  // bool. Integers become other integers where they fit, and any number a float as
-  // torch's Tensor.to rounds it. Decimals become floats or, as int64, their unscaled
-  // value.
+  // Returns nothing if values would lose their meaning: floats to integers, numbers to
+  // bool. Integers become other integers if they fit. Any number becomes a float, rounded
+  // as by torch's Tensor.to. Decimals become floats or, as int64, their unscaled value.
   static std::optional<Conversion> Find(const StoredType& type, Dtype dtype);
 
   int64_t stored_bytes() const { return type_.num_bytes; }
   int64_t out_bytes() const { return out_bytes_; }
-  // Whether a value becomes several items.
+  // True if a value becomes several items.
   bool is_cell() const { return type_.stored == Stored::kFixedBytes; }
-  // Whether stored bytes are output bytes.
+  // True if the output bytes are the stored bytes.
   bool is_copy() const { return function_ == nullptr; }
 
-  // Converts `num_values` values from `in`, which need not be aligned, to `out`.
-  // Throws Error(kCorruptFile) where a value cannot be one of its logical type, and
-  // Error(kCast), naming the value, where it does not fit the dtype.
+  // Converts `num_values` values from `in`, which need not be aligned, to `out`. Throws
+  // Error(kCorruptFile) for a value that its logical type cannot have, and Error(kCast),
+  // naming the value, for one that does not fit the dtype.
   void Convert(const uint8_t* in, int64_t num_values, uint8_t* out) const;
 
  private:
@@ -93,7 +92,7 @@ class Conversion {
   Function function_;
 };
 
-// The dtypes that a conversion leads to.
+// The dtypes that the stored type converts to.
 std::vector<Dtype> DtypesOf(const StoredType& type);
 
 }  // namespace torchparquet::kernels

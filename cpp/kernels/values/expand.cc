@@ -17,8 +17,8 @@ namespace {
 
 #if defined(__x86_64__)
 
-// For each mask of the rows of one register the dense value that comes to each row.
-// Entries are of 32 bits; a value of 64 bits has two.
+// By mask of the rows of one register: the dense value for each row. Entries have 32
+// bits; a value of 64 bits has two.
 template <size_t kRows>
 using Places = std::array<std::array<uint32_t, 8>, size_t{1} << kRows>;
 
@@ -41,7 +41,7 @@ constexpr Places<kRows> MakePlaces() {
 template <size_t kRows>
 alignas(32) constexpr Places<kRows> kPlaces = MakePlaces<kRows>();
 
-// The eight bytes, each 0 or 1, as bits. No two of the products' bits meet.
+// Packs eight bytes, each 0 or 1, into bits. No two bits of the products meet.
 inline uint64_t MaskOf(const uint8_t* validity) {
   return (LoadWord(validity) * 0x0102040810204080) >> 56;
 }
@@ -55,7 +55,7 @@ __attribute__((target("avx2"))) inline __m256i Broadcast(T value) {
   }
 }
 
-// All ones in the rows of a register that the mask has.
+// All ones in the rows of a register that the mask selects.
 template <typename T>
 __attribute__((target("avx2"))) inline __m256i RowsOf(uint64_t mask) {
   if constexpr (sizeof(T) == 8) {
@@ -109,7 +109,7 @@ template <typename T>
 void PlainExpand(const T* dense, const uint8_t* validity, int64_t num_rows, T fill,
                  T* out) {
   for (int64_t row = 0; row < num_rows; ++row) {
-    // Read in any case, so that nothing is to be guessed.
+    // Read in any case, to avoid a branch.
     const T value = *dense;
     out[row] = validity[row] ? value : fill;
     dense += validity[row];

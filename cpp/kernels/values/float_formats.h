@@ -6,8 +6,8 @@
 
 namespace torchparquet::kernels {
 
-// Bit patterns of the 16-bit floats, rounded to the nearest, ties to even, as torch
-// does: from float32, to which every other number is rounded before.
+// Bit patterns of the 16-bit floats, rounded to nearest, ties to even. As in torch, every
+// number is rounded to float32 first.
 
 inline uint16_t BFloat16Bits(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

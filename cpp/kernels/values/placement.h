@@ -4,8 +4,8 @@
 
 namespace torchparquet::kernels {
 
-// How decoded values reach their place in a batch. T is a bit pattern of 1, 2, 4 or
-// 8 bytes; strides count elements of T.
+// Writes decoded values to their place in a batch. T is a bit pattern of 1, 2, 4 or 8
+// bytes; strides count elements of T.
 
 template <typename T>
 inline void ScatterStrided(const T* values, int64_t num_rows, int64_t stride, T* out) {

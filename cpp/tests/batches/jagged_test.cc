@@ -48,7 +48,7 @@ Rows RandomRows(Draws& draws, int64_t num_rows, int64_t num_levels) {
   return rows;
 }
 
-// Of the items [begin, end) of each level those of the level behind it.
+// The items at the next level of the items [begin, end) of each level.
 std::pair<int64_t, int64_t> ItemsOf(const Rows& rows, size_t level,
                                     std::pair<int64_t, int64_t> range) {
   int64_t begin = 0;

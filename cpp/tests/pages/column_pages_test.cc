@@ -41,7 +41,7 @@ struct Claim {
 };
 
 // Pages begin with their type, and then their uncompressed size: fields 1 and 2, both of
-// them zigzag varints. The first page stands behind the file's magic number.
+// them zigzag varints. The first page follows the magic number of the file.
 Claim FindClaim(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::vector<uint8_t> bytes(64);

@@ -46,7 +46,7 @@ TEST_CASE("values of every size, to places of just that many bytes") {
     const auto values = testing::RandomBytes(draws, num_entries * value_bytes);
     ScratchBuffer bytes, indices;
     FixedBytesDictionary dictionary(&bytes, &indices);
-    // What was there before leaves nothing behind.
+    // Earlier content leaves no trace.
     dictionary.Assign(values.data(), 1, value_bytes);
     dictionary.Assign(values.data(), num_entries, value_bytes);
     RleBitPackedEncoder encoder(kIndexWidth);

@@ -38,7 +38,7 @@ void CheckVariant(Draws& draws, DecodeGroupsFunction<T> decode, int width) {
         testing::RandomBytes(draws, readable - static_cast<int64_t>(packed.size()));
     packed.insert(packed.end(), noise.begin(), noise.end());
     ExactBuffer<uint8_t> in(packed);
-    // Aligned as variants that store past the cache want it.
+    // Aligned for variants with streaming stores.
     std::vector<T> memory(indices.size() + kStreamingAlignment / sizeof(T));
     const auto misaligned =
         reinterpret_cast<uintptr_t>(memory.data()) % kStreamingAlignment;

@@ -15,7 +15,7 @@ namespace {
 using testing::Draws;
 using testing::ExactBuffer;
 
-// Writes behind so many items of a block that is aligned to a line.
+// Writes after some items of a block that is aligned to a line.
 template <typename T>
 std::vector<T> Expanded(ExpandFunction<T> expand, const std::vector<T>& dense,
                         const std::vector<uint8_t>& validity, T fill, size_t begin) {
