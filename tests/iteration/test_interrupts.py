@@ -158,7 +158,7 @@ OPENED: dict[str, Callable[[list[Path]], Any]] = {
     "rows of a mix": lambda paths: of_batches(paths, "all_exhausted").unbatched(),
     "mix of a mix": lambda paths: mix([of_batches(paths, "repeat"), datasets(paths)[1]]),
     "mix of rows of a mix": lambda paths: mix(
-        [of_batches(paths[1:], "all_exhausted", [2, 1]), datasets(paths)[0]],
+        [of_batches(paths[2:], "all_exhausted", [1]), datasets(paths)[1]],
         stopping="repeat",
         within_batch=True,
         batch_size=4,
