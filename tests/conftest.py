@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
             seen[test] += 1
         if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1200))
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.timeout(3 * 3600))
 
