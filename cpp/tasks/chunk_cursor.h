@@ -6,9 +6,12 @@
 
 namespace torchparquet {
 
-// Hands out the positions of one rank: from 0 .. num_positions - 1 exactly those
-// with `position % world_size == rank`, ascending, each once, to any number of
-// threads. Lock-free; thread-safe.
+// Throws Error(kInvalidArgument) unless 0 <= rank < world_size.
+void CheckRank(int64_t rank, int64_t world_size);
+
+// Walks the positions 0 .. num_positions - 1 of the plan's chunks. It hands out those of
+// one rank, where `position % world_size == rank`, and skips the others: ascending, each
+// once, to any number of threads. Lock-free; thread-safe.
 class ChunkCursor {
  public:
   // Throws Error(kInvalidArgument) unless 0 <= rank < world_size and num_positions >= 0.
@@ -18,10 +21,9 @@ class ChunkCursor {
   std::optional<int64_t> Claim();
 
  private:
-  const int64_t num_claims_;
-  const int64_t rank_;
+  const int64_t num_positions_;
   const int64_t world_size_;
-  std::atomic<int64_t> next_claim_{0};
+  std::atomic<int64_t> next_position_;  // num_positions_: all are claimed
 };
 
 }  // namespace torchparquet
