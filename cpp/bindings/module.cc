@@ -25,7 +25,7 @@
 #include "pages/page_header.h"
 #include "reader/epoch_ledger.h"
 #include "reader/gloo_threads.h"
-#include "reader/memory_plan.h"
+#include "reader/window_memory.h"
 #include "tasks/chunk_cursor.h"
 #include "windows/window_cells.h"
 #include "windows/window_places.h"
@@ -149,7 +149,7 @@ void BindLedger(py::module_& m) {
 void BindWindowLimits(py::module_& m) {
   m.attr("FIELD_ALIGNMENT") = py::int_(BatchLayout::kFieldAlignment);
   m.attr("WINDOW_ROW_BYTES") = py::int_(WindowPlaces::kRowBytes);
-  m.attr("LEAST_STAGED_COLUMNS") = py::int_(kLeastColumns);
+  m.attr("LEAST_STAGED_COLUMNS") = py::int_(kLeastStagedColumns);
   m.def("are_staged", &WindowCells::AreItems, py::arg("cell_bytes"));
 }
 

@@ -5,6 +5,7 @@
 
 #include "ceil_divide.h"
 #include "errors.h"
+#include "reader/window_memory.h"
 
 namespace torchparquet {
 namespace {
@@ -70,12 +71,13 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
   const int64_t column_bytes = std::max<int64_t>(demand.column_bytes, 1);
   // How many fit beside so many batches. By division: footers may claim rows of any size.
   const auto columns_beside = [&](int64_t num_batches) {
-    if (num_batches > demand.max_memory_bytes / demand.batch_bytes) return kLeastColumns;
+    if (num_batches > demand.max_memory_bytes / demand.batch_bytes)
+      return kLeastStagedColumns;
     const int64_t spare = demand.max_memory_bytes - num_batches * demand.batch_bytes;
-    return std::max(kLeastColumns, spare / column_bytes);
+    return std::max(kLeastStagedColumns, spare / column_bytes);
   };
   const int64_t columns =
-      std::clamp(demand.num_columns, kLeastColumns, columns_beside(least));
+      std::clamp(demand.num_columns, kLeastStagedColumns, columns_beside(least));
   const int64_t room = demand.max_memory_bytes - columns * column_bytes;
   MemoryPlan plan;
   plan.max_slabs =

@@ -30,10 +30,6 @@ struct MemoryPlan {
 // Throws Error(kInvalidArgument) when the bound cannot hold two batches.
 MemoryPlan PlanMemory(const MemoryDemand& demand);
 
-// Of a window, which are staged at once however small the bound is, so that a thread that
-// ends one leaves another for the rest.
-constexpr int64_t kLeastColumns = 2;
-
 // The same for shuffle windows, which are opened with all of their batches.
 struct WindowDemand {
   int64_t slab_bytes = 0;

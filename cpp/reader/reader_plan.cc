@@ -6,33 +6,20 @@
 
 #include "ceil_divide.h"
 #include "errors.h"
+#include "reader/window_memory.h"
 #include "tasks/lane_walks.h"
-#include "windows/window_cells.h"
 #include "windows/window_places.h"
 
 namespace torchparquet {
 
 namespace {
 
-// What a row takes of the memory that a window's column is staged in, of the largest.
-double StagedRowBytes(const ReaderSpec& spec, const BatchLayout& layout) {
+// Bytes of a row in the memory that a window's column is staged in, of the largest.
+double LargestStagedRowBytes(const ReaderSpec& spec) {
   double largest = 0;
-  const auto add = [&](int64_t number) {
-    if (number < 0) return;
-    const FieldPlace& place = layout.fields[static_cast<size_t>(number)];
-    const int64_t cell_bytes = place.cell_items * place.item_bytes;
-    auto row_bytes = static_cast<double>(cell_bytes);
-    if (place.num_offsets > 0) {
-      row_bytes = sizeof(int64_t) + spec.fields[static_cast<size_t>(number)].row_bytes;
-    } else if (!WindowCells::AreItems(cell_bytes)) {
-      return;
-    }
-    if (place.valid_offset >= 0) row_bytes += static_cast<double>(place.valid_items);
-    largest = std::max(largest, row_bytes);
-  };
-  for (const ColumnSpec& column : spec.columns) add(column.field);
-  add(spec.row_id_field);
-  add(spec.row_valid_field);
+  for (const FieldSpec& field : spec.fields) {
+    largest = std::max(largest, StagedRowBytes(field).value_or(0));
+  }
   return largest;
 }
 
@@ -69,7 +56,7 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
   demand.num_columns = CeilDivide(spec.num_threads, least_chunks);
   // Footers may claim more than there is memory; that is found when it is decoded.
   demand.column_bytes = static_cast<int64_t>(
-      std::min(static_cast<double>(max_rows) * StagedRowBytes(spec, layout),
+      std::min(static_cast<double>(max_rows) * LargestStagedRowBytes(spec),
                static_cast<double>(spec.max_memory_bytes) / 4));
   return demand;
 }

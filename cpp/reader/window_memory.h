@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "batches/layout.h"
+
+namespace torchparquet {
+
+// Memory of shuffle windows. A row of a window stands in a batch. Beside that it has a
+// place, and the columns that are being put in order are staged.
+
+// Columns of a window that are staged at once however small the bound is, so that a
+// thread that ends one leaves another for the rest.
+constexpr int64_t kLeastStagedColumns = 2;
+
+// Bytes of a row where one column of the field is staged; of items of variable length
+// those that are likely. Nothing for cells that go straight to their batches.
+std::optional<double> StagedRowBytes(const FieldSpec& field);
+
+// Bytes of so many rows in a batch, without items of variable length. Each tensor is
+// aligned.
+double TensorBytes(const std::vector<FieldSpec>& fields, int64_t num_rows);
+
+// Bytes of max_memory for each row of a window that goes to batches of `batch_rows` rows,
+// where the least columns are staged. Rows are counted with the batches that the window
+// touches.
+double WindowRowBytes(const std::vector<FieldSpec>& fields, int64_t batch_rows);
+
+}  // namespace torchparquet
