@@ -2,16 +2,30 @@
 
 #include <pybind11/stl.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "bindings/file_keys.h"
-#include "bindings/share_arrays.h"
+#include "bindings/arrays.h"
 
 namespace py = pybind11;
 
 namespace torchparquet {
 namespace {
+
+// As in _decryption.pyx: a pointer to a shared pointer that the capsule owns.
+constexpr const char* kCapsuleName = "torchparquet.FileDecryptionProperties";
+
+Decryption::Properties PropertiesIn(const std::optional<py::capsule>& capsule) {
+  if (!capsule) return nullptr;
+  void* held = PyCapsule_GetPointer(capsule->ptr(), kCapsuleName);
+  if (held == nullptr) throw py::error_already_set();
+  return *static_cast<const Decryption::Properties*>(held);
+}
 
 std::shared_ptr<DataFiles> MakeDataFiles(
     const std::vector<std::string>& paths, const Int64Array& num_bytes,
@@ -34,6 +48,57 @@ std::shared_ptr<DataFiles> MakeDataFiles(
 }
 
 }  // namespace
+
+HeldContents::HeldContents(const std::vector<py::buffer>& contents) {
+  views_.reserve(contents.size());
+  for (const py::buffer& content : contents) {
+    auto view = std::make_unique<Py_buffer>();
+    if (PyObject_GetBuffer(content.ptr(), view.get(), PyBUF_SIMPLE) != 0) {
+      throw py::error_already_set();
+    }
+    views_.emplace_back(view.release());
+  }
+}
+
+void HeldContents::AddTo(std::vector<PlannedFile>* files) const {
+  if (views_.empty()) return;
+  if (views_.size() != files->size()) {
+    throw py::value_error("files and their contents differ in number");
+  }
+  for (size_t i = 0; i < views_.size(); ++i) {
+    (*files)[i].memory.emplace(static_cast<const uint8_t*>(views_[i]->buf),
+                               static_cast<size_t>(views_[i]->len));
+  }
+}
+
+void HeldContents::Release::operator()(Py_buffer* view) const {
+  PyBuffer_Release(view);
+  delete view;
+}
+
+void AddKeys(const std::optional<std::shared_ptr<Decryption>>& decryption,
+             std::vector<PlannedFile>* files) {
+  if (!decryption) return;
+  if ((*decryption)->num_files() != files->size()) {
+    throw py::value_error("files and their keys differ in number");
+  }
+  for (size_t i = 0; i < files->size(); ++i) {
+    (*files)[i].decryption = (*decryption)->of_file(i);
+  }
+}
+
+void BindDecryption(py::module_& m) {
+  py::class_<Decryption, std::shared_ptr<Decryption>>(m, "Decryption")
+      .def(py::init([](const std::vector<std::optional<py::capsule>>& of_files) {
+             std::vector<Decryption::Properties> properties;
+             properties.reserve(of_files.size());
+             for (const auto& capsule : of_files) {
+               properties.push_back(PropertiesIn(capsule));
+             }
+             return std::make_shared<Decryption>(properties);
+           }),
+           py::arg("of_files"));
+}
 
 void BindDataFiles(py::module_& m) {
   py::class_<DataFiles, std::shared_ptr<DataFiles>>(m, "DataFiles")

@@ -3,13 +3,42 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "bindings/held_contents.h"
+#include "files/decryption.h"
+#include "files/parquet_file.h"
 #include "files/parquet_files.h"
 
 namespace torchparquet {
+
+// The bytes of files in memory, as Python objects with the buffer protocol hold them.
+// They are neither moved nor freed while this lives. Made and destroyed with the GIL.
+class HeldContents {
+ public:
+  // Throws BufferError for what has no contiguous bytes.
+  explicit HeldContents(const std::vector<pybind11::buffer>& contents);
+
+  // Gives each file its content; none has one where there are none. Throws ValueError
+  // for another number of files.
+  void AddTo(std::vector<PlannedFile>* files) const;
+
+ private:
+  struct Release {
+    void operator()(Py_buffer* view) const;
+  };
+
+  std::vector<std::unique_ptr<Py_buffer, Release>> views_;
+};
+
+// Adds the keys of a data set's files, made of capsules by `torchparquet._decryption`.
+void BindDecryption(pybind11::module_& m);
+
+// Gives each file its keys, where there are any. Throws ValueError for another number of
+// files.
+void AddKeys(const std::optional<std::shared_ptr<Decryption>>& decryption,
+             std::vector<PlannedFile>* files);
 
 // The files of a data set for Python, with the contents of those in memory. Made and
 // destroyed with the GIL.
@@ -17,15 +46,16 @@ class DataFiles {
  public:
   // `contents` are those of the files in `planned`.
   DataFiles(std::vector<PlannedFile> planned, HeldContents contents)
-      : contents_(std::move(contents)),
-        files_(std::make_shared<ParquetFiles>(std::move(planned))) {}
+      : contents_(std::move(contents)), files_(std::move(planned)) {}
 
-  // Not to be read from when this is gone.
-  const std::shared_ptr<ParquetFiles>& files() const { return files_; }
+  // Keeps `data` alive, as the files need its contents.
+  static std::shared_ptr<ParquetFiles> Of(const std::shared_ptr<DataFiles>& data) {
+    return {data, &data->files_};
+  }
 
  private:
   const HeldContents contents_;
-  const std::shared_ptr<ParquetFiles> files_;
+  ParquetFiles files_;
 };
 
 // Adds the files of a data set.

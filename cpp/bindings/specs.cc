@@ -9,11 +9,58 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/arrays.h"
+#include "bindings/data_files.h"
 #include "tasks/reader_spec.h"
+#include "tasks/share.h"
 
 namespace py = pybind11;
 
 namespace torchparquet {
+
+namespace {
+
+Share MakeShareOfArrays(int64_t rank, int64_t world_size, const Int64Array& chunk_file,
+                        const Int64Array& chunk_row_group, const Int64Array& chunk_begin,
+                        const Int64Array& chunk_num_rows,
+                        const Int64Array& chunk_first_row_id,
+                        const BoolArray& chunk_valid, const Int64Array& window_num_chunks,
+                        const Uint64Array& window_key, const Int64Array& window_begin,
+                        const Int64Array& window_end) {
+  return MakeShare(rank, world_size,
+                   {.file = SpanOf(chunk_file),
+                    .row_group = SpanOf(chunk_row_group),
+                    .begin = SpanOf(chunk_begin),
+                    .num_rows = SpanOf(chunk_num_rows),
+                    .first_row_id = SpanOf(chunk_first_row_id),
+                    .valid = SpanOf(chunk_valid)},
+                   {.num_chunks = SpanOf(window_num_chunks),
+                    .key = SpanOf(window_key),
+                    .begin = SpanOf(window_begin),
+                    .end = SpanOf(window_end)});
+}
+
+ReaderSpec MakeReaderSpec(const std::shared_ptr<DataFiles>& files, Share share,
+                          std::vector<Share> beside, int64_t batch_rows,
+                          const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
+                          std::vector<ColumnSpec> columns, int64_t row_id_field,
+                          int64_t row_valid_field, int64_t num_threads,
+                          int64_t max_memory_bytes, bool lent_slabs) {
+  return ReaderSpec({.files = DataFiles::Of(files),
+                     .share = std::move(share),
+                     .beside = std::move(beside),
+                     .batch_rows = batch_rows,
+                     .batch_sizes = VectorOf(batch_sizes),
+                     .fields = std::move(fields),
+                     .columns = std::move(columns),
+                     .row_id_field = row_id_field,
+                     .row_valid_field = row_valid_field,
+                     .num_threads = num_threads,
+                     .max_memory_bytes = max_memory_bytes,
+                     .lent_slabs = lent_slabs});
+}
+
+}  // namespace
 
 void BindSpecs(py::module_& m) {
   py::class_<FieldSpec>(m, "FieldSpec")
@@ -68,6 +115,19 @@ void BindSpecs(py::module_& m) {
            py::arg("vocabulary"), py::arg("field"), py::arg("element"),
            py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
            py::arg("file_bits"));
+  py::class_<Share>(m, "Share")
+      .def(py::init(&MakeShareOfArrays), py::kw_only(), py::arg("rank"),
+           py::arg("world_size"), py::arg("chunk_file"), py::arg("chunk_row_group"),
+           py::arg("chunk_begin"), py::arg("chunk_num_rows"),
+           py::arg("chunk_first_row_id"), py::arg("chunk_valid"),
+           py::arg("window_num_chunks"), py::arg("window_key"), py::arg("window_begin"),
+           py::arg("window_end"));
+  py::class_<ReaderSpec>(m, "ReaderSpec")
+      .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("files").none(false),
+           py::arg("share"), py::arg("beside"), py::arg("batch_rows"),
+           py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
+           py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"));
 }
 
 }  // namespace torchparquet

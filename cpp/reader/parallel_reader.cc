@@ -17,16 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-ReaderSpec Checked(ReaderSpec spec) {
-  CheckReaderSpec(spec);
-  // A page may be larger than batches need, but not by what is claimed alone.
-  constexpr int64_t kMinPageBytes = int64_t{64} << 20;
-  for (ColumnSpec& column : spec.columns) {
-    column.request.max_page_bytes = std::max(spec.max_memory_bytes, kMinPageBytes);
-  }
-  return spec;
-}
-
 std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
                                       const ReaderSpec& spec) {
   const int64_t max_bytes = spec.max_memory_bytes;
@@ -62,7 +52,7 @@ std::shared_ptr<SlabPool> ParallelReader::ChooseSlabs(std::shared_ptr<SlabPool> 
 }
 
 ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)
-    : spec(Checked(std::move(reader_spec))),
+    : spec(std::move(reader_spec)),
       batches(MakeBatchMap(spec)),
       layout(
           MakeBatchLayout(spec.fields, std::max<int64_t>(1, batches.max_batch_rows()))),

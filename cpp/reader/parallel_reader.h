@@ -54,7 +54,7 @@ struct ReaderStats {
 class ParallelReader {
  public:
   // Of `memory`, which is an earlier reader's, what has the sizes and bounds of this one
-  // is used. Throws Error(kInvalidArgument) for a specification that contradicts itself.
+  // is used. Throws Error(kInvalidArgument) where max_memory is too small.
   explicit ParallelReader(ReaderSpec spec, ReaderMemory memory = {});
   ~ParallelReader();
   ParallelReader(const ParallelReader&) = delete;

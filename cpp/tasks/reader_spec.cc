@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "errors.h"
@@ -10,7 +11,7 @@
 namespace torchparquet {
 namespace {
 
-void CheckField(const ReaderSpec& spec, int64_t field, int64_t element) {
+void CheckField(const ReaderParts& spec, int64_t field, int64_t element) {
   const auto num_fields = static_cast<int64_t>(spec.fields.size());
   if (field < 0 || field >= num_fields || element < 0 ||
       element >= spec.fields[static_cast<size_t>(field)].width) {
@@ -19,7 +20,7 @@ void CheckField(const ReaderSpec& spec, int64_t field, int64_t element) {
 }
 
 // Rows of different lengths are stored, and in a field of their own.
-void CheckJaggedFields(const ReaderSpec& spec) {
+void CheckJaggedFields(const ReaderParts& spec) {
   std::vector<int64_t> num_columns(spec.fields.size());
   for (const ColumnSpec& column : spec.columns) {
     const auto field = static_cast<size_t>(column.field);
@@ -43,16 +44,15 @@ void CheckJaggedFields(const ReaderSpec& spec) {
   }
 }
 
-void CheckChunks(const ReaderSpec& spec, const Share& share) {
+void CheckLane(const ReaderParts& spec, const Share& share) {
+  CheckShare(share);
   const auto num_files = spec.files->num_files();
   for (const Chunk& chunk : share.chunks) {
-    if (chunk.file < 0 || chunk.file >= num_files || chunk.rows.begin < 0 ||
-        chunk.rows.num_rows < 0) {
+    if (chunk.file >= num_files) {
       throw Error(ErrorKind::kInvalidArgument,
                   "a chunk of the share is outside the files");
     }
   }
-  CheckWindows(share);
   if (spec.has_windows() && share.windows.empty() && !share.chunks.empty()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "either all shares that are read at once have windows, or none");
@@ -60,7 +60,7 @@ void CheckChunks(const ReaderSpec& spec, const Share& share) {
 }
 
 // Batches are given their rows in one way, and have as many as are delivered.
-void CheckBatches(const ReaderSpec& spec, int64_t num_rows) {
+void CheckBatches(const ReaderParts& spec, int64_t num_rows) {
   if (spec.num_lanes() > 1 && spec.batch_rows == 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 "shares that are read at once need batches of one size");
@@ -81,7 +81,7 @@ void CheckBatches(const ReaderSpec& spec, int64_t num_rows) {
 }
 
 // Row ids and the like are wanted, as plain fields of that size, or not (below 0).
-void CheckGeneratedField(const ReaderSpec& spec, int64_t field, int64_t item_bytes) {
+void CheckGeneratedField(const ReaderParts& spec, int64_t field, int64_t item_bytes) {
   if (field < 0) return;
   CheckField(spec, field, 0);
   const FieldSpec& found = spec.fields[static_cast<size_t>(field)];
@@ -91,9 +91,7 @@ void CheckGeneratedField(const ReaderSpec& spec, int64_t field, int64_t item_byt
   }
 }
 
-}  // namespace
-
-void CheckReaderSpec(const ReaderSpec& spec) {
+ReaderParts Checked(ReaderParts spec) {
   if (spec.num_tasks() == 0) {
     throw Error(ErrorKind::kInvalidArgument, "a reader needs at least one column");
   }
@@ -114,13 +112,23 @@ void CheckReaderSpec(const ReaderSpec& spec) {
   CheckGeneratedField(spec, spec.row_valid_field, sizeof(bool));
   int64_t num_rows = 0;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    CheckChunks(spec, spec.lane(lane));
+    CheckLane(spec, spec.lane(lane));
     num_rows += NumRows(spec.lane(lane));
   }
   CheckBatches(spec, num_rows);
+  // A page may be larger than batches need, but not by what is claimed alone.
+  constexpr int64_t kMinPageBytes = int64_t{64} << 20;
+  for (ColumnSpec& column : spec.columns) {
+    column.request.max_page_bytes = std::max(spec.max_memory_bytes, kMinPageBytes);
+  }
+  return spec;
 }
 
-bool ReaderSpec::has_windows() const {
+}  // namespace
+
+ReaderSpec::ReaderSpec(ReaderParts parts) : ReaderParts(Checked(std::move(parts))) {}
+
+bool ReaderParts::has_windows() const {
   return !share.windows.empty() || std::ranges::any_of(beside, [](const Share& other) {
     return !other.windows.empty();
   });

@@ -22,16 +22,16 @@ struct ColumnSpec {
   std::vector<uint64_t> file_bits = {};
 };
 
-// All that a reader is told. Immutable once the reader is made.
-struct ReaderSpec {
+// All that a reader is told, before it is checked.
+struct ReaderParts {
   std::shared_ptr<ParquetFiles> files;  // which other readers may share
   Share share;
-  // Further shares that are read at once: the rows of each stand behind those of the one
-  // before in every batch.
+  // Further shares that are read at once: in every batch the rows of each follow those of
+  // the share before.
   std::vector<Share> beside = {};
-  int64_t batch_rows = 0;  // 0: one batch per chunk, or what batch_sizes says
-  // Rows of each batch, those of none left out; only where batch_rows is 0, and needed
-  // there with windows.
+  int64_t batch_rows = 0;  // 0: one batch per chunk, or as batch_sizes says
+  // Rows of each batch, those of none left out. They are given only where batch_rows is
+  // 0, and windows need them there.
   std::vector<int64_t> batch_sizes = {};
   std::vector<FieldSpec> fields;
   std::vector<ColumnSpec> columns;
@@ -54,8 +54,11 @@ struct ReaderSpec {
   }
 };
 
-// Throws Error(kInvalidArgument) for a specification that contradicts itself.
-void CheckReaderSpec(const ReaderSpec& spec);
+// The parts, which contradict neither themselves nor each other.
+struct ReaderSpec : ReaderParts {
+  // Bounds the pages of columns by the reader's memory. Throws Error(kInvalidArgument).
+  explicit ReaderSpec(ReaderParts parts);
+};
 
 // Whether what a task decodes is of variable length, by task.
 std::vector<bool> AreJagged(const ReaderSpec& spec);

@@ -1,7 +1,10 @@
 #include "tasks/share.h"
 
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "errors.h"
@@ -15,7 +18,16 @@ ChunkCursor CursorOf(const Share& share) {
           share.world_size};
 }
 
-}  // namespace
+const Chunk& ChunkAt(const Share& share, int64_t position) {
+  return share.chunks[static_cast<size_t>(position / share.world_size)];
+}
+
+void CheckLengths(std::string_view name, std::initializer_list<size_t> lengths) {
+  if (std::ranges::adjacent_find(lengths, std::ranges::not_equal_to()) == lengths.end())
+    return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "the arrays of a share's " + std::string(name) + " differ in length");
+}
 
 void CheckWindows(const Share& share) {
   if (share.windows.empty()) return;
@@ -43,6 +55,47 @@ void CheckWindows(const Share& share) {
   }
 }
 
+}  // namespace
+
+Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
+                const WindowArrays& windows) {
+  CheckLengths("chunks",
+               {chunks.file.size(), chunks.row_group.size(), chunks.begin.size(),
+                chunks.num_rows.size(), chunks.first_row_id.size(), chunks.valid.size()});
+  CheckLengths("windows", {windows.num_chunks.size(), windows.key.size(),
+                           windows.begin.size(), windows.end.size()});
+  Share share{.rank = rank, .world_size = world_size, .chunks = {}};
+  share.chunks.reserve(chunks.file.size());
+  for (size_t i = 0; i < chunks.file.size(); ++i) {
+    share.chunks.push_back({.file = chunks.file[i],
+                            .rows = {.row_group = chunks.row_group[i],
+                                     .begin = chunks.begin[i],
+                                     .num_rows = chunks.num_rows[i]},
+                            .first_row_id = chunks.first_row_id[i],
+                            .valid = chunks.valid[i]});
+  }
+  share.windows.reserve(windows.key.size());
+  for (size_t i = 0; i < windows.key.size(); ++i) {
+    share.windows.push_back({.num_chunks = windows.num_chunks[i],
+                             .key = windows.key[i],
+                             .begin = windows.begin[i],
+                             .end = windows.end[i]});
+  }
+  CheckShare(share);
+  return share;
+}
+
+void CheckShare(const Share& share) {
+  CheckRank(share.rank, share.world_size);
+  for (const Chunk& chunk : share.chunks) {
+    if (chunk.file < 0 || chunk.rows.begin < 0 || chunk.rows.num_rows < 0) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a chunk of a share has a file or rows below 0");
+    }
+  }
+  CheckWindows(share);
+}
+
 int64_t NumRows(const Share& share) {
   int64_t num_rows = 0;
   if (share.windows.empty()) {
@@ -62,9 +115,7 @@ void WindowWalk::Advance() {
   while (!next_ && number_ < share_->windows.size()) {
     ChunkWindow found{share_->windows[number_++], {}, lane_, share_row_};
     for (int64_t i = 0; i < found.window.num_chunks; ++i) {
-      const int64_t position = cursor_.Claim().value();
-      const Chunk& chunk =
-          share_->chunks[static_cast<size_t>(position / share_->world_size)];
+      const Chunk& chunk = ChunkAt(*share_, cursor_.Claim().value());
       if (chunk.rows.num_rows > 0) found.chunks.push_back(chunk);
     }
     if (found.window.begin == found.window.end) continue;
@@ -89,8 +140,7 @@ void SliceWalk::ClaimChunk() {
   while (!rest_) {
     const auto position = cursor_.Claim();
     if (!position) return;
-    const Chunk& chunk =
-        share_->chunks[static_cast<size_t>(*position / share_->world_size)];
+    const Chunk& chunk = ChunkAt(*share_, *position);
     if (chunk.rows.num_rows == 0) continue;
     rest_ = chunk;
     ++chunk_number_;

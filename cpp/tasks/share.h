@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "columns/column_reader.h"
@@ -36,9 +37,26 @@ struct Share {
   std::vector<Window> windows = {};  // of all chunks; none: rows stand as in the files
 };
 
-// Throws Error(kInvalidArgument) unless the windows, if there are any, hold all chunks,
-// and each of them the positions that it is to deliver.
-void CheckWindows(const Share& share);
+// A share's chunks and windows as its maker has them: field by field, one entry for each
+// chunk or window.
+struct ChunkArrays {
+  std::span<const int64_t> file, row_group, begin, num_rows, first_row_id;
+  std::span<const bool> valid;
+};
+struct WindowArrays {
+  std::span<const int64_t> num_chunks;
+  std::span<const uint64_t> key;
+  std::span<const int64_t> begin, end;
+};
+
+// Throws Error(kInvalidArgument) where arrays differ in length, and as CheckShare does.
+Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
+                const WindowArrays& windows);
+
+// Throws Error(kInvalidArgument) for a rank that is none, for numbers below 0, and unless
+// the windows, if there are any, hold all chunks, and each of them the positions that it
+// is to deliver.
+void CheckShare(const Share& share);
 
 // Rows that the share delivers.
 int64_t NumRows(const Share& share);

@@ -7,25 +7,22 @@ import typing_extensions
 
 __all__: list[str] = [
     "BatchReader",
-    "ChunkCursor",
     "ColumnSpec",
     "CostSums",
     "DataFiles",
     "Decryption",
     "EPOCH_LEDGER_WORDS",
-    "FIELD_ALIGNMENT",
     "FieldPlace",
     "FieldSpec",
     "Footers",
-    "LEAST_STAGED_COLUMNS",
     "LeafColumn",
     "PYARROW_VERSION",
     "PageHeader",
     "ReaderMemory",
+    "ReaderSpec",
     "ReaderStats",
+    "Share",
     "Vocabulary",
-    "WINDOW_ROW_BYTES",
-    "are_staged",
     "await_gloo_threads",
     "begin_iteration",
     "epoch_of",
@@ -34,7 +31,9 @@ __all__: list[str] = [
     "parse_page_header",
     "read_footers",
     "set_epoch_of",
+    "tensor_bytes",
     "window_order",
+    "window_row_bytes",
 ]
 
 class Decryption:
@@ -103,15 +102,6 @@ class Footers:
     @property
     def schemas(self) -> list[list[LeafColumn]]: ...
 
-class ChunkCursor:
-    def __init__(
-        self,
-        num_positions: typing.SupportsInt | typing.SupportsIndex,
-        rank: typing.SupportsInt | typing.SupportsIndex,
-        world_size: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
-    def claim(self) -> int | None: ...
-
 class PageHeader:
     @property
     def checksum(self) -> int | None: ...
@@ -166,6 +156,42 @@ class ColumnSpec:
         fill_bits: typing.SupportsInt | typing.SupportsIndex,
         default_bits: typing.SupportsInt | typing.SupportsIndex | None,
         file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None: ...
+
+class Share:
+    def __init__(
+        self,
+        *,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        world_size: typing.SupportsInt | typing.SupportsIndex,
+        chunk_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_first_row_id: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
+        window_num_chunks: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        window_key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+        window_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        window_end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    ) -> None: ...
+
+class ReaderSpec:
+    def __init__(
+        self,
+        *,
+        files: DataFiles,
+        share: Share,
+        beside: collections.abc.Sequence[Share],
+        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        batch_sizes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        fields: collections.abc.Sequence[FieldSpec],
+        columns: collections.abc.Sequence[ColumnSpec],
+        row_id_field: typing.SupportsInt | typing.SupportsIndex,
+        row_valid_field: typing.SupportsInt | typing.SupportsIndex,
+        num_threads: typing.SupportsInt | typing.SupportsIndex,
+        max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
+        lent_slabs: bool,
     ) -> None: ...
 
 class ReaderMemory:
@@ -226,36 +252,7 @@ class FieldPlace:
     def values_offset(self) -> int: ...
 
 class BatchReader:
-    def __init__(
-        self,
-        *,
-        files: DataFiles,
-        chunk_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_first_row_id: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
-        window_num_chunks: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        window_key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
-        window_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        window_end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        lane_num_chunks: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        lane_num_windows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        lane_index: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        rank: typing.SupportsInt | typing.SupportsIndex,
-        world_size: typing.SupportsInt | typing.SupportsIndex,
-        batch_rows: typing.SupportsInt | typing.SupportsIndex,
-        batch_sizes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        fields: collections.abc.Sequence[FieldSpec],
-        columns: collections.abc.Sequence[ColumnSpec],
-        row_id_field: typing.SupportsInt | typing.SupportsIndex,
-        row_valid_field: typing.SupportsInt | typing.SupportsIndex,
-        num_threads: typing.SupportsInt | typing.SupportsIndex,
-        max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
-        lent_slabs: bool,
-        memory: ReaderMemory,
-    ) -> None: ...
+    def __init__(self, *, spec: ReaderSpec, memory: ReaderMemory) -> None: ...
     def lend(
         self,
         data: typing.SupportsInt | typing.SupportsIndex,
@@ -295,7 +292,6 @@ class BatchReader:
     @property
     def stats(self) -> ReaderStats: ...
 
-def are_staged(cell_bytes: typing.SupportsInt | typing.SupportsIndex) -> bool: ...
 def await_gloo_threads() -> None: ...
 def begin_iteration(
     words: numpy.typing.NDArray[numpy.int64],
@@ -321,13 +317,17 @@ def set_epoch_of(
     iteration: typing.SupportsInt | typing.SupportsIndex,
     epoch: typing.SupportsInt | typing.SupportsIndex,
 ) -> None: ...
+def tensor_bytes(
+    fields: collections.abc.Sequence[FieldSpec], num_rows: typing.SupportsInt | typing.SupportsIndex
+) -> float: ...
 def window_order(
     key: typing.SupportsInt | typing.SupportsIndex,
     num_rows: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.uint32]: ...
+def window_row_bytes(
+    fields: collections.abc.Sequence[FieldSpec],
+    batch_rows: typing.SupportsInt | typing.SupportsIndex,
+) -> float: ...
 
 EPOCH_LEDGER_WORDS: int = 525313
-FIELD_ALIGNMENT: int = 64
-LEAST_STAGED_COLUMNS: int = 2
 PYARROW_VERSION: str = "26.0.1"
-WINDOW_ROW_BYTES: int = 6

@@ -265,4 +265,11 @@ void Permutation::Rows(int64_t first, int64_t count, uint32_t* out) const {
   }
 }
 
+void PermutedRows(uint64_t key, std::span<uint32_t> out) {
+  const PermutationShape shape(std::ssize(out));
+  std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
+  const Permutation permutation(key, shape, tables);
+  permutation.Rows(0, std::ssize(out), out.data());
+}
+
 }  // namespace torchparquet::kernels

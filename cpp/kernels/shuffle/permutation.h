@@ -137,4 +137,7 @@ class Permutation {
   const uint16_t* blocks_at_ = nullptr;     // by bucket, at each place
 };
 
+// Writes the rows of a window in permuted order, as many as `out` has.
+void PermutedRows(uint64_t key, std::span<uint32_t> out);
+
 }  // namespace torchparquet::kernels

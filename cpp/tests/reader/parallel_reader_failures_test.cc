@@ -59,7 +59,7 @@ struct Outcome {
 };
 
 // Reads to the failure and checks all that holds for any.
-Outcome ReadToFailure(const DataSet& data, const ReaderSpec& spec) {
+Outcome ReadToFailure(const DataSet& data, const ReaderParts& spec) {
   CAPTURE(spec.num_threads);
   CAPTURE(spec.max_memory_bytes);
   Consumer consumer(data, spec);
@@ -77,11 +77,11 @@ Outcome ReadToFailure(const DataSet& data, const ReaderSpec& spec) {
 }
 
 // Checks that the failure is the same one at the same place under every schedule.
-void CheckFailure(const DataSet& data, const ReaderSpec& base, const Outcome& expected,
+void CheckFailure(const DataSet& data, const ReaderParts& base, const Outcome& expected,
                   const std::vector<std::string>& mentions) {
   for (const int64_t num_threads : kThreadCounts) {
     for (const int64_t num_slabs : {2, 5, 100}) {
-      ReaderSpec spec = base;
+      ReaderParts spec = base;
       spec.num_threads = num_threads;
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
       const Outcome outcome = ReadToFailure(data, spec);
@@ -112,7 +112,7 @@ TEST_CASE("of two bad pages the first in plan order is reported") {
   CheckFailure(data, data.Spec(kBatchRows, 1),
                {800 / kBatchRows, "", ErrorKind::kCorruptFile},
                {data.path(1), "row group 1", "column 'a'"});
-  ReaderSpec backwards = data.Spec(kBatchRows, 1);
+  ReaderParts backwards = data.Spec(kBatchRows, 1);
   std::reverse(backwards.share.chunks.begin(), backwards.share.chunks.end());
   // The other way round the last file's second row group, of 200 rows, comes first.
   CheckFailure(data, backwards, {200 / kBatchRows, "", ErrorKind::kCorruptFile},
@@ -130,7 +130,7 @@ TEST_CASE("a truncated file in the middle of several") {
 TEST_CASE("a file that is gone, empty, no Parquet, or replaced") {
   const DataSet data(Recipe(), 2);
   const std::string intact = ReadBytes(data.path(1));
-  ReaderSpec spec = data.Spec(kBatchRows, 4);
+  ReaderParts spec = data.Spec(kBatchRows, 4);
   const auto outcome = [&] { return ReadToFailure(data, spec); };
 
   std::filesystem::remove(data.path(1));
@@ -159,7 +159,7 @@ TEST_CASE("a file that is gone, empty, no Parquet, or replaced") {
 
 TEST_CASE("a column that is missing or of another kind than was planned") {
   const DataSet data(Recipe(), 1);
-  ReaderSpec spec = data.Spec(kBatchRows, 2);
+  ReaderParts spec = data.Spec(kBatchRows, 2);
   spec.columns[2].request.kinds = {"uint32", "int64"};
   const Outcome other_kind = ReadToFailure(data, spec);
   CHECK(other_kind.num_batches == 0);
@@ -171,7 +171,7 @@ TEST_CASE("a column that is missing or of another kind than was planned") {
 
 TEST_CASE("a plan that asks for more than the file has") {
   const DataSet data(Recipe(), 1);
-  ReaderSpec spec = data.Spec(kBatchRows, 2);
+  ReaderParts spec = data.Spec(kBatchRows, 2);
   spec.share.chunks[1].rows.num_rows = 201;
   CHECK(ReadToFailure(data, spec).kind == ErrorKind::kCorruptFile);
   spec.share.chunks[1].rows = {.row_group = 2, .begin = 0, .num_rows = 1};
@@ -204,7 +204,7 @@ TEST_CASE("a null under nulls='error' names its row") {
   FileRecipe recipe = Recipe();
   recipe.columns[1].null_every = 777;  // the rows 776 and 1553
   const DataSet data(recipe, 4);
-  ReaderSpec spec = data.Spec(kBatchRows, 1);
+  ReaderParts spec = data.Spec(kBatchRows, 1);
   spec.columns[1].nulls = NullPolicy::kError;
   CheckFailure(data, spec, {776 / kBatchRows, "", ErrorKind::kNullValue},
                {data.path(1), "row group 0", "column 'b'", "row 276 of its row group"});
@@ -219,7 +219,7 @@ TEST_CASE(
   recipe.columns[1].null_every = 151;  // the row 150 first
   const DataSet data(recipe, 1);
   CorruptCell(data, 0, 250);
-  ReaderSpec spec = data.Spec(kBatchRows, 1);
+  ReaderParts spec = data.Spec(kBatchRows, 1);
   spec.columns[1].nulls = NullPolicy::kError;
   CheckFailure(data, spec, {150 / kBatchRows, "", ErrorKind::kNullValue},
                {"column 'b'", "row 150 of its row group"});
@@ -237,7 +237,7 @@ TEST_CASE("a byte changed anywhere gives the right values or an error, never oth
     std::string bytes = intact;
     bytes[place] = static_cast<char>(bytes[place] ^ (place % 2 == 0 ? 0x01 : 0x80));
     WriteBytes(data.path(0), bytes);
-    ReaderSpec spec = data.Spec(kBatchRows, 2);
+    ReaderParts spec = data.Spec(kBatchRows, 2);
     Consumer consumer(data, spec);
     consumer.TakeAll();
     num_errors += consumer.error().has_value();

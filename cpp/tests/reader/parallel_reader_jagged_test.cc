@@ -49,8 +49,8 @@ std::vector<NestedColumn> Columns() {
 }
 
 // Every column in a field of its own, with masks, and row ids between.
-ReaderSpec SpecOf(const NestedFile& data, int64_t batch_rows, int64_t num_threads) {
-  ReaderSpec spec;
+ReaderParts SpecOf(const NestedFile& data, int64_t batch_rows, int64_t num_threads) {
+  ReaderParts spec;
   spec.files = std::make_shared<ParquetFiles>(
       std::vector<PlannedFile>{{.path = data.path(), .identity = {}}});
   const auto& groups = data.recipe().row_group_rows;
@@ -80,7 +80,7 @@ ReaderSpec SpecOf(const NestedFile& data, int64_t batch_rows, int64_t num_thread
   return spec;
 }
 
-int64_t SlabBytes(const ReaderSpec& spec) {
+int64_t SlabBytes(const ReaderParts& spec) {
   int64_t capacity = spec.batch_rows;
   for (const Chunk& chunk : spec.share.chunks) {
     if (spec.batch_rows == 0) capacity = std::max(capacity, chunk.rows.num_rows);
@@ -90,7 +90,7 @@ int64_t SlabBytes(const ReaderSpec& spec) {
 }
 
 // Whether a batch is what the file was made of, at the rows that it says it has.
-bool IsBatch(const NestedFile& data, const ReaderSpec& spec, const BatchLayout& layout,
+bool IsBatch(const NestedFile& data, const ReaderParts& spec, const BatchLayout& layout,
              const BatchRing::TakeResult& batch) {
   const uint8_t* slab = batch.memory.data;
   const auto num_rows = static_cast<size_t>(batch.num_rows);
@@ -125,13 +125,13 @@ bool IsBatch(const NestedFile& data, const ReaderSpec& spec, const BatchLayout& 
 }
 
 // Reads all of it, and checks every batch and the order of rows.
-void CheckAll(const NestedFile& data, const ReaderSpec& spec, Draws& draws,
+void CheckAll(const NestedFile& data, const ReaderParts& spec, Draws& draws,
               ReaderMemory* memory = nullptr) {
   CAPTURE(spec.batch_rows);
   CAPTURE(spec.num_threads);
   CAPTURE(spec.max_memory_bytes);
   CAPTURE(spec.lent_slabs);
-  ParallelReader reader(spec, memory == nullptr ? ReaderMemory() : *memory);
+  ParallelReader reader(ReaderSpec{spec}, memory == nullptr ? ReaderMemory() : *memory);
   if (memory != nullptr) *memory = reader.memory();
   std::vector<ExactBuffer<uint8_t>> lent;
   for (int64_t token = 0; spec.lent_slabs && token < reader.max_slabs(); ++token) {
@@ -186,7 +186,7 @@ TEST_CASE("batches of all sizes, whatever the threads and the memory") {
     ReaderMemory memory;  // from reader to reader
     for (const int64_t batch_rows : {3, 64, 130, 600, 0}) {
       for (const int64_t num_threads : {1, 4}) {
-        ReaderSpec spec = SpecOf(data, batch_rows, num_threads);
+        ReaderParts spec = SpecOf(data, batch_rows, num_threads);
         const int64_t num_slabs = draws.OneIn(2) ? draws.Between(2, 12) : 1000;
         spec.max_memory_bytes =
             num_slabs * SlabBytes(spec) + (draws.OneIn(2) ? 0 : 1 << 20);
@@ -202,7 +202,7 @@ TEST_CASE("windows of rows of different lengths, whatever the threads and the me
   Draws draws(341);
   for (int trial = 0; trial < 15; ++trial) {
     const NestedFile data(Recipe(draws), draws);
-    ReaderSpec spec = SpecOf(data, draws.Between(0, 200), draws.Between(1, 4));
+    ReaderParts spec = SpecOf(data, draws.Between(0, 200), draws.Between(1, 4));
     const std::vector<Chunk> whole = spec.share.chunks;
     for (int64_t i = draws.Between(0, 5); i > 0; --i) {
       Chunk chunk = whole[draws.OneIn(3) ? 2 : 0];
@@ -239,13 +239,13 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
   NestedRecipe recipe = Recipe(draws);
   recipe.row_group_rows.assign(12, 100);
   const NestedFile data(recipe, draws);
-  ReaderSpec spec = SpecOf(data, 30, 1);
+  ReaderParts spec = SpecOf(data, 30, 1);
   for (uint64_t key = 0; key < 12; ++key) {
     spec.share.windows.push_back({.num_chunks = 1, .key = key, .begin = 0, .end = 100});
   }
   // The least that holds any window alone.
   const auto fits = [&] {
-    ParallelReader reader(spec);
+    ParallelReader reader(ReaderSpec{spec});
     return !testing::Caught([&] {
       while (reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken) {
       }
@@ -266,7 +266,7 @@ TEST_CASE("shares read at once whose items have no room beside each other") {
   recipe.row_group_rows.assign(12, 60);
   const NestedFile data(recipe, draws);
   for (const bool has_windows : {false, true}) {
-    ReaderSpec spec = SpecOf(data, 18, 1);
+    ReaderParts spec = SpecOf(data, 18, 1);
     const std::vector<Chunk> chunks = spec.share.chunks;
     for (size_t lane = 0; lane < 3; ++lane) {
       Share share{.rank = static_cast<int64_t>(lane), .world_size = 3, .chunks = {}};
@@ -297,12 +297,12 @@ TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
   const NestedFile data(recipe, draws);
   std::vector<std::string> messages;
   for (const int64_t num_threads : {1, 2, 4, 4, 4}) {
-    ReaderSpec spec = SpecOf(data, 8, num_threads);
+    ReaderParts spec = SpecOf(data, 8, num_threads);
     spec.fields[static_cast<size_t>(spec.columns[4].field)].row_bytes = 5;
     spec.share.windows = {{.num_chunks = 1, .key = 5, .begin = 0, .end = 16},
                           {.num_chunks = 3, .key = 6, .begin = 0, .end = 16}};
     spec.max_memory_bytes = 100'000;
-    ParallelReader reader(spec);
+    ParallelReader reader(ReaderSpec{spec});
     for (int i = 0; i < 2; ++i) {
       CHECK(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
     }
@@ -320,7 +320,7 @@ TEST_CASE("shares of any row ranges, in any order") {
   Draws draws(331);
   for (int trial = 0; trial < 6; ++trial) {
     const NestedFile data(Recipe(draws), draws);
-    ReaderSpec spec = SpecOf(data, draws.Between(1, 90), draws.Between(1, 4));
+    ReaderParts spec = SpecOf(data, draws.Between(1, 90), draws.Between(1, 4));
     std::vector<Chunk> chunks;
     for (int64_t left = draws.Between(1, 8); left > 0; --left) {
       Chunk chunk = spec.share.chunks[static_cast<size_t>(draws.Below(4))];
@@ -352,7 +352,7 @@ TEST_CASE("items that take all the memory are read batch by batch") {
   Draws draws(332);
   const NestedFile data(LongRecipe(), draws);
   for (const int64_t num_threads : {1, 3}) {
-    ReaderSpec spec = SpecOf(data, 10, num_threads);
+    ReaderParts spec = SpecOf(data, 10, num_threads);
     spec.fields[0].row_bytes = 0;  // so that all slabs fit, and a row group is one slice
     spec.max_memory_bytes = 1 << 19;
     CheckAll(data, spec, draws);
@@ -364,7 +364,7 @@ TEST_CASE("batches are read whatever footers claim that rows have") {
   const NestedFile data(LongRecipe(), draws);
   for (const double row_bytes : {0., 12'000., 1e18, 1e300}) {
     for (const int64_t num_threads : {1, 3}) {
-      ReaderSpec spec = SpecOf(data, 10, num_threads);
+      ReaderParts spec = SpecOf(data, 10, num_threads);
       spec.fields[0].row_bytes = row_bytes;
       spec.max_memory_bytes = 1 << 19;
       CheckAll(data, spec, draws);
@@ -376,10 +376,10 @@ TEST_CASE("a batch whose items are too much fails in its place") {
   Draws draws(333);
   const NestedFile data(LongRecipe(), draws);
   // The first batch has rows of both row groups, each part of which would fit.
-  ReaderSpec spec = SpecOf(data, 70, 2);
+  ReaderParts spec = SpecOf(data, 70, 2);
   spec.max_memory_bytes = 12'000 * 65;
   // By itself: 40 and 30 rows are more than 65.
-  ParallelReader reader(spec);
+  ParallelReader reader(ReaderSpec{spec});
   for (int i = 0; i < 2; ++i) {
     const auto error = testing::Caught([&] { reader.Next(kTooLong); });
     REQUIRE(error);
@@ -396,10 +396,10 @@ TEST_CASE("an error is raised after the batches before it") {
   rows[0][205] = {.is_null = true};
   const NestedFile data(recipe, rows);
   for (const int64_t num_threads : {1, 3}) {
-    ReaderSpec spec = SpecOf(data, 20, num_threads);
+    ReaderParts spec = SpecOf(data, 20, num_threads);
     spec.columns[0].nulls = NullPolicy::kError;
     spec.fields[0].has_valid = false;
-    ParallelReader reader(spec);
+    ParallelReader reader(ReaderSpec{spec});
     for (int i = 0; i < 10; ++i) {
       CHECK(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
     }
@@ -416,11 +416,11 @@ TEST_CASE("a reader may end at any time, and batches outlive it") {
   Draws draws(335);
   const NestedFile data(Recipe(draws), draws);
   for (int trial = 0; trial < 6; ++trial) {
-    const ReaderSpec spec = SpecOf(data, 13, 3);
+    const ReaderParts spec = SpecOf(data, 13, 3);
     std::vector<BatchRing::TakeResult> kept;
     BatchLayout layout;
     {
-      ParallelReader reader(spec);
+      ParallelReader reader(ReaderSpec{spec});
       layout = reader.layout();
       for (int64_t left = draws.Below(12); left > 0; --left) {
         kept.push_back(reader.Next(kTooLong));
@@ -435,7 +435,7 @@ TEST_CASE("a reader may end at any time, and batches outlive it") {
 TEST_CASE("lists of one length that a file lacks are their default, and valid") {
   Draws draws(338);
   const NestedFile data({.columns = {{.name = "a"}}, .row_group_rows = {90}}, draws);
-  ReaderSpec spec = SpecOf(data, 20, 2);
+  ReaderParts spec = SpecOf(data, 20, 2);
   spec.columns.push_back({.request = {.path = "absent",
                                       .kinds = {"list<int32>"},
                                       .dtype = kernels::Dtype::kInt32,
@@ -446,7 +446,7 @@ TEST_CASE("lists of one length that a file lacks are their default, and valid") 
   spec.fields.push_back(
       {.item_bytes = 4, .cell_items = 3, .has_valid = true, .valid_items = 3});
   spec.lent_slabs = true;
-  ParallelReader reader(spec);
+  ParallelReader reader(ReaderSpec{spec});
   std::vector<ExactBuffer<uint8_t>> lent;
   for (int64_t token = 0; token < 5; ++token) {
     lent.emplace_back(static_cast<size_t>(reader.layout().slab_bytes));
@@ -474,21 +474,21 @@ TEST_CASE("fields of variable length that contradict themselves are refused") {
   const NestedFile data(
       {.columns = {{.name = "a"}, {.name = "b"}}, .row_group_rows = {9}}, draws);
   const auto refused = [&](auto&& change) {
-    ReaderSpec spec = SpecOf(data, 3, 1);
+    ReaderParts spec = SpecOf(data, 3, 1);
     change(spec);
     return Throws(ErrorKind::kInvalidArgument,
-                  [&] { const ParallelReader reader(spec); });
+                  [&] { const ParallelReader reader(ReaderSpec{spec}); });
   };
-  CHECK_FALSE(refused([](ReaderSpec&) {}));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].request.num_offsets = 0; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].request.num_offsets = 2; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.fields[0].num_offsets = 0; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[1].field = 0; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns.pop_back(); }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].request.default_bits = 1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].file_bits = {1}; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.row_id_field = 0; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.fields[0].item_bytes = 4; }));
+  CHECK_FALSE(refused([](ReaderParts&) {}));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].request.num_offsets = 0; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].request.num_offsets = 2; }));
+  CHECK(refused([](ReaderParts& spec) { spec.fields[0].num_offsets = 0; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[1].field = 0; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns.pop_back(); }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].request.default_bits = 1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].file_bits = {1}; }));
+  CHECK(refused([](ReaderParts& spec) { spec.row_id_field = 0; }));
+  CHECK(refused([](ReaderParts& spec) { spec.fields[0].item_bytes = 4; }));
 }
 
 }  // namespace

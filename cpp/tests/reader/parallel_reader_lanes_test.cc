@@ -31,7 +31,7 @@ FileRecipe Recipe() {
 }
 
 // Deals the chunks of a specification to so many shares, each in turn.
-void DealToLanes(ReaderSpec* spec, int64_t num_lanes) {
+void DealToLanes(ReaderParts* spec, int64_t num_lanes) {
   const std::vector<Chunk> chunks = spec->share.chunks;
   std::vector<Share> lanes(static_cast<size_t>(num_lanes));
   for (size_t i = 0; i < lanes.size(); ++i) {
@@ -45,7 +45,7 @@ void DealToLanes(ReaderSpec* spec, int64_t num_lanes) {
   spec->beside.assign(lanes.begin() + 1, lanes.end());
 }
 
-Share& LaneOf(ReaderSpec& spec, int64_t lane) {
+Share& LaneOf(ReaderParts& spec, int64_t lane) {
   return lane == 0 ? spec.share : spec.beside[static_cast<size_t>(lane - 1)];
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("shares stand side by side in every batch") {
     for (const int64_t num_threads : {1, 2, 4}) {
       for (const int64_t step : {1, 8, 70, 3000}) {
         CAPTURE(num_lanes);
-        ReaderSpec spec = data.Spec(step * num_lanes, num_threads);
+        ReaderParts spec = data.Spec(step * num_lanes, num_threads);
         DealToLanes(&spec, num_lanes);
         CheckAll(data, spec);
       }
@@ -68,7 +68,7 @@ TEST_CASE("shares cut to slices by little memory, in lent slabs or ours") {
   const DataSet data(Recipe(), 2);
   for (int trial = 0; trial < 60; ++trial) {
     const int64_t num_lanes = draws.Between(1, 4);
-    ReaderSpec spec = data.Spec(num_lanes * draws.Between(1, 30), draws.Between(1, 4));
+    ReaderParts spec = data.Spec(num_lanes * draws.Between(1, 30), draws.Between(1, 4));
     DealToLanes(&spec, num_lanes);
     spec.max_memory_bytes = testing::MemoryFor(spec, draws.Between(2, 20));
     spec.lent_slabs = draws.OneIn(2);
@@ -81,7 +81,7 @@ TEST_CASE("windows of shares that are read at once, with as much memory as they 
   const DataSet data(Recipe(), 2);
   for (int trial = 0; trial < 80; ++trial) {
     const int64_t num_lanes = draws.Between(2, 4);
-    ReaderSpec spec = data.Spec(num_lanes * draws.Between(1, 90), draws.Between(1, 4));
+    ReaderParts spec = data.Spec(num_lanes * draws.Between(1, 90), draws.Between(1, 4));
     DealToLanes(&spec, num_lanes);
     for (int64_t lane = 0; lane < num_lanes; ++lane) {
       Share& share = LaneOf(spec, lane);
@@ -94,7 +94,8 @@ TEST_CASE("windows of shares that are read at once, with as much memory as they 
       int64_t num_slabs = 1;
       do {
         spec.max_memory_bytes = testing::MemoryFor(spec, ++num_slabs);
-      } while (Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; }));
+      } while (
+          Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{ReaderSpec{spec}}; }));
     }
     CheckAll(data, spec);
   }
@@ -115,7 +116,7 @@ TEST_CASE("a failure in one share is the same for any number of threads") {
     std::set<int64_t> num_batches;
     for (int repeat = 0; repeat < 5; ++repeat) {
       for (const int64_t num_threads : {1, 4}) {
-        ReaderSpec spec = data.Spec(60, num_threads);
+        ReaderParts spec = data.Spec(60, num_threads);
         DealToLanes(&spec, 3);
         for (int64_t lane = 0; has_windows && lane < 3; ++lane) {
           Draws draws(209);
@@ -135,19 +136,19 @@ TEST_CASE("a failure in one share is the same for any number of threads") {
 
 TEST_CASE("shares that cannot be read at once are refused") {
   const DataSet data(Recipe(), 2);
-  ReaderSpec good = data.Spec(30, 1);
+  ReaderParts good = data.Spec(30, 1);
   DealToLanes(&good, 3);
   const auto is_refused = [&](auto change) {
-    ReaderSpec spec = good;
+    ReaderParts spec = good;
     change(spec);
-    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; });
+    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{ReaderSpec{spec}}; });
   };
-  CHECK_FALSE(is_refused([](ReaderSpec&) {}));
-  CHECK(is_refused([](ReaderSpec& s) { s.batch_rows = 31; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.batch_rows = 0; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.beside[1].rank = 3; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.beside[0].chunks[0].file = 9; }));
-  CHECK(is_refused([](ReaderSpec& s) {
+  CHECK_FALSE(is_refused([](ReaderParts&) {}));
+  CHECK(is_refused([](ReaderParts& s) { s.batch_rows = 31; }));
+  CHECK(is_refused([](ReaderParts& s) { s.batch_rows = 0; }));
+  CHECK(is_refused([](ReaderParts& s) { s.beside[1].rank = 3; }));
+  CHECK(is_refused([](ReaderParts& s) { s.beside[0].chunks[0].file = 9; }));
+  CHECK(is_refused([](ReaderParts& s) {
     Draws draws(210);
     testing::CutToWindows(draws, &s.beside[0]);
   }));

@@ -34,8 +34,8 @@ FileRecipe Recipe() {
 }
 
 // A specification under which the threads wait for the consumer most of the time.
-ReaderSpec TightSpec(const DataSet& data, int64_t num_threads) {
-  ReaderSpec spec = data.Spec(32, num_threads);
+ReaderParts TightSpec(const DataSet& data, int64_t num_threads) {
+  ReaderParts spec = data.Spec(32, num_threads);
   spec.max_memory_bytes = testing::MemoryFor(spec, 3);
   return spec;
 }
@@ -48,7 +48,7 @@ TEST_CASE("Stop after any number of batches") {
   const DataSet data(Recipe(), 2);
   for (const int64_t num_threads : {1, 4}) {
     for (const bool tight : {false, true}) {
-      const ReaderSpec spec =
+      const ReaderParts spec =
           tight ? TightSpec(data, num_threads) : data.Spec(32, num_threads);
       const int64_t num_batches = (data.num_rows() + 31) / 32;
       for (int64_t stop_after = 0; stop_after <= num_batches; stop_after += 3) {
@@ -67,10 +67,10 @@ TEST_CASE("Stop after any number of batches") {
 TEST_CASE("a reader may be destroyed unused, stopped unused, and while it runs") {
   const DataSet data(Recipe(), 2);
   {
-    const ParallelReader unused(data.Spec(32, 2));
+    const ParallelReader unused(ReaderSpec{data.Spec(32, 2)});
   }
   {
-    ParallelReader reader(data.Spec(32, 2));
+    ParallelReader reader(ReaderSpec{data.Spec(32, 2)});
     reader.Stop();
     CHECK(NextThrowsStopped(reader));
   }
@@ -86,7 +86,7 @@ TEST_CASE("a batch outlives its reader") {
   BatchRing::TakeResult taken{BatchRing::TakeStatus::kEnded, {}};
   int64_t offset = -1;
   {
-    ParallelReader reader(data.Spec(32, 2));
+    ParallelReader reader(ReaderSpec{data.Spec(32, 2)});
     taken = reader.Next(kLong);
     offset = reader.layout().fields[3].values_offset;
   }
@@ -99,9 +99,9 @@ TEST_CASE("a batch outlives its reader") {
 TEST_CASE("Stop from another thread ends a Next that waits") {
   const DataSet data(Recipe(), 1);
   for (int trial = 0; trial < 10; ++trial) {
-    ReaderSpec spec = data.Spec(32, 2);
+    ReaderParts spec = data.Spec(32, 2);
     spec.lent_slabs = true;  // and none is lent, so that Next can only wait
-    ParallelReader reader(spec);
+    ParallelReader reader(ReaderSpec{spec});
     const pid_t consumer = gettid();
     std::jthread stopper([&] {
       if (trial % 2 == 0) testing::AwaitSleep(consumer);
@@ -113,10 +113,10 @@ TEST_CASE("Stop from another thread ends a Next that waits") {
 
 TEST_CASE("Next times out while nothing is lent, and goes on when something is") {
   const DataSet data(Recipe(), 1);
-  ReaderSpec spec = data.Spec(32, 2);
+  ReaderParts spec = data.Spec(32, 2);
   spec.max_memory_bytes = testing::MemoryFor(spec, 3);
   spec.lent_slabs = true;
-  ParallelReader reader(spec);
+  ParallelReader reader(ReaderSpec{spec});
   CHECK(reader.Next(milliseconds(20)).status == BatchRing::TakeStatus::kTimedOut);
   std::vector<testing::ExactBuffer<uint8_t>> slabs;
   for (int64_t token = 0; token < 3; ++token) {
@@ -145,7 +145,7 @@ TEST_CASE("several threads may stop one reader at once") {
 
 // What a schedule draws: how the reader is set up, how far it is read, how it ends.
 void RunSchedule(const DataSet& data, testing::Draws& draws) {
-  ReaderSpec spec = data.Spec(draws.Between(20, 90), draws.Between(1, 8));
+  ReaderParts spec = data.Spec(draws.Between(20, 90), draws.Between(1, 8));
   if (draws.OneIn(2))
     spec.max_memory_bytes = testing::MemoryFor(spec, draws.Between(2, 6));
   spec.lent_slabs = draws.OneIn(3);
@@ -189,7 +189,7 @@ TEST_CASE("schedules of starting, reading and stopping") {
 
 TEST_CASE("in a forked child an inherited reader raises and lets itself be destroyed") {
   const DataSet data(Recipe(), 1);
-  auto reader = std::make_unique<ParallelReader>(TightSpec(data, 3));
+  auto reader = std::make_unique<ParallelReader>(ReaderSpec{TightSpec(data, 3)});
   REQUIRE(reader->Next(kLong).status == BatchRing::TakeStatus::kTaken);
   const pid_t child = fork();
   REQUIRE(child >= 0);

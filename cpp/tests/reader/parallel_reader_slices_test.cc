@@ -63,7 +63,7 @@ FileRecipe Recipe(std::vector<StoredColumn> columns, const Pages& pages) {
           .max_dictionary_bytes = pages.rows < 100 ? 128 : 1 << 20};
 }
 
-MemoryPlan PlanOf(const ReaderSpec& spec) {
+MemoryPlan PlanOf(const ReaderParts& spec) {
   const BatchLayout layout = MakeBatchLayout(spec.fields, spec.batch_rows);
   return PlanMemory({.slab_bytes = layout.slab_bytes,
                      .batch_rows = spec.batch_rows,
@@ -80,7 +80,7 @@ using SlabCounts = std::vector<int64_t>;
 void CheckAllSlices(const DataSet& data, const SlabCounts& slab_counts) {
   for (int64_t num_threads = 1; num_threads <= 4; ++num_threads) {
     for (const int64_t num_slabs : slab_counts) {
-      ReaderSpec spec = data.Spec(num_slabs % 2 == 0 ? 37 : 101, num_threads);
+      ReaderParts spec = data.Spec(num_slabs % 2 == 0 ? 37 : 101, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
       REQUIRE(PlanOf(spec).max_slice_rows < kMaxGroupRows);
       CheckAll(data, spec);
@@ -111,7 +111,7 @@ TEST_CASE("slices of chunks that begin and end within a row group") {
   for (const Pages& pages : kPages) {
     const DataSet data(Recipe(ManyColumns(), pages), 1);
     for (int trial = 0; trial < 6; ++trial) {
-      ReaderSpec spec = data.Spec(draws.Between(5, 120), draws.Between(1, 4));
+      ReaderParts spec = data.Spec(draws.Between(5, 120), draws.Between(1, 4));
       spec.max_memory_bytes = testing::MemoryFor(spec, draws.Between(2, 40));
       spec.lent_slabs = draws.OneIn(3);
       const std::vector<Chunk> whole = spec.share.chunks;
@@ -187,7 +187,7 @@ TEST_CASE("pages whose rows the consumer has are not read again") {
       const std::vector<PageValues> pages[] = {
           PagesOf(columns[0], kNumRows, data.path(0)),
           PagesOf(columns[1], kNumRows, data.path(0))};
-      ReaderSpec spec = data.Spec(17, num_threads);
+      ReaderParts spec = data.Spec(17, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
       REQUIRE(PlanOf(spec).max_slice_rows < kNumRows / 2);
       Consumer consumer(data, spec);

@@ -43,7 +43,7 @@ TEST_CASE("columns and codecs say what was read, delivered and decompressed") {
   for (const bool compressed : {false, true}) {
     CAPTURE(compressed);
     const DataSet data(SomeColumns(compressed), 2);
-    const ReaderSpec spec = data.Spec(100, 3);
+    const ReaderParts spec = data.Spec(100, 3);
     Consumer consumer(data, spec);
     consumer.TakeAll();
     const ReaderStats stats = consumer.reader().stats();
@@ -82,7 +82,7 @@ TEST_CASE("columns and codecs say what was read, delivered and decompressed") {
 
 TEST_CASE("another thread may ask at any time, and no count falls") {
   const DataSet data(SomeColumns(true), 6);
-  const ReaderSpec spec = data.Spec(50, 2);
+  const ReaderParts spec = data.Spec(50, 2);
   Consumer consumer(data, spec);
   std::atomic<bool> is_done{false};
   bool has_fallen = false;
@@ -110,7 +110,7 @@ TEST_CASE("another thread may ask at any time, and no count falls") {
 // The consumer takes a batch when the ring is full, so that threads wait for it alone.
 TEST_CASE("threads that are ahead wait for the consumer") {
   const DataSet data(SomeColumns(true), 4);
-  ReaderSpec spec = data.Spec(100, 2);
+  ReaderParts spec = data.Spec(100, 2);
   spec.max_memory_bytes = testing::MemoryFor(spec, 6);
   Consumer consumer(data, spec);
   const int64_t num_batches = consumer.reader().num_batches();

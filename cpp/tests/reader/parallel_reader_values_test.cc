@@ -90,7 +90,7 @@ TEST_CASE("a small max_memory cuts chunks into many slices") {
   const DataSet data(FewColumns(), 2);
   for (const int64_t num_threads : kThreadCounts) {
     for (const int64_t num_slabs : {2, 3, 5, 9}) {
-      ReaderSpec spec = data.Spec(50, num_threads);
+      ReaderParts spec = data.Spec(50, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
       CheckAll(data, spec);
       Consumer consumer(data, spec);
@@ -109,7 +109,7 @@ TEST_CASE("files in memory are read as those on disk, beside them too") {
   }
   for (const std::vector<size_t>& in_memory :
        {std::vector<size_t>{0, 1, 2}, std::vector<size_t>{1}}) {
-    ReaderSpec spec = data.Spec(50, 4);
+    ReaderParts spec = data.Spec(50, 4);
     std::vector<PlannedFile> planned = data.Planned();
     for (const size_t file : in_memory) {
       const std::span<const char> content = contents[file];
@@ -126,7 +126,7 @@ TEST_CASE("lent slabs come back as batches and are written within their bounds")
   const DataSet data(FewColumns(), 2);
   for (const int64_t num_threads : kThreadCounts) {
     for (const int64_t num_slabs : {2, 4, 1000}) {
-      ReaderSpec spec = data.Spec(50, num_threads);
+      ReaderParts spec = data.Spec(50, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
       spec.lent_slabs = true;
       CheckAll(data, spec);
@@ -144,7 +144,7 @@ TEST_CASE("several columns of one field, with gaps of other fields' columns betw
                       .row_group_rows = {3000, 17},
                       .page_rows = 700},
                      2);
-  ReaderSpec spec = data.Spec(128, 3);
+  ReaderParts spec = data.Spec(128, 3);
   spec.fields = {{.item_bytes = 8}, {.item_bytes = 4, .width = 3, .has_valid = true}};
   spec.row_id_field = -1;
   spec.row_valid_field = -1;
@@ -162,7 +162,7 @@ TEST_CASE("any ranges of row groups, repeated, reordered, and of any rank") {
   const std::vector<int64_t> group_rows = FewColumns().row_group_rows;
   testing::Draws draws(60);
   for (int trial = 0; trial < 25; ++trial) {
-    ReaderSpec spec =
+    ReaderParts spec =
         data.Spec(draws.OneIn(4) ? 0 : draws.Between(1, 150), draws.Between(1, 4));
     const std::vector<Chunk> whole = spec.share.chunks;
     spec.share.world_size = draws.Between(1, 4);
@@ -185,7 +185,7 @@ TEST_CASE("any ranges of row groups, repeated, reordered, and of any rank") {
 TEST_CASE("an empty share has no batch") {
   const DataSet data(FewColumns(), 1);
   for (const int64_t batch_rows : {0, 10}) {
-    ReaderSpec spec = data.Spec(batch_rows, 2);
+    ReaderParts spec = data.Spec(batch_rows, 2);
     spec.share.chunks.clear();
     CheckAll(data, spec);
     spec.share.chunks.push_back({.rows = {.row_group = 2}});
@@ -195,7 +195,7 @@ TEST_CASE("an empty share has no batch") {
 
 TEST_CASE("only row ids need no file") {
   const DataSet data(FewColumns(), 1);
-  ReaderSpec spec = data.Spec(100, 2);
+  ReaderParts spec = data.Spec(100, 2);
   spec.columns.clear();
   spec.files = std::make_shared<ParquetFiles>(
       std::vector<PlannedFile>{{.path = "/nonexistent/file.parquet", .identity = {}}});
@@ -204,7 +204,7 @@ TEST_CASE("only row ids need no file") {
 
 TEST_CASE("two readers at once, of one memory") {
   const DataSet data(FewColumns(), 2);
-  const ReaderSpec spec = data.Spec(32, 2);
+  const ReaderParts spec = data.Spec(32, 2);
   Consumer first(data, spec);
   const ReaderMemory memory = first.reader().memory();
   Consumer second(data, spec, memory);
@@ -234,35 +234,35 @@ TEST_CASE("more files than are kept open") {
 TEST_CASE("specifications that contradict themselves are refused") {
   const DataSet data(FewColumns(), 1);
   const auto refused = [&](auto&& change) {
-    ReaderSpec spec = data.Spec(10, 1);
+    ReaderParts spec = data.Spec(10, 1);
     change(spec);
     return testing::Throws(ErrorKind::kInvalidArgument,
-                           [&] { ParallelReader{std::move(spec)}; });
+                           [&] { ParallelReader{ReaderSpec{std::move(spec)}}; });
   };
-  CHECK_FALSE(refused([](ReaderSpec&) {}));
-  CHECK(refused([](ReaderSpec& spec) { spec.num_threads = 0; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.max_memory_bytes = 100; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].field = 5; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].field = -1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].element = 1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.columns[0].element = -1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.row_id_field = 9; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.row_valid_field = 9; }));
+  CHECK_FALSE(refused([](ReaderParts&) {}));
+  CHECK(refused([](ReaderParts& spec) { spec.num_threads = 0; }));
+  CHECK(refused([](ReaderParts& spec) { spec.max_memory_bytes = 100; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].field = 5; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].field = -1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].element = 1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.columns[0].element = -1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.row_id_field = 9; }));
+  CHECK(refused([](ReaderParts& spec) { spec.row_valid_field = 9; }));
   // Row ids and validity are fields of their own shape.
   CHECK(refused(
-      [](ReaderSpec& spec) { std::swap(spec.row_id_field, spec.row_valid_field); }));
+      [](ReaderParts& spec) { std::swap(spec.row_id_field, spec.row_valid_field); }));
   for (const int64_t field : {3, 4}) {
     CHECK(refused(
-        [&](ReaderSpec& spec) { spec.fields[static_cast<size_t>(field)].width = 2; }));
-    CHECK(refused([&](ReaderSpec& spec) {
+        [&](ReaderParts& spec) { spec.fields[static_cast<size_t>(field)].width = 2; }));
+    CHECK(refused([&](ReaderParts& spec) {
       spec.fields[static_cast<size_t>(field)].item_bytes = 4;
     }));
   }
-  CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].file = -1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].file = 1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].rows.begin = -1; }));
-  CHECK(refused([](ReaderSpec& spec) { spec.share.chunks[0].rows.num_rows = -1; }));
-  CHECK(refused([](ReaderSpec& spec) {
+  CHECK(refused([](ReaderParts& spec) { spec.share.chunks[0].file = -1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.share.chunks[0].file = 1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.share.chunks[0].rows.begin = -1; }));
+  CHECK(refused([](ReaderParts& spec) { spec.share.chunks[0].rows.num_rows = -1; }));
+  CHECK(refused([](ReaderParts& spec) {
     spec.columns.clear();
     spec.row_id_field = -1;
     spec.row_valid_field = -1;

@@ -41,7 +41,7 @@ FileRecipe Recipe() {
   return {.columns = Columns(), .row_group_rows = {230, 1, 0, 499, 64, 2}};
 }
 
-void SetWindows(ReaderSpec* spec, int64_t num_chunks) {
+void SetWindows(ReaderParts* spec, int64_t num_chunks) {
   const auto all = static_cast<int64_t>(spec->share.chunks.size());
   spec->share.windows.clear();
   for (int64_t chunk = 0; chunk < all; chunk += num_chunks) {
@@ -61,7 +61,7 @@ TEST_CASE("rows stand where the permutation of their window says") {
       for (const int64_t num_chunks : {1, 4, 6, 18}) {
         if (batch_rows == 1 && num_threads != 4) continue;
         CAPTURE(num_chunks);
-        ReaderSpec spec = data.Spec(batch_rows, num_threads);
+        ReaderParts spec = data.Spec(batch_rows, num_threads);
         SetWindows(&spec, num_chunks);
         CheckAll(data, spec);
       }
@@ -73,7 +73,7 @@ TEST_CASE("windows that deliver some of their positions, in lent slabs or ours")
   Draws draws(205);
   const DataSet data(Recipe(), 2);
   for (int trial = 0; trial < 60; ++trial) {
-    ReaderSpec spec = data.Spec(draws.Between(1, 300), draws.Between(1, 4));
+    ReaderParts spec = data.Spec(draws.Between(1, 300), draws.Between(1, 4));
     for (Chunk& chunk : spec.share.chunks) {
       if (chunk.rows.num_rows < 3 || draws.OneIn(2)) continue;
       const int64_t begin = draws.Between(0, chunk.rows.num_rows - 1);
@@ -94,7 +94,7 @@ TEST_CASE("batches of given sizes cross the borders of windows") {
   Draws draws(206);
   const DataSet data(Recipe(), 2);
   for (int trial = 0; trial < 30; ++trial) {
-    ReaderSpec spec = data.Spec(0, draws.Between(1, 4));
+    ReaderParts spec = data.Spec(0, draws.Between(1, 4));
     CutToWindows(draws, &spec.share);
     int64_t left = NumRows(spec.share);
     while (left > 0) {
@@ -112,7 +112,7 @@ TEST_CASE("a window of many strips, ranges and buckets") {
                       .page_rows = 20'000},
                      1);
   for (const int64_t num_threads : kThreadCounts) {
-    ReaderSpec spec = data.Spec(8192, num_threads);
+    ReaderParts spec = data.Spec(8192, num_threads);
     SetWindows(&spec, 3);
     spec.share.windows[0].begin = 5000;
     CheckAll(data, spec);
@@ -126,7 +126,7 @@ TEST_CASE("columns of one field stand beside each other") {
                       .row_group_rows = {300, 77}},
                      2);
   for (const int64_t num_threads : kThreadCounts) {
-    ReaderSpec spec = data.Spec(50, num_threads);
+    ReaderParts spec = data.Spec(50, num_threads);
     spec.fields = {{.item_bytes = 4, .width = 3, .has_valid = true},
                    {.item_bytes = 8},
                    {.item_bytes = 1}};
@@ -145,19 +145,20 @@ TEST_CASE("max_memory that holds one window is enough, less is refused") {
   const DataSet data(Recipe(), 3);
   for (const int64_t num_threads : kThreadCounts) {
     for (const int64_t num_chunks : {1, 3, 6}) {
-      ReaderSpec spec = data.Spec(100, num_threads);
+      ReaderParts spec = data.Spec(100, num_threads);
       SetWindows(&spec, num_chunks);
-      ReaderSpec generous = spec;
-      const int64_t most = ParallelReader(generous).max_slabs();
+      ReaderParts generous = spec;
+      const int64_t most = ParallelReader(ReaderSpec{generous}).max_slabs();
       const auto fits = [&](int64_t num_slabs) {
         spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
-        return !Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; });
+        return !Throws(ErrorKind::kInvalidArgument,
+                       [&] { ParallelReader{ReaderSpec{spec}}; });
       };
       int64_t least = 1;
       while (!fits(least)) ++least;
       CHECK(least <= most);
       if (num_chunks == 6) CHECK(least < most);
-      CHECK(ParallelReader(spec).max_slabs() == least);
+      CHECK(ParallelReader(ReaderSpec{spec}).max_slabs() == least);
       CheckAll(data, spec);
       spec.lent_slabs = true;
       CheckAll(data, spec);
@@ -184,7 +185,7 @@ TEST_CASE("a damaged file fails in the same way for any number of threads") {
     std::set<int64_t> num_delivered;
     for (int repeat = 0; repeat < 5; ++repeat) {
       for (const int64_t num_threads : kThreadCounts) {
-        ReaderSpec spec = data.Spec(64, num_threads);
+        ReaderParts spec = data.Spec(64, num_threads);
         SetWindows(&spec, num_chunks);
         Consumer consumer(data, spec);
         num_delivered.insert(consumer.TakeAll());
@@ -209,7 +210,7 @@ TEST_CASE("an early end in the middle of windows") {
   const DataSet data(Recipe(), 3);
   for (const int64_t num_threads : kThreadCounts) {
     for (int64_t num_batches = 0; num_batches < 6; ++num_batches) {
-      ReaderSpec spec = data.Spec(100, num_threads);
+      ReaderParts spec = data.Spec(100, num_threads);
       SetWindows(&spec, 4);
       Consumer consumer(data, spec);
       for (int64_t i = 0; i < num_batches; ++i) CHECK(consumer.TakeOne());
@@ -222,28 +223,28 @@ TEST_CASE("an early end in the middle of windows") {
 
 TEST_CASE("windows that contradict the share are refused") {
   const DataSet data(Recipe(), 1);
-  ReaderSpec good = data.Spec(100, 1);
+  ReaderParts good = data.Spec(100, 1);
   SetWindows(&good, 3);
   const auto is_refused = [&](auto change) {
-    ReaderSpec spec = good;
+    ReaderParts spec = good;
     change(spec);
-    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{spec}; });
+    return Throws(ErrorKind::kInvalidArgument, [&] { ParallelReader{ReaderSpec{spec}}; });
   };
-  CHECK_FALSE(is_refused([](ReaderSpec&) {}));
-  CHECK(is_refused([](ReaderSpec& s) { s.share.windows.pop_back(); }));
-  CHECK(is_refused([](ReaderSpec& s) { ++s.share.windows[0].num_chunks; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.share.windows[0].num_chunks = -1; }));
-  CHECK(is_refused([](ReaderSpec& s) { ++s.share.windows[0].end; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.share.windows[0].begin = -1; }));
+  CHECK_FALSE(is_refused([](ReaderParts&) {}));
+  CHECK(is_refused([](ReaderParts& s) { s.share.windows.pop_back(); }));
+  CHECK(is_refused([](ReaderParts& s) { ++s.share.windows[0].num_chunks; }));
+  CHECK(is_refused([](ReaderParts& s) { s.share.windows[0].num_chunks = -1; }));
+  CHECK(is_refused([](ReaderParts& s) { ++s.share.windows[0].end; }));
+  CHECK(is_refused([](ReaderParts& s) { s.share.windows[0].begin = -1; }));
   CHECK(is_refused(
-      [](ReaderSpec& s) { s.share.windows[0].begin = s.share.windows[0].end + 1; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.batch_rows = 0; }));
-  CHECK(is_refused([](ReaderSpec& s) { s.batch_sizes = {NumRows(s.share)}; }));
-  CHECK(is_refused([](ReaderSpec& s) {
+      [](ReaderParts& s) { s.share.windows[0].begin = s.share.windows[0].end + 1; }));
+  CHECK(is_refused([](ReaderParts& s) { s.batch_rows = 0; }));
+  CHECK(is_refused([](ReaderParts& s) { s.batch_sizes = {NumRows(s.share)}; }));
+  CHECK(is_refused([](ReaderParts& s) {
     s.batch_rows = 0;
     s.batch_sizes = {NumRows(s.share) - 1};
   }));
-  CHECK(is_refused([](ReaderSpec& s) {
+  CHECK(is_refused([](ReaderParts& s) {
     s.batch_rows = 0;
     s.batch_sizes = {NumRows(s.share) + 1, -1};
   }));

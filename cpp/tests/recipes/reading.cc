@@ -32,7 +32,7 @@ uint64_t LowBytes(uint64_t bits, int64_t num_bytes) {
   return num_bytes == 8 ? bits : bits & ((uint64_t{1} << (8 * num_bytes)) - 1);
 }
 
-int64_t SlabBytes(const ReaderSpec& spec) {
+int64_t SlabBytes(const ReaderParts& spec) {
   int64_t capacity = spec.batch_rows;
   for (const Chunk& chunk : spec.share.chunks) {
     if (spec.batch_rows == 0) capacity = std::max(capacity, chunk.rows.num_rows);
@@ -68,8 +68,8 @@ std::vector<PlannedFile> DataSet::Planned() const {
   return planned;
 }
 
-ReaderSpec DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
-  ReaderSpec spec;
+ReaderParts DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
+  ReaderParts spec;
   spec.files = std::make_shared<ParquetFiles>(Planned());
   for (int64_t file = 0; file < std::ssize(paths_); ++file) {
     int64_t row = file * file_rows_;
@@ -107,11 +107,11 @@ bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
   return LoadItem(data, item_bytes) == LowBytes(expected, item_bytes);
 }
 
-int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs) {
+int64_t MemoryFor(const ReaderParts& spec, int64_t num_slabs) {
   return num_slabs * SlabBytes(spec);
 }
 
-std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec) {
+std::vector<PlannedRow> PlannedRows(const ReaderParts& spec) {
   if (spec.num_lanes() == 1) return PlannedRows(spec.share);
   std::vector<PlannedRow> rows;
   for (const std::vector<PlannedRow>& batch : LaneBatches(spec)) {
@@ -120,7 +120,7 @@ std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec) {
   return rows;
 }
 
-std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderSpec& spec) {
+std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderParts& spec) {
   const int64_t step = spec.batch_rows / spec.num_lanes();
   std::vector<std::vector<PlannedRow>> batches;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
@@ -161,13 +161,13 @@ std::vector<PlannedRow> PlannedRows(const Share& share) {
   return rows;
 }
 
-Consumer::Consumer(const DataSet& data, const ReaderSpec& spec, ReaderMemory memory)
+Consumer::Consumer(const DataSet& data, const ReaderParts& spec, ReaderMemory memory)
     : spec_(spec),
       columns_(data.columns()),
       planned_(PlannedRows(spec)),
       lane_batches_(spec.num_lanes() > 1 ? LaneBatches(spec)
                                          : std::vector<std::vector<PlannedRow>>()),
-      reader_(spec, std::move(memory)) {
+      reader_(ReaderSpec{spec}, std::move(memory)) {
   if (!spec.lent_slabs) return;
   for (int64_t token = 0; token < reader_.max_slabs(); ++token) {
     lent_.emplace_back(static_cast<size_t>(reader_.layout().slab_bytes));
@@ -264,7 +264,7 @@ void Consumer::CheckColumn(const ColumnSpec& column, const uint8_t* slab,
   }
 }
 
-void CheckAll(const DataSet& data, const ReaderSpec& spec) {
+void CheckAll(const DataSet& data, const ReaderParts& spec) {
   CAPTURE(spec.batch_rows);
   CAPTURE(spec.num_threads);
   CAPTURE(spec.max_memory_bytes);

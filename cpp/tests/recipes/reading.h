@@ -26,7 +26,7 @@ class DataSet {
 
   // A reader of every column, one field each, and of row.id and row.valid. Nulls are
   // filled, and shown in a valid tensor. All row groups in order.
-  ReaderSpec Spec(int64_t batch_rows, int64_t num_threads) const;
+  ReaderParts Spec(int64_t batch_rows, int64_t num_threads) const;
 
   const std::vector<StoredColumn>& columns() const { return recipe_.columns; }
   const std::string& path(int64_t file) const {
@@ -53,23 +53,23 @@ bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
 ColumnRequest RequestOf(const StoredColumn& column);
 
 // Bytes of max_memory for `num_slabs` batches in flight.
-int64_t MemoryFor(const ReaderSpec& spec, int64_t num_slabs);
+int64_t MemoryFor(const ReaderParts& spec, int64_t num_slabs);
 
 // One row of a share: its global number and whether it counts.
 struct PlannedRow {
   int64_t row_id;
   bool valid;
 };
-std::vector<PlannedRow> PlannedRows(const ReaderSpec& spec);
+std::vector<PlannedRow> PlannedRows(const ReaderParts& spec);
 std::vector<PlannedRow> PlannedRows(const Share& share);
 // The same of several shares that are read at once, batch by batch.
-std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderSpec& spec);
+std::vector<std::vector<PlannedRow>> LaneBatches(const ReaderParts& spec);
 
 // Reads on the consumer's side: lends exactly sized slabs where the reader wants them,
 // and compares every batch with what the data set says of its rows.
 class Consumer {
  public:
-  Consumer(const DataSet& data, const ReaderSpec& spec, ReaderMemory memory = {});
+  Consumer(const DataSet& data, const ReaderParts& spec, ReaderMemory memory = {});
 
   // Takes one batch and checks it. Returns false at the end of the stream.
   bool TakeOne();
@@ -86,7 +86,7 @@ class Consumer {
   void Check(const uint8_t* slab, int64_t num_rows);
   void CheckColumn(const ColumnSpec& column, const uint8_t* slab, int64_t num_rows);
 
-  const ReaderSpec spec_;
+  const ReaderParts spec_;
   std::vector<StoredColumn> columns_;
   std::vector<PlannedRow> planned_;
   std::vector<std::vector<PlannedRow>> lane_batches_;
@@ -100,6 +100,6 @@ class Consumer {
 };
 
 // Reads all of it and checks every cell and every count.
-void CheckAll(const DataSet& data, const ReaderSpec& spec);
+void CheckAll(const DataSet& data, const ReaderParts& spec);
 
 }  // namespace torchparquet::testing

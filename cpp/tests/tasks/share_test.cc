@@ -3,15 +3,18 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
+#include "caught.h"
 #include "draws.h"
 
 namespace torchparquet {
 namespace {
 
 using testing::Draws;
+using testing::Throws;
 
 Share RandomShare(Draws& draws) {
   Share share;
@@ -141,6 +144,75 @@ TEST_CASE("the end stays the end") {
     CHECK_FALSE(walk.next());
     walk.Advance();
   }
+}
+
+// The arrays that a share is made of, which agree.
+struct Arrays {
+  std::vector<int64_t> file{0, 1}, row_group{3, 4}, begin{5, 0}, num_rows{7, 8},
+      first_row_id{100, 200};
+  std::array<bool, 2> valid{true, false};
+  std::vector<int64_t> num_chunks{2}, window_begin{1}, window_end{15};
+  std::vector<uint64_t> key{9};
+
+  Share Make(int64_t rank = 1, int64_t world_size = 2) const {
+    return MakeShare(
+        rank, world_size,
+        {.file = file,
+         .row_group = row_group,
+         .begin = begin,
+         .num_rows = num_rows,
+         .first_row_id = first_row_id,
+         .valid = valid},
+        {.num_chunks = num_chunks, .key = key, .begin = window_begin, .end = window_end});
+  }
+};
+
+TEST_CASE("a share is made of arrays, entry by entry") {
+  const Share share = Arrays().Make();
+  CHECK(share.rank == 1);
+  CHECK(share.world_size == 2);
+  REQUIRE(share.chunks.size() == 2);
+  CHECK(share.chunks[0].file == 0);
+  CHECK(share.chunks[0].rows.row_group == 3);
+  CHECK(share.chunks[0].rows.begin == 5);
+  CHECK(share.chunks[0].rows.num_rows == 7);
+  CHECK(share.chunks[0].first_row_id == 100);
+  CHECK(share.chunks[0].valid);
+  CHECK_FALSE(share.chunks[1].valid);
+  REQUIRE(share.windows.size() == 1);
+  CHECK(share.windows[0].num_chunks == 2);
+  CHECK(share.windows[0].key == 9);
+  CHECK(share.windows[0].begin == 1);
+  CHECK(share.windows[0].end == 15);
+  CHECK(NumRows(share) == 14);
+}
+
+TEST_CASE("a share that contradicts itself is not made") {
+  const auto refused = [](auto change) {
+    Arrays arrays;
+    change(arrays);
+    return Throws(ErrorKind::kInvalidArgument, [&] { arrays.Make(); });
+  };
+  CHECK_FALSE(refused([](Arrays&) {}));
+  for (auto member : {&Arrays::file, &Arrays::row_group, &Arrays::begin,
+                      &Arrays::num_rows, &Arrays::first_row_id, &Arrays::num_chunks,
+                      &Arrays::window_begin, &Arrays::window_end}) {
+    CHECK(refused([&](Arrays& arrays) { (arrays.*member).pop_back(); }));
+    CHECK(refused([&](Arrays& arrays) { (arrays.*member).push_back(0); }));
+  }
+  CHECK(refused([](Arrays& arrays) { arrays.key.clear(); }));
+  CHECK(refused([](Arrays& arrays) { arrays.file[1] = -1; }));
+  CHECK(refused([](Arrays& arrays) { arrays.begin[1] = -1; }));
+  CHECK(refused([](Arrays& arrays) { arrays.num_rows[1] = -1; }));
+  CHECK(refused([](Arrays& arrays) { arrays.num_chunks[0] = 1; }));
+  CHECK(refused([](Arrays& arrays) { arrays.num_chunks[0] = 3; }));
+  CHECK(refused([](Arrays& arrays) { arrays.window_begin[0] = -1; }));
+  CHECK(refused([](Arrays& arrays) { arrays.window_begin[0] = 16; }));
+  CHECK(refused([](Arrays& arrays) { arrays.window_end[0] = 16; }));
+  for (const int64_t rank : {-1, 2}) {
+    CHECK(Throws(ErrorKind::kInvalidArgument, [&] { Arrays().Make(rank, 2); }));
+  }
+  CHECK(Throws(ErrorKind::kInvalidArgument, [] { Arrays().Make(0, 0); }));
 }
 
 }  // namespace

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from torchparquet.batches.device_transfer import DeviceHandOver, HandOver
 from torchparquet.batches.tensors import Batch, BatchViews, LentSlabs
-from torchparquet.native import BatchReader, ReaderMemory, ReaderStats
+from torchparquet.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet.reading import interpreter_exit
-from torchparquet.reading.reader_arguments import chunk_arrays, window_arrays
+from torchparquet.reading.reader_arguments import native_share
 
 if TYPE_CHECKING:
     from torchparquet.batches.device_transfer import Arriving
@@ -72,25 +72,22 @@ class BatchStream(Iterator[Batch]):
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
         self.reading: Reading | None = None
-        self._reader = BatchReader(
+        first, *beside = [native_share(parts.manifest, lane) for lane in lanes]
+        spec = ReaderSpec(
             files=parts.files,
+            share=first,
+            beside=beside,
+            batch_rows=sum(lane.batch_size or 0 for lane in lanes),
+            batch_sizes=lanes[0].batch_sizes,
             fields=parts.field_specs,
             columns=parts.column_specs,
             row_id_field=parts.row_id_field,
             row_valid_field=parts.row_valid_field,
-            **chunk_arrays(parts.manifest, lanes),
-            **window_arrays(lanes),
-            lane_num_chunks=[len(lane.num_rows) for lane in lanes],
-            lane_index=[lane.index for lane in lanes],
-            rank=lanes[0].index,
-            world_size=lanes[0].num_shares,
-            batch_rows=sum(lane.batch_size or 0 for lane in lanes),
-            batch_sizes=lanes[0].batch_sizes,
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
-            memory=memory,
         )
+        self._reader = BatchReader(spec=spec, memory=memory)
         self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
         # Only where what is cut is not in the user's order is a batch put in order again.
         self._names = parts.names if parts.names != self._views.names else None

@@ -1,43 +1,76 @@
-"""What the native reader is told, as arrays and numbers."""
+"""Shares, tensors and values of the plan in the terms of the native reader."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+
+from torchparquet import native
+from torchparquet.native import FieldSpec
+from torchparquet.plan.share import Windows
 
 if TYPE_CHECKING:
+    from torchparquet.batches.fields import Field
     from torchparquet.files.manifest import Manifest
     from torchparquet.plan.share import Share
 
-
-def chunk_arrays(manifest: Manifest, lanes: Sequence[Share]) -> dict[str, Any]:
-    """Return what to read of each chunk, lane after lane."""
-    row_group = np.concatenate([lane.row_group for lane in lanes])
-    row_begin = np.concatenate([lane.row_begin for lane in lanes])
-    return {
-        "chunk_file": manifest.row_group_file[row_group],
-        "chunk_row_group": manifest.row_group_in_file[row_group],
-        "chunk_begin": row_begin,
-        "chunk_num_rows": np.concatenate([lane.num_rows for lane in lanes]),
-        "chunk_first_row_id": manifest.row_group_first_row[row_group] + row_begin,
-        "chunk_valid": np.concatenate([lane.valid for lane in lanes]),
-    }
+_NONE = np.zeros(0, np.int64)
+_NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
 
-def window_arrays(lanes: Sequence[Share]) -> dict[str, Any]:
-    """Return how the rows of each window are permuted, lane after lane."""
-    windows = [lane.windows for lane in lanes]
-    given = [one for one in windows if one is not None]
-    no_counts = np.zeros(0, np.int64)
-    return {
-        "window_num_chunks": np.concatenate([no_counts, *(one.num_chunks for one in given)]),
-        "window_key": np.concatenate([np.zeros(0, np.uint64), *(one.key for one in given)]),
-        "window_begin": np.concatenate([no_counts, *(one.begin for one in given)]),
-        "window_end": np.concatenate([no_counts, *(one.end for one in given)]),
-        "lane_num_windows": [0 if one is None else len(one.num_chunks) for one in windows],
-    }
+def native_share(manifest: Manifest, share: Share) -> native.Share:
+    """Return what the native reader is told of a share of the plan.
+
+    Raises:
+        ValueError: The arrays of the share contradict each other.
+    """
+    row_group = share.row_group
+    windows = share.windows
+    if windows is None:
+        windows = _NO_WINDOWS
+    return native.Share(
+        rank=share.index,
+        world_size=share.num_shares,
+        chunk_file=manifest.row_group_file[row_group],
+        chunk_row_group=manifest.row_group_in_file[row_group],
+        chunk_begin=share.row_begin,
+        chunk_num_rows=share.num_rows,
+        chunk_first_row_id=manifest.row_group_first_row[row_group] + share.row_begin,
+        chunk_valid=share.valid,
+        window_num_chunks=windows.num_chunks,
+        window_key=windows.key,
+        window_begin=windows.begin,
+        window_end=windows.end,
+    )
+
+
+def field_spec(field: Field) -> FieldSpec:
+    """Return what the native reader is told of a tensor of a batch."""
+    if field.num_offsets:
+        # The slab holds the offsets of rows; values lie beside it.
+        return FieldSpec(
+            item_bytes=8,
+            width=1,
+            cell_items=1,
+            has_valid=field.nulls == "mask",
+            valid_items=1,
+            num_offsets=field.num_offsets,
+            has_item_valid=field.nulls == "mask" and field.has_lists,
+            row_bytes=field.row_bytes,
+        )
+    return FieldSpec(
+        item_bytes=getattr(torch, field.dtype).itemsize,
+        width=field.width or 1,
+        cell_items=(field.length or 1) * (field.items or 1),
+        has_valid=field.nulls == "mask",
+        valid_items=field.length or 1,
+        num_offsets=0,
+        has_item_valid=False,
+        row_bytes=0.0,
+    )
 
 
 def bit_pattern(value: float, dtype: str) -> int:

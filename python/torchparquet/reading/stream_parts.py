@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import batch_names, slab_order
-from torchparquet.native import ColumnSpec, DataFiles, FieldSpec, Vocabulary
-from torchparquet.reading.reader_arguments import bit_pattern, bit_patterns
+from torchparquet.native import ColumnSpec, DataFiles, Vocabulary
+from torchparquet.reading.reader_arguments import bit_pattern, bit_patterns, field_spec
 
 if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest
@@ -77,35 +75,10 @@ class StreamParts:
         places = {field.name: index for index, field in enumerate(self.fields)}
         self.task_names = [source for field in self.fields for source in field.sources]
         self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
-        self.field_specs = [_field_spec(field) for field in self.fields]
+        self.field_specs = [field_spec(field) for field in self.fields]
         self.column_specs = _column_specs(self.fields)
         self.row_id_field = places[ROW_ID] if row_ids else -1
         self.row_valid_field = places[ROW_VALID] if row_valid else -1
-
-
-def _field_spec(field: Field) -> FieldSpec:
-    if field.num_offsets:
-        # The slab holds the offsets of rows; values lie beside it.
-        return FieldSpec(
-            item_bytes=8,
-            width=1,
-            cell_items=1,
-            has_valid=field.nulls == "mask",
-            valid_items=1,
-            num_offsets=field.num_offsets,
-            has_item_valid=field.nulls == "mask" and field.has_lists,
-            row_bytes=field.row_bytes,
-        )
-    return FieldSpec(
-        item_bytes=getattr(torch, field.dtype).itemsize,
-        width=field.width or 1,
-        cell_items=(field.length or 1) * (field.items or 1),
-        has_valid=field.nulls == "mask",
-        valid_items=field.length or 1,
-        num_offsets=0,
-        has_item_valid=False,
-        row_bytes=0.0,
-    )
 
 
 def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:

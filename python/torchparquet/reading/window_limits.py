@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from torchparquet.native import FIELD_ALIGNMENT, LEAST_STAGED_COLUMNS, WINDOW_ROW_BYTES, are_staged
+from torchparquet.native import tensor_bytes, window_row_bytes
 from torchparquet.plan.plan_options import Int64Array
+from torchparquet.reading.reader_arguments import field_spec
+from torchparquet.reading.stream_parts import with_row_fields
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
@@ -26,39 +27,20 @@ def window_memory(
     row_ids: bool,
     row_valid: bool,
 ) -> WindowMemory:
-    """Return what rows of windows take, of strings and lists what is likely, and have room in.
+    """Return the memory that rows of windows need, and the memory that there is.
 
-    A row stands in a batch; beside that are its place, and the columns that are being put in order.
+    The size of strings and lists is the likely one.
 
     Args:
         fields: The tensors of a batch.
-        rows_of_batch: Each tensor of a batch is aligned, which tells in small ones.
+        rows_of_batch: Rows of a batch; each tensor of it is aligned.
         max_memory_bytes: Bound of the memory of batches in flight.
         row_ids: Whether there is a tensor of row numbers.
         row_valid: Whether there is one that marks repeats.
     """
-    sizes = [8] * row_ids + [1] * row_valid
-    likely = 0.0
-    staged = [float(size) for size in sizes]
-    for field in fields:
-        mask = field.nulls == "mask"
-        if field.num_offsets:
-            sizes += [8] + [1] * mask
-            likely += field.row_bytes
-            staged.append(8 + field.row_bytes + mask)
-            continue
-        num_columns, length = field.width or 1, field.length or 1
-        cell = length * (field.items or 1) * getattr(torch, field.dtype).itemsize
-        sizes += [num_columns * cell] + [num_columns * length] * mask
-        if are_staged(cell):
-            staged += [cell + mask * length] * num_columns
-    most_staged = sum(sorted(staged)[-LEAST_STAGED_COLUMNS:])
-    in_batch = likely + _aligned(rows_of_batch + 1, sizes) / rows_of_batch
-    return WindowMemory(in_batch + most_staged + WINDOW_ROW_BYTES, tuple(sizes), max_memory_bytes)
-
-
-def _aligned(num_rows: int, sizes: Sequence[int]) -> int:
-    return sum(-(-num_rows * size // FIELD_ALIGNMENT) * FIELD_ALIGNMENT for size in sizes)
+    tensors = tuple(with_row_fields(fields, row_ids=row_ids, row_valid=row_valid))
+    bytes_per_row = window_row_bytes([field_spec(field) for field in tensors], rows_of_batch)
+    return WindowMemory(bytes_per_row, tensors, max_memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -66,14 +48,13 @@ class WindowMemory:
     """What windows have room in.
 
     Attributes:
-        bytes_per_row: What a row of a window takes.
-        tensor_bytes: What a row takes in each tensor of a batch, without what strings and lists
-            have beside it.
+        bytes_per_row: Bytes of memory for a row of a window.
+        tensors: The tensors of a batch.
         max_memory_bytes: Bound of the memory of batches in flight.
     """
 
     bytes_per_row: float
-    tensor_bytes: tuple[int, ...]
+    tensors: tuple[Field, ...]
     max_memory_bytes: int
 
     def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
@@ -86,7 +67,8 @@ class WindowMemory:
         Raises:
             ValueError: They do not.
         """
-        needed = 2 * _aligned(num_rows, self.tensor_bytes)
+        specs = [field_spec(field) for field in self.tensors]
+        needed = 2 * int(tensor_bytes(specs, num_rows))
         if needed > self.max_memory_bytes:
             raise ValueError(
                 f"max_memory must hold at least two batches, {needed} bytes for batches of "

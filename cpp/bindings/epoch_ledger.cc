@@ -1,0 +1,45 @@
+#include "bindings/epoch_ledger.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "reader/epoch_ledger.h"
+
+namespace py = pybind11;
+
+namespace torchparquet {
+
+void BindEpochLedger(py::module_& m) {
+  // The array must be int64 and writable as it is: a converted copy would not be shared.
+  using Words = py::array_t<int64_t, py::array::c_style>;
+  const auto ledger = [](Words& words) {
+    return EpochLedger({words.mutable_data(), static_cast<size_t>(words.size())});
+  };
+  m.attr("EPOCH_LEDGER_WORDS") = py::int_(EpochLedger::kNumWords);
+  m.def(
+      "begin_iteration",
+      [ledger](Words words, int64_t key, int64_t worker) {
+        return ledger(words).Begin(key, worker);
+      },
+      py::arg("words").noconvert(), py::arg("key"), py::arg("worker"));
+  m.def(
+      "num_iterations", [ledger](Words words) { return ledger(words).NumIterations(); },
+      py::arg("words").noconvert());
+  m.def(
+      "epoch_of",
+      [ledger](Words words, int64_t iteration) {
+        return ledger(words).EpochOf(iteration);
+      },
+      py::arg("words").noconvert(), py::arg("iteration"));
+  m.def(
+      "set_epoch_of",
+      [ledger](Words words, int64_t iteration, int64_t epoch) {
+        ledger(words).SetEpochOf(iteration, epoch);
+      },
+      py::arg("words").noconvert(), py::arg("iteration"), py::arg("epoch"));
+}
+
+}  // namespace torchparquet

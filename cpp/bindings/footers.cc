@@ -1,0 +1,113 @@
+#include "bindings/footers.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/data_files.h"
+#include "bindings/without_gil.h"
+#include "files/footers.h"
+#include "pages/page_header.h"
+
+namespace py = pybind11;
+
+namespace torchparquet {
+
+void BindFooters(py::module_& m) {
+  py::class_<LeafColumn>(m, "LeafColumn")
+      .def_readonly("path", &LeafColumn::path)
+      .def_readonly("kind", &LeafColumn::kind)
+      .def_readonly("dtype", &LeafColumn::dtype)
+      .def_property_readonly("dtypes", &LeafColumn::dtypes)
+      .def_property_readonly(
+          "items",
+          [](const LeafColumn& leaf) -> std::optional<int64_t> {
+            const bool is_array = leaf.stored.stored == kernels::Stored::kFixedBytes;
+            return is_array ? std::optional(leaf.cell_items()) : std::nullopt;
+          })
+      .def_property_readonly(
+          "num_lists", [](const LeafColumn& leaf) { return leaf.element_levels.size(); })
+      .def_property_readonly(
+          "list_length",
+          [](const LeafColumn& leaf) -> std::optional<int64_t> {
+            return leaf.list_length > 0 ? std::optional(leaf.list_length) : std::nullopt;
+          })
+      .def_property_readonly("is_bytes", &LeafColumn::is_bytes)
+      .def_readonly("nullable", &LeafColumn::nullable);
+  const auto array = [](std::vector<int64_t> Footers::* member) {
+    return [member](const Footers& footers) { return ArrayOf(footers.*member); };
+  };
+  py::class_<Footers>(m, "Footers")
+      .def_property_readonly("file_num_bytes", array(&Footers::file_num_bytes))
+      .def_property_readonly("file_mtime_ns", array(&Footers::file_mtime_ns))
+      .def_property_readonly("file_inode", array(&Footers::file_inode))
+      .def_property_readonly("file_digest", array(&Footers::file_digest))
+      .def_property_readonly("file_has_hidden_columns",
+                             array(&Footers::file_has_hidden_columns))
+      .def_property_readonly("file_num_rows", array(&Footers::file_num_rows))
+      .def_property_readonly("file_num_row_groups", array(&Footers::file_num_row_groups))
+      .def_property_readonly("file_schema", array(&Footers::file_schema))
+      .def_property_readonly("row_group_num_rows", array(&Footers::row_group_num_rows))
+      .def_property_readonly("row_group_num_bytes", array(&Footers::row_group_num_bytes))
+      .def_property_readonly("chunk_num_bytes", array(&Footers::chunk_num_bytes))
+      .def(
+          "content",
+          [](const Footers& footers, size_t file) {
+            const std::vector<uint8_t>& bytes = footers.contents.at(file);
+            return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+          },
+          py::arg("file"))
+      .def_property_readonly("schemas",
+                             [](const Footers& footers) { return footers.schemas; })
+      .def_readonly("schema_leaf_bytes", &Footers::schema_leaf_bytes);
+  m.def(
+      "read_footers",
+      [](const std::vector<std::string>& paths, int64_t num_threads,
+         const std::vector<py::buffer>& contents,
+         const std::optional<std::shared_ptr<Decryption>>& decryption,
+         bool with_chunk_sizes, bool with_contents) {
+        std::vector<PlannedFile> files;
+        for (const std::string& path : paths) files.push_back({path, {}});
+        const HeldContents held(contents);
+        held.AddTo(&files);
+        AddKeys(decryption, &files);
+        auto footers = WithoutGil([&] {
+          return ReadFooters(files, {with_chunk_sizes, with_contents}, num_threads);
+        });
+        if (decryption) (*decryption)->Close();
+        return footers;
+      },
+      py::arg("paths"), py::arg("num_threads"), py::arg("contents"),
+      py::arg("decryption") = py::none(), py::arg("with_chunk_sizes") = false,
+      py::arg("with_contents") = false);
+  py::class_<PageHeader>(m, "PageHeader")
+      .def_property_readonly("is_data", &PageHeader::is_data)
+      .def_property_readonly("is_dictionary",
+                             [](const PageHeader& header) {
+                               return header.kind == PageHeader::Kind::kDictionary;
+                             })
+      .def_readonly("header_bytes", &PageHeader::header_bytes)
+      .def_readonly("compressed_bytes", &PageHeader::compressed_bytes)
+      .def_readonly("checksum", &PageHeader::checksum)
+      .def_readonly("num_values", &PageHeader::num_values)
+      .def_readonly("encoding", &PageHeader::encoding);
+  m.def(
+      "parse_page_header",
+      [](const py::bytes& content) {
+        const auto bytes = static_cast<std::string_view>(content);
+        // Both are bytes; only the sign that the type gives them differs.
+        const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+        return ParsePageHeader({first, bytes.size()});
+      },
+      py::arg("content"));
+}
+
+}  // namespace torchparquet
