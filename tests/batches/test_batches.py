@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fixtures.datasets import opener
 from tests.fixtures.parquet_files import (
     batch_lengths,
     gathered,
@@ -28,7 +29,6 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.oracles.window_oracle import rows_of_share
-from torchparquet import ParquetDataset
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 
@@ -42,15 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return id_files(tmp_path_factory.mktemp("batches") / "data", *FILES)
 
 
-def dataset(paths: Any, **options: Any) -> ParquetDataset:
-    options = {
-        "batch_size": 50,
-        "columns": ["id"],
-        "rank": 0,
-        "world_size": 1,
-        **options,
-    }
-    return ParquetDataset(paths, **options)
+dataset = opener(rank=0, world_size=1, batch_size=50, columns=["id"])
 
 
 def planned_rows(epoch: int = 0, rank: Any = 0, **options: Any) -> Any:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import opener
 from torchparquet import Jagged, ParquetDataset, TransformError, mix
 
 ROW_GROUPS = (30, 7, 41, 22)
@@ -36,8 +37,7 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def open_dataset(data: Any, **options: Any) -> ParquetDataset:
-    return ParquetDataset(data, **({"batch_size": 16, "num_threads": 1} | options))
+open_dataset = opener(batch_size=16, num_threads=1)
 
 
 def text_lengths(text: Jagged) -> torch.Tensor:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import KINDS, random_array, same_bits, with_nulls, write
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import (
@@ -63,11 +64,6 @@ def random_list_column(
     if null_share:
         items = with_nulls(items, rng.random(len(items)) < null_share)
     return lists_of(items, num_rows, rng, null_share)
-
-
-def batches_of(paths: Any, columns: Any, **options: Any) -> list[Any]:
-    options = {"batch_size": 100, "rank": 0, "world_size": 1, **options}
-    return list(ParquetDataset(paths, columns=columns, **options))
 
 
 def rows_of(batches: Any, name: str) -> Any:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import CODECS, write
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import assert_batches_are, assert_table_reads_as, table_leaves
@@ -73,11 +74,6 @@ def encoded(
     if encoding == "dictionary":
         return {"use_dictionary": True}
     return {"use_dictionary": False, "column_encoding": dict.fromkeys(names, encoding)}
-
-
-def batches_of(paths: Any, columns: Any, **options: Any) -> list[Any]:
-    options = {"batch_size": 100, "rank": 0, "world_size": 1, **options}
-    return list(ParquetDataset(paths, columns=columns, **options))
 
 
 def rows_of(batches: Any, name: str) -> Any:

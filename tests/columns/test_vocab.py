@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.columns.test_strings import ENCODINGS, nulled, words
+from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import write
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from torchparquet import (
@@ -24,11 +25,6 @@ from torchparquet import (
 )
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-
-
-def batches_of(paths: Any, columns: Any, **options: Any) -> list[Any]:
-    options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
-    return list(ParquetDataset(paths, columns=columns, **options))
 
 
 def read(paths: Any, column: Any, **options: Any) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.datasets import open_alone
 from tests.fixtures.parquet_files import (
     id_files,
     id_table,
@@ -41,18 +42,13 @@ from tests.fixtures.thrift_bytes import (
     replaced,
     resized,
 )
-from torchparquet import CorruptFileError, ParquetDataset
+from torchparquet import CorruptFileError
 
 NUM_ROWS = 2000
 GROUP_ROWS = 1000
 COLUMNS = ("a", "b", "c", "d")
 # What damage may be reported as while the schema itself may be what is damaged.
 REPORTS = (CorruptFileError, ValueError, TypeError)
-
-
-def dataset(paths: Any, **options: Any) -> ParquetDataset:
-    options = {"batch_size": 100, "rank": 0, "world_size": 1, **options}
-    return ParquetDataset(paths, **options)
 
 
 def mixed_table() -> pa.Table:
@@ -101,7 +97,7 @@ def rows_until_error(paths: Any, **options: Any) -> Any:
     """Read the mixed table; its first rows must be right. Return their number and the error."""
     batches, error = [], None  # type: ignore[var-annotated]
     try:
-        error = error_of_reading(dataset(paths, nulls="mask", **options), batches.append)
+        error = error_of_reading(open_alone(paths, nulls="mask", **options), batches.append)
     except CorruptFileError as caught:  # at construction
         error = caught
     table = mixed_table()
@@ -126,7 +122,7 @@ def assert_reported(path: Path, **options: Any) -> str:
 @pytest.mark.parametrize("name", ["none.parquet", "none/*.parquet", "none/"])
 def test_no_such_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileNotFoundError, match="none"):
-        dataset(str(tmp_path / name))
+        open_alone(str(tmp_path / name))
 
 
 def test_a_pattern_or_directory_without_parquet(tmp_path: Path) -> None:
@@ -134,7 +130,7 @@ def test_a_pattern_or_directory_without_parquet(tmp_path: Path) -> None:
     (tmp_path / "empty" / "_SUCCESS").touch()
     for path in ("*.parquet", "empty"):
         with pytest.raises(FileNotFoundError) as caught:
-            dataset(str(tmp_path / path))
+            open_alone(str(tmp_path / path))
         assert str(tmp_path / path) in str(caught.value)
 
 
@@ -160,7 +156,7 @@ def test_not_parquet(tmp_path: Path, content: bytes) -> None:
     good = id_files(tmp_path / "good", [10])
     for paths in (str(path), [good, str(path)]):
         with pytest.raises(CorruptFileError) as caught:
-            dataset(paths)
+            open_alone(paths)
         assert str(path) in str(caught.value)
     assert isinstance(caught.value, OSError)
     assert str(caught.value).isprintable()
@@ -170,18 +166,18 @@ def test_an_empty_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.touch()
     with pytest.raises(CorruptFileError, match="0 bytes"):
-        dataset(str(path))
+        open_alone(str(path))
 
 
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="regular file"):
-        dataset(str(tmp_path / "a.parquet"))
+        open_alone(str(tmp_path / "a.parquet"))
 
 
 def test_files_without_any_row(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one row"):
-        dataset(id_files(tmp_path / "data", [0], []))
+        open_alone(id_files(tmp_path / "data", [0], []))
 
 
 def test_cut_before_opening(tmp_path: Path) -> None:
@@ -193,7 +189,7 @@ def test_cut_before_opening(tmp_path: Path) -> None:
     for cut in sorted(cuts):
         path.write_bytes(content[:cut])
         with pytest.raises(CorruptFileError) as caught:
-            dataset(str(path))
+            open_alone(str(path))
         assert str(path) in str(caught.value), cut
 
 
@@ -204,7 +200,7 @@ def test_cut_between_planning_and_reading(tmp_path: Path, keep_time: bool, num_e
     path = tmp_path / "cut.parquet"
     for cut in [0, 1, 4, *range(500, len(content), len(content) // 20), len(content) - 1]:
         path.write_bytes(content)
-        planned = dataset(str(path), nulls="mask")
+        planned = open_alone(str(path), nulls="mask")
         for _ in range(num_epochs):
             assert len(list(planned)) == len(planned)
         status = path.stat()
@@ -226,7 +222,7 @@ def test_cut_while_reading(tmp_path: Path, num_threads: int) -> None:
         path.write_bytes(content)
         # Little memory, so that little is read ahead.
         iterator = iter(
-            dataset(
+            open_alone(
                 folder, columns=["id"], num_threads=num_threads, max_memory=20_000, batch_size=500
             )
         )
@@ -244,7 +240,7 @@ def test_replaced_after_planning(tmp_path: Path, num_epochs: int) -> None:
     """Another file of the same shape; after a new plan it is read."""
     path = tmp_path / "a.parquet"
     write(path, id_table(0, 100))
-    planned = dataset(str(path), columns=["id"])
+    planned = open_alone(str(path), columns=["id"])
     for _ in range(num_epochs):
         assert len(list(planned)) == len(planned)
     write(tmp_path / "b.parquet", id_table(1000, 100))
@@ -253,7 +249,7 @@ def test_replaced_after_planning(tmp_path: Path, num_epochs: int) -> None:
     with pytest.raises(CorruptFileError, match="changed") as caught:
         list(planned)
     assert str(path) in str(caught.value)
-    (batch,) = dataset(str(path), columns=["id"])
+    (batch,) = open_alone(str(path), columns=["id"])
     assert batch["id"].tolist() == list(range(1000, 1100))
 
 
@@ -263,7 +259,7 @@ def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path: Path, num_epochs
     for file, first in ((path, 0), (other, 1000)):
         table = id_table(first, 100).select(["id"])
         pq.write_table(table, file, write_statistics=False, compression="none")
-    planned = dataset(str(path), columns=["id"])
+    planned = open_alone(str(path), columns=["id"])
     for _ in range(num_epochs):
         assert len(list(planned)) == len(planned)
     status = path.stat()
@@ -280,7 +276,7 @@ def test_written_over_between_epochs_with_its_time_set_back(tmp_path: Path) -> N
     for file, name in ((path, "id"), (other, "no")):
         table = pa.table({name: np.arange(1000)})
         pq.write_table(table, file, write_statistics=False, compression="none")
-    planned = dataset(str(path), columns=["id"])
+    planned = open_alone(str(path), columns=["id"])
     assert len(list(planned)) == len(planned)
     status = path.stat()
     content = other.read_bytes()
@@ -299,7 +295,9 @@ def test_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
     folder = id_files(tmp_path / "data", [30_000])
     (path,) = Path(folder).iterdir()
     iterator = iter(
-        dataset(folder, columns=["id"], num_threads=num_threads, max_memory=20_000, batch_size=500)
+        open_alone(
+            folder, columns=["id"], num_threads=num_threads, max_memory=20_000, batch_size=500
+        )
     )
     ids = next(iterator)["id"].tolist()
     with path.open("r+b") as file:
@@ -317,7 +315,7 @@ def test_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
 
 def test_removed_after_planning(tmp_path: Path) -> None:
     folder = Path(id_files(tmp_path / "data", [50], [50]))
-    planned = dataset(str(folder), columns=["id"], batch_size=50)
+    planned = open_alone(str(folder), columns=["id"], batch_size=50)
     (folder / "001.parquet").unlink()
     iterator = iter(planned)
     assert next(iterator)["id"].tolist() == list(range(50))
@@ -329,7 +327,7 @@ def test_rewritten_in_place_with_the_same_size_and_time(tmp_path: Path) -> None:
     """Nothing betrays the change but the content itself."""
     path = tmp_path / "a.parquet"
     write_mixed(path)
-    planned = dataset(str(path))
+    planned = open_alone(str(path))
     status = path.stat()
     path.write_bytes(bytes(status.st_size))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -341,7 +339,7 @@ def test_rewritten_in_place_with_the_same_size_and_time(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_error_again_in_the_next_epoch_and_mends(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, id_table(0, 100))
-    planned = dataset(str(path), columns=["id"])
+    planned = open_alone(str(path), columns=["id"])
     path.rename(tmp_path / "away")
     for _ in range(2):
         with pytest.raises(FileNotFoundError, match=r"a\.parquet"):
@@ -394,7 +392,7 @@ def test_flipped_bytes_without_checksums_never_crash(
         damaged[at] ^= int(rng.integers(1, 256))
         path.write_bytes(damaged)
         batches: list[Any] = []
-        error = error_of_reading(dataset(str(path), nulls="mask"), batches.append)
+        error = error_of_reading(open_alone(str(path), nulls="mask"), batches.append)
         if error is None:
             assert [{len(t) for t in batch.values()} for batch in batches] == [{100}] * 20, at
         else:
@@ -412,7 +410,7 @@ def test_flipped_bytes_of_the_footer_never_crash(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         error = None
         try:
-            list(dataset(str(path), nulls="mask", max_memory="64MiB"))
+            list(open_alone(str(path), nulls="mask", max_memory="64MiB"))
         except REPORTS as caught:
             error = caught
         assert error is None or str(error).isprintable()
@@ -446,7 +444,7 @@ def test_row_counts_that_lie(
     if set(levels.split()) >= {"file", "group"} and delta > 2**30 and batch_size is None:
         # So large a batch is beyond max_memory.
         with pytest.raises((CorruptFileError, ValueError)):
-            list(dataset(str(path), batch_size=None))
+            list(open_alone(str(path), batch_size=None))
         return
     if levels == "file group values" and delta == -GROUP_ROWS:
         # A row group that says throughout that it holds no row is not looked into.
@@ -561,7 +559,7 @@ def test_lists_longer_than_the_footer_take_no_memory(tmp_path: Path, which: str,
 
     def read() -> None:
         with pytest.raises(CorruptFileError, match=r"bad\.parquet"):
-            dataset(str(path))
+            open_alone(str(path))
 
     assert peak_growth(read) < 16 << 20
 
@@ -573,7 +571,7 @@ def test_impossible_sums_of_sizes(tmp_path: Path, size: int) -> None:
     path = tmp_path / "bad.parquet"
     path.write_bytes(all_replaced(content, dict.fromkeys(sizes, size)))
     with pytest.raises(CorruptFileError, match="impossible size") as caught:
-        dataset(str(path))
+        open_alone(str(path))
     assert str(path) in str(caught.value)
 
 
@@ -624,7 +622,7 @@ def test_delta_lengths_that_lie_take_no_memory(
 
     def read() -> None:
         with pytest.raises(CorruptFileError, match=message) as caught:
-            list(dataset(str(path)))
+            list(open_alone(str(path)))
         assert str(path) in str(caught.value)
 
     assert peak_growth(read) < 16 << 20
@@ -669,7 +667,7 @@ def test_pages_that_end_early(tmp_path: Path) -> None:
     path.write_bytes(replaced(content, number, 7997 + header_bytes))
     assert pq.read_metadata(path).num_rows == 1000
     with pytest.raises(CorruptFileError, match="fewer values") as caught:
-        list(dataset(str(path)))
+        list(open_alone(str(path)))
     assert str(path) in str(caught.value)
 
 
@@ -690,7 +688,7 @@ def corpus_file(name: str) -> str:
 def test_corrupt_checksums_of_the_corpus(name: str, column: str) -> None:
     path = corpus_file(name)
     with pytest.raises(CorruptFileError) as caught:
-        list(dataset(path, columns=[column]))
+        list(open_alone(path, columns=[column]))
     for part in (path, "row group 0", f"'{column}'"):
         assert part in str(caught.value)
     assert re.search("crc|checksum", str(caught.value), re.IGNORECASE)
@@ -700,12 +698,12 @@ def test_names_in_messages_are_printable(tmp_path: Path) -> None:
     path = tmp_path / "line\nbreak \x1b[31m.parquet"
     path.write_bytes(b"PAR1PAR1")
     with pytest.raises(CorruptFileError) as caught:
-        dataset(str(path))
+        open_alone(str(path))
     assert str(caught.value).isprintable()
     table = pa.table({"evil\n\x1b[2J\x9b2J\u2028\u202e\ufeff": [1, None]})
     write(tmp_path / "b.parquet", table)
     with pytest.raises(ValueError, match="null") as caught:  # type: ignore[assignment]
-        list(dataset(str(tmp_path / "b.parquet")))
+        list(open_alone(str(tmp_path / "b.parquet")))
     assert str(caught.value).isprintable()
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import opener
 from tests.oracles.window_oracle import rows_of_share
 from torchparquet import CorruptFileError, NullValueError, ParquetDataset, mix
 
@@ -43,14 +44,7 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def open_dataset(data: Path, **options: Any) -> ParquetDataset:
-    defaults: dict[str, Any] = {
-        "batch_size": BATCH_SIZE,
-        "row_ids": True,
-        "shuffle": True,
-        "even": "none",
-    }
-    return ParquetDataset(data, **(defaults | {"num_threads": 2} | options))
+open_dataset = opener(batch_size=BATCH_SIZE, row_ids=True, shuffle=True, even="none", num_threads=2)
 
 
 def open_loader(

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from tests.fixtures.datasets import ids_by_batch
 from torchparquet import ParquetDataset, mix
 
 NUM_ROWS = 1000
@@ -31,10 +32,6 @@ def open_one(data: str, rank: int = 0, world_size: int = 1) -> ParquetDataset:
     return ParquetDataset(data, rank=rank, world_size=world_size, **options)
 
 
-def rows(batches: Any) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
-
-
 def through_a_checkpoint(dataset: ParquetDataset, fresh: Any, path: Path) -> None:
     weights = torch.nn.Linear(3, 2)
     dcp.save({"model": weights, "data": dataset}, checkpoint_id=path, no_dist=True)  # type: ignore[attr-defined]
@@ -46,30 +43,30 @@ def through_a_checkpoint(dataset: ParquetDataset, fresh: Any, path: Path) -> Non
 def test_the_rest_follows(data: Any, tmp_path: Path, epoch: int) -> None:
     dataset = open_one(data)
     dataset.set_epoch(epoch)
-    whole = rows(dataset)
+    whole = ids_by_batch(dataset)
     dataset.set_epoch(epoch)
     batches = iter(dataset)
-    taken = rows(itertools.islice(batches, 11))
+    taken = ids_by_batch(itertools.islice(batches, 11))
     fresh = open_one(data)
     through_a_checkpoint(dataset, fresh, tmp_path / "checkpoint")
     assert fresh.epoch == epoch
-    assert taken + rows(fresh) == whole
+    assert taken + ids_by_batch(fresh) == whole
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_mix_as_text(data: Any, tmp_path: Path) -> None:
     """The checkpoint takes states apart by key, and that of a mix has more keys once it began."""
-    whole = rows(mix([open_one(data), open_one(data)], weights=[2, 1]))
+    whole = ids_by_batch(mix([open_one(data), open_one(data)], weights=[2, 1]))
     mixed = mix([open_one(data), open_one(data)], weights=[2, 1])
     batches = iter(mixed)
-    taken = rows(itertools.islice(batches, 11))
+    taken = ids_by_batch(itertools.islice(batches, 11))
     path = tmp_path / "checkpoint"
     dcp.save({"data": json.dumps(mixed.state_dict())}, checkpoint_id=path, no_dist=True)  # type: ignore[attr-defined]
     saved = {"data": ""}
     dcp.load(saved, checkpoint_id=path, no_dist=True)  # type: ignore[attr-defined]
     fresh = mix([open_one(data), open_one(data)], weights=[2, 1])
     fresh.load_state_dict(json.loads(saved["data"]))
-    assert taken + rows(fresh) == whole
+    assert taken + ids_by_batch(fresh) == whole
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -85,7 +82,9 @@ def test_the_rest_follows_in_worlds_that_change(data: Any, tmp_path: Path) -> No
         stop = 5 if world_size > 1 else None
         iterators = [iter(rank) for rank in ranks]
         for batches in iterators:
-            delivered += itertools.chain.from_iterable(rows(itertools.islice(batches, stop)))
+            delivered += itertools.chain.from_iterable(
+                ids_by_batch(itertools.islice(batches, stop))
+            )
         before = ranks[0]
     assert sorted(set(delivered)) == list(range(NUM_ROWS))
     assert len(delivered) == NUM_ROWS

@@ -13,6 +13,7 @@ import pytest
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import ids_by_batch, opener
 from torchparquet import CorruptFileError, ParquetDataset
 
 ROW_GROUPS = [30, 1, 25, 0, 9, 70]
@@ -30,13 +31,7 @@ def path(tmp_path_factory: Any) -> Any:
     return path
 
 
-def open_dataset(path: Path, **options: Any) -> ParquetDataset:
-    given: dict[str, Any] = {"batch_size": 10, "even": "dynamic"} | options
-    return ParquetDataset(path, **given)
-
-
-def ids(batches: Any) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
+open_dataset = opener(batch_size=10, even="dynamic")
 
 
 def cut(batch_size: int | None, order: list[int] | None = None) -> list[list[int]]:
@@ -52,7 +47,7 @@ def cut(batch_size: int | None, order: list[int] | None = None) -> list[list[int
 
 @pytest.mark.parametrize("batch_size", [1, 10, 1000, None])
 def test_alone_it_is_the_ordinary_order(path: Any, batch_size: int | None) -> None:
-    assert ids(open_dataset(path, batch_size=batch_size)) == cut(batch_size)
+    assert ids_by_batch(open_dataset(path, batch_size=batch_size)) == cut(batch_size)
 
 
 def test_row_groups_are_shuffled_as_without_it(path: Any) -> None:
@@ -61,7 +56,7 @@ def test_row_groups_are_shuffled_as_without_it(path: Any) -> None:
     for epoch in range(3):
         order = plain.plan(epoch).order.tolist()
         assert dataset.epoch == epoch
-        assert ids(dataset) == cut(10, order)
+        assert ids_by_batch(dataset) == cut(10, order)
 
 
 def test_breaking_off_and_closing(path: Any) -> None:
@@ -73,7 +68,7 @@ def test_breaking_off_and_closing(path: Any) -> None:
     dataset.close()
     with pytest.raises(RuntimeError, match="closed"):
         next(stream)
-    assert ids(dataset) == cut(10)
+    assert ids_by_batch(dataset) == cut(10)
 
 
 def test_collected_on_its_own_thread(path: Any) -> None:
@@ -119,7 +114,7 @@ def test_what_is_not_known_beforehand_is_refused(path: Any) -> None:
     for call in calls:
         with pytest.raises(TypeError, match='even="dynamic" has no '):
             call()
-    assert ids(DataLoader(dataset, batch_size=None)) == cut(10)
+    assert ids_by_batch(DataLoader(dataset, batch_size=None)) == cut(10)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +142,7 @@ def test_ranks_need_something_to_share_by(path: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"needs torch.distributed .* rank 0 of 2"):
         next(iter(open_dataset(path)))
-    assert ids(open_dataset(path, store=dist.HashStore())) == cut(10)  # type: ignore[attr-defined]
+    assert ids_by_batch(open_dataset(path, store=dist.HashStore())) == cut(10)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match='store needs even="dynamic"'):
         open_dataset(path, even="split", store=dist.HashStore())  # type: ignore[attr-defined]
 

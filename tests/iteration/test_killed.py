@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet import ParquetDataset
+from tests.fixtures.datasets import opener
 
 NUM_EPOCHS = 3
 
@@ -31,17 +31,9 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def open_dataset(data: Any) -> ParquetDataset:
-    return ParquetDataset(
-        data,
-        batch_size=37,
-        shuffle=True,
-        seed=11,
-        shuffle_window=3,
-        rank=0,
-        world_size=1,
-        num_threads=2,
-    )
+open_dataset = opener(
+    rank=0, world_size=1, batch_size=37, shuffle=True, seed=11, shuffle_window=3, num_threads=2
+)
 
 
 def consumed(digest: Any, batch: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.datasets import opener
 from tests.fixtures.shape_files import (
     COLUMNS,
     digest_of,
@@ -18,7 +19,6 @@ from tests.fixtures.shape_files import (
     shape_files,
 )
 from tests.fixtures.tree import child_environment
-from torchparquet import ParquetDataset
 
 BATCH_SIZE, NUM_BATCHES = 9, 500
 ORDERS = {"windows": {"shuffle_window": 4}, "the default window": {"max_memory": "256KiB"}}
@@ -44,14 +44,9 @@ def folder(tmp_path_factory: Any) -> str:
     return shape_files(tmp_path_factory.mktemp("long") / "data", num_rows, 5, 12)
 
 
-def make(folder: str, **options: Any) -> ParquetDataset:
-    defaults: dict[str, Any] = {
-        "batch_size": BATCH_SIZE,
-        "columns": COLUMNS,
-        "shuffle": True,
-        "seed": 5,
-    }
-    return ParquetDataset(folder, rank=0, world_size=1, row_ids=True, **(defaults | options))
+make = opener(
+    rank=0, world_size=1, batch_size=BATCH_SIZE, columns=COLUMNS, shuffle=True, seed=5, row_ids=True
+)
 
 
 @pytest.fixture(scope="module", params=ORDERS)

@@ -15,7 +15,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils.data import DataLoader
 
-from torchparquet import CorruptFileError, ParquetDataset, mix
+from tests.fixtures.datasets import opener
+from torchparquet import CorruptFileError, mix
 from torchparquet.metrics import wait_ranges
 from torchparquet.metrics.wait_ranges import WAIT_RANGE
 
@@ -29,8 +30,7 @@ def data(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def open_dataset(data: str, **options: Any) -> ParquetDataset:
-    return ParquetDataset(data, batch_size=10, rank=0, world_size=1, **options)
+open_dataset = opener(rank=0, world_size=1, batch_size=10)
 
 
 def traced(batches: Iterable[Any], path: Path, **options: Any) -> list[dict[Any, Any]]:

@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import ids_by_batch
 from torchparquet import Jagged, ParquetDataset, SchemaMismatchError, mix
 
 ROWS = (300, 170, 90)
@@ -59,10 +60,6 @@ def sources(batches: Any) -> list[int]:
     return found
 
 
-def ids(batches: Any) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
-
-
 def check_proportion(counts: Any, total: int, weights: Any) -> None:
     exact = [Fraction(weight) for weight in weights]
     for source, weight in enumerate(exact):
@@ -93,7 +90,7 @@ def test_all_exhausted_delivers_each_row_once(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 5, 5), stopping="all_exhausted")
     batches = list(mixed)
     assert len(batches) == len(mixed) == 30 + 17 + 9
-    rows = sorted(row for ids_of in ids(batches) for row in ids_of)
+    rows = sorted(row for ids_of in ids_by_batch(batches) for row in ids_of)
     assert rows == [1000 * number + row for number in range(3) for row in range(ROWS[number])]
     # While all are there the weights hold; those that are left go on in theirs.
     drawn = sources(batches)
@@ -116,7 +113,7 @@ def test_repeat_goes_on_until_each_was_read_as_a_whole(paths: list[Path]) -> Non
     length = len(mixed)
     batches = list(mixed)
     assert len(batches) == length
-    counts = Counter(row for ids_of in ids(batches) for row in ids_of)
+    counts = Counter(row for ids_of in ids_by_batch(batches) for row in ids_of)
     for number, rows in enumerate(ROWS):
         times = {counts[1000 * number + row] for row in range(rows)}
         assert min(times) >= 1
@@ -128,7 +125,7 @@ def test_repeat_goes_on_until_each_was_read_as_a_whole(paths: list[Path]) -> Non
     for num in range(len(drawn)):
         check_proportion(Counter(drawn[:num]), num, (1, 5, 5))
     # Each round has an order of its own.
-    second = [ids_of for ids_of in ids(batches) if ids_of[0] >= 2000]
+    second = [ids_of for ids_of in ids_by_batch(batches) if ids_of[0] >= 2000]
     assert sorted(chain(*second[:9])) == sorted(chain(*second[9:18]))
     assert second[:9] != second[9:18]
 
@@ -146,11 +143,11 @@ def test_each_iteration_is_the_next_epoch_in_another_order(
         assert length == len(batches)
         epochs.append(batches)
     assert len({str(sources(batches)) for batches in epochs}) == 3
-    assert len({str(ids(batches)) for batches in epochs}) == 3
+    assert len({str(ids_by_batch(batches)) for batches in epochs}) == 3
     again = open_mix(paths, stopping=stopping)
     again.set_epoch(2)
-    assert ids(again) == ids(epochs[2])
-    assert ids(open_mix(paths, stopping=stopping, seed=1)) != ids(epochs[0])
+    assert ids_by_batch(again) == ids_by_batch(epochs[2])
+    assert ids_by_batch(open_mix(paths, stopping=stopping, seed=1)) != ids_by_batch(epochs[0])
 
 
 def test_breaking_off_does_not_disturb_the_next_epoch(paths: list[Path]) -> None:
@@ -159,7 +156,7 @@ def test_breaking_off_does_not_disturb_the_next_epoch(paths: list[Path]) -> None
         if number == 5:
             break
     list(other)
-    assert ids(mixed) == ids(other)
+    assert ids_by_batch(mixed) == ids_by_batch(other)
 
 
 def test_ranks_draw_alike(paths: list[Path]) -> None:
@@ -169,7 +166,7 @@ def test_ranks_draw_alike(paths: list[Path]) -> None:
     batches = [list(rank) for rank in ranks]
     assert sources(batches[0]) == sources(batches[1])
     assert lengths == [len(batches[0])] * 2
-    rows = [{row for ids_of in ids(part) for row in ids_of} for part in batches]
+    rows = [{row for ids_of in ids_by_batch(part) for row in ids_of} for part in batches]
     assert not rows[0] & rows[1]
 
 
@@ -179,7 +176,7 @@ def test_set_weights_is_for_the_next_epoch(paths: list[Path]) -> None:
     begun = [next(stream)]
     mixed.set_weights([100, 1, 1])
     begun += stream
-    assert ids(begun) == ids(open_mix(paths, (1, 1, 1), stopping="all_exhausted"))
+    assert ids_by_batch(begun) == ids_by_batch(open_mix(paths, (1, 1, 1), stopping="all_exhausted"))
     drawn = sources(mixed)
     assert drawn[:25].count(0) >= 24
     assert mixed.weights == pytest.approx([100 / 102, 1 / 102, 1 / 102])
@@ -238,7 +235,7 @@ def test_all_exhausted_delivers_each_row_once_within_batches(paths: list[Path]) 
     batches = list(mixed)
     assert len(batches) == length == -(-sum(ROWS) // 33)
     assert {len(batch["id"]) for batch in batches[:-1]} == {33}
-    rows = sorted(row for ids_of in ids(batches) for row in ids_of)
+    rows = sorted(row for ids_of in ids_by_batch(batches) for row in ids_of)
     assert rows == [1000 * number + row for number in range(3) for row in range(ROWS[number])]
 
 
@@ -254,7 +251,7 @@ def test_repeat_within_batches(paths: list[Path]) -> None:
         check_proportion(counts, total, (1, 5, 5))
     # The last batch completes the last data set.
     assert counts[0] >= ROWS[0] > counts[0] - 33
-    rows = Counter(row for ids_of in ids(batches) for row in ids_of)
+    rows = Counter(row for ids_of in ids_by_batch(batches) for row in ids_of)
     for number, size in enumerate(ROWS):
         times = {rows[1000 * number + row] for row in range(size)}
         assert min(times) >= 1
@@ -345,7 +342,7 @@ def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | 
 @pytest.mark.parametrize("rows", [None, 16])
 def test_resume_of_a_resumed_mix(paths: list[Path], rows: int | None) -> None:
     options = {"stopping": "repeat", "within_batch": rows is not None, "batch_size": rows}
-    whole = ids(open_mix(paths, **options))
+    whole = ids_by_batch(open_mix(paths, **options))
     found, state = [], None  # type: ignore[var-annotated]
     while len(found) < len(whole):
         mixed = open_mix(paths, **options)
@@ -381,11 +378,11 @@ def test_resume_has_the_weights_of_then(paths: list[Path]) -> None:
         next(stream)
     mixed.set_weights([5, 1, 1])
     state = mixed.state_dict()
-    rest, after = ids(stream), ids(mixed)
+    rest, after = ids_by_batch(stream), ids_by_batch(mixed)
     resumed = open_mix(paths, (1, 2, 3))
     resumed.load_state_dict(state)
-    assert ids(resumed) == rest
-    assert ids(resumed) == after
+    assert ids_by_batch(resumed) == rest
+    assert ids_by_batch(resumed) == after
 
 
 def test_set_epoch_keeps_a_state_of_that_epoch_only(paths: list[Path]) -> None:
@@ -397,10 +394,10 @@ def test_set_epoch_keeps_a_state_of_that_epoch_only(paths: list[Path]) -> None:
     for other, epoch in ((kept, 0), (dropped, 1)):
         other.load_state_dict(state)
         other.set_epoch(epoch)
-    assert first + ids(kept) == ids(open_mix(paths))
+    assert first + ids_by_batch(kept) == ids_by_batch(open_mix(paths))
     list(mixed)
     mixed.set_epoch(1)
-    assert ids(dropped) == ids(mixed)
+    assert ids_by_batch(dropped) == ids_by_batch(mixed)
 
 
 @pytest.mark.parametrize(
@@ -456,7 +453,7 @@ def test_what_fails_to_begin_takes_no_epoch(paths: list[Path], rows: dict[str, A
     other.load_state_dict(state)
     assert other.epoch == 0
     length = len(other)
-    assert len(ids(other)) == length
+    assert len(ids_by_batch(other)) == length
 
 
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
@@ -498,14 +495,14 @@ def test_a_mix_of_a_mix_goes_on_where_it_was(
     paths: list[Path], stopping: str, rows: dict[str, Any]
 ) -> None:
     """Also behind its last batch, from where its own state leads to its next epoch."""
-    whole = ids(open_nested(paths, stopping, weights=[9, 1], **rows))
+    whole = ids_by_batch(open_nested(paths, stopping, weights=[9, 1], **rows))
     for stop in range(0, len(whole), 3):
         mixed = open_nested(paths, stopping, weights=[9, 1], **rows)
         batches = iter(mixed)
-        assert ids(next(batches) for _ in range(stop)) == whole[:stop]
+        assert ids_by_batch(next(batches) for _ in range(stop)) == whole[:stop]
         resumed = open_nested(paths, stopping, weights=[9, 1], **rows)
         resumed.load_state_dict(json.loads(json.dumps(mixed.state_dict())))
-        assert ids(resumed) == whole[stop:]
+        assert ids_by_batch(resumed) == whole[stop:]
 
 
 def test_rows_of_a_mix_are_not_mixed_on_several_ranks(paths: list[Path]) -> None:
@@ -558,7 +555,7 @@ def test_any_data_set_of_the_interface() -> None:
     def fresh() -> Any:
         return mix([Counting(0, 20), Counting(1, 5)], weights=[4, 1], stopping="all_exhausted")
 
-    whole = ids(fresh())
+    whole = ids_by_batch(fresh())
     assert sorted(chain(*whole)) == [*range(20), *range(1000, 1005)]
     for num in range(25):
         mixed = fresh()
@@ -566,7 +563,7 @@ def test_any_data_set_of_the_interface() -> None:
             pass
         resumed = fresh()
         resumed.load_state_dict(mixed.state_dict())
-        assert ids(resumed) == whole[num:]
+        assert ids_by_batch(resumed) == whole[num:]
     by_rows = mix([Counting(0, 20), Counting(1, 5)], within_batch=True, batch_size=4)
     with pytest.raises(TypeError, match="does not say its rows"):
         len(by_rows)
@@ -584,7 +581,7 @@ def test_a_data_set_that_ends_early_is_an_error() -> None:
 
 def test_without_a_batch() -> None:
     assert list(mix([Counting(0, 0), Counting(1, 3)])) in ([], list(Counting(1, 1)))
-    found = ids(mix([Counting(0, 0), Counting(1, 3)], stopping="all_exhausted"))
+    found = ids_by_batch(mix([Counting(0, 0), Counting(1, 3)], stopping="all_exhausted"))
     assert found == [[1000], [1001], [1002]]
     with pytest.raises(ValueError, match="must have batches"):
         iter(mix([Counting(0, 0), Counting(1, 3)], stopping="repeat"))
@@ -603,7 +600,7 @@ def test_dataloader_workers(paths: list[Path], stopping: str, method: str) -> No
     mixed = open_mix(paths, stopping=stopping)
     context = multiprocessing.get_context(method)
     loader = DataLoader(mixed, None, num_workers=2, multiprocessing_context=context, timeout=60)
-    epochs = [ids(loader) for _ in range(2)]
+    epochs = [ids_by_batch(loader) for _ in range(2)]
     every = {1000 * number + row for number in range(3) for row in range(ROWS[number])}
     for found in epochs:
         rows = list(chain(*found))

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import opener
 from torchparquet import Column, ParquetDataset, TransformError, mix
 
 ROWS = [11, 0, 30, 7, 41, 22, 1, 18]
@@ -33,8 +34,7 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def open_dataset(data: Any, **options: Any) -> ParquetDataset:
-    return ParquetDataset(data, **({"batch_size": 8, "num_threads": 1} | options))
+open_dataset = opener(batch_size=8, num_threads=1)
 
 
 def ids(rows: Any) -> list[int]:

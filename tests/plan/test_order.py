@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import opener
 from tests.oracles.window_oracle import rows_of_share
 from torchparquet import ParquetDataset
 from torchparquet.plan.epoch_plan import EpochPlan
@@ -80,17 +81,14 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def make(data: Any, **options: Any) -> ParquetDataset:
-    options = {
-        "batch_size": 32,
-        "columns": ["x"],
-        "shuffle": True,
-        "seed": 9,
-        "rank": 1,
-        "world_size": 3,
-        **options,
-    }
-    return ParquetDataset(data, **options)
+make = opener(
+    batch_size=32,
+    columns=["x"],
+    shuffle=True,
+    seed=9,
+    rank=1,
+    world_size=3,
+)
 
 
 def rows_of(batches: Any) -> Any:

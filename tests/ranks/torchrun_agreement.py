@@ -11,14 +11,14 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import opener
 from torchparquet import Column, ParquetDataset
 
 DATA, OTHER_DATA = sys.argv[1:]
 ODD = 1  # the rank that differs
 
 
-def open_dataset(data: str = DATA, **options: Any) -> ParquetDataset:
-    return ParquetDataset(data, **({"batch_size": 32, "shuffle": True} | options))
+open_dataset = opener(paths=DATA, batch_size=32, shuffle=True)
 
 
 def outcomes(call: Any) -> Any:
@@ -45,7 +45,9 @@ def check_refused(dataset: ParquetDataset, *words: str) -> None:
 
 def check_differences(rank: int) -> None:
     odd = rank == ODD
-    check_refused(open_dataset(OTHER_DATA if odd else DATA), "files is", "on ranks 0, 2", "rank 1")
+    check_refused(
+        open_dataset(paths=OTHER_DATA if odd else DATA), "files is", "on ranks 0, 2", "rank 1"
+    )
     check_refused(open_dataset(seed=7 if odd else 5), "seed is 5 on ranks 0, 2, 7 on rank 1")
     check_refused(
         open_dataset(batch_size=16 if odd else 32), "batch_size is 32 on ranks 0, 2, 16 on rank 1"

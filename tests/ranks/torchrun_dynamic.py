@@ -11,6 +11,8 @@ import numpy as np
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from tests.fixtures.datasets import opener
+from tests.fixtures.gathering import gathered
 from torchparquet import ParquetDataset, RankMismatchError
 from torchparquet.iteration import dynamic
 
@@ -18,15 +20,7 @@ DATA = sys.argv[1]
 BATCH = 32
 
 
-def open_dataset(**options: Any) -> ParquetDataset:
-    defaults: dict[str, Any] = {"batch_size": BATCH, "even": "dynamic", "row_ids": True, "seed": 2}
-    return ParquetDataset(DATA, **(defaults | options))
-
-
-def gathered(value: Any) -> list[Any]:
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
+open_dataset = opener(DATA, batch_size=BATCH, even="dynamic", row_ids=True, seed=2)
 
 
 def groups_of(dataset: Any, batches: list[list[int]]) -> list[int]:

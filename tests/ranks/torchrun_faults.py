@@ -9,15 +9,14 @@ from typing import Any
 
 import torch.distributed as dist
 
+from tests.fixtures.datasets import opener
 from torchparquet import ParquetDataset, verify_no_shard_overlap
 
 DATA, OTHER_DATA = sys.argv[1:]
 
 
-def open_dataset(data: str = DATA, **options: Any) -> ParquetDataset:
-    # What differs is to be found by the audit, not by the comparison before the first batch.
-    defaults = {"batch_size": 32, "row_ids": True, "shuffle": True, "check_ranks": False}
-    return ParquetDataset(data, **(defaults | options))
+# The audit is to find the differences, not the comparison before the first batch.
+open_dataset = opener(paths=DATA, batch_size=32, row_ids=True, shuffle=True, check_ranks=False)
 
 
 def outcome(call: Any, *arguments: Any, **options: Any) -> tuple[str, str]:
@@ -61,7 +60,7 @@ def main() -> None:
     check_refused(open_dataset(rank=0, world_size=2), "more than once")
     check_refused(open_dataset(rank=0, world_size=2, even="none"), "more than once")
     check_refused(open_dataset(rank=rank, world_size=3), "2 ranks")
-    check_refused(open_dataset(DATA if rank == 0 else OTHER_DATA), "different files")
+    check_refused(open_dataset(paths=DATA if rank == 0 else OTHER_DATA), "different files")
     check_refused(open_dataset(seed=rank), "more than once")
     ahead = open_dataset()
     ahead.set_epoch(rank)

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
+from tests.fixtures.datasets import opener
+from tests.fixtures.gathering import gathered
 from torchparquet import ParquetDataset, verify_no_shard_overlap
 
 DATA = sys.argv[1]
@@ -18,12 +20,6 @@ DATA = sys.argv[1]
 
 def stream_of(batches: Any) -> list[list[int]]:
     return [batch["row.id"].tolist() for batch in batches]
-
-
-def gathered(value: Any) -> list[Any]:
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
 
 
 def check_groups(dataset: ParquetDataset, streams: list[Any], peers: list[list[int]]) -> None:
@@ -40,8 +36,7 @@ def check_groups(dataset: ParquetDataset, streams: list[Any], peers: list[list[i
     verify_no_shard_overlap(dataset, read=True)
 
 
-def open_dataset(**options: Any) -> ParquetDataset:
-    return ParquetDataset(DATA, batch_size=32, shuffle=True, row_ids=True, **options)
+open_dataset = opener(DATA, batch_size=32, shuffle=True, row_ids=True)
 
 
 def main() -> None:

@@ -11,15 +11,11 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from tests.fixtures.datasets import opener
+from tests.fixtures.gathering import gathered
 from torchparquet import ParquetDataset, RankMismatchError, verify_no_shard_overlap
 
 DATA = sys.argv[1]
-
-
-def gathered(value: Any) -> list[Any]:
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
 
 
 def digest_of(batch: Any) -> str:
@@ -30,8 +26,7 @@ def digest_of(batch: Any) -> str:
     return digest.hexdigest()
 
 
-def open_dataset(**options: Any) -> ParquetDataset:
-    return ParquetDataset(DATA, batch_size=32, shuffle=True, seed=3, row_ids=True, **options)
+open_dataset = opener(DATA, batch_size=32, shuffle=True, seed=3, row_ids=True)
 
 
 def check(dataset: ParquetDataset, share_of: list[int]) -> None:

@@ -13,15 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
+from tests.fixtures.gathering import gathered
 from torchparquet import ParquetDataset, verify_no_shard_overlap
 
 DATA = sys.argv[1]
-
-
-def gathered(value: Any) -> list[Any]:
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
 
 
 def read(batches: Any, in_step: Any) -> tuple[list[int], list[int], int]:

@@ -28,6 +28,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from tests.fixtures.datasets import opener
 from torchparquet import CorruptFileError, NullValueError, ParquetDataset
 
 NUM_ROWS = 40_000
@@ -67,13 +68,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def open_dataset(data: Path, **options: Any) -> ParquetDataset:
-    defaults: dict[str, Any] = {
-        "batch_size": BATCH_SIZE,
-        "num_threads": 3,
-        "max_memory": MAX_MEMORY,
-    }
-    return ParquetDataset(data, **(defaults | options))
+open_dataset = opener(batch_size=BATCH_SIZE, num_threads=3, max_memory=MAX_MEMORY)
 
 
 def ids_of(batches: Any) -> Any:
