@@ -115,7 +115,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Take the figures of bench/RESULTS.md: `nox -s bench -- --quick` for a first look."""
+    """Take the figures of bench/results/RESULTS.md: `nox -s bench -- --quick` for a first look."""
     session.run("python", "-m", "bench", *session.posargs)
 
 

@@ -32,10 +32,10 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from ceiling import least_work_side
-from consumption import PassTotals, consume
-from machine import described, environment
-from sides import CommandSide, ContentError, ForkedSide, Side, Work, take_turns
+from passes.ceiling import least_work_side
+from passes.consumption import PassTotals, consume
+from passes.sides import CommandSide, ContentError, ForkedSide, Side, Work, take_turns
+from report.machine import described, environment
 from torchparquet import Column, Jagged, ParquetDataset
 
 NUM_THREADS = 2

@@ -31,9 +31,9 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 # The format by another parser, and tables of every kind.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from fuzz_files import given_files, write_files
-from fuzz_mutations import MUTATION_KINDS, Target
-from fuzz_reading import Case, Outcome, judge
+from fuzzing.fuzz_files import given_files, write_files
+from fuzzing.fuzz_mutations import MUTATION_KINDS, Target
+from fuzzing.fuzz_reading import Case, Outcome, judge
 
 _CASES_OF_A_CHILD = 200
 # Beyond what is in use when the child begins.

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from consumption import consume
-from sides import Work, answer_lines
+from passes.consumption import consume
+from passes.sides import Work, answer_lines
 
 Batch = dict[str, torch.Tensor]
 # Arrays, threads that fill them, and whether JollyJack uses threads for each.

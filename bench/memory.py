@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from consumption import consume
+from passes.consumption import consume
 from torchparquet import ParquetDataset
 
 _RESET_PEAK = "5"

@@ -22,8 +22,8 @@ import time
 import timeit
 from pathlib import Path
 
-import click_log
-from consumption import consume
+from generated import click_log
+from passes.consumption import consume
 from torchparquet import ParquetDataset
 from torchparquet.native import ReaderStats
 

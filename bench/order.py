@@ -29,9 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import click_log
-from contenders import side, torchparquet_route
-from sides import take_turns
+from generated import click_log
+from passes.sides import take_turns
+from routes.contenders import side, torchparquet_route
 from torchparquet import ParquetDataset
 from torchparquet.plan.elastic import Leg, plan_leg
 from torchparquet.plan.epoch_plan import EpochPlan

@@ -39,9 +39,9 @@ def main() -> None:
     import pyarrow as pa
     import torch
 
-    from consumption import PassTotals, consume
-    from rival_routes import RIVALS, Work
-    from sides import answer_lines
+    from passes.consumption import PassTotals, consume
+    from passes.sides import answer_lines
+    from routes.rival_routes import RIVALS, Work
 
     pa.set_cpu_count(int(num_threads))
     torch.set_num_threads(int(num_threads))

@@ -1,6 +1,6 @@
 """Every row of the table of speed, or some: ratio, spread, and whether the target is met.
 
-    python -m bench                                 # all, and writes bench/RESULTS.md
+    python -m bench                                 # all, and writes bench/results/RESULTS.md
     python -m bench --quick                         # on small data: does everything work?
     python -m bench --only batches ceiling          # some
     python -m bench --rivals-python PYTHON          # who is in bench/requirements.txt, too
@@ -21,8 +21,9 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 
-from machine import OtherLoad, described, environment
-from results import Measured, section, summary, write
+from report.machine import OtherLoad, described, environment
+from report.results import Measured, section, summary, write
+from report.verdicts import Row, Setting, SkippedError
 from rows import (
     click_log_reading,
     device,
@@ -35,7 +36,6 @@ from rows import (
     rivals,
     scaling,
 )
-from verdicts import Row, Setting, SkippedError
 
 _DIRECTORY = Path(__file__).resolve().parent
 _MODULES = (
@@ -81,7 +81,12 @@ def _parser() -> argparse.ArgumentParser:
         help="where files of several GB are kept",
     )
     add("--rivals-python", metavar="PYTHON", help="an interpreter that has the rivals")
-    add("--results", type=Path, metavar="FILE", help="by default bench/RESULTS.md for all rows")
+    add(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="by default bench/results/RESULTS.md for all rows",
+    )
     return parser
 
 
@@ -121,7 +126,7 @@ def main() -> int:
     print(summary(rows))
     path = arguments.results
     if path is None and not (arguments.only or arguments.quick):
-        path = _DIRECTORY / "RESULTS.md"
+        path = _DIRECTORY / "results" / "RESULTS.md"
     if path is not None:
         write(path, machine, rows, _command(arguments, setting.repeats))
     return int(any(measured.reason.startswith("failed") for measured in rows))

@@ -30,13 +30,14 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-import click_log
-from consumption import PassContent, PassTotals, multiply
-from contenders import OURS, contenders, side, torchparquet_route
-from machine import OtherLoad, described, environment
-from pyarrow_routes import Route
-from sides import ContentError, take_turns
-from tables import markdown
+from generated import click_log
+from passes.consumption import PassContent, PassTotals, multiply
+from passes.sides import ContentError, take_turns
+from report.machine import OtherLoad, described, environment
+from report.tables import markdown
+from report.verdicts import OURS
+from routes.contenders import contenders, side, torchparquet_route
+from routes.pyarrow_routes import Route
 
 MEMORY_PER_THREAD_BYTES = 64 << 20
 _ARITHMETIC_ROUNDS = 50_000_000

@@ -14,8 +14,8 @@ BESIDE_CODE = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "bench/*.md",
-    "bench/*.svg",
+    "bench/**/*.md",
+    "bench/results/*.svg",
     "cpp/**/README.md",
     "python/torchparquet/**/README.md",
 )

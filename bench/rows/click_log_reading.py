@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contenders import LIKELY, OURS, fastest_routes, pyarrow_contenders, side, torchparquet_route
-from made_files import click_logs
-from pyarrow_routes import Route
-from sides import Pass, take_turns
-from verdicts import Outcome, Row, Setting, Target, Verdict, cpu_seconds, median, ratio
+from generated.generated_files import click_logs
+from passes.sides import Pass, take_turns
+from report.verdicts import OURS, Outcome, Row, Setting, Target, Verdict, cpu_seconds, median, ratio
+from routes.contenders import LIKELY, fastest_routes, pyarrow_contenders, side, torchparquet_route
+from routes.pyarrow_routes import Route
 
 BATCHES = {"none": 4.0, "lz4": 4.0, "snappy": 3.0, "zstd": 2.2}
 ANY_SHAPE = {"none": 3.2, "lz4": 2.8, "snappy": 2.2, "zstd": 1.8}

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from made_files import click_logs
+from generated.generated_files import click_logs
+from report.verdicts import Outcome, Row, Setting, SkippedError, Target, Verdict
 from torchparquet import ParquetDataset
 from torchparquet.batches.device_transfer import DeviceHandOver, resolved_device
-from verdicts import Outcome, Row, Setting, SkippedError, Target, Verdict
 
 _NUM_COPIES = 200
 _NUM_SUMMED = 10_000

@@ -6,10 +6,10 @@ import statistics
 import time
 from pathlib import Path
 
-from consumption import PassTotals
-from made_files import click_logs
-from sides import ForkedSide
-from verdicts import Outcome, Row, Setting, Target, Verdict
+from generated.generated_files import click_logs
+from passes.consumption import PassTotals
+from passes.sides import ForkedSide
+from report.verdicts import Outcome, Row, Setting, Target, Verdict
 
 MILLISECONDS = 30.0
 

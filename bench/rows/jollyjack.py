@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contenders import OURS, side, torchparquet_route
-from made_files import floats
-from rival_environment import rival_versions, rivals_python
-from sides import CommandSide, take_turns
-from verdicts import Outcome, Row, Setting, SkippedError, median, ratio, seconds
+from generated.generated_files import floats
+from passes.sides import CommandSide, take_turns
+from report.verdicts import OURS, Outcome, Row, Setting, SkippedError, median, ratio, seconds
+from routes.contenders import side, torchparquet_route
+from routes.rival_environment import rival_versions, rivals_python
 
 TARGETS = {"none": 1.2, "lz4": 1.2, "snappy": 1.2, "zstd": 1.0}
 _ROUTES = ("one array", "prefetch", "one per thread")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ceiling import least_work_side
-from contenders import OURS, side, torchparquet_route
-from made_files import click_logs, floats
-from sides import Content, take_turns
-from verdicts import Outcome, Row, Setting, ratio
+from generated.generated_files import click_logs, floats
+from passes.ceiling import least_work_side
+from passes.sides import Content, take_turns
+from report.verdicts import OURS, Outcome, Row, Setting, ratio
+from routes.contenders import side, torchparquet_route
 
 CEILING = 0.8
 PREAD = 0.75

@@ -7,11 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import made_files
-from contenders import LIKELY, OURS, fastest_routes, side, torchparquet_route, whole_row_groups
-from sides import ContentError, ForkedSide, take_turns
+from generated import generated_files
+from passes.sides import ContentError, ForkedSide, take_turns
+from report.verdicts import OURS, Outcome, Row, Setting, Verdict, median, ratio, seconds
+from routes.contenders import LIKELY, fastest_routes, side, torchparquet_route, whole_row_groups
 from torchparquet import Column
-from verdicts import Outcome, Row, Setting, Verdict, median, ratio, seconds
 
 LISTS = 3.0
 STRINGS = 2.0
@@ -44,8 +44,8 @@ def _verdict(
 def lists(setting: Setting) -> Outcome:
     """Blocks of tokens and vectors, to one tensor of shape [rows, length]."""
     works: dict[str, tuple[Callable[[Setting, str], Path], int, int]] = {
-        "list<int32> of 2048": (made_files.tokens, made_files.TOKENS, 64),
-        "fixed-size list<float32> of 768": (made_files.vectors, made_files.VECTOR, 1024),
+        "list<int32> of 2048": (generated_files.tokens, generated_files.TOKENS, 64),
+        "fixed-size list<float32> of 768": (generated_files.vectors, generated_files.VECTOR, 1024),
     }
     outcome = Outcome()
     for (work, (make, length, batch_size)), codec in product(works.items(), setting.codecs):
@@ -60,7 +60,7 @@ def strings(setting: Any) -> Outcome:
     """Strings to values and offsets."""
     outcome = Outcome()
     for encoding, codec in product(("plain", "dictionary"), setting.codecs):
-        path = made_files.strings(setting, codec, encoding)
+        path = generated_files.strings(setting, codec, encoding)
         case = f"{encoding}, {codec}"
         outcome.verdicts.append(
             _verdict(setting, case, path, Column("x"), setting.batch_size, STRINGS)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from consumption import PassTotals
-from made_files import many_files
-from sides import ForkedSide, Pass, take_turns
-from verdicts import Outcome, Row, Setting, Target, Verdict, median, seconds
+from generated.generated_files import many_files
+from passes.consumption import PassTotals
+from passes.sides import ForkedSide, Pass, take_turns
+from report.verdicts import Outcome, Row, Setting, Target, Verdict, median, seconds
 
 FOOTERS = 4.0
 CACHED_MILLISECONDS = 100.0

@@ -9,8 +9,8 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from made_files import click_logs
-from verdicts import Outcome, Row, Setting, Target, Verdict
+from generated.generated_files import click_logs
+from report.verdicts import Outcome, Row, Setting, Target, Verdict
 
 EPOCHS = 50
 # What may come after the first fifth of the epochs, of max_memory.

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from contenders import LIKELY, OURS, fastest_routes, pyarrow_contenders, side, torchparquet_route
-from made_files import click_logs
-from rival_environment import rival_versions, rivals_python
-from rival_routes import RIVALS, Rival
-from sides import CommandSide, ContentError, Pass, Side, SideError, take_turns
-from verdicts import Outcome, Row, Setting, Target, Verdict, median
+from generated.generated_files import click_logs
+from passes.sides import CommandSide, ContentError, Pass, Side, SideError, take_turns
+from report.verdicts import OURS, Outcome, Row, Setting, Target, Verdict, median
+from routes.contenders import LIKELY, fastest_routes, pyarrow_contenders, side, torchparquet_route
+from routes.rival_environment import rival_versions, rivals_python
+from routes.rival_routes import RIVALS, Rival
 
 CODEC = "snappy"
 MOST_SECONDS = 10.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ceiling import least_work_side
-from consumption import consume
-from contenders import side, torchparquet_route
-from made_files import click_logs
-from sides import ForkedSide, Gang, Pass, take_turns
-from verdicts import Outcome, Row, Setting, SkippedError, ratio
+from generated.generated_files import click_logs
+from passes.ceiling import least_work_side
+from passes.consumption import consume
+from passes.sides import ForkedSide, Gang, Pass, take_turns
+from report.verdicts import Outcome, Row, Setting, SkippedError, ratio
+from routes.contenders import side, torchparquet_route
 
 TWO_THREADS = 1.85
 TWO_RANKS = 0.95

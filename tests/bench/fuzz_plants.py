@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import torch
 
 import fuzz
-import fuzz_reading
+from fuzzing import fuzz_reading
 
 # Enough to meet a file that is read, and more where its damage must be of one kind.
 NUM_CASES = {"wait_forever": 12, "pass_over_damage": 400}

@@ -79,7 +79,7 @@ def test_an_unknown_row_is_refused_with_those_that_are() -> None:
 
 def test_a_drawing_has_a_bar_for_each_side(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    from results import draw
+    from report.results import draw
 
     path = tmp_path / "rates.svg"
     draw({"torchparquet": 2e7, "one rival": 5e6, "another": 1.25e6}, path)

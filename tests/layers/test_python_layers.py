@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "python" / "torchparquet"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python" / "torchparquet"
 
 # From the lowest to the highest. All else about the layers is read from the tree.
 ROOMS = ("plan", "files", "ranks", "batches", "reading", "metrics", "iteration", "mixing")
@@ -109,7 +110,8 @@ def test_imports_go_down(module: str) -> None:
 
 
 def test_rooms_are_seen_at_a_glance() -> None:
-    folders = {path.parent for path in PATHS.values()}
+    bench = (ROOT / "bench").rglob("*.py")
+    folders = {path.parent for path in [*PATHS.values(), *bench]}
     sizes = {
         str(folder): sum(path.name != "__init__.py" for path in folder.glob("*.py"))
         for folder in folders

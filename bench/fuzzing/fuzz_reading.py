@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fuzz_mutations import Mutation, Target, mutate
+from fuzzing.fuzz_mutations import Mutation, Target, mutate
 from tests.fixtures.thrift_bytes import FILE_NUM_ROWS, footer
 from torchparquet import (
     CastError,

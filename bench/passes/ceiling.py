@@ -16,10 +16,10 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sides import CommandSide
+from passes.sides import CommandSide
 
 _DIRECTORY = Path(__file__).resolve().parent
-_CPP = _DIRECTORY.parent / "cpp"
+_CPP = _DIRECTORY.parents[1] / "cpp"
 _SOURCES = [_DIRECTORY / "least_work.cc"]
 _SOURCES += [_CPP / name for name in ("errors.cc", "pages/page_header.cc", "page_codec.cc")]
 # As arrow::Compression numbers them.

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from pyarrow_routes import Batch, rebatched, record_batch_tensors, table_tensors
+from routes.pyarrow_routes import Batch, rebatched, record_batch_tensors, table_tensors
 
 Batches = Callable[[], Iterator[Batch]]
 

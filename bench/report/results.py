@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contenders import OURS
-from tables import markdown
-from verdicts import HEADER, Outcome, Row
+from report.tables import markdown
+from report.verdicts import HEADER, OURS, Outcome, Row
 
 PLOT = "rows_per_second.svg"
 
@@ -87,7 +86,7 @@ def write(path: Path, machine: dict[str, Any], rows: list[Measured], command: st
         "# Results",
         "",
         f"Printed by `{command}` on {machine['date']}. How each figure is taken is told in "
-        "[docs/inside/performance.md](../docs/inside/performance.md).",
+        "[docs/inside/performance.md](../../docs/inside/performance.md).",
         "",
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB of memory, "
         f"Linux {machine['kernel']}, {machine['threads']} threads, page cache warm. {named}.",

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, Literal, Protocol
 
-from consumption import PassTotals
+from passes.consumption import PassTotals
 
 Work = Callable[[], PassTotals]
 # "same rows" in any order: the numbers of rows and bytes, but no sums, which depend on it.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from verdicts import Setting
+from report.verdicts import Setting
 
 _VERSIONS = """
 import json, sys

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sides import Pass
+from passes.sides import Pass
 
 HEADER = ("case", "torchparquet", "against", "figure", "spread", "target", "verdict")
+
+# The side of torchparquet, in every comparison.
+OURS = "torchparquet"
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Setting:
     """How rows are measured.
 
     Attributes:
-        data_dir: Where files are made and kept.
+        data_dir: Folder of the generated files, which are kept.
         quick: Small files, to see that everything works; the figures say little.
         repeats: Rounds, of which the median counts.
         rivals_python: An interpreter that has what bench/requirements.txt names.

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow_routes as routes
-from consumption import consume, count, examine
-from pyarrow_routes import Batch, Open, Route, ScanOptions
-from sides import ForkedSide, take_turns
+from passes.consumption import consume, count, examine
+from passes.sides import ForkedSide, take_turns
+from report.verdicts import OURS
+from routes import pyarrow_routes as routes
+from routes.pyarrow_routes import Batch, Open, Route, ScanOptions
 
-OURS = "torchparquet"
 # Where there is no time to try them all: these were among the fastest.
 LIKELY = (
     "row_group cut, prefetch, mmap",

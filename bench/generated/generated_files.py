@@ -1,4 +1,4 @@
-"""The files that rows are measured on, made once and kept: floats, lists, strings, many files.
+"""The files that rows are measured on, generated once and kept: floats, lists, strings, many files.
 
 The click log has a module of its own.
 """
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import click_log
-from verdicts import Setting
+from generated import click_log
+from report.verdicts import Setting
 
 NUM_FLOATS = 64
 TOKENS = 2048

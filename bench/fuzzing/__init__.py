@@ -1,0 +1,1 @@
+"""Files with mutations, and the check of what reading them gives."""

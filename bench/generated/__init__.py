@@ -1,0 +1,1 @@
+"""The files that benches read, generated from seeds."""

@@ -1,0 +1,1 @@
+"""Timed passes over files, and the content that each of them has read."""

@@ -1,0 +1,1 @@
+"""The machine, verdicts and tables of results."""
