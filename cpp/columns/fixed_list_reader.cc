@@ -36,7 +36,7 @@ class FixedListReader : public RowWalk {
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out) || target.cell_items != length_ * cell_items_) {
-      throw Error(ErrorKind::kInternal, "a field's cells are not of its column's size");
+      throw Error(ErrorKind::kInternal, "a field's cells do not have its column's size");
     }
     fails_on_null_ = target.nulls == NullPolicy::kError;
     streaming_ = target.streaming;
@@ -62,7 +62,7 @@ class FixedListReader : public RowWalk {
     }
   }
 
-  // Entries that are values.
+  // Takes entries that are values.
   void WriteFullLists(const LevelBlock& block, int64_t row) {
     if (block.size == 0) return;
     if (block.repetition[0] != 0 && !in_list_) ThrowGoesOn();
@@ -77,11 +77,11 @@ class FixedListReader : public RowWalk {
     WriteValues(block.size, row);
   }
 
-  // A null instead of a list is a list of nulls.
+  // A null in place of a list is a list of nulls.
   void WriteLists(const LevelBlock& block, int64_t row) {
     const int element_level = leaf().element_levels.front();
     const int max_level = leaf().max_level;
-    int64_t num_pending = 0;  // values that follow each other and are not read yet
+    int64_t num_pending = 0;  // consecutive values that are not read yet
     for (int64_t i = 0; i < block.size; ++i) {
       const int defined = block.definition[i];
       if (block.repetition[i] == 0) {
@@ -95,7 +95,7 @@ class FixedListReader : public RowWalk {
         ++num_pending;
         continue;
       }
-      // An empty list is found out at its end.
+      // The end of an empty list shows its length.
       if (defined == element_level - 1) continue;
       if (fails_on_null_) throw NullError(row - 1);
       WriteValues(num_pending, row);
@@ -137,15 +137,15 @@ class FixedListReader : public RowWalk {
     return out;
   }
 
-  // Throws unless the rows before `next_row` have all their values, some of them still to
-  // be read.
+  // Throws unless the rows before `next_row` have all their values. Some of the values
+  // may not be read yet.
   void CheckRowEnds(int64_t next_row, int64_t num_pending = 0) const {
     if (num_items_ + num_pending != num_rows_ * length_) {
       ThrowLength(next_row - 1, num_pending, /*is_whole=*/true);
     }
   }
 
-  // `num_more` values of the row are not written; it may have further ones unless it is
+  // `num_more` values of the row are not written. It may have more of them unless it is
   // whole.
   [[noreturn]] void ThrowLength(int64_t row, int64_t num_more, bool is_whole) const {
     const int64_t found = num_items_ + num_more - (num_rows_ - 1) * length_;
@@ -165,10 +165,10 @@ class FixedListReader : public RowWalk {
   bool streaming_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;
-  bool in_list_ = false;  // the entry before is an element of a list
-  // Of the segment that is being written.
+  bool in_list_ = false;  // the last entry is an element of a list
+  // Of the current segment.
   Out* out_ = nullptr;
-  uint8_t* valid_ = nullptr;  // one byte for each value; null where no mask is wanted
+  uint8_t* valid_ = nullptr;  // one byte per value; null if no mask is wanted
   int64_t num_items_ = 0;     // values so far
   int64_t num_rows_ = 0;      // begun
 };

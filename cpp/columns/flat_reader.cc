@@ -40,7 +40,7 @@ class FlatReader : public ColumnReader {
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out)) {
-      throw Error(ErrorKind::kInternal, "a field's items are not of its column's size");
+      throw Error(ErrorKind::kInternal, "a field's items do not have its column's size");
     }
     pages_.BeginTask(scratch, rows.num_rows);
     if (!started_) Start();
@@ -53,7 +53,7 @@ class FlatReader : public ColumnReader {
     }
   }
 
-  // The dictionary stands before everything else, also before a place further on.
+  // The dictionary comes first, also if reading starts at a later place.
   void Start() {
     started_ = true;
     if (place_.offset < 0) return;
@@ -64,8 +64,8 @@ class FlatReader : public ColumnReader {
     pages_.Seek(place_.offset);
   }
 
-  // Opens the page that row_ stands in, or the first one that reaches behind the range's
-  // begin.
+  // Opens the page that row_ stands in, or the first page that reaches past the start of
+  // the range.
   void OpenPage(const RowRange& rows) {
     while (const PageHeader* header = pages_.Next()) {
       if (header->kind == PageHeader::Kind::kDictionary) {

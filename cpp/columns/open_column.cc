@@ -14,7 +14,7 @@
 namespace torchparquet {
 namespace {
 
-// Stands for a column that is not stored.
+// Reads a column that is not stored.
 template <typename Out>
 class ConstantReader : public ColumnReader {
  public:
@@ -55,7 +55,7 @@ std::string Joined(const std::vector<std::string>& kinds) {
   return text;
 }
 
-// Throws where the file's column is not what was planned.
+// Throws unless the file's column is as planned.
 void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
   if (std::ranges::find(column.kinds, leaf.kind) == column.kinds.end()) {
     throw CorruptFile("column has kind " + leaf.kind + " but " + Joined(column.kinds) +
@@ -66,7 +66,7 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
   if (leaf.num_offsets() - as_codes - is_fixed_list != column.num_offsets ||
       (is_fixed_list && (leaf.element_levels.size() != 1 || column.num_offsets > 0)) ||
       leaf.cell_items() != column.cell_items) {
-    throw Error(ErrorKind::kInternal, "a field has not the shape of its column");
+    throw Error(ErrorKind::kInternal, "a field does not have the shape of its column");
   }
 }
 
@@ -76,7 +76,7 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
                                          const ColumnRequest& column, int64_t row_group,
                                          const PagePlace& place, ColumnBuffers buffers) {
   try {
-    // By name: in this file the column may stand elsewhere.
+    // By name: the column may have another number in this file.
     const int index = file->FindLeaf(column.path);
     if (index < 0) {
       if (column.default_bits) return OpenConstant(column, *column.default_bits);

@@ -19,7 +19,7 @@ RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& c
       row_(start.place.first_row) {}
 
 void RowWalk::ThrowGoesOn() {
-  throw CorruptFile("levels go on with a list, but have no element for it");
+  throw CorruptFile("levels continue a list but have no element for it");
 }
 
 void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
@@ -31,8 +31,8 @@ void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
   WriteRows(target, progress);
 }
 
-// The dictionary stands before everything else, also before a place further on, which may
-// be in the middle of a row.
+// The dictionary comes first, also if reading starts at a later place, which may be in
+// the middle of a row.
 void RowWalk::Start() {
   started_ = true;
   if (place_.offset < 0) return;
@@ -44,7 +44,7 @@ void RowWalk::Start() {
   in_row_ = true;
 }
 
-// Opens the next page of data; false at the end of the column chunk.
+// Opens the next data page. Returns false at the end of the column chunk.
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   while (const PageHeader* header = pages_.Next()) {
     if (header->kind == PageHeader::Kind::kDictionary) {
@@ -75,7 +75,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   return false;
 }
 
-// How many entries come before the one that begins one row more than `max_rows`.
+// Counts the entries before the one that begins a row beyond `max_rows`.
 RowWalk::Taken RowWalk::CountEntries(const LevelBlock& block, int64_t max_rows) {
   const int64_t num_rows = block.NumRows();
   if (num_rows <= max_rows) return {block.size, num_rows};

@@ -19,7 +19,8 @@
 namespace torchparquet {
 namespace {
 
-// What the values of a column chunk take, dictionaries resolved where the writer says so.
+// The bytes of a column chunk's values, with dictionaries resolved if the writer gives
+// the size.
 double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
   if (const auto sizes = chunk.size_statistics();
       sizes != nullptr && sizes->unencoded_byte_array_data_bytes) {
@@ -29,7 +30,8 @@ double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
   return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
 }
 
-// Null where it is encrypted and there is no key: an error only for who reads it.
+// Null if it is encrypted and there is no key. That is an error only for a reader of the
+// column.
 std::unique_ptr<parquet::ColumnChunkMetaData> ReadableColumnChunk(
     const ParquetFile& file, const parquet::RowGroupMetaData& group, int column) {
   try {
@@ -40,10 +42,10 @@ std::unique_ptr<parquet::ColumnChunkMetaData> ReadableColumnChunk(
   }
 }
 
-// Adds what a parsed footer says of a row group: its rows, its compressed bytes, which
-// must be a number, and what each leaf's values take. Checks that its column chunks hold
-// a value, or a null, for each of its rows. A row group that claims fewer would be passed
-// over in silence.
+// Adds a row group of a parsed footer: its rows, its compressed bytes, which must not be
+// negative, and the bytes of each leaf's values. Checks that each column chunk has a
+// value, or a null, for each row. Otherwise a row group that claims too few rows would
+// silently lose some.
 void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
   const parquet::FileMetaData& metadata = file.metadata();
   const auto group = metadata.RowGroup(row_group);
@@ -78,10 +80,10 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
   footer->row_group_num_bytes.push_back(total);
 }
 
-// The footer as it stands in a file.
+// The footer's bytes.
 class FooterBytes {
  public:
-  // Reads it, with what is before its end in the same call if it is a usual one.
+  // Reads the end of the file, which usually includes the whole footer, by one call.
   explicit FooterBytes(const Source& file) {
     const int64_t most = file.num_bytes();
     Read(file, std::min(most, kUsualBytes));
@@ -125,7 +127,7 @@ class FooterBytes {
   FooterEnd end_;
 };
 
-// Whether the row groups are those of a file with that schema.
+// True if the row groups belong to a file with that schema.
 bool Fits(const FooterScan& scan, const std::vector<LeafColumn>& leaves) {
   if (scan.num_column_orders.value_or(leaves.size()) != leaves.size()) return false;
   if (scan.row_group_num_rows.empty()) return true;

@@ -9,14 +9,14 @@
 namespace torchparquet {
 namespace {
 
-// Thrown where it takes a real parser to go on.
+// Thrown if only a real parser can go on.
 class NotPlain : public ThriftCompactReader::Failure {};
 
-// The fields that a struct had so far.
+// The fields of a struct seen so far.
 class Seen {
  public:
   void Add(int64_t id) {
-    if (id >= 64) return;  // no field that is looked at
+    if (id >= 64) return;  // no field that is read
     const uint64_t bit = uint64_t{1} << id;
     if ((ids_ & bit) != 0) throw NotPlain{};
     ids_ |= bit;
@@ -48,7 +48,7 @@ struct ColumnChunk {
   int64_t value_bytes = 0;  // decompressed
 };
 
-// SizeStatistics: the bytes of strings, their lengths apart.
+// SizeStatistics: the bytes of strings, without their lengths.
 std::optional<int64_t> ReadStringBytes(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   std::optional<int64_t> num_bytes;
@@ -60,7 +60,7 @@ std::optional<int64_t> ReadStringBytes(ThriftCompactReader* reader, int struct_t
   return num_bytes;
 }
 
-// PageEncodingStats, of which nothing is wanted.
+// PageEncodingStats: checked only.
 void CheckEncodingStats(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
@@ -140,7 +140,7 @@ ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
   return chunk;
 }
 
-// RowGroup. Its rows may stand behind its columns.
+// RowGroup. Its number of rows may come after its columns.
 void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan) {
   Seen seen;
   int64_t num_rows = 0;
@@ -183,7 +183,7 @@ void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan
   scan->row_group_num_bytes.push_back(num_bytes);
 }
 
-// The first value under that key, as Arrow has it.
+// The first value with that key, as Arrow reads it.
 void ReadKeyValue(ThriftCompactReader* reader, int struct_type, bool* has_arrow_schema,
                   FooterScan* scan) {
   Seen seen;

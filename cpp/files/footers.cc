@@ -12,7 +12,7 @@
 namespace torchparquet {
 namespace {
 
-// Numbers a schema among the distinct ones, of which there are few.
+// Numbers a schema among the distinct schemas, of which there are few.
 size_t NumberSchema(const Leaves& schema, std::vector<Leaves>* schemas) {
   const auto found = std::ranges::find_if(*schemas, [&](const Leaves& other) {
     return other == schema || *other == *schema;
@@ -74,7 +74,7 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
       try {
         threads.emplace_back(read);
       } catch (const std::system_error&) {
-        break;  // fewer threads read everything too
+        break;  // fewer threads read all files too
       }
     }
     read();

@@ -9,14 +9,14 @@
 
 namespace torchparquet {
 
-// What the footers of some files say, as columns. `file_*` have an entry per file in
-// the order given, `row_group_*` one per row group, file after file.
+// The footers of some files as columns. `file_*` have one entry per file in the given
+// order, `row_group_*` one per row group, file after file.
 struct Footers {
   std::vector<int64_t> file_num_bytes;
   std::vector<int64_t> file_mtime_ns;
   std::vector<int64_t> file_inode;
   std::vector<int64_t> file_digest;  // XXH64 of the footer's bytes
-  // 1 where a column chunk is encrypted, and there is no key for it.
+  // 1 if a column chunk is encrypted without a key for it.
   std::vector<int64_t> file_has_hidden_columns;
   std::vector<int64_t> file_num_rows;
   std::vector<int64_t> file_num_row_groups;

@@ -21,8 +21,8 @@
 namespace torchparquet {
 namespace {
 
-// A Source as Arrow's interface: for the footer, and for pages that Arrow decrypts, which
-// are read at places of their own, by several threads.
+// A Source with Arrow's interface: for footers, and for pages that Arrow decrypts.
+// Several threads read at positions of their own.
 class ArrowSource : public arrow::io::RandomAccessFile {
  public:
   explicit ArrowSource(const Source* file) : file_(file) {}
@@ -95,9 +95,9 @@ FooterEnd ReadFooterEnd(const Source& file) {
   return FooterEnd::Read(end, file.num_bytes());
 }
 
-// Strings and lists are no longer than the footer, since each element takes a byte at
-// least. Otherwise Arrow allocates and clears hundreds of megabytes for a list that is
-// not there, because forty bytes say so.
+// Strings and lists are no longer than the footer, since each element takes at least one
+// byte. Without these limits, Arrow allocates and clears hundreds of megabytes for a list
+// that forty bytes claim.
 parquet::ReaderProperties PropertiesFor(const FooterEnd& footer,
                                         const PlannedFile& planned) {
   parquet::ReaderProperties properties;
@@ -106,7 +106,7 @@ parquet::ReaderProperties PropertiesFor(const FooterEnd& footer,
       std::min<int64_t>(properties.thrift_container_size_limit(), most)));
   properties.set_thrift_string_size_limit(static_cast<int32_t>(
       std::min<int64_t>(properties.thrift_string_size_limit(), most)));
-  // Of pages that are decrypted.
+  // For pages that are decrypted.
   properties.enable_buffered_stream();
   properties.set_buffer_size(ParquetFile::kAheadBytes);
   properties.set_page_checksum_verification(true);
@@ -115,9 +115,8 @@ parquet::ReaderProperties PropertiesFor(const FooterEnd& footer,
 }
 
 Error NoKeys(const std::string& what) {
-  return Error(
-      ErrorKind::kEncrypted,
-      what + " is encrypted, and is read with its keys only: give decryption_properties");
+  return Error(ErrorKind::kEncrypted,
+               what + " is encrypted and needs its keys: give decryption_properties");
 }
 
 Error KeysDoNotFit(const std::string& what, const std::exception& reason) {
@@ -142,8 +141,8 @@ std::unique_ptr<parquet::ParquetFileReader> OpenReader(const PlannedFile& planne
     return open();
   } catch (const parquet::ParquetException& error) {
     if (footer.is_encrypted) throw KeysDoNotFit("file", error);
-    // Throws for what can be read by nobody. Otherwise the footer, which is in the clear,
-    // is not signed by the key, or the file should be encrypted and is not.
+    // Throws for a file that nobody can read. Otherwise the problem is a plain footer
+    // that the key did not sign, or a plain file that should be encrypted.
     parquet::ParquetFileReader::Open(std::make_shared<ArrowSource>(&file),
                                      PropertiesFor(footer, {}));
     throw Error(ErrorKind::kEncrypted,
@@ -176,7 +175,7 @@ FooterEnd FooterEnd::Read(std::span<const uint8_t, kNumBytes> end, int64_t file_
 
 std::unique_ptr<parquet::ColumnChunkMetaData> ParquetFile::ColumnChunk(
     const parquet::RowGroupMetaData& group, int column) const {
-  // Arrow tells by an exception alone that it has no key.
+  // Arrow reports a missing key by an exception alone.
   const bool has_keys = reader_ != nullptr;
   if (!has_keys && !metadata().is_encryption_algorithm_set()) {
     return group.ColumnChunk(column);
@@ -206,7 +205,7 @@ ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& 
                   ? std::move(known)
                   : ParseFooter(planned)) {}
 
-// Leaves the reader for a file with keys.
+// Sets reader_ for a file with keys.
 std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& planned) {
   auto reader = OpenReader(planned, *file_);
   auto footer = std::make_shared<ParsedFooter>();

@@ -17,14 +17,14 @@ using kernels::StoredType;
 using parquet::LogicalType;
 using parquet::Type;
 
-// What a leaf is, before nullability and lists.
+// The type of a leaf, before nullability and lists.
 struct ValueType {
   std::string kind;
   std::string dtype;
   StoredType stored;
 };
 
-// Of a decimal in 16 bytes.
+// The digits of a decimal in 16 bytes.
 constexpr int32_t kMaxDecimalDigits = 38;
 
 ValueType NotCovered(std::string kind) { return {std::move(kind), "", {}}; }
@@ -130,7 +130,8 @@ ValueType DescribePhysical(const parquet::ColumnDescriptor& descriptor) {
   }
 }
 
-ValueType DescribeText(const LogicalType& logical) {
+// Text, bytes and types that are not covered.
+ValueType DescribeOther(const LogicalType& logical) {
   switch (logical.type()) {
     case LogicalType::Type::STRING:
       return Bytes("string");
@@ -138,8 +139,12 @@ ValueType DescribeText(const LogicalType& logical) {
       return Bytes("enum");
     case LogicalType::Type::JSON:
       return Bytes("json");
-    default:
+    case LogicalType::Type::BSON:
       return Bytes("bson");
+    case LogicalType::Type::NIL:
+      return NotCovered("null");
+    default:
+      return NotCovered(Printable(logical.ToString()));
   }
 }
 
@@ -171,15 +176,8 @@ ValueType DescribeLogical(const parquet::ColumnDescriptor& descriptor) {
       return {"uuid", "uint8", {Stored::kFixedBytes, descriptor.type_length()}};
     case LogicalType::Type::INTERVAL:
       return {"interval", "uint8", {Stored::kFixedBytes, descriptor.type_length()}};
-    case LogicalType::Type::STRING:
-    case LogicalType::Type::ENUM:
-    case LogicalType::Type::JSON:
-    case LogicalType::Type::BSON:
-      return DescribeText(*logical);
-    case LogicalType::Type::NIL:
-      return NotCovered("null");
     default:
-      return NotCovered(Printable(logical->ToString()));
+      return DescribeOther(*logical);
   }
 }
 
@@ -199,7 +197,7 @@ bool IsMap(const Node& node) {
          node.converted_type() == parquet::ConvertedType::MAP_KEY_VALUE;
 }
 
-// Whether the one field of a list's repeated group is the element, and not the group.
+// True if the one field of a list's repeated group is the element, not the group itself.
 // Source: parquet-format, LogicalTypes.md, "Lists", rules for backward compatibility.
 bool IsElementInGroup(const Node& list, const Node& repeated) {
   return repeated.is_group() &&
@@ -268,7 +266,7 @@ LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor) {
   ValueType value = DescribeLogical(descriptor);
   LeafColumn leaf;
   leaf.path = ShortPath(path);
-  // Each by itself: thousands of footers are opened, and joining names costs more.
+  // Compared one by one: joining names costs more, and thousands of footers are opened.
   for (const Node* node : path) {
     if (IsUtf8(node->name())) continue;
     throw CorruptFile("column name is not UTF-8: " +

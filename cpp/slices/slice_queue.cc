@@ -72,8 +72,8 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
       held_bytes_ -= task.reader->held_bytes();
     return task;
   }
-  // A column's slices are taken in order, so no reader and no place that is kept is
-  // behind the slice's first row.
+  // Slices of a column are taken in order, so no reader and no kept place is past the
+  // first row of the slice.
   if (column.idle != nullptr) {
     task.reader = TakeIdle(&column);
     return task;
@@ -97,8 +97,8 @@ SliceQueue::Entry& SliceQueue::EntryOf(const SliceTask& task) {
   });
 }
 
-// The slices behind may have gone on with the column beside this task, so that its reader
-// is kept apart from theirs.
+// Later slices may have gone on with the column during this task, so its reader is kept
+// apart from theirs.
 SliceTask SliceQueue::Pause(SliceTask task) {
   --num_running_;
   Entry& entry = EntryOf(task);
@@ -141,12 +141,12 @@ SliceTask SliceQueue::Finish(SliceTask task) {
   return task;
 }
 
-// Keeps the reader for the slices to come if there is room; of two, the one that is
-// further on. What is not wanted any more leaves its buffers to the next chunk.
+// Keeps the reader for later slices if there is room; of two readers, the one that is
+// further on. A reader that is not wanted leaves its buffers to the next chunk.
 void SliceQueue::Keep(SliceTask* task, Column* column) {
   const PagePlace place = task->reader->place();
   if (place.first_row > column->place.first_row) column->place = place;
-  // With the chunk's last slice the idle reader was taken, so none is left behind.
+  // The task of the chunk's last slice took the idle reader, so none remains.
   const bool is_behind =
       column->idle != nullptr && column->idle->row() > task->reader->row();
   if (column->last_taken || is_behind) {
@@ -155,8 +155,8 @@ void SliceQueue::Keep(SliceTask* task, Column* column) {
     KeepSpare(&task->buffers);
     return;
   }
-  if (auto behind = TakeIdle(column)) {
-    task->buffers = behind->TakeBuffers();
+  if (auto replaced = TakeIdle(column)) {
+    task->buffers = replaced->TakeBuffers();
     KeepSpare(&task->buffers);
   }
   if (!MayHold(task->reader->held_bytes())) return;
@@ -164,7 +164,7 @@ void SliceQueue::Keep(SliceTask* task, Column* column) {
   column->idle = std::move(task->reader);
 }
 
-// Moves the buffers to the spare ones if there is anything in them, and room.
+// Adds the buffers to the spare ones if they hold memory and there is room.
 void SliceQueue::KeepSpare(ColumnBuffers* buffers) {
   const int64_t num_bytes = buffers->num_bytes();
   if (num_bytes == 0 || !MayHold(num_bytes)) return;

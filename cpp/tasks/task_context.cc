@@ -12,9 +12,9 @@ namespace torchparquet {
 TaskKind KindOfTask(const ReaderSpec& spec, int64_t index) {
   const auto num_columns = static_cast<int64_t>(spec.columns.size());
   if (index < num_columns) return TaskKind::kColumn;
-  const bool is_first_behind = index == num_columns;
-  return is_first_behind && spec.row_id_field >= 0 ? TaskKind::kRowIds
-                                                   : TaskKind::kRowValid;
+  const bool is_first_generated = index == num_columns;
+  return is_first_generated && spec.row_id_field >= 0 ? TaskKind::kRowIds
+                                                      : TaskKind::kRowValid;
 }
 
 const FieldPlace& FieldOfTask(const TaskContext& context, int64_t index) {

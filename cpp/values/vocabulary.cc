@@ -12,7 +12,7 @@
 namespace torchparquet {
 namespace {
 
-// Looks strings up as they are decoded.
+// Looks strings up while they are decoded.
 template <typename Out>
 class CodeReader : public ValueReader<Out> {
  public:
@@ -28,7 +28,7 @@ class CodeReader : public ValueReader<Out> {
       const int64_t count = std::min(num_values, kernels::kByteArrayBlock);
       block_.Clear();
       strings_->Read(count, lengths.data(), &block_);
-      // Bytes are characters here.
+      // Bytes are read as characters.
       const auto* word = reinterpret_cast<const char*>(block_.bytes().data());
       for (int64_t i = 0; i < count; ++i) {
         const size_t length = lengths[static_cast<size_t>(i)];
@@ -92,7 +92,7 @@ Vocabulary::Vocabulary(std::vector<std::string> words, int64_t unknown_code)
   for (size_t i = 0; i < words_.size(); ++i) {
     if (!codes_.emplace(words_[i], static_cast<int64_t>(i)).second) {
       throw Error(ErrorKind::kInvalidArgument,
-                  "a word must stand once in a vocabulary: " + Printable(words_[i]));
+                  "a vocabulary must not repeat a word: " + Printable(words_[i]));
     }
   }
 }

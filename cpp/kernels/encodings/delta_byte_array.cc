@@ -11,7 +11,7 @@
 namespace torchparquet::kernels {
 namespace {
 
-// Returns what stands behind the lengths.
+// Returns the bytes after the lengths.
 std::span<const uint8_t> Behind(DeltaBinaryPackedReader<uint32_t> lengths,
                                 int64_t max_values) {
   if (lengths.num_values() > max_values) {
@@ -33,7 +33,7 @@ DeltaByteArrayReader::DeltaByteArrayReader(std::span<const uint8_t> bytes,
                       std::to_string(prefix_lengths_.num_values()) + " and " +
                       std::to_string(suffixes_.num_values()));
   }
-  // The empty value before the first has memory too, so that it can be copied from.
+  // The empty value before the first one has memory too, so that it can be copied from.
   previous_.Extend(0);
 }
 
@@ -79,13 +79,14 @@ void DeltaByteArrayReader::Take(int64_t num_values, Parts* parts, uint32_t* leng
     }
     length = uint64_t{prefix_length} + parts->suffix_lengths[i];
     if (length > std::numeric_limits<uint32_t>::max()) {
-      throw CorruptFile("value is longer than 32 bits tell: " + std::to_string(length));
+      throw CorruptFile("length of a value does not fit 32 bits: " +
+                        std::to_string(length));
     }
     lengths[i] = static_cast<uint32_t>(length);
   }
 }
 
-// Appends the values to `sink`, where all but the first find the value before them.
+// Appends the values to `sink`. All but the first find the value before them there.
 void DeltaByteArrayReader::Join(const Parts& parts, std::span<const uint32_t> lengths,
                                 ByteSink* sink) {
   const size_t num_bytes = std::accumulate(lengths.begin(), lengths.end(), size_t{0});

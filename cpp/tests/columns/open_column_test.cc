@@ -23,7 +23,7 @@ using testing::NestedRecipe;
 using testing::Throws;
 using testing::ValueKind;
 
-TEST_CASE("a column that has not the shape of its field is refused") {
+TEST_CASE("a column without the shape of its field is refused") {
   Draws draws(320);
   const NestedRecipe recipe{
       .columns = {{.name = "flat string", .kind = ValueKind::kString, .num_lists = 0},

@@ -275,7 +275,7 @@ bool CheckColumn(Draws& draws, const std::vector<Original>& originals) {
       Require(reader->row() == row + count, "a reader that stands elsewhere");
       if (!draws.OneIn(3)) continue;
       const PagePlace place = reader->place();
-      Require(place.first_row <= row + count, "a place behind the row");
+      Require(place.first_row <= row + count, "a place after the row");
       reader = open(place);
     }
     return rows;

@@ -108,7 +108,7 @@ bool FuzzLevelBlocks(Draws& draws) {
       blocks->Take(taken);
       position += taken;
     }
-    Require(blocks->Peek().size == 0, "entries behind the page's end");
+    Require(blocks->Peek().size == 0, "entries after the end of the page");
   });
   Require(fails == (!all_repetition || !all_definition),
           "blocks fail where levels do not, or do not where they do");
@@ -208,7 +208,7 @@ bool FuzzVocabulary(Draws& draws) {
       [&](const auto& exact) { return std::make_unique<CodesOfPage<Out>>(page, exact); });
 }
 
-// Strings as an appender delivers them, each behind a null or without.
+// Strings as an appender delivers them, with or without a null before each.
 class AppendedStrings {
  public:
   AppendedStrings(const StringPage& page, std::span<const uint8_t> bytes, bool has_nulls)

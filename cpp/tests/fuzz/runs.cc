@@ -52,7 +52,7 @@ bool FuzzRleBitPacked(Draws& draws) {
                   run.num_values * claimed <= 8 * static_cast<int64_t>(run.bytes.size()),
               "more packed values than bits");
       Require(run.readable_end <= bytes.span().data() + bytes.size(),
-              "a readable end behind the end");
+              "a readable end after the end");
     }
   });
 }

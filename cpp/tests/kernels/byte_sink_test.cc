@@ -24,7 +24,7 @@ bool Holds(const ByteSink& sink, const std::vector<uint8_t>& expected) {
   return std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end());
 }
 
-TEST_CASE("what was written stays while the sink grows, with slack behind it") {
+TEST_CASE("written bytes stay while the sink grows, and slack follows them") {
   Draws draws(61);
   ByteSink sink;
   std::vector<uint8_t> expected;

@@ -14,14 +14,14 @@ namespace {
 using testing::Draws;
 using testing::ExactBuffer;
 
-// An exact buffer with room for `size` bytes that begin `shift` bytes behind its start.
+// An exact buffer with room for `size` bytes that begin `shift` bytes after its start.
 ExactBuffer<uint8_t> Shifted(int64_t size, int64_t shift) {
   ExactBuffer<uint8_t> buffer(static_cast<size_t>(size + shift));
   std::ranges::fill(buffer.span(), uint8_t{0xEE});
   return buffer;
 }
 
-TEST_CASE("a copy past the cache is a copy, wherever it begins and ends") {
+TEST_CASE("a streaming copy is a copy, wherever it begins and ends") {
   Draws draws(31);
   for (const int64_t size : {0, 1, 15, 16, 63, 64, 65, 127, 128, 1000}) {
     const std::vector<uint8_t> content = testing::RandomBytes(draws, size);

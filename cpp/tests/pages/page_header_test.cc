@@ -225,7 +225,7 @@ TEST_CASE("random headers of every kind, with whatever stands around them") {
   }
 }
 
-TEST_CASE("a header that goes on behind the bytes is none yet, wherever they end") {
+TEST_CASE("a header that continues after the bytes is not read yet, wherever they end") {
   Draws draws(81);
   for (int trial = 0; trial < 300; ++trial) {
     const Bytes bytes = RandomHeader(draws).bytes;

@@ -64,7 +64,7 @@ bool IsFrom(std::span<const uint8_t> view, int64_t begin, const Bytes& bytes) {
   return IsMixOf(view, begin, bytes, 0, bytes);
 }
 
-// Whether the bytes behind the view, which nobody has a meaning for, can be loaded.
+// Loads the bytes after the view, which have no meaning.
 bool HasPadding(std::span<const uint8_t> view, const ScratchBuffer& memory) {
   Bytes loaded(static_cast<size_t>(ReadAhead::kPaddingBytes));
   std::memcpy(loaded.data(), view.data() + view.size(), loaded.size());
@@ -94,7 +94,7 @@ struct Setting {
   ReadAhead read_ahead;
 };
 
-TEST_CASE("views in any order are the file's bytes, with room behind them") {
+TEST_CASE("views in any order are the file's bytes, with room after them") {
   constexpr int64_t kFileBytes = 50'000;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Setting setting(seed, kFileBytes);
@@ -127,7 +127,7 @@ TEST_CASE("views in any order are the file's bytes, with room behind them") {
   }
 }
 
-TEST_CASE("a view that fills its memory to the last byte has room behind it") {
+TEST_CASE("a view that fills its memory to the last byte has room after it") {
   for (const int64_t num_bytes : {448, 449, 512, 960, 1024, 4096 - 64, 4096}) {
     Setting setting(1, 10'000);
     const auto view = setting.read_ahead.View({100, num_bytes}, 0);
@@ -157,7 +157,7 @@ TEST_CASE("what was read ahead is held, to its end and not beyond") {
   }
 }
 
-TEST_CASE("reading ahead needs no byte behind its end") {
+TEST_CASE("reading ahead needs no byte after its end") {
   Setting setting(3, 5000);
   setting.file.Truncate(2000);
   CHECK(IsFrom(setting.read_ahead.View({1000, 100}, 2000), 1000, setting.before));
@@ -177,13 +177,13 @@ TEST_CASE("what a view and those held before it share is not read again") {
   setting.file.Write(setting.before);
   CHECK(IsMixOf(setting.read_ahead.View({1990, 600}, 0), 1990, setting.before, 2000,
                 setting.after));
-  // In front of what is held, or right behind it, all is read.
+  // A view right before or right after the held bytes is read whole.
   CHECK(IsFrom(setting.read_ahead.View({1699, 900}, 0), 1699, setting.before));
   setting.file.Write(setting.after);
   CHECK(IsFrom(setting.read_ahead.View({2599, 10}, 0), 2599, setting.after));
 }
 
-TEST_CASE("a view near the front of what is held grows behind it, where there is room") {
+TEST_CASE("a view near the front of the held bytes grows after them if there is room") {
   Setting setting(9, 50'000);
   setting.memory.Reserve(8192);
   const auto header = setting.read_ahead.View({1000, 30}, 2000);
@@ -194,7 +194,7 @@ TEST_CASE("a view near the front of what is held grows behind it, where there is
   CHECK(body.data() == front + 30);
   CHECK(IsMixOf(setting.read_ahead.View({1000, 3030}, 0), 1000, setting.before, 2000,
                 setting.after));
-  // No room behind it, so it moves.
+  // No room after it, so it moves.
   const auto all = setting.read_ahead.View({1030, 8192 - 64}, 0);
   CHECK(IsMixOf(all, 1030, setting.before, 2000, setting.after));
   CHECK(all.data() == front);

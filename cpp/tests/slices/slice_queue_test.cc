@@ -325,7 +325,7 @@ TEST_CASE("of two readers of a column the one further on is kept") {
   }
 }
 
-TEST_CASE("a reader that is behind does not take back the place that is known") {
+TEST_CASE("a reader at an earlier row does not replace a later known place") {
   for (const bool earlier_first : {false, true}) {
     Setting setting(1, 0, {3});
     SliceTask earlier = setting.Take();
@@ -347,7 +347,7 @@ TEST_CASE("an idle reader from further back serves a later slice") {
   setting.queue.Finish(std::move(first));
   SliceTask third = setting.Take(Choice::kAny);
   REQUIRE(third.reader != nullptr);
-  CHECK(third.reader->row() == 10);  // one slice behind
+  CHECK(third.reader->row() == 10);  // one slice earlier
   Run(&second, &setting.ledger);
   setting.queue.Finish(std::move(second));
   SliceTask fourth = setting.Take(Choice::kAny);
@@ -355,7 +355,7 @@ TEST_CASE("an idle reader from further back serves a later slice") {
   CHECK(fourth.reader->row() == 20);
 }
 
-TEST_CASE("when a column's last slice is taken no reader stays idle behind it") {
+TEST_CASE("no reader stays idle after a column's last slice is taken") {
   for (const bool last_first : {false, true}) {
     CAPTURE(last_first);
     Setting setting(1, kPlenty, {2, 1, 1});
@@ -506,7 +506,8 @@ class Game {
     running_.push_back(std::move(*task));
   }
 
-  // That what the task begins with is of its column and chunk, and not behind its rows.
+  // The task must begin with a reader or place of its column and chunk, not past its
+  // rows.
   void CheckBeginning(const SliceTask& task) {
     const Slice& slice = task.slice->slice;
     const int64_t begin = slice.chunk.rows.begin;

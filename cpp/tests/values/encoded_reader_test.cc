@@ -15,7 +15,7 @@ namespace {
 using testing::Draws;
 using testing::ExactBuffer;
 
-TEST_CASE("split streams are read past the cache as they are otherwise") {
+TEST_CASE("split streams are the same by streaming stores") {
   Draws draws(52);
   for (const int64_t value_bytes : {1, 2, 3, 4, 8, 16, 33, 8192, 8193}) {
     CAPTURE(value_bytes);

@@ -137,7 +137,7 @@ TEST_CASE("strings much longer than their page take bounded memory") {
   }
 }
 
-TEST_CASE("a word must stand once in a vocabulary") {
+TEST_CASE("a vocabulary must not repeat a word") {
   const auto error = testing::Caught([] { Vocabulary({"a", "b", "a"}, 0); });
   REQUIRE(error);
   CHECK(error->kind() == ErrorKind::kInvalidArgument);

@@ -60,7 +60,7 @@ TEST_CASE("no column is begun that there is no room for") {
   CHECK(queue.Take()->index == 1);
 }
 
-TEST_CASE("a column that waited for the front comes behind one that was begun") {
+TEST_CASE("a column that waited for the front comes after one that was begun") {
   WindowQueue queue(2, {true, false}, 2);
   queue.Push(MakeWindow(3));
   const std::optional<int64_t> elsewhere = 7;
