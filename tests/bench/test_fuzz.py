@@ -51,6 +51,7 @@ def test_a_case_is_the_same_every_time(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.long
 def test_each_planted_bug_is_found() -> None:
     done = run(str(Path(__file__).parent / "fuzz_plants.py"))
     assert done.returncode == 0, done.stderr

@@ -216,9 +216,8 @@ def test_no_row_is_refused(tmp_path: Path, files: Any, groups: Any) -> None:
             ParquetDataset(folder, batch_size=1, rank=0, world_size=1)
 
 
-@pytest.mark.parametrize(
-    ("world_size", "number"), [(2, 12), pytest.param(3, 8, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("world_size", "number"), [(2, 12), (3, 8)])
 def test_torchrun(
     folders: dict[tuple[int, int], str], tmp_path: Path, world_size: int, number: int
 ) -> None:

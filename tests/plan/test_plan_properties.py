@@ -36,10 +36,17 @@ plan_options = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(row_counts, plan_options)
 def test_plan_equals_the_reference(row_group_rows: Any, options: Any) -> None:
     event(f"even={options.even}")
+    check_plan(row_group_rows, options)
+
+
+@pytest.mark.long
+@settings(max_examples=500, deadline=None)
+@given(row_counts, plan_options)
+def test_many_plans_equal_the_reference(row_group_rows: Any, options: Any) -> None:
     check_plan(row_group_rows, options)
 
 

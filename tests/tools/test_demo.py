@@ -110,6 +110,7 @@ def test_demo_holds(tmp_path: Path) -> None:
     assert last < first / 5
 
 
+@pytest.mark.long
 def test_lineitem_is_kept_and_used_again(tmp_path: Path) -> None:
     directory = write_lineitem(tmp_path / "kept", 0.001)
     files = sorted(directory.iterdir())
@@ -190,6 +191,7 @@ def at_the_start_of_processes(code: str, directory: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
 
 
+@pytest.mark.long
 def test_crash_of_a_rank_shows_what_it_wrote(
     own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +356,7 @@ def test_report_says_whether_all_holds(changes: dict[str, Any], holds: bool) -> 
     assert ("The audit holds." if holds else "The audit FAILS.") in output
 
 
+@pytest.mark.long
 def test_a_wrong_target_is_counted(
     own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
