@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from torchparquet.cli import main
+from torchparquet.errors import one_line
 from torchparquet.files.manifest import read_manifest
 from torchparquet.tools.demo.data import Task, write_lineitem
-from torchparquet.tools.demo.launch import Job, _failure, run_ranks, save_failure
+from torchparquet.tools.demo.launch import Job, _failure, run_ranks
 from torchparquet.tools.demo.report import print_audit
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
@@ -233,17 +235,24 @@ def test_message_is_of_the_first_failure(
     exit_code: int, has_word: bool, message: str, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, (), Task("", (), ""), 1, 1)
-    log = tmp_path / "log"
-    other = "[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 7)\n"
-    root = f"[1]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : {exit_code} (pid: 8)\n"
-    log.write_text(f"Failures:\n{other}Root Cause (first observed failure):\n{root}")
+    files = [tmp_path / "0.json", tmp_path / "1.json"]
     if has_word:
-        save_failure(job, 0, ValueError("it\nbroke"))
-        save_failure(job, 1, RuntimeError("connection closed by peer"))
-    error = _failure(job, 1, log)
-    assert str(error).startswith(message)
+        # The first failure, by a moment too short for the time in the file.
+        for file, text in zip(files, ("it\nbroke", "connection closed by peer"), strict=True):
+            word = {"message": text, "extraInfo": {"timestamp": "7"}}
+            file.write_text(json.dumps({"message": word}))
+        os.utime(files[1], ns=(0, files[0].stat().st_mtime_ns + 1_000_000))
+    exit_codes = (-signal.SIGTERM, exit_code)
+    failures = {
+        rank: ProcessFailure(rank, 7 + rank, exit_codes[rank], str(files[rank])) for rank in (1, 0)
+    }
+    error = _failure(job, ChildFailedError("env", failures))
+    assert one_line(error).startswith(message)
     # What may have come of it, or be its cause, is not lost.
-    assert has_word == ("it broke" in "\n".join([str(error), *getattr(error, "__notes__", ())]))
+    assert has_word == (
+        "it broke"
+        in " ".join([one_line(error), *getattr(error, "__notes__", ())]).replace("\n", " ")
+    )
 
 
 def test_unreadable_data_is_one_line(
@@ -322,7 +331,7 @@ def test_a_signal_ends_all_ranks_and_removes_all_files(
         while not (line := process.stdout.readline()).startswith("epoch 1/"):
             assert line
         children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) >= 3
+        assert len(children) == 2
         process.send_signal(number)
         assert process.wait(30) == 128 + number
         assert process.stderr is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from torchparquet.cli.arguments import Session, debug_option, json_option
-from torchparquet.tools.demo import DemoOptions, run_demo
+from torchparquet.tools.demo import run_demo
 from torchparquet.tools.screen import print_json
 
 _POSITIVE = click.IntRange(min=1)
@@ -61,20 +61,18 @@ def command(
     own = data + more_data
     if more_data and not data:
         raise click.UsageError("paths need --data before them")
-    try:
-        options = DemoOptions(
-            num_ranks=nproc,
-            num_epochs=epochs,
-            batch_size=batch_size,
-            scale_factor=scale_factor,
-            data_dir=data_dir,
-            data=own,
-            debug=session.debug,
-            as_json=as_json,
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    report = run_demo(options)
+    if own and data_dir is not None:
+        raise click.UsageError("--data-dir keeps the TPC-H data, which --data replaces")
+    report = run_demo(
+        num_ranks=nproc,
+        num_epochs=epochs,
+        batch_size=batch_size,
+        scale_factor=scale_factor,
+        data_dir=data_dir,
+        data=own,
+        debug=session.debug,
+        as_json=as_json,
+    )
     if as_json:
         print_json(report)
     return 0 if report["holds"] else 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +16,31 @@ from torchparquet.tools.demo.data import Task, find_tpchgen, lineitem_task, own_
 from torchparquet.tools.screen import make_console
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """The arguments of the command.
+def run_demo(
+    *,
+    num_ranks: int,
+    num_epochs: int,
+    batch_size: int,
+    scale_factor: float,
+    data_dir: str | None,
+    data: tuple[str, ...],
+    debug: bool = False,
+    as_json: bool = False,
+) -> dict[str, Any]:
+    """Write or find the files, train on them, and audit the rows that were delivered.
 
-    Attributes:
+    Args:
         num_ranks: Processes that train together.
         num_epochs: Epochs to train for.
         batch_size: Rows per rank and step.
         scale_factor: TPC-H's; 1 is six million rows.
         data_dir: Directory that keeps the TPC-H files; None for a temporary one.
         data: The user's own paths, read in place of TPC-H files; may be empty.
-        debug: Show tracebacks, and all that torchrun writes.
+        debug: Show all that the ranks and their launcher write.
         as_json: Print nothing on standard output.
-    """
-
-    num_ranks: int
-    num_epochs: int
-    batch_size: int
-    scale_factor: float
-    data_dir: str | None
-    data: tuple[str, ...]
-    debug: bool
-    as_json: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse two kinds of data at once."""
-        if self.data_dir is not None and self.data:
-            raise ValueError("--data-dir keeps the TPC-H data, which --data replaces")
-
-
-def run_demo(options: DemoOptions) -> dict[str, Any]:
-    """Write or find the files, train on them, and audit the rows that were delivered.
 
     Returns:
-        The report; `holds` says whether the audit does.
+        The report. `holds` is True if the audit found no fault.
 
     Raises:
         RuntimeError: The extra `demo` is not installed, or a rank failed.
@@ -61,26 +50,26 @@ def run_demo(options: DemoOptions) -> dict[str, Any]:
     from torchparquet.tools.demo import report
     from torchparquet.tools.demo.launch import Job, run_ranks
 
-    if not options.data:
+    if not data:
         find_tpchgen()
-    console = make_console(stderr=options.as_json)
+    console = make_console(stderr=as_json)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchparquet-")))
-        manifest, task = _open_data(options, scratch)
+        manifest, task = _open_data(data, data_dir, scale_factor, scratch)
         report.print_data(console, manifest, task)
-        report.print_plan(console, manifest, options.batch_size, options.num_ranks)
+        report.print_plan(console, manifest, batch_size, num_ranks)
         directory = scratch / "job"
         directory.mkdir()
         job = Job(
             directory,
             manifest.files,
             task,
-            num_epochs=options.num_epochs,
-            batch_size=options.batch_size,
-            debug=options.debug,
-            is_quiet=options.as_json,
+            num_epochs=num_epochs,
+            batch_size=batch_size,
+            debug=debug,
+            is_quiet=as_json,
         )
-        epochs = run_ranks(job, options.num_ranks)
+        epochs = run_ranks(job, num_ranks)
         holds = report.print_audit(console, task, epochs)
     return {
         "files": len(manifest.files),
@@ -93,10 +82,12 @@ def run_demo(options: DemoOptions) -> dict[str, Any]:
     }
 
 
-def _open_data(options: DemoOptions, scratch: Path) -> tuple[Manifest, Task]:
-    if options.data:
-        manifest = read_manifest(options.data)
+def _open_data(
+    data: tuple[str, ...], data_dir: str | None, scale_factor: float, scratch: Path
+) -> tuple[Manifest, Task]:
+    if data:
+        manifest = read_manifest(data)
         return manifest, own_task(manifest)
-    parent = scratch if options.data_dir is None else Path(options.data_dir)
-    manifest = read_manifest(write_lineitem(parent, options.scale_factor))
-    return manifest, lineitem_task(options.scale_factor)
+    parent = scratch if data_dir is None else Path(data_dir)
+    manifest = read_manifest(write_lineitem(parent, scale_factor))
+    return manifest, lineitem_task(scale_factor)

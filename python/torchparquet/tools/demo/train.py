@@ -7,7 +7,6 @@ those that pyarrow reads.
 from __future__ import annotations
 
 import faulthandler
-import os
 import sys
 import time
 import traceback
@@ -15,15 +14,17 @@ from dataclasses import asdict
 from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
 from torchparquet import Column, ParquetDataset
 from torchparquet.reading.interpreter_exit import end_rank
-from torchparquet.tools.demo.launch import Job, load_job, save_failure, save_results
+from torchparquet.tools.demo.launch import Job, load_job, save_results
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
 
 _HIDDEN = 64
@@ -58,20 +59,10 @@ def expected_targets(job: Job) -> Tensor:
         except OSError as error:
             raise OSError(f"pyarrow cannot read {file!r}: {error}") from error
         column = column.combine_chunks()
-        if column.type.id in _TEMPORAL:
+        if pa.types.is_temporal(column.type):
             column = column.view(f"int{column.type.bit_width}")
         parts.append(column.fill_null(column.type.to_pandas_dtype()(0)).to_numpy(False))
     return torch.from_numpy(np.concatenate(parts).astype(np.float64))
-
-
-def _temporal_ids() -> set[int]:
-    import pyarrow as pa
-
-    kinds = [pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us")]
-    return {kind.id for kind in kinds}
-
-
-_TEMPORAL = _temporal_ids()
 
 
 class Model(nn.Module):
@@ -112,12 +103,9 @@ class Scale:
         return columns.nan_to_num(posinf=0.0, neginf=0.0)
 
 
-def train(job: Job) -> list[dict[str, Any]]:
-    """Train for all epochs; every rank calls it.
-
-    Returns:
-        On rank 0 the report of each epoch; elsewhere nothing.
-    """
+@record
+def train(job: Job) -> None:
+    """Train for all epochs, and save the report of each on rank 0; every rank calls it."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     dataset = open_dataset(job)
@@ -160,7 +148,10 @@ def train(job: Job) -> list[dict[str, Any]]:
             "last_error": float(np.mean(errors[-max(1, len(errors) // 10) :])),
         }
         reports += gather(dataset, epoch, own, seen)
-    return reports
+    # Rank 0 audits longest: no rank closes its connections while another has them.
+    dist.barrier()
+    if dist.get_rank() == 0:
+        save_results(job, reports)
 
 
 def show(job: Job, epoch: int, state: str, seconds: float) -> None:
@@ -197,22 +188,14 @@ def main() -> NoReturn:
     # Prints where a rank is when a signal ends it; the parent shows it.
     faulthandler.enable()
     job = load_job(sys.argv[1])
-    rank = int(os.environ["RANK"])
-    code = 0
     try:
-        reports = train(job)
-        # Rank 0 audits longest: no rank closes its connections while another has them.
-        dist.barrier()
-        # Not sooner: torch can wait for itself where a model outlives gloo's group.
+        train(job)
+        # Not sooner: torch can wait for itself if a model outlives gloo's group.
         dist.destroy_process_group()
-        if rank == 0:
-            save_results(job, reports)
-    except Exception as error:
-        save_failure(job, rank, error)
-        if job.debug:
-            traceback.print_exc()
-        code = 1
-    end_rank(code)
+    except Exception:
+        traceback.print_exc()
+        end_rank(1)
+    end_rank()
 
 
 if __name__ == "__main__":
