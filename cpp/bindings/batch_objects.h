@@ -12,9 +12,9 @@
 
 namespace torchparquet {
 
-// What Python receives of a batch: its memory (a uint8 array, or the token of a lent
-// slab), its number of rows, and for each field of variable length the offsets of all
-// lists but the outermost, the values, and their mask, None where none is wanted.
+// A batch as Python receives it: its memory (a uint8 array, or the token of a lent slab),
+// its number of rows, and for each field of variable length the offsets of all lists but
+// the outermost, the values, and their mask (None if no mask is wanted).
 using BatchMemoryObject =
     pybind11::typing::Union<pybind11::array_t<uint8_t>, pybind11::int_>;
 using ItemsObject =
@@ -32,9 +32,9 @@ class BatchObjects {
   BatchObject Make(BatchRing::TakeResult taken, int64_t slab_bytes) const;
 
  private:
-  // What the items of a field of variable length are.
+  // The type of the items of a field of variable length.
   struct ItemsForm {
-    pybind11::dtype dtype;  // uint8 where not every torch takes the dtype from NumPy
+    pybind11::dtype dtype;  // uint8 if not every torch takes the dtype from NumPy
     bool has_valid;
   };
 

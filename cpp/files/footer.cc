@@ -96,8 +96,8 @@ class FooterBytes {
 
   std::span<const uint8_t> bytes() const {
     const auto size = static_cast<size_t>(end_.num_bytes);
-    const size_t behind = std::min(bytes_.size(), size_t{FooterEnd::kNumBytes});
-    return std::span(bytes_).first(bytes_.size() - behind).last(size);
+    const size_t trailer = std::min(bytes_.size(), size_t{FooterEnd::kNumBytes});
+    return std::span(bytes_).first(bytes_.size() - trailer).last(size);
   }
   // The footer and all that follows it.
   std::vector<uint8_t> Content() const {

@@ -9,7 +9,7 @@
 
 namespace torchparquet {
 
-// What a footer says, but for its strings and statistics. Views the footer's bytes.
+// The contents of a footer, except strings and statistics. Views the footer's bytes.
 struct FooterScan {
   // The list of the schema's elements as it stands: equal bytes are equal schemas.
   std::string_view schema;

@@ -69,7 +69,8 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
                     " bytes; a smaller shuffle_window needs less");
   }
   const int64_t column_bytes = std::max<int64_t>(demand.column_bytes, 1);
-  // How many fit beside so many batches. By division: footers may claim rows of any size.
+  // Returns the columns that fit beside a number of batches. It divides, since footers
+  // may claim rows of any size.
   const auto columns_beside = [&](int64_t num_batches) {
     if (num_batches > demand.max_memory_bytes / demand.batch_bytes)
       return kLeastStagedColumns;

@@ -4,7 +4,7 @@
 
 namespace torchparquet {
 
-// What decides how much memory a reader may hold, all in the caller's hands.
+// The facts that decide how much memory a reader may hold. The caller sets all of them.
 struct MemoryDemand {
   int64_t slab_bytes = 0;
   int64_t batch_rows = 0;      // capacity of a slab
@@ -16,10 +16,10 @@ struct MemoryDemand {
   int64_t max_memory_bytes = 0;
 };
 
-// How the reader stays within its bound: at most `max_slabs` batches in flight, chunks
-// cut to slices of at most `max_slice_rows` rows, and what column readers keep between
-// two slices. Of shuffle windows, whose columns are staged before they go to batches,
-// at most `max_columns` at once.
+// The limits that keep the reader within its bound: at most `max_slabs` batches in
+// flight, slices of at most `max_slice_rows` rows, and a limit on the memory that column
+// readers keep between two slices. Columns of shuffle windows are staged before they go
+// to batches: at most `max_columns` of them at once.
 struct MemoryPlan {
   int64_t max_slabs = 0;
   int64_t max_slice_rows = 0;

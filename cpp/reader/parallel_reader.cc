@@ -143,14 +143,14 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   return result;
 }
 
-// Whether a thread that waits may have something to do now that a batch was taken. To
-// wake threads which have not costs two changes of context a batch.
+// True if a waiting thread may have work now that a batch was taken. Waking threads that
+// have none costs two context switches per batch.
 bool ParallelReader::LetsThreadGoOn(const State& state) {
   return state.failed || state.is_pressed || CanOpen(state) ||
          (state.spare_waits && !HasEnough(state));
 }
 
-// Waits on the consumer's clock, also where what ends the wait is an error.
+// Waits on the consumer's clock, also if an error ends the wait.
 BatchRing::TakeResult ParallelReader::Take(std::chrono::milliseconds timeout) {
   struct Waiting {
     explicit Waiting(ConsumerWait* of) : wait(of) { wait->Begin(Clock::now()); }
@@ -215,7 +215,7 @@ ReaderStats ParallelReader::stats() const {
                         state.jagged.num_bytes() + state.tasks->held_bytes()};
 }
 
-// What each task has in the batches that were handed out.
+// The bytes of each task in the batches that were handed out.
 std::vector<int64_t> ParallelReader::DeliveredBytes() const {
   const TaskContext context = state_->context();
   std::vector<int64_t> num_bytes;
@@ -254,7 +254,7 @@ void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
     task.reset();
     lock.lock();
   }
-  // What a failure has left in it is not known.
+  // A failure may have left anything in it.
   if (!state->failed) state->scratch->ReturnThread(std::move(scratch));
 }
 
@@ -265,20 +265,20 @@ void ParallelReader::WaitForWork(State* state, std::unique_lock<std::mutex>& loc
   state->room_waits.End(Clock::now());
 }
 
-// Whether the consumer has so many complete batches before it that it needs the core of
-// the last thread more than further ones. On two cores, with a consumer that reads what
-// it gets, this is worth 9 % on uncompressed files and nothing on zstd.
+// True if so many complete batches wait that the consumer needs the core of the last
+// thread more than further batches. On two cores, with a consumer that reads its batches,
+// this is worth 9 % on uncompressed files and nothing on zstd.
 bool ParallelReader::HasEnough(const State& state) {
   constexpr int64_t kEnoughBatches = 16;
   const int64_t enough =
       std::clamp<int64_t>(state.memory.max_slabs / 4, 1, kEnoughBatches);
-  // Those behind a front that is not complete are of no use to it, and the task that the
-  // front waits for may be nobody's but this thread's.
+  // Batches after an incomplete front are of no use to the consumer. This thread may be
+  // the only one left to run the task that the front waits for.
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
-// After a failure, with nothing running and nothing to be taken: what still waits for
-// memory would decode batches behind the failed one, which nobody can take.
+// After a failure, with no task running and no batch to be taken: tasks that still wait
+// for memory would decode batches after the failed one, which nobody can take.
 bool ParallelReader::CloseIfFinal(State* state) {
   if (state->tasks->num_running() > 0) return false;
   if (state->ring.front_is_complete()) return false;
@@ -287,8 +287,8 @@ bool ParallelReader::CloseIfFinal(State* state) {
   return true;
 }
 
-// The first task of what is open that nobody has taken yet. Waits while all are taken and
-// what is next has no room. Nothing when there is no more to do.
+// Returns the first open task that nobody has taken. Waits while all are taken and the
+// next chunk or window has no room. Returns null if there is no more to do.
 std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
                                                      std::unique_lock<std::mutex>& lock,
                                                      bool is_spare) {
@@ -323,7 +323,7 @@ bool ParallelReader::CanOpen(const State& state) {
   const int64_t new_batches = next->end - state.ring.num_opened();
   if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches)
     return false;
-  // What the batch at the front lacks may be in what is next.
+  // The next chunk or window may hold the missing rows of the batch at the front.
   const bool is_for_front =
       state.ring.num_in_flight() <= 1 || next->begin <= state.ring.num_taken();
   if (state.jagged.is_full() && !is_for_front) return false;
@@ -356,8 +356,8 @@ void ParallelReader::OpenBatch(State* state) {
                    std::move(jagged));
 }
 
-// Opens what is next, and the batches that it is the first to touch. Returns false, with
-// the failure recorded, when there is no memory for them.
+// Opens the next chunk or window, and the batches that it is the first to touch. Returns
+// false and records the failure if there is no memory for them.
 bool ParallelReader::OpenNext(State* state) {
   const BatchRange next = *state->tasks->next();
   try {
@@ -372,7 +372,7 @@ bool ParallelReader::OpenNext(State* state) {
   return true;
 }
 
-// Returns false where the task is to be gone on with later.
+// Returns false if the task is to be resumed later.
 bool ParallelReader::RunTask(State* state, DecodeTask* task, DecodeScratch* scratch) {
   try {
     return task->Run(scratch);
@@ -385,8 +385,8 @@ bool ParallelReader::RunTask(State* state, DecodeTask* task, DecodeScratch* scra
   }
 }
 
-// After a failure nothing is opened any more; when the last task of what is open has
-// ended, what failed first in the order is known.
+// After a failure nothing is opened any more. Once the last open task has ended, the
+// first failure in the order is known.
 void ParallelReader::FinishTask(State* state, DecodeTask* task) {
   if (task->Finish()) state->work.notify_all();
   if (!state->failed) return;

@@ -26,7 +26,7 @@
 
 namespace torchparquet {
 
-// What a reader has done so far, and how things stand. Costs are counted as tasks end,
+// The work of a reader so far, and its present state. Costs are counted as tasks end,
 // waits while they last.
 struct ReaderStats {
   int64_t batches = 0;  // handed out
@@ -62,7 +62,7 @@ class ParallelReader {
 
   // The next batch in plan order; see BatchRing::Take. Starts the threads at first.
   BatchRing::TakeResult Next(std::chrono::milliseconds timeout);
-  // Whether Next would return a batch at once, rather than wait or throw.
+  // True if Next would return a batch at once, rather than wait or throw.
   bool next_is_ready() const;
   // Lends the memory of one batch, of layout().slab_bytes bytes. It comes back as a
   // batch, with the token; what is never used is only forgotten.
@@ -83,8 +83,8 @@ class ParallelReader {
   }
 
  private:
-  // Everything that the threads share. It is left behind, not destroyed, in a forked
-  // child, where its locks and threads are in no known state.
+  // Everything that the threads share. A forked child does not destroy it: there, its
+  // locks and threads are in no known state.
   struct State {
     State(ReaderSpec reader_spec, ReaderMemory offered);
     TaskContext context();
@@ -145,7 +145,7 @@ class ParallelReader {
 
   const pid_t owner_pid_;
   std::unique_ptr<State> state_;
-  // What was handed out. Guarded by State::mutex.
+  // Counts of the batches handed out. Guarded by State::mutex.
   int64_t num_batches_ = 0;
   int64_t num_rows_ = 0;
   std::vector<int64_t> items_bytes_;  // by field of variable length

@@ -89,8 +89,8 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
       max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
     }
   }
-  // What rows are likely to have of items makes batches larger, but none impossible: by
-  // what footers claim they may have more bytes than can be counted.
+  // The likely items of rows make batches larger, but none impossible: footers may claim
+  // more bytes than can be counted.
   double row_bytes = 0;
   for (const FieldSpec& field : spec.fields) row_bytes += field.row_bytes;
   const double batch_items_bytes = row_bytes * static_cast<double>(layout.capacity_rows);

@@ -11,7 +11,7 @@
 
 namespace torchparquet {
 
-// What follows from a reader's specification alone.
+// The decisions that follow from a reader's specification alone.
 
 BatchMap MakeBatchMap(const ReaderSpec& spec);
 
@@ -19,15 +19,15 @@ BatchMap MakeBatchMap(const ReaderSpec& spec);
 MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches);
 
-// What rows are likely to have of items, by field of variable length.
+// The likely bytes of items per row, for each field of variable length.
 std::vector<double> RowBytes(const ReaderSpec& spec);
 
-// What items in flight may take: what slabs and column readers leave.
+// The bytes that items in flight may take: the rest after slabs and column readers.
 int64_t MaxItemsBytes(const ReaderSpec& spec, const BatchLayout& layout,
                       const MemoryPlan& memory);
 
-// What column readers may keep: with items of variable length, the share of the rest that
-// is not for those.
+// The bytes that column readers may keep. Items of variable length take the other part
+// of the rest.
 int64_t MaxHeldBytes(const ReaderSpec& spec, const BatchLayout& layout,
                      const MemoryPlan& memory);
 

@@ -60,7 +60,7 @@ struct ReaderSpec : ReaderParts {
   explicit ReaderSpec(ReaderParts parts);
 };
 
-// Whether what a task decodes is of variable length, by task.
+// For each task: true if it decodes items of variable length.
 std::vector<bool> AreJagged(const ReaderSpec& spec);
 
 }  // namespace torchparquet

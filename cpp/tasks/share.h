@@ -67,7 +67,7 @@ struct Slice {
   int64_t lane = 0;          // of its share, among those that are read at once
   int64_t share_row = 0;     // of its first row, counted over the share
   int64_t chunk_number = 0;  // of the chunk that it is a part of, counted from 0
-  bool ends_chunk = false;   // no rows of that chunk are left behind it
+  bool ends_chunk = false;   // no rows of that chunk come after it
 };
 
 // How a chunk is cut to slices.

@@ -65,7 +65,7 @@ void Append(kernels::ByteSink& sink, const void* data, size_t num_bytes) {
   if (num_bytes > 0) std::memcpy(room, data, num_bytes);
 }
 
-// What a task would make of the rows [first, last), offsets from 0.
+// The part that a task makes of the rows [first, last), offsets from 0.
 JaggedPart PartOf(const Rows& rows, int64_t first, int64_t last, int64_t* offsets,
                   JaggedItems items) {
   std::pair<int64_t, int64_t> range{first, last};
@@ -142,7 +142,7 @@ TEST_CASE("parts in any order become the whole") {
     std::vector<uint8_t> valid = rows.values;
     for (uint8_t& value : valid) value &= 1;
     CHECK(Bytes(*items.valid.operator->()) == valid);
-    // What was learned of the parts is forgotten with the whole.
+    // The bytes of the parts are forgotten with the whole.
     CHECK(memory.num_bytes() ==
           items.num_bytes() - (num_levels - 1) * int64_t{sizeof(int64_t)});
     memory.Forget(joined);
@@ -205,7 +205,7 @@ TEST_CASE("a sink's memory is used again, the smallest that is large enough") {
   CHECK(large->bytes().data() == memory[0]);
   CHECK(pool->idle_bytes() == idle_bytes - static_cast<int64_t>(small->capacity()) -
                                   static_cast<int64_t>(large->capacity()));
-  // Where none is, the largest grows.
+  // If none is large enough, the largest grows.
   SinkPool::Lease huge = pool->Acquire(200'000);
   CHECK(huge->capacity() >= 200'000);
   CHECK(pool->idle_bytes() == 0);

@@ -134,7 +134,7 @@ class Chunk {
     return num_wrong;
   }
 
-  // Where a page begins that has the row as its first.
+  // The place of the page whose first row is `row`.
   PagePlace PlaceOf(int64_t row, Draws& draws) const {
     const auto reader = Open();
     CHECK(Read(reader.get(), row, row + 1, draws) == 0);
@@ -177,7 +177,7 @@ int64_t ReadThrough(const Chunk& chunk, ColumnBuffers* buffers, Draws& draws) {
     if (!draws.OneIn(3)) continue;
     const PagePlace place = reader->place();
     ColumnBuffers used = draws.OneIn(2) ? reader->TakeBuffers() : ColumnBuffers();
-    // What another reader left in them has no meaning to the next.
+    // The bytes of another reader mean nothing to the next.
     for (ScratchBuffer* buffer : {&used.file_bytes, &used.page, &used.dictionary}) {
       if (buffer->capacity() > 0) std::memset(buffer->data(), 0xDB, buffer->capacity());
     }

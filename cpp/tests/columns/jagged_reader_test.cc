@@ -172,7 +172,7 @@ class Chunk {
   // Of the last Read that failed.
   int64_t num_done() const { return num_done_; }
 
-  // Whether a page begins in the middle of a row.
+  // True if the page begins in the middle of a row.
   bool BeginsInRow(const PagePlace& place) const {
     if (place.offset < 0 || column_.num_lists == 0) return false;
     std::ifstream file(data_.path(), std::ios::binary);
@@ -222,7 +222,7 @@ Counts ReadThrough(const Chunk& chunk, bool looks_at_pages, ColumnBuffers* buffe
     const PagePlace place = reader->place();
     if (looks_at_pages) counts.num_resumed_in_row += chunk.BeginsInRow(place);
     ColumnBuffers used = draws.OneIn(2) ? reader->TakeBuffers() : ColumnBuffers();
-    // What another reader left in them has no meaning to the next.
+    // The bytes of another reader mean nothing to the next.
     for (ScratchBuffer* buffer : {&used.file_bytes, &used.page, &used.dictionary,
                                   &used.indices, &used.codes, &used.levels}) {
       if (buffer->capacity() > 0) std::memset(buffer->data(), 0xDB, buffer->capacity());
@@ -261,7 +261,7 @@ TEST_CASE("ranges with gaps, by one reader or by several that go on at its place
   CHECK(num_resumed_in_row > 20);
 }
 
-// Whether a row has a null anywhere.
+// True if a row has a null anywhere.
 bool HasNull(const Nested& row) {
   return row.is_null || std::ranges::any_of(row.items, HasNull);
 }

@@ -15,9 +15,9 @@ class DeltaEncoder {
  public:
   int64_t block_values = 128;
   int64_t num_miniblocks = 4;
-  // What stands in the place of bit widths that no value needs.
+  // Stands for bit widths that no value needs.
   uint8_t unused_width = 0;
-  // Whether the last miniblock is filled up to its full size.
+  // True if the last miniblock is filled up to its full size.
   bool padded = true;
   // Smallest bit width of a miniblock, for widths that its deltas do not need.
   int least_width = 0;

@@ -47,7 +47,7 @@ Field List(int64_t id, int element_type, const std::vector<Bytes>& elements) {
   return field;
 }
 
-// What a footer is made of, each struct apart, so that a test can spoil one.
+// The structs of a footer, each by itself, so that a test can spoil one.
 struct Chunk {
   int64_t num_values = 0;
   int64_t value_bytes = 0;

@@ -216,7 +216,7 @@ std::vector<int64_t> RandomSegments(Draws& draws, int64_t num_rows) {
   return segments;
 }
 
-// What came of reading; `rows` of a failure are of no use.
+// The outcome of reading. `rows` of a failure are of no use.
 struct Outcome {
   std::optional<ErrorKind> error;
   Flat rows;

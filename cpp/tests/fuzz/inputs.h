@@ -21,8 +21,9 @@ inline uint8_t HostileByte(Draws& draws) {
                         : kBytes[static_cast<size_t>(draws.Below(kBytes.size()))];
 }
 
-// What an encoder wrote, or that with a few bytes flipped, replaced, put in or left out,
-// many of them near the start, where lengths and headers stand; or only bytes.
+// Returns an encoder's bytes as they are, or with a few bytes flipped, replaced, put in
+// or left out, or random bytes. Many edits are near the start, where lengths and headers
+// are.
 inline Bytes Damaged(Draws& draws, Bytes bytes) {
   if (draws.OneIn(20)) return RandomBytes(draws, draws.Below(80));
   if (draws.OneIn(3)) return bytes;

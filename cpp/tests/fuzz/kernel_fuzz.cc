@@ -34,7 +34,7 @@ std::vector<FuzzTarget> AllTargets() {
   return all;
 }
 
-// What is running, for whoever ends the process.
+// The running execution, for the report if the process ends.
 struct {
   const char* target = "";
   uint64_t seed = 0;

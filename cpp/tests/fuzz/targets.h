@@ -8,8 +8,8 @@
 
 namespace torchparquet::testing {
 
-// What reads bytes of a file. An execution makes hostile bytes of its draws, has them
-// read, and returns whether they were refused; a contract that is broken throws Finding.
+// Code that reads bytes of a file. An execution makes hostile bytes of its draws, has
+// them read, and returns true if they were refused. A broken contract throws Finding.
 struct FuzzTarget {
   std::string name;
   bool (*run)(Draws& draws);

@@ -69,7 +69,7 @@ bool FuzzByteStreamSplit(Draws& draws) {
   return false;
 }
 
-// What the page header says, and what is asked for, may differ from what the page holds.
+// The header's count and the wanted count may differ from the page's.
 int64_t ClaimedValues(Draws& draws, int64_t num_values) {
   return draws.OneIn(8) ? draws.Below(20'000) : num_values;
 }

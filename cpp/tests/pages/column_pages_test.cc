@@ -34,7 +34,7 @@ FileRecipe Recipe(bool second_version, bool has_dictionary) {
           .compressed = true};
 }
 
-// Where the first page's claim of uncompressed bytes stands, and in how many bytes.
+// The offset and size of the first page's claim of uncompressed bytes.
 struct Claim {
   int64_t offset = 0;
   int64_t num_bytes = 0;

@@ -260,7 +260,7 @@ Outcome ParseAny(const Bytes& bytes) {
   return Outcome::kHeader;
 }
 
-// Whether each outcome has come up, so that none of them is only believed in.
+// Checks that each outcome came up, so that no case stays untested.
 void CheckEachHappened(const std::vector<Outcome>& outcomes) {
   for (const Outcome outcome : {Outcome::kHeader, Outcome::kNothing, Outcome::kError}) {
     CHECK(std::count(outcomes.begin(), outcomes.end(), outcome) > 0);

@@ -49,7 +49,8 @@ class ChangingFile {
   std::string path_;
 };
 
-// Where the bytes from `begin` on come from: `first` up to `border`, then `second`.
+// True if the bytes from `begin` on are those of `first` up to `border`, then of
+// `second`.
 bool IsMixOf(std::span<const uint8_t> view, int64_t begin, const Bytes& first,
              int64_t border, const Bytes& second) {
   for (size_t i = 0; i < view.size(); ++i) {
@@ -119,7 +120,7 @@ TEST_CASE("views in any order are the file's bytes, with room after them") {
       REQUIRE(HasPadding(view, *memory));
       last_end = offset + num_bytes;
       if (!draws.OneIn(20)) continue;
-      // What is taken from the reader ahead may be written to by anyone.
+      // Anyone may write to memory that is taken from the reader ahead.
       std::memset(memory->data(), 0xEE, memory->capacity());
       memory = draws.OneIn(2) ? &setting.memory : &other_memory;
       setting.read_ahead.Use(memory);

@@ -89,7 +89,7 @@ int64_t SlabBytes(const ReaderParts& spec) {
   return MakeBatchLayout(spec.fields, capacity).slab_bytes;
 }
 
-// Whether a batch is what the file was made of, at the rows that it says it has.
+// True if a batch equals the rows of the file that its row ids name.
 bool IsBatch(const NestedFile& data, const ReaderParts& spec, const BatchLayout& layout,
              const BatchRing::TakeResult& batch) {
   const uint8_t* slab = batch.memory.data;

@@ -143,7 +143,7 @@ TEST_CASE("several threads may stop one reader at once") {
   }
 }
 
-// What a schedule draws: how the reader is set up, how far it is read, how it ends.
+// Runs one schedule. It draws the set-up, how far the reader is read, and how it ends.
 void RunSchedule(const DataSet& data, testing::Draws& draws) {
   ReaderParts spec = data.Spec(draws.Between(20, 90), draws.Between(1, 8));
   if (draws.OneIn(2))

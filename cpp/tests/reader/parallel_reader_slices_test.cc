@@ -133,7 +133,7 @@ TEST_CASE("slices of chunks that begin and end within a row group") {
 
 constexpr int64_t kPageRows = 50;
 
-// Where a page's values begin and end in its file.
+// The begin and end of a page's values in its file.
 struct PageValues {
   size_t begin;
   size_t end;
@@ -198,7 +198,7 @@ TEST_CASE("pages whose rows the consumer has are not read again") {
              ++page) {
           for (const auto& of_column : pages) {
             DamageValues(data.path(0), of_column[page]);
-            // Where several threads share a column, one may still be passing over pages.
+            // If several threads share a column, one may still be passing over pages.
             // The first page may be a dictionary, so every reader looks at its header.
             if (num_threads > 1 || page == 0) continue;
             Overwrite(data.path(0), of_column[page - 1].end, of_column[page].begin);

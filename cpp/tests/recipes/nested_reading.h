@@ -54,7 +54,7 @@ class ItemsProgress : public DecodeProgress {
   int64_t num_done_ = 0;
 };
 
-// What a segment has, once its offsets are completed as those of a batch are.
+// The contents of a segment, with its offsets completed as those of a batch are.
 inline Flat FlatOf(const JaggedItems& items, std::vector<int64_t> row_starts,
                    std::vector<uint8_t> row_valid) {
   Flat flat;

@@ -37,7 +37,7 @@ struct NestedColumn {
   bool is_string() const { return kind == ValueKind::kString; }
   int64_t item_bytes() const;
   int64_t cell_items() const;  // of a value that is no string
-  // Whether the lists at a depth, or at last the values, are stored as optional.
+  // True if the lists at a depth are stored as optional; the last depth is the values'.
   bool IsOptional(int depth) const;
   // As it is delivered, rows of different lengths.
   ColumnRequest Request() const;

@@ -19,7 +19,7 @@ using Choice = SliceQueue::Choice;
 constexpr int64_t kPlenty = int64_t{1} << 40;
 constexpr int64_t kBufferBytes = 1024;
 
-// What the queue can have of readers and buffers.
+// Counts the readers and buffers that the queue can hold.
 struct Ledger {
   int64_t num_alive = 0;
   int64_t destroyed_bytes = 0;  // buffers that went with their reader

@@ -37,7 +37,7 @@ TEST_CASE("each thread goes on with its column, and shares one where there are t
   const auto helping = queue.Take();
   CHECK(helping->index == 0);
   CHECK(helping->chunk == 1);
-  // Who is done goes on with what nobody is at.
+  // A thread that is done takes a column that nobody works on.
   queue.Finish(*second);
   const auto next = queue.Take();
   CHECK(next->index == 1);

@@ -104,7 +104,7 @@ uint64_t RoundedBits(long double value, int exponent_bits, int fraction_bits) {
   return sign_bit | std::min(bits, infinity);
 }
 
-// What a float output holds, by way of what torch rounds to before.
+// The bits of a float output, rounded first as torch rounds.
 uint64_t FloatBits(long double value, Dtype dtype) {
   const auto narrowed = [&] {
     return static_cast<long double>(static_cast<float>(value));
@@ -460,7 +460,7 @@ TEST_CASE("float32 and float64 are rounded once, and by way of float32 to 16 bit
   CheckFloats<double>(Stored::kFloat64);
 }
 
-// Whether bits of a dtype are those of a NaN.
+// True if bits of a dtype are those of a NaN.
 bool IsNan(uint64_t bits, Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat16:
