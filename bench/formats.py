@@ -53,7 +53,7 @@ class Case:
         values: The column.
         options: Of pyarrow's writer.
         column: How torchparquet is to read it.
-        is_plain_float: Whether JollyJack reads it.
+        is_plain_float: True if JollyJack reads it.
     """
 
     name: str

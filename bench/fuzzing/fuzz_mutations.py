@@ -91,7 +91,7 @@ class Target:
         return [column[COLUMN_META_DATA] for group in groups for column in group[GROUP_COLUMNS]]
 
     def differs_in_checked_bytes_only(self, content: bytes) -> bool:
-        """Whether all that was changed are bodies of pages that have a checksum."""
+        """True if all that was changed are bodies of pages that have a checksum."""
         borders = [0, *(border for body in self.bodies for border in body), len(self.content)]
         outside = list(pairwise(borders))[::2]
         return (

@@ -141,7 +141,7 @@ def _judge_error(error: Exception, path: Path) -> Outcome:
 
 
 def _is_printable(message: str) -> bool:
-    """Whether nothing in it is invisible or moves the cursor; what Unicode lacks may pass."""
+    """True if nothing in it is invisible or moves the cursor; what Unicode lacks may pass."""
     return not any(unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") for c in message)
 
 

@@ -90,7 +90,7 @@ def least_work_side(
         num_threads: Of the program.
         way: "codec": pread, decompress, store as many bytes as the tensors have. "pread": only
             read all bytes to memory that is used again.
-        read: Whether the stored bytes are read once, as by one who takes batches.
+        read: True if the stored bytes are read once, as by one who takes batches.
         output_bytes: Of each column chunk as tensors, in the order of the file.
     """
     column_chunks = path.with_suffix(".column_chunks")

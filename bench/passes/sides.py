@@ -269,7 +269,7 @@ def take_turns(
     Args:
         sides: Another one begins each round, so that none always follows the same one.
         repeats: Rounds.
-        content: Whether all must deliver the same rows and bytes, in one order or in any, or each
+        content: True if all must deliver the same rows and bytes, in one order or in any, or each
             the same in each pass.
 
     Returns:

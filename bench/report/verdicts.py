@@ -50,7 +50,7 @@ class Target:
     at_most: bool = False
 
     def is_met(self, figure: float) -> bool:
-        """Whether ``figure`` is good enough."""
+        """True if ``figure`` is good enough."""
         return figure <= self.value if self.at_most else figure >= self.value
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Verdict:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met; None where there is none."""
+        """True if the target is met; None where there is none."""
         if self.target is None:
             return None
         return self.figure is not None and self.target.is_met(self.figure)

@@ -129,7 +129,7 @@ def side(route: Route, path: Path, batch_size: int | None, *, read: bool = True)
         route: A contender.
         path: A Parquet file.
         batch_size: Rows.
-        read: Whether all bytes are read, or rows counted only.
+        read: True to read all bytes; False counts rows only.
     """
     take = consume if read else count
     take([])  # whatever its first call costs is not to be timed

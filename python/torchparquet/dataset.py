@@ -207,7 +207,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
     @property
     def manifest(self) -> Manifest:
-        """What the footers say: files, row groups, rows, bytes, schema and fingerprint."""
+        """The facts from footers: files, row groups, rows, bytes, schema and fingerprint."""
         return self._feed.streams.manifest
 
     @property
@@ -466,7 +466,7 @@ class ParquetDataset(IterableDataset[Batch]):
         return self._feed.planner.num_steps(place, topology, of_rank=of_rank)
 
     def _refuse_second_sharding(self) -> None:
-        # Who says that one process reads everything may have a loader divide it.
+        # A user who declares one process for everything may have a loader divide it.
         membership = self._feed.membership
         reads_all = membership.is_alone and membership.topology().world_size == 1
         if not reads_all:

@@ -88,7 +88,7 @@ class InterruptAtLine(Interrupt):
 
 
 def is_after_the_count(frame: FrameType) -> bool:
-    """Whether the item is counted: no call follows, and so no handler of a signal runs."""
+    """True if the item is counted: no call follows, and so no handler of a signal runs."""
     if frame.f_code.co_name != "__next__" or not frame.f_code.co_filename.endswith("course.py"):
         return False
     names = frame.f_locals

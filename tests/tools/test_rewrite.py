@@ -88,7 +88,7 @@ def read(directory: Path) -> pa.Table:
 
 
 def same(table: pa.Table, other: pa.Table) -> Any:
-    """Whether types, metadata and values are; pyarrow tells numbers of dictionaries apart too."""
+    """True if types, metadata and values are; pyarrow tells numbers of dictionaries apart too."""
     types = table.schema.equals(other.schema, check_metadata=True)
     return types and table.to_pylist() == other.to_pylist()
 

@@ -29,7 +29,7 @@ class Field:
             a mask of ``[B]``, or ``[N, n]`` in lists.
         num_offsets: The number of offsets between a row and its items. Above 0 the field is a
             :class:`~torchparquet.jagged.Jagged` whose values have the dtype.
-        has_lists: Whether rows hold lists, not only strings.
+        has_lists: True if rows hold lists, not only strings.
         length: L if lists are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
         words: The vocabulary, encoded in UTF-8; None if strings stay strings.
         unknown: The number of strings that are not in ``words``.

@@ -1,8 +1,8 @@
 """The command line `torchparquet`.
 
-Each command is a module of its name, imported when it is called. What a command finds out lies
-outside of this package; here it is asked for and shown. Exit codes: 0 well, 1 failed, 2 wrong
-usage, 130 interrupted.
+Each command is a module of its name, imported when it is called. `tools` does the work. A module
+here parses the arguments and shows the result. Exit codes: 0 success, 1 failure, 2 wrong usage, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C, on its way past click, which would end the process otherwise."""
+    """Ctrl-C. It passes click, which would end the process at a KeyboardInterrupt."""
 
 
 class _Application(click.Group):
-    """The commands, each imported when it is asked for."""
+    """The commands, each imported at its first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the help."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name; None where there is none."""
+        """Return the command of that name; None if there is none."""
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = import_module(f"torchparquet.cli.{cmd_name}").command
@@ -58,20 +58,20 @@ class _Application(click.Group):
 @click.version_option(__version__, prog_name="torchparquet", message="%(prog)s %(version)s")
 @debug_option
 def application() -> None:
-    """Parquet files as PyTorch batches: look at them, plan, check, time and re-lay them."""
+    """Inspect, plan, verify, time and rewrite Parquet files that PyTorch trains on."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Of the command line; None for those of this process.
+        arguments: Words of the command line; None for those of this process.
 
     Returns:
         The exit code.
 
     Raises:
-        SystemExit: The process is to end (SIGTERM), or nobody reads its output any more.
+        SystemExit: SIGTERM arrived, or the reader of the output has closed it.
     """
     session = Session()
     try:
@@ -107,7 +107,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _termination_unwinds() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that temporary files and subprocesses go too."""
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that temporary files and ranks go too."""
 
     def unwind(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(_TERMINATED)

@@ -1,4 +1,4 @@
-"""What commands take alike: paths, sizes, the options of a plan, `--json` and `--debug`."""
+"""The arguments that commands share: paths, sizes, options of a plan, `--json` and `--debug`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass
 class Session:
-    """What one run of the command line knows beside its command.
+    """The state of one run of the command line.
 
     Attributes:
-        debug: Show tracebacks.
+        debug: True shows tracebacks of errors.
     """
 
     debug: bool = False
@@ -32,7 +32,7 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
         context.ensure_object(Session).debug = True
 
 
-# Before the name of the command and behind it.
+# Accepted before and after the name of the command.
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
 )
@@ -50,10 +50,10 @@ column_option = click.option(
 
 
 def byte_size(text: str) -> int:
-    """Return bytes given as they are or as a size such as 512MiB; the type of an option.
+    """Return the bytes of a plain number or of a size such as 512MiB; the type of an option.
 
     Raises:
-        BadParameter: It is neither.
+        BadParameter: The text is neither.
     """
     try:
         return parse_size("it", int(text) if text.isdecimal() else text)
@@ -94,7 +94,7 @@ num_workers_option = click.option(
 
 
 def world_size_option(*, multiple: bool = False) -> Callable[[Function], Function]:
-    """Return the option `--world-size`, which some commands take several times."""
+    """Return the option `--world-size`; some commands take it several times."""
     default: Any = (1,) if multiple else 1
     return click.option(
         "--world-size",
@@ -131,7 +131,7 @@ _ORDER_OPTIONS = (
 
 
 def order_options(function: Function) -> Function:
-    """Add what shapes the order of an epoch, which `Order` holds."""
+    """Add the options that shape the order of an epoch; `Order` holds them."""
     for option in reversed(_ORDER_OPTIONS):
         function = option(function)
     return function
@@ -139,7 +139,7 @@ def order_options(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class Order:
-    """What shapes the order of an epoch; the attributes are `ParquetDataset`'s arguments."""
+    """The options that shape the order of an epoch, named as `ParquetDataset`'s arguments."""
 
     batch_size: int
     epoch: int
@@ -173,7 +173,7 @@ def readable_columns(paths: Sequence[str]) -> list[str]:
     """Return the columns that can be read as tensors, in the order of the files.
 
     Raises:
-        UnsupportedColumnError: There is none.
+        UnsupportedColumnError: No column can be read.
     """
     from torchparquet.errors import UnsupportedColumnError
     from torchparquet.files.manifest import read_manifest

@@ -1,4 +1,4 @@
-"""`torchparquet bench`: how fast this data is read on this machine, and by which setting."""
+"""`torchparquet bench`: time the reading of this data on this machine, by setting."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def command(
 ) -> None:
     """Time this data on this machine, beside pyarrow.
 
-    By numbers of threads and batch sizes; says which it would choose.
-    Every byte of every batch is read; the page cache is warm. pyarrow's routes deliver record
-    batches and no tensors, cut at the ends of row groups.
+    The command tries numbers of threads and batch sizes, and recommends one of each. It reads every
+    byte of every batch, with a warm page cache. pyarrow's routes deliver record batches instead of
+    tensors, cut at the ends of row groups.
     """
     draw = checked_plot(plot)
     manifest = read_manifest(list(paths))

@@ -1,4 +1,4 @@
-"""`torchparquet inspect`: what files hold, what it becomes, and what could be better."""
+"""`torchparquet inspect`: the contents of files, their tensors, and advice."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ def command(
     all_pages: bool,
     as_json: bool,
 ) -> None:
-    """Show what files hold, and what could be better.
+    """Show the contents of files, and what could be better.
 
-    Also what each column becomes as a tensor. Reads footers, and the headers of pages; no values.
+    The command also shows the tensor of each column. It reads footers and headers of pages, but no
+    values.
     """
     manifest = read_manifest(list(paths))
     use = Use(world_size, max(1, num_workers), batch_size, max_memory)

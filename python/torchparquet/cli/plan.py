@@ -1,4 +1,4 @@
-"""`torchparquet plan`: what each rank reads of an epoch, and how well its rows are mixed."""
+"""`torchparquet plan`: the part of an epoch that each rank reads, and how well rows are mixed."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def command(
     as_json: bool,
     **order: Any,
 ) -> None:
-    """Show what each rank reads of an epoch.
+    """Show the part of an epoch that each rank reads.
 
-    And how well its rows are mixed. Reads footers only. In the heat map each line is a rank, or
-    several of many, and goes through the data in the order of its files: the darker, the more of
-    these rows it reads.
+    The command also shows how well rows are mixed. It reads footers only. Each line of the heat map
+    is a rank, or several ranks if there are many. It goes through the data in the order of files. A
+    darker cell means that the rank reads more of these rows.
     """
     draw = checked_plot(plot)
     console = make_console()
@@ -123,7 +123,7 @@ def _show_heat_map(console: Console, report: dict[str, Any]) -> None:
 
 
 def _shade(shades: str, value: float) -> str:
-    # Whoever reads a little is told from who reads nothing.
+    # A share that reads a little differs from one that reads nothing.
     return shades[0] if value <= 0 else shades[min(4, 1 + int(value * 3.999))]
 
 

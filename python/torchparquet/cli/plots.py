@@ -1,4 +1,4 @@
-"""Plots of reports: PNG and SVG by matplotlib, HTML by plotly, each where it is installed."""
+"""Plots of reports: PNG and SVG by matplotlib, HTML by plotly, if they are installed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        name: In the legend.
-        x: Where its points are.
-        y: How high.
-        dashed: What others are compared with.
+        name: The name in the legend.
+        x: Horizontal positions of the points.
+        y: Heights of the points.
+        dashed: True for routes that ours is compared with.
     """
 
     name: str
@@ -40,13 +40,13 @@ class Panel:
     """One chart of a figure, of bars, lines or a heat map.
 
     Attributes:
-        title: Above it.
-        x_label: Along the bottom.
-        y_label: Along the side.
-        bars: One height for each place.
-        lines: Of a chart of lines; x is logarithmic.
-        cells: Of a heat map, line by line from the top.
-        line_names: Of the lines of the heat map.
+        title: The text above the chart.
+        x_label: The text along the bottom.
+        y_label: The text along the side.
+        bars: One height per bar.
+        lines: The lines of a chart of lines; x is logarithmic.
+        cells: The cells of a heat map, line by line from the top.
+        line_names: The names of the lines of the heat map.
     """
 
     title: str
@@ -62,10 +62,10 @@ Draw = Callable[[str, list[Panel]], None]
 
 
 def checked_plot(path: str | None) -> Draw | None:
-    """Return what draws to `path`; called before the work, so that nobody waits for an error.
+    """Return the function that draws to `path`; called before the work, so that errors come early.
 
     Raises:
-        UsageError: The name has another ending.
+        UsageError: The path has another ending.
         RuntimeError: The library is not installed.
         FileNotFoundError: The directory does not exist.
     """
@@ -85,7 +85,7 @@ def checked_plot(path: str | None) -> Draw | None:
 
 
 def plot_plan(report: dict[str, Any], draw: Draw) -> None:
-    """Draw what each rank reads."""
+    """Draw the rows of each rank."""
     ranks = report["ranks"]
     num_lines = len(report["heat_map"])
     num_shares = report["world_size"] * report["num_workers"]
@@ -161,5 +161,5 @@ def _draw_by_plotly(path: str, title: str, panels: list[Panel]) -> None:
         figure.update_xaxes(title_text=panel.x_label, row=row, col=1)
         figure.update_yaxes(title_text=panel.y_label, row=row, col=1)
     figure.update_layout(title_text=title, height=360 * len(panels))
-    # The page holds all it needs, so that it opens without a network.
+    # The page holds its script, so that it opens without a network.
     figure.write_html(path, include_plotlyjs=True)

@@ -1,4 +1,4 @@
-"""`torchparquet rewrite`: files laid out anew for training, with exactly the same rows."""
+"""`torchparquet rewrite`: write the same rows in a layout for training."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Lay files out anew for training.
+    """Write the same rows in a layout for training.
 
-    The same rows in other row groups and files. The order stays, or is a permutation of all
-    rows. Schema and key-value metadata are kept. Files get their names when they are complete; a
-    rewrite that was ended goes on when the same command is given again. --shuffle takes as much
-    room on disk as the rows do, for the time.
+    Row groups and files change; the rows do not. Their order stays, or becomes a permutation of all
+    rows. Schema and key-value metadata are kept. A file gets its name when it is complete. After an
+    interruption, the same command resumes the rewrite. --shuffle temporarily takes as much disk
+    space as the rows do.
     """
     wanted = RewriteOptions(
         encodings=dict(encodings), page_checksums=not no_page_checksums, **options

@@ -1,4 +1,4 @@
-"""`torchparquet verify`: everything decodes, and every row is dealt exactly once."""
+"""`torchparquet verify`: decode everything, and check that every row is dealt exactly once."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def command(
 ) -> int:
     """Decode everything, and audit that rows are read once.
 
-    Compares page checksums, the rows of every column and the nulls that footers count. What
-    fails is named by file, row group and column, and the rest is looked at still. Then an epoch
-    is dealt among the ranks and workers of each --world-size by the native reader, and the rows
-    that it gives each are counted. Exit code 1 if anything is wrong.
+    The command compares page checksums, the rows of every column, and the nulls that footers count.
+    It names each failure by file, row group and column, and goes on with the rest. Then the native
+    reader deals an epoch among the ranks and workers of each --world-size, and the command counts
+    the rows that each gets. Exit code 1 if anything is wrong.
     """
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
     with progress("footers", None) as advance:
@@ -67,12 +67,12 @@ def command(
     num_rows = sum(manifest.num_rows for manifest in manifests)
     audits: list[dict[str, Any]] = []
     disagreements: list[Failure] = []
-    # First, so that wrong options are told before all is decoded.
+    # First, so that wrong options fail before everything is decoded.
     if manifests and not no_audit:
         try:
             audits = _audits(manifests, columns, world_sizes, num_workers, options, Order(**order))
         except SchemaMismatchError as error:
-            # Files that disagree are not a data set.
+            # Files that disagree are no data set.
             disagreements.append(Failure(manifests[0].files[0], None, None, one_line(error)))
     checks = []
     with progress("decoding", num_rows) as advance:
@@ -112,7 +112,7 @@ def _audits(
             raise SchemaMismatchError(
                 f"files have no columns in common: {one_line(error)}"
             ) from None
-        return []  # No data set reads such files.
+        return []  # No data set can read such files.
     num_rows = sum(manifest.num_rows for manifest in manifests)
     audits = []
     with progress("dealing", num_rows * len(world_sizes)) as advance:

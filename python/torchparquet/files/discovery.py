@@ -176,7 +176,7 @@ def _expand_pattern(pattern: str) -> list[FoundFile]:
 
 
 def _is_written_out(match: str, marked: list[str]) -> bool:
-    """Whether the pattern spells out each part of ``match`` with a leading ``_``."""
+    """True if the pattern spells out each part of ``match`` with a leading ``_``."""
     return all(
         any(fnmatchcase(part, pattern) for pattern in marked)
         for part in match.split("/")

@@ -21,11 +21,11 @@ class Leaf:
             ``"m.key"`` and ``"m.value"`` for a map.
         kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
         dtype: torch's name of its usual dtype; ``""`` if it cannot be read yet.
-        nullable: Whether the schema allows nulls.
+        nullable: True if the schema allows nulls.
         dtypes: The names of all dtypes that it can be read as.
         items: n if a value is n items, as in binary of a fixed size; None if it is one.
         num_lists: The number of lists around a value; 0 if a row is one value.
-        is_bytes: Whether values are strings or other bytes of any length.
+        is_bytes: True if values are strings or other bytes of any length.
         row_bytes: The average bytes of a row's values, as far as footers tell.
         list_length: L if there is one list around a value and the file declares that each has L
             elements; else None.

@@ -208,8 +208,8 @@ def walk_footers(
         paths: As those of `read_manifest`.
         num_threads: As that of `read_manifest`.
         keys: As those of `read_manifest`.
-        with_chunk_sizes: Whether the manifest has `chunk_num_bytes`.
-        with_contents: Whether the footers have their `content`; those of files in memory have
+        with_chunk_sizes: True if the manifest has `chunk_num_bytes`.
+        with_contents: True if the footers have their `content`; those of files in memory have
             none.
 
     Returns:
@@ -247,8 +247,8 @@ def footers_of(
         num_threads: As that of `read_manifest`.
         keys: As those of `read_manifest`.
         contents: The bytes of files in memory.
-        with_chunk_sizes: Whether to return `chunk_num_bytes`.
-        with_contents: Whether to return the `content` of footers.
+        with_chunk_sizes: True to return `chunk_num_bytes`.
+        with_contents: True to return the `content` of footers.
     """
     threads = _resolve_num_threads(num_threads)
     if keys is not None:

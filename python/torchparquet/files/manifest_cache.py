@@ -94,7 +94,7 @@ def open_manifest(
 
 
 def _fits(manifest: Manifest, found: list[FoundFile]) -> bool:
-    """Whether all files are unchanged."""
+    """True if all files are unchanged."""
     if manifest.files != tuple(file.path for file in found):
         return False
     statuses = [file.status for file in found]

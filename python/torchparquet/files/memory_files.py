@@ -120,7 +120,7 @@ def _content(source: Any) -> pa.Buffer:
 
 
 def _is_mutable(buffer: pa.Buffer | None) -> bool:
-    """Whether anybody can write to the buffer, or to one that it is a slice of."""
+    """True if somebody can write to the buffer, or to one that it is a slice of."""
     while buffer is not None and not buffer.is_mutable:
         buffer = buffer.parent
     return buffer is not None

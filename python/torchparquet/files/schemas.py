@@ -47,7 +47,7 @@ class Schemas:
         Args:
             name: A column or a partition key.
             dtype: All kinds must be castable to it. None: there must be only one kind.
-            everywhere: Whether every file must have the leaf.
+            everywhere: True if every file must have the leaf.
 
         Raises:
             SchemaMismatchError: Files disagree about its presence or kind.
@@ -106,7 +106,7 @@ class Schemas:
         return self._manifest.partition_keys
 
     def is_partition_key(self, name: str) -> bool:
-        """Whether the paths of the files have ``name`` and the files do not."""
+        """True if the paths of the files have ``name`` and the files do not."""
         return not any(name in leaves for leaves in self._leaves) and name in self._partition_keys
 
     def partition_values(self, name: str) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
 
 
 def _means_the_same(leaf: Leaf, other: Leaf, dtype: str) -> bool:
-    """Whether values of both, cast to ``dtype``, mean the same in one tensor."""
+    """True if values of both, cast to ``dtype``, mean the same in one tensor."""
     return leaf.shape == other.shape and _unit(leaf.kind, dtype) == _unit(other.kind, dtype)
 
 
@@ -182,7 +182,7 @@ def _unit(kind: str, dtype: str) -> str:
 
 
 def is_whole_number(text: str) -> bool:
-    """Whether the value of a partition key is an integer that int64 holds."""
+    """True if the value of a partition key is an integer that int64 holds."""
     return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
 
 

@@ -1,1 +1,1 @@
-"""What training frameworks need beside a data set; each module imports its own framework."""
+"""Helpers for training frameworks; each module imports its own framework."""

@@ -16,11 +16,11 @@ _END = object()
 
 
 class ParquetLoader(DataLoaderShard):
-    """Batches of a data set that deals its rows to ranks itself, on this process's device.
+    """Loads batches of a data set that deals rows to ranks itself, to this process's device.
 
-    Goes through `accelerator.prepare` unchanged. It tells Accelerate when the last batch is
-    there, for gradient accumulation, and its state is saved and loaded by
-    `accelerator.save_state` and `load_state`: it counts the batches that were delivered.
+    `accelerator.prepare` leaves the loader unchanged. The loader tells Accelerate which batch is
+    the last, for gradient accumulation. `accelerator.save_state` and `load_state` save and load its
+    state, which counts the delivered batches.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class ParquetLoader(DataLoaderShard):
 
         Args:
             dataset: A `ParquetDataset`, a mix, or another data set that reads its rank's share.
-            device_placement: Bring batches to the process's device.
-            num_workers: DataLoader workers; 0 for none, which is usually fastest. With workers
-                torchdata is needed, whose `StatefulDataLoader` then reads.
-            **options: Of the `DataLoader`, whose `batch_size` is None unless it stands here.
+            device_placement: True to copy batches to the process's device.
+            num_workers: DataLoader workers; 0, usually the fastest, reads in this process. Workers
+                need torchdata: its `StatefulDataLoader` reads then.
+            **options: Options of the `DataLoader`; `batch_size` is None by default.
 
         Raises:
-            ImportError: There are workers, and torchdata is not installed.
-            RuntimeError: There is no `Accelerator` yet.
-            TypeError: `dataset` is no `IterableDataset`.
+            ImportError: `num_workers` is above 0, and torchdata is not installed.
+            RuntimeError: The process has no `Accelerator` yet.
+            TypeError: `dataset` is not an `IterableDataset`.
         """
         if not isinstance(dataset, IterableDataset):
             raise TypeError(f"dataset must be an IterableDataset, got {type(dataset).__name__}")
@@ -56,19 +56,19 @@ class ParquetLoader(DataLoaderShard):
             from torchdata.stateful_dataloader import StatefulDataLoader
 
             self.base_dataloader = StatefulDataLoader(dataset, num_workers=num_workers, **options)
-        # Has `accelerator.save_state` save what `state_dict` returns.
+        # `accelerator.save_state` then saves the result of `state_dict`.
         self.use_stateful_dataloader = True
         self._is_accelerate_prepared = True
         self._stateful: Any = self.base_dataloader if num_workers else dataset
         self._state: dict[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches of the next epoch, or of what a state has left of one.
+        """Yield the batches of the next epoch, or the rest of an epoch that a state began.
 
-        One batch is read ahead, since Accelerate is to know which one is the last.
+        One batch is read ahead, since Accelerate must know which one is the last.
         """
         self.begin()
-        self.remainder = -1  # `gather_for_metrics` has nothing to cut off
+        self.remainder = -1  # `gather_for_metrics` then cuts nothing off
         batches = iter(self.base_dataloader)
         batch: Any = next(batches, _END)
         try:
@@ -86,15 +86,15 @@ class ParquetLoader(DataLoaderShard):
             self.end()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration; a state of this epoch stays in force."""
+        """Set the epoch of the next iteration; a loaded state of this epoch stays in force."""
         self.iteration = epoch
         self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state behind the last batch that was delivered."""
+        """Return the state after the last delivered batch."""
         return dict(self._stateful.state_dict() if self._state is None else self._state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Make the next iteration go on where a state was taken."""
+        """Make the next iteration resume at a state."""
         self._state = None
         self._stateful.load_state_dict(state_dict)

@@ -1,8 +1,8 @@
-"""Lightning: callbacks that set epochs and keep states, and that log metrics.
+"""Lightning: callbacks that set epochs, keep states and log metrics.
 
-Entry points of this package name `callbacks` and `pytorch_lightning_callbacks`, which Lightning
-calls for each `Trainer` that is made: the first comes by itself. The second is made by
-`metrics_callback`, and passed.
+Lightning calls this package's entry points `callbacks` and `pytorch_lightning_callbacks` for each
+new `Trainer`, so every Trainer has a `ParquetCallback`. The user makes a `ParquetMetrics` with
+`metrics_callback` and passes it to the Trainer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _KEY = "torchparquet"
 
 
 class _Hooks:
-    """What a `ParquetCallback` does, whichever of Lightning's two packages it is for."""
+    """The hooks of a `ParquetCallback`, for either of Lightning's two packages."""
 
     _checkpoint: Mapping[str, Any] = {}
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep the states of loaders until there are loaders."""
+        """Keep the states of loaders until the loaders exist."""
         loop = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
         self._checkpoint = {
             "stateful": loop.get("combined_loader", []),
@@ -33,16 +33,16 @@ class _Hooks:
         }
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Bring the data to where training goes on.
+        """Bring the data to the point where training resumes.
 
         Raises:
-            ValueError: A state does not fit, or the checkpoint has none for this place.
+            ValueError: A state does not fit, or the checkpoint lacks one that is needed.
         """
         checkpoint, self._checkpoint = self._checkpoint, {}
         if not any(_sources(trainer)):
             return
-        # Lightning has begun to iterate before the epoch was known, and, where the module has
-        # asked for the number of steps, before it has read the checkpoint.
+        # Lightning began to iterate before it knew the epoch. If the module asked for the number of
+        # steps, it began even before it read the checkpoint.
         fetcher = trainer.fit_loop._data_fetcher
         fetcher.combined_loader.reset()
         is_mid_epoch = _is_mid_epoch(trainer)
@@ -53,7 +53,7 @@ class _Hooks:
             else:
                 _set_epochs(trainer)
         except BaseException:
-            # Lightning would ask a loader that was reset for its length, and fail of that.
+            # Lightning would ask a reset loader for its length, and fail.
             trainer.fit_loop._data_fetcher = None
             raise
         iter(fetcher)
@@ -61,20 +61,20 @@ class _Hooks:
             _go_back_to_failed_step(trainer)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Set the epoch where Lightning begins to iterate anew; not under an iterator."""
+        """Set the epoch when Lightning begins a new iteration, never during one."""
         loop = trainer.fit_loop
         if trainer.current_epoch > 0 and not (loop.is_resuming or loop.epoch_loop.restarting):
             _set_epochs(trainer)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Save the states that Lightning does not: those of data sets in plain DataLoaders."""
+        """Save the states of data sets in plain DataLoaders, which Lightning does not save."""
         states = [_state_of(trainer, loader, source) for loader, source in _plain(trainer)]
         if states:
             checkpoint[_KEY] = states
 
 
 def _is_mid_epoch(trainer: Any) -> bool:
-    """Whether training goes on within an epoch of a checkpoint."""
+    """Return True if training resumes within an epoch of a checkpoint."""
     progress = trainer.fit_loop.epoch_loop.batch_progress
     return bool(
         trainer.fit_loop.restarting and progress.current.ready and not progress.is_last_batch
@@ -82,7 +82,7 @@ def _is_mid_epoch(trainer: Any) -> bool:
 
 
 def _set_epochs(trainer: Any) -> None:
-    # As Lightning sets that of samplers.
+    # Lightning sets the epoch of samplers in the same way.
     epoch = trainer.fit_loop.epoch_progress.current.processed
     for _, source in _sources(trainer):
         source.set_epoch(epoch)
@@ -100,7 +100,7 @@ def _load(loaders: list[Any], states: list[dict[str, Any] | None]) -> None:
 
 
 def _go_back_to_failed_step(trainer: Any) -> None:
-    """Read a batch again that was delivered, but failed in the step that was to train on it."""
+    """Go back before a batch whose training step failed, so that it is read again."""
     progress = trainer.fit_loop.epoch_loop.batch_progress.current
     if progress.ready > progress.processed:
         for loader, source in _sources(trainer):
@@ -122,7 +122,7 @@ def _state_of(trainer: Any, loader: object, source: Source) -> dict[str, Any] | 
 
 
 def _sources(trainer: Any) -> Iterator[tuple[object, Source]]:
-    """Yield the loaders that the Trainer trains on and the data sets of ours in them."""
+    """Yield the Trainer's training loaders with the data sets of this package in them."""
     for loader in _leaves(trainer.train_dataloader):
         source = source_of(loader)
         if source is not None:
@@ -130,12 +130,12 @@ def _sources(trainer: Any) -> Iterator[tuple[object, Source]]:
 
 
 def _stateful(trainer: Any) -> list[Any]:
-    """Return the loaders whose state Lightning keeps, whatever they read."""
+    """Return the loaders whose state Lightning keeps."""
     return [loader for loader in _leaves(trainer.train_dataloader) if _has_state(loader)]
 
 
 def _plain(trainer: Any) -> Iterator[tuple[object, Source]]:
-    """Yield those whose state Lightning does not keep."""
+    """Yield the loaders whose state Lightning does not keep."""
     for loader, source in _sources(trainer):
         if not _has_state(loader):
             yield loader, source
@@ -160,7 +160,7 @@ def _num_workers(loader: object) -> int:
 
 
 class _MetricsHooks:
-    """What a `ParquetMetrics` callback does, whichever of Lightning's packages it is for."""
+    """The hooks of a `ParquetMetrics` callback, for either of Lightning's packages."""
 
     def __init__(self, every_n_steps: int, columns: bool) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class _MetricsHooks:
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log what came since the last time, to all loggers of the Trainer."""
+        """Log the metrics since the last point to all loggers of the Trainer."""
         if (batch_idx + 1) % self._every_n_steps:
             return
         numbers: dict[str, float] = {}
@@ -201,15 +201,15 @@ class _MetricsHooks:
 def metrics_callback(
     every_n_steps: int = 50, *, columns: bool = False, package: str = "lightning.pytorch"
 ) -> Any:
-    """Return a callback that logs the metrics of the data sets that a Trainer trains on.
+    """Return a callback that logs the metrics of a Trainer's data sets.
 
-    Each point is of the batches since the one before, under `data/`, or `data/0/` and so on where
-    there are several data sets. Rank 0 logs its own, as Lightning's loggers do.
+    Each point covers the batches since the one before. Names begin with `data/`, or with `data/0/`
+    and so on if there are several data sets. Rank 0 logs its own, as Lightning's loggers do.
 
     Args:
-        every_n_steps: Batches of an epoch from one point to the next.
-        columns: Also the numbers of each column and codec.
-        package: "lightning.pytorch" or "pytorch_lightning", whichever the Trainer is of.
+        every_n_steps: Batches between two points.
+        columns: True logs the numbers of each column and codec too.
+        package: "lightning.pytorch" or "pytorch_lightning": the package of the Trainer.
 
     Raises:
         ValueError: `every_n_steps` is below 1.
@@ -225,10 +225,10 @@ def _callback_of(package: str, name: str, hooks: type) -> Any:
 
 
 def callbacks() -> list[Any]:
-    """Return what each Trainer of `lightning` gets: one `ParquetCallback`."""
+    """Return the callbacks of each `lightning` Trainer: one `ParquetCallback`."""
     return [_callback_of("lightning.pytorch", "ParquetCallback", _Hooks)()]
 
 
 def pytorch_lightning_callbacks() -> list[Any]:
-    """Return what each Trainer of `pytorch_lightning` gets: one `ParquetCallback`."""
+    """Return the callbacks of each `pytorch_lightning` Trainer: one `ParquetCallback`."""
     return [_callback_of("pytorch_lightning", "ParquetCallback", _Hooks)()]

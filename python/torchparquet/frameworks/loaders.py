@@ -1,4 +1,4 @@
-"""Which data set of this package a framework's loader reads."""
+"""Finds the data set of this package in a framework's loader."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from torch.utils.data import DataLoader
 
 from torchparquet import MixedDataset, ParquetDataset
 
-# Data sets that know their ranks, their epochs and their states.
+# Data sets that deal rows to ranks, count epochs and have states.
 Source = ParquetDataset | MixedDataset
 
 
 def source_of(loader: object) -> Source | None:
-    """Return the data set that a loader reads, or that it is; None where it is none of ours."""
+    """Return the data set that a loader reads, or that it is; None for any other loader."""
     found: object = loader.dataset if isinstance(loader, DataLoader) else loader
     return found if isinstance(found, Source) else None

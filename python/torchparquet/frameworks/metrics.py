@@ -1,4 +1,4 @@
-"""Metrics of data sets for loggers: what came since the last time, every so many steps."""
+"""Metrics of data sets for loggers, over intervals of steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchparquet.metrics.read_metrics import Metrics
 
 
 class SummaryWriter(Protocol):
-    """What is asked of TensorBoard's writer, or of one like it."""
+    """The methods of TensorBoard's writer that are used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
         """Write one number."""
@@ -19,7 +19,7 @@ class SummaryWriter(Protocol):
 
 
 class Interval:
-    """What a data set has read since the last time that it was asked for."""
+    """The metrics of a data set since they were last taken."""
 
     def __init__(self, loader: object) -> None:
         """Begin now.
@@ -28,8 +28,8 @@ class Interval:
             loader: A `ParquetDataset` or a mix, or a DataLoader of one without workers.
 
         Raises:
-            TypeError: It is neither.
-            ValueError: It has workers, which have metrics of their own.
+            TypeError: `loader` is something else.
+            ValueError: The DataLoader has workers, each with metrics of its own.
         """
         source = source_of(loader)
         if source is None:
@@ -47,7 +47,7 @@ class Interval:
         self._before = source.metrics(all_iterations=True)
 
     def take(self) -> Metrics:
-        """Return what came since, and begin anew."""
+        """Return the metrics since the last call, and begin a new interval."""
         now = self._source.metrics(all_iterations=True)
         since, self._before = now.since(self._before), now
         return since
@@ -56,7 +56,7 @@ class Interval:
 class MetricsLog:
     """Writes the metrics of a data set to TensorBoard every so many steps.
 
-    Each point is of the steps since the one before. One `add_scalar` for each number, as
+    Each point covers the steps since the one before: one `add_scalar` per number, such as
     `data/rows_per_second`, and the bottleneck as text.
     """
 
@@ -73,15 +73,15 @@ class MetricsLog:
 
         Args:
             dataset: A `ParquetDataset` or a mix, or a DataLoader of one without workers.
-            writer: `torch.utils.tensorboard.SummaryWriter`, or what has its `add_scalar` and
-                `add_text`.
-            every_n_steps: Calls of `step` from one point to the next.
-            columns: Also the numbers of each column and codec.
-            prefix: Of all names.
+            writer: A `torch.utils.tensorboard.SummaryWriter`, or an object with its `add_scalar`
+                and `add_text`.
+            every_n_steps: Calls of `step` between two points.
+            columns: True writes the numbers of each column and codec too.
+            prefix: Prefix of all names.
 
         Raises:
             TypeError: `dataset` is neither.
-            ValueError: It has workers, or `every_n_steps` is below 1.
+            ValueError: The DataLoader has workers, or `every_n_steps` is below 1.
         """
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}")
@@ -93,13 +93,13 @@ class MetricsLog:
         self._num_steps = 0
 
     def step(self, step: int | None = None) -> Metrics | None:
-        """Take note of a training step, and write what is due.
+        """Count a training step, and write a point if one is due.
 
         Args:
-            step: Its number, for the writer; None for how often this was called.
+            step: Number of the step, for the writer; None for the number of calls.
 
         Returns:
-            What was written; None where nothing was due.
+            The metrics that were written; None if no point was due.
         """
         self._num_steps += 1
         if self._num_steps % self._every_n_steps:

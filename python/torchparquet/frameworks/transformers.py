@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: data sets that deal their rows to ranks themselves."""
+"""Hugging Face's Trainer: loaders for data sets that deal rows to ranks themselves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ else:
 class ParquetTrainerMixin(_Trainer):
     """Makes a `Trainer` take the batches of `ParquetDataset`s and mixes as they are.
 
-    Use it as `class MyTrainer(ParquetTrainerMixin, Trainer)`. Batches are the model's keyword
-    arguments, by name. What makes a batch is the data set's business: `batch_size`, `drop_last`,
-    `shuffle` and the collator of the Trainer have no say in it.
+    Use it as `class MyTrainer(ParquetTrainerMixin, Trainer)`. The columns of a batch are the
+    model's keyword arguments. The data set alone makes batches: `batch_size`, `drop_last`,
+    `shuffle` and the collator of the Trainer have no effect.
     """
 
     def get_train_dataloader(self) -> Any:
@@ -61,7 +61,7 @@ class ParquetTrainerMixin(_Trainer):
         return self.accelerator.prepare(ParquetLoader(source, **options))
 
     def _prepare_input(self, data: Any) -> Any:
-        # The Trainer takes a Jagged for a tuple that is made of one argument.
+        # The Trainer would rebuild a Jagged as a tuple, from one argument.
         if isinstance(data, Jagged):
             return Jagged(*map(self._prepare_input, data))
         return super()._prepare_input(data)

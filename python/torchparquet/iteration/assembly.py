@@ -56,7 +56,7 @@ class DataArguments:
         Args:
             num_threads: Threads that read footers.
             keys: The keys of encrypted files.
-            with_sizes: Whether the manifest has the sizes of column chunks.
+            with_sizes: True if the manifest has the sizes of column chunks.
         """
         manifest, footers = open_manifest(
             self.paths,
@@ -78,8 +78,8 @@ class IterationOptions:
         limit_steps: The most batches that a rank delivers of an epoch; None for all.
         shuffle_window: Row groups of a window; None for the default.
         canonical_world_size: As that of `PlanOptions`.
-        row_ids: Whether batches have `row.id`.
-        check_ranks: Whether the first iteration compares the ranks.
+        row_ids: True if batches have `row.id`.
+        check_ranks: True if the first iteration compares the ranks.
     """
 
     num_epochs: int | None

@@ -1,4 +1,4 @@
-"""How `next` counts each item exactly once, whatever interrupts it.
+"""Makes `next` count each item exactly once, whatever interrupts it.
 
 A function of the user's or the handler of a signal may raise anywhere within `next`. Whoever
 catches that goes on with the iterator, or saves a state: no item may be lost, and none may come
@@ -25,13 +25,13 @@ _MOVED = _Moved()
 
 
 class Course(Generic[_Position]):
-    """Where one iteration stands. It outlives the iterator, which drives it.
+    """The position of one iteration. It outlives the iterator, which drives it.
 
     Attributes:
         position: Everything before it was delivered, and nothing after it. None before the
             iteration begins.
         reached: The position that the iterator's open resources stand at, where that is known.
-        has_ended: Whether the iterator has told that no item is left.
+        has_ended: True if the iterator has told that no item is left.
     """
 
     def __init__(self, position: _Position | None = None) -> None:
@@ -51,7 +51,7 @@ class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
     """Delivers items, and counts each one at the moment when it is delivered.
 
     Attributes:
-        course: Where the iterator stands.
+        course: The position of the iteration.
     """
 
     def __init__(self, course: Course[_Position]) -> None:

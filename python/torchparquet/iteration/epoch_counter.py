@@ -1,4 +1,4 @@
-"""Which epoch an iteration is, agreed with the DataLoader workers of the same process."""
+"""Numbers the epochs of iterations, agreed among the DataLoader workers of a process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _SharedWords:
 
     @property
     def is_copy(self) -> bool:
-        """Whether no other process shares the words."""
+        """True if no other process shares the words."""
         return not self.tensor.is_shared()  # type: ignore[no-untyped-call]
 
     def __reduce__(self) -> tuple[Any, ...]:

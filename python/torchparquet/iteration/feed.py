@@ -32,7 +32,7 @@ class Followed(Protocol):
     """An iterator as the data set sees it.
 
     Attributes:
-        course: Where it stands.
+        course: The position of the iteration.
         totals: Of its reading.
     """
 
@@ -41,7 +41,7 @@ class Followed(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the iterator was closed or has ended."""
+        """True if the iterator was closed or has ended."""
 
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch the next one."""
@@ -57,14 +57,14 @@ class Feed:
     """All that the iterations over one data set share in one process.
 
     Attributes:
-        membership: Which of the processes that read the data this one is.
+        membership: The ranks that read the data set, and this process among them.
         planner: Of epochs.
-        rank_check: Whether ranks were compared.
+        rank_check: True if ranks were compared.
         streams: Opens streams of batches.
-        progress: Where the latest iteration stands, and where the next one begins.
+        progress: The position of the latest iteration, and the start of the next one.
         num_epochs: How many epochs one iteration reads; None for all that follow.
         transforms: The user's functions, or None.
-        is_dynamic: Whether ranks claim row groups as they read.
+        is_dynamic: True if ranks claim row groups as they read.
         totals: Of all that this process has read.
         latest_totals: Of the latest iteration.
     """

@@ -40,7 +40,7 @@ class Iteration(ExactIterator[Batch, Place]):
         RuntimeError: The iterator was closed, or was begun in another process.
 
     Attributes:
-        course: Where the iterator stands.
+        course: The position of the iteration.
         totals: Of its reading.
     """
 
@@ -102,7 +102,7 @@ class Iteration(ExactIterator[Batch, Place]):
         """Start the next epoch, or go on with one.
 
         Args:
-            is_awaited: Whether other ranks wait to hear that it succeeds.
+            is_awaited: True if other ranks wait to hear that it succeeds.
         """
         feed = self._feed
         place = feed.progress.begin(self.course)
@@ -139,7 +139,7 @@ class Iteration(ExactIterator[Batch, Place]):
         return place
 
     def _stream_stands_at(self, position: Place | None) -> bool:
-        """Whether the next batch of the stream is the one at `position`.
+        """True if the next batch of the stream is the one at `position`.
 
         It is where an exception came before a batch did: an error of the data, or a wait that was
         cut short.
@@ -198,7 +198,7 @@ class Iteration(ExactIterator[Batch, Place]):
 
     @property
     def closed(self) -> bool:
-        """Whether the iterator was closed or has ended."""
+        """True if the iterator was closed or has ended."""
         return self._closed or self.course.has_ended
 
     def state_dict(self) -> dict[str, Any]:

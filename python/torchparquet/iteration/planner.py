@@ -1,4 +1,4 @@
-"""Where the epochs of a data set stand: plans for worlds, and places in them."""
+"""Plans the epochs of a data set for worlds, and finds places in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchparquet.reading.window_limits import WindowMemory, window_in_effect
 
 @dataclass(frozen=True)
 class Place:
-    """Where an epoch stands, for one rank or one of its DataLoader workers.
+    """The place of an epoch, for one rank or one of its DataLoader workers.
 
     Attributes:
         epoch: The epoch.

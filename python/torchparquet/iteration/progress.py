@@ -18,12 +18,12 @@ from torchparquet.ranks.membership import Membership
 
 @dataclass(frozen=True)
 class _Start:
-    """Where an iteration is to begin.
+    """The start of an iteration.
 
     Attributes:
         iteration: Its number.
         state: To go on from; None for the start of an epoch.
-        step: Which batch of the epoch to begin with, where there is no state.
+        step: The first batch of the epoch to deliver, if there is no state.
     """
 
     iteration: int

@@ -1,4 +1,4 @@
-"""Where a batch came from, in words for an error message."""
+"""The origin of a batch, in words for an error message."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class BatchOrigin:
-    """Where a batch came from, or one row of it.
+    """The origin of a batch, or of one row of it.
 
     Attributes:
         epoch: The epoch.
         step: Number of the batch in the epoch, of this rank or worker, counted from 0.
         topology: Rank and worker.
-        rows: Where its rows are from, in the order in which the row groups come first.
+        rows: The origin of its rows, in the order in which the row groups come first.
         row: Number of the row in the batch; None for the whole batch.
     """
 

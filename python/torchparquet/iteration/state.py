@@ -37,7 +37,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class State:
-    """Where an epoch stands.
+    """The position of an epoch.
 
     Attributes:
         epoch: The epoch.

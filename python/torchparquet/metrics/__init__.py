@@ -1,1 +1,1 @@
-"""Metrics: how fast a process reads, and which side is slower."""
+"""Metrics: the speed of reading, and the slower side."""

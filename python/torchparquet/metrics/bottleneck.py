@@ -1,4 +1,4 @@
-"""Which side is slower: the training loop, decoding, the source, or too little memory."""
+"""Finds the slower side: the training loop, decoding, the source, or a bound on memory."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# A loop that waits for less than this part of its time gains little from faster data.
+# A loop that waits for a smaller part of its time gains little from faster data.
 _SMALL_FRACTION = 0.1
 
 
 @dataclass(frozen=True)
 class Sides:
-    """What the two sides have spent; seconds, those of decode threads of all together.
+    """The seconds of the loop and of all decode threads together.
 
     Attributes:
-        batches: Delivered.
-        elapsed: From the first batch that was asked for on.
-        wait: Thereof, the loop waited for batches.
-        first_wait: Thereof, for the first one.
+        batches: Delivered batches.
+        elapsed: Time since the loop asked for its first batch.
+        wait: Part of it in which the loop waited for batches.
+        first_wait: Part of `wait` for the first batch.
         num_threads: Decode threads.
-        reading: Threads opened files and read.
-        decompressing: Threads decompressed.
-        decoding: Threads decoded, beside that.
+        reading: Threads opened files and read them.
+        decompressing: Threads decompressed pages.
+        decoding: Threads did other decoding.
         for_loop: Threads waited for the loop.
-        for_memory: Threads waited for room, beside the loop.
-        max_batches: That fit the memory.
-        of_codec: Of `decompressing`, by codec.
-        of_column: Of `decompressing` and `decoding`, by column.
+        for_memory: Threads waited for memory while the loop waited too.
+        max_batches: Batches that fit the memory.
+        of_codec: `decompressing` by codec.
+        of_column: `decompressing` and `decoding` by column.
     """
 
     batches: int
@@ -46,12 +46,12 @@ class Sides:
 
 
 def describe(sides: Sides) -> str:
-    """Return one sentence: which side is slower, the figures that say so, what to change."""
+    """Return one sentence: the slower side, the figures that show it, and a remedy."""
     if sides.batches == 0:
         return "nothing to tell: no batch was delivered yet"
     wait, elapsed = sides.wait, sides.elapsed
     if sides.batches > 1:
-        # Nothing can be ready before the first one was asked for.
+        # No batch can be ready before the first request.
         wait, elapsed = wait - sides.first_wait, elapsed - sides.first_wait
     fraction = wait / elapsed if elapsed > 0 else 0.0
     waited = f"it waited {fraction:.0%} of {elapsed:.3g} s for batches"

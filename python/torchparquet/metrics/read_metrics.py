@@ -1,4 +1,4 @@
-"""How fast a data set is read, and what it costs: plain numbers of one moment."""
+"""The speed and the costs of reading a data set, as plain numbers at one moment."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from torchparquet.metrics.bottleneck import Sides, describe
 
-# What was counted: (of what, its name, quantity) to a number that only grows.
+# Counts: (kind, name, quantity) to a number that only grows.
 Sums = dict[tuple[str, str, str], float]
 
 
 @dataclass(frozen=True)
 class CodecMetrics:
-    """What column chunks of one codec have cost.
+    """The costs of the column chunks of one codec.
 
     Attributes:
-        bytes_read: From the source, as they are stored; page headers included.
-        bytes_decompressed: What compressed pages became.
-        open_seconds: Spent on opening files, with their footers, and column chunks.
-        read_seconds: Spent on reads from the source.
-        decompress_seconds: Spent in the codec.
-        decode_seconds: All other work of decode threads: headers, checksums, levels, values, and
-            bringing them to their places.
+        bytes_read: Stored bytes read from the source; page headers included.
+        bytes_decompressed: Bytes of pages after decompression.
+        open_seconds: Time spent on opening files, with their footers, and column chunks.
+        read_seconds: Time spent on reads from the source.
+        decompress_seconds: Time spent in the codec.
+        decode_seconds: Time of all other work of decode threads: headers, checksums, levels,
+            values, and copies to their places.
     """
 
     bytes_read: int = 0
@@ -37,10 +37,10 @@ class CodecMetrics:
 
 @dataclass(frozen=True)
 class ColumnMetrics(CodecMetrics):
-    """What one column of the files has cost, as `CodecMetrics` says it.
+    """The costs of one column of the files; see `CodecMetrics` for the other attributes.
 
     Attributes:
-        bytes_produced: Its part of the tensors of the batches that were delivered.
+        bytes_produced: Bytes of the column in delivered batches.
     """
 
     bytes_produced: int = 0
@@ -48,15 +48,15 @@ class ColumnMetrics(CodecMetrics):
 
 @dataclass(frozen=True)
 class Ring:
-    """How things stand: batches between decode threads and the loop.
+    """The present batches between decode threads and the loop.
 
     Attributes:
         num_threads: Decode threads.
-        batches_ready: Complete, and waiting to be taken.
-        batches_in_flight: Those, and the ones that are being decoded.
-        max_batches_in_flight: How many there is room for.
-        memory_bytes: Taken by batches in flight and what is kept beside them.
-        max_memory_bytes: `max_memory`, or this process's part of it.
+        batches_ready: Complete batches that wait to be taken.
+        batches_in_flight: Complete batches and batches under way.
+        max_batches_in_flight: Limit of batches in flight.
+        memory_bytes: Memory of batches in flight and of column readers.
+        max_memory_bytes: `max_memory`, or the part of this process.
     """
 
     num_threads: int = 0
@@ -69,31 +69,31 @@ class Ring:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a data set has read and who has waited for whom, of this process; see `metrics()`.
+    """The reading and the waits of a data set in this process; see `metrics()`.
 
-    Counts are of tasks that have ended (one column of one row group, as a rule), waits are up to
-    this moment. Seconds of decode threads are those of all threads together.
+    Counts cover tasks that have ended; a task is usually one column of one row group. Waits include
+    those under way. Seconds of decode threads are sums over all threads.
 
     Attributes:
-        elapsed_seconds: From the first batch that was asked for to the end, or to now.
-        wait_seconds: Thereof, the loop waited for batches; the rest is its own work.
-        first_wait_seconds: Thereof, for the first batch, when nothing is ready yet.
-        batches: Delivered.
-        rows: Delivered, before functions of the user's.
-        bytes_read: From the source, compressed as it is; footers aside.
-        bytes_produced: Of the tensors of the batches that were delivered.
+        elapsed_seconds: Time since the loop asked for its first batch, up to the end or to now.
+        wait_seconds: Part of it in which the loop waited for batches; the rest is its own work.
+        first_wait_seconds: Part of `wait_seconds` for the first batch.
+        batches: Delivered batches.
+        rows: Delivered rows, before the user's functions.
+        bytes_read: Stored bytes read from the source, without footers.
+        bytes_produced: Bytes of the tensors in delivered batches.
         num_reads: Requests to the source.
-        open_seconds: Decode threads spent on opening files and column chunks.
-        read_seconds: On reads.
-        decompress_seconds: In codecs.
-        decode_seconds: On all the rest of decoding.
-        threads_waited_for_loop_seconds: Decode threads were ahead of the loop.
-        threads_waited_for_memory_seconds: Decode threads found no room for further batches while
-            the loop waited too.
-        ring: How things stand.
-        columns: By name in the files, `row.id` and `row.valid` included.
-        codecs: By name, such as "zstd" or "uncompressed".
-        sources: Of a mix, the metrics of each data set; None for those that have none.
+        open_seconds: Time of decode threads for opening files and column chunks.
+        read_seconds: Time of decode threads for reads.
+        decompress_seconds: Time of decode threads in codecs.
+        decode_seconds: Time of decode threads for all other decoding.
+        threads_waited_for_loop_seconds: Time in which decode threads were ahead of the loop.
+        threads_waited_for_memory_seconds: Time in which decode threads had no room for further
+            batches while the loop waited too.
+        ring: The present batches in flight.
+        columns: Metrics by name in the files; `row.id` and `row.valid` included.
+        codecs: Metrics by name of the codec, such as "zstd" or "uncompressed".
+        sources: The metrics of each data set of a mix; None for a data set without metrics.
     """
 
     elapsed_seconds: float = 0.0
@@ -188,7 +188,7 @@ class Metrics:
         return metrics_of(sums, self.ring, sources)
 
     def sums(self) -> Sums:
-        """Return what was counted, to be added and subtracted."""
+        """Return the counts, to be added and subtracted."""
         sums: Sums = {}
         for quantity, number in _numbers(self).items():
             sums["all", "", quantity] = number
@@ -209,7 +209,7 @@ def summed(parts: Iterable[tuple[Sums, int]]) -> Sums:
 
 
 def metrics_of(sums: Sums, ring: Ring, sources: Iterable[Metrics | None] = ()) -> Metrics:
-    """Return what was counted as metrics."""
+    """Return metrics with these counts."""
     own: dict[str, Any] = {}
     columns: dict[str, dict[str, Any]] = {}
     codecs: dict[str, dict[str, Any]] = {}
@@ -229,10 +229,9 @@ def metrics_of(sums: Sums, ring: Ring, sources: Iterable[Metrics | None] = ()) -
 
 
 def side_by_side(sources: Iterable[Metrics | None]) -> Metrics:
-    """Return the metrics of a mix, whose data sets are read side by side by one loop.
+    """Return the metrics of a mix, whose data sets one loop reads side by side.
 
-    While the loop waits for one it waits for all: the time of each is that of the mix without
-    what the loop waited for others.
+    The time of each data set is that of the mix, without the loop's waits for the others.
     """
     known = [source for source in sources if source is not None]
     elapsed = max((source.elapsed_seconds for source in known), default=0.0)
@@ -251,7 +250,7 @@ def side_by_side(sources: Iterable[Metrics | None]) -> Metrics:
 
 
 def rings(all_rings: Iterable[Ring]) -> Ring:
-    """Return how several things stand together."""
+    """Return the sum of several rings."""
     sums: defaultdict[str, int] = defaultdict(int)
     for ring in all_rings:
         for name, number in _numbers(ring).items():

@@ -1,4 +1,4 @@
-"""Sums of what the streams of an iteration, or of a data set, have read so far."""
+"""Sums up the reading of all streams of an iteration, or of a data set."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _OF_COLUMN = (
 )
 _OF_ALL = (*(name for name in _OF_COLUMN if name != "bytes_decompressed"), "num_reads")
 
-# To add up those that have ended takes about as long as to open a stream, so it is done when there
-# are so many.
+# Adding up ended streams takes about as long as opening a stream, so it waits for so many.
 _MAX_READINGS = 16
 
 
 class Reading:
-    """Sums of what one stream has read since the loop asks it; the stream tells when it ends.
+    """The sums of one stream since the loop asks it. The stream tells when it ends.
 
-    The stream holds this, and not the other way: threads end with a stream that is given up.
+    The stream holds this object and not the other way round, so that the threads of an abandoned
+    stream end with it.
     """
 
     def __init__(self, stream: BatchStream, waited: float | None, is_first: bool) -> None:
@@ -59,11 +59,11 @@ class Reading:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the sums are final."""
+        """True if the sums are final."""
         return self._sums is not None
 
     def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
-        """Take what the stream has read in all."""
+        """Take the final counts of the stream."""
         self._sums = self._sums_of(stats, names)
 
     def sums(self) -> Sums:
@@ -74,7 +74,7 @@ class Reading:
         return self._sums_of(stream.stats, stream.task_names)
 
     def ring(self) -> Ring:
-        """Return how the stream stands; it holds nothing any more when it has ended."""
+        """Return the present ring of the stream; it is empty after the end."""
         stream = self._stream()
         if self._sums is not None or stream is None:
             return self.capacity
@@ -117,10 +117,10 @@ class Reading:
 
 
 class ReadTotals:
-    """Adds up what streams read, in the process that they read in."""
+    """Adds up the counts of streams, per process."""
 
     def __init__(self, of_all: ReadTotals | None = None) -> None:
-        """Begin with nothing; what is added goes to `of_all` too."""
+        """Begin at zero; counts are added to `of_all` too."""
         self._of_all = of_all
         self._reset()
 
@@ -136,12 +136,12 @@ class ReadTotals:
             self._reset()  # a fork has read nothing yet
 
     def add(self, stream: BatchStream, waited: float | None = None) -> None:
-        """Count what a stream reads.
+        """Count the reading of a stream.
 
         Args:
-            stream: From which the loop is to be given batches.
-            waited: Seconds that the loop waited for its first batch, where somebody else has asked
-                for that; None where the loop will.
+            stream: The stream that delivers batches to the loop.
+            waited: Seconds that the loop waited for the first batch, if another caller asked for
+                that one; None if the loop will ask.
         """
         self._own()
         self._count(Reading(stream, waited, self._is_first))

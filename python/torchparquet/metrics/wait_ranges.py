@@ -17,11 +17,11 @@ _T = TypeVar("_T")
 
 
 def in_wait_range(fetch: Callable[[], _T]) -> _T:
-    """Return what `fetch` returns; whoever traces this thread sees the call as `WAIT_RANGE`.
+    """Return the result of `fetch`; traces of this thread show the call as `WAIT_RANGE`.
 
-    An active torch profiler gets a range of its own, which it makes one of NVTX where that is
-    what it was asked for; otherwise NVTX gets one where CUDA is available. record_function is
-    left out where nobody listens: it takes microseconds all the same.
+    An active torch profiler gets a range, which it passes on to NVTX if it was told to. Without a
+    profiler, NVTX gets a range if CUDA is available. Without a listener there is no
+    record_function, which takes microseconds even then.
     """
     if _profiler_enabled():
         with record_function(WAIT_RANGE):
@@ -37,5 +37,5 @@ def in_wait_range(fetch: Callable[[], _T]) -> _T:
 
 @cache
 def _has_nvtx() -> bool:
-    # A DataLoader worker does not ask: CUDA may not survive its fork.
+    # A DataLoader worker does not ask, since CUDA may not survive its fork.
     return get_worker_info() is None and torch.cuda.is_available()

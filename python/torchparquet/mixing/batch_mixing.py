@@ -14,15 +14,14 @@ from torchparquet.mixing.mixture import Mixture
 
 @dataclass(frozen=True)
 class BatchPosition:
-    """Where a mix of batches stands.
+    """The position of a mix of batches.
 
     Attributes:
-        progress: How far the epoch is.
-        num_batches: Of each data set in its epoch.
-        epochs: Which epoch of each data set that is. In another one than `progress` has, the data
-            set has ended, and is to begin its next round.
-        marks: Where the iterator of each data set stands; None where it has not begun, or cannot
-            go back.
+        progress: The progress of the epoch.
+        num_batches: Batches of each data set in its epoch.
+        epochs: The epoch of each data set. If `progress` has another one, the data set has ended
+            and begins its next round.
+        marks: The position of each data set's iterator; None if it has not begun or cannot go back.
     """
 
     progress: MixProgress
@@ -42,14 +41,14 @@ class BatchMixture(Mixture[BatchPosition]):
         states: list[Any] | None,
         source_key: str | None,
     ) -> None:
-        """Go on at `progress` with data sets at `states`; None for the start of an epoch."""
+        """Continue at `progress` with data sets at `states`; None for the start of an epoch."""
         super().__init__(options, datasets, progress, source_key)
         _load(datasets, progress, states)
-        # A length is that of the iteration under way, so these come first.
+        # The length depends on the iteration under way, so these come first.
         self._iterator_of = {number: iter(datasets[number]) for number in progress.active}
         numbers = range(len(datasets))
         epochs = tuple(progress.epoch_of(number) for number in numbers)
-        # Of the iterators: their epochs, and where those that have begun did so.
+        # The epochs of the iterators, and the starts of those that have begun.
         self._epoch_of = dict(enumerate(epochs))
         self._first_marks: dict[int, Any] = {}
         (self._begun_with,) = _num_batches(datasets, progress, 0)
@@ -79,7 +78,7 @@ class BatchMixture(Mixture[BatchPosition]):
         return self._settled()
 
     def _settled(self) -> BatchPosition:
-        """Bring the data sets to the position, begin the rounds that are next, and return it."""
+        """Bring the data sets to the position, begin the next rounds, and return the result."""
         position = self.begin()
         if self.closed:
             return position
@@ -138,7 +137,7 @@ class BatchMixture(Mixture[BatchPosition]):
 
     @property
     def over(self) -> bool:
-        """Whether no batch is left."""
+        """True if no batch is left."""
         self._settled()
         return self._order.next is None
 
@@ -146,7 +145,7 @@ class BatchMixture(Mixture[BatchPosition]):
         return self._iterator_of.values()
 
     def state_dicts(self) -> list[Any]:
-        """Return where each data set stands; None for those that have left the mix."""
+        """Return the state of each data set; None for data sets that have left the mix."""
         active = self._settled().progress.active
         return [
             dataset.state_dict() if number in active else None
@@ -170,7 +169,7 @@ def _num_batches(
         )
         for number in active
     }
-    # A data set that does not know of workers is whole in each.
+    # A data set that does not divide rows among workers is whole in each.
     return [
         [
             delivered[number]

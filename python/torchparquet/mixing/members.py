@@ -1,4 +1,4 @@
-"""The data sets of a mix: the methods that it asks for, and how much each has left."""
+"""The data sets of a mix: their methods, and what is left of each."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ class Mixable(Protocol):
     """A data set with the methods of `ParquetDataset` that a mix needs."""
 
     def __iter__(self) -> Iterator[Batch]:
-        """Begin the next epoch, or go on with a state."""
+        """Begin the next epoch, or resume at a loaded state."""
 
     def __len__(self) -> int:
         """Return the batches of the epoch."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration."""
+        """Make `epoch` the epoch of the next iteration."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration stands, counting batches that it has returned."""
+        """Return the state of the latest iteration after the batches that it has returned."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where `state` was taken."""
+        """Make the next iteration resume at `state`."""
 
 
 @runtime_checkable
 class RowMixable(Protocol):
-    """A data set whose rows go on in another world, each once, as those of `ParquetDataset`."""
+    """A data set that another world can resume with each row once, as `ParquetDataset` can."""
 
     def reaches(self, num_workers: int = 0) -> list[Reach]:
-        """Return how far this rank is, for each of its workers."""
+        """Return the progress of each worker of this rank."""
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
         """Return a state after `num_rows` rows of each rank in the present world."""
@@ -44,29 +44,29 @@ class RowMixable(Protocol):
 
 @runtime_checkable
 class Metered(Protocol):
-    """A data set that says how fast it is read."""
+    """A data set with metrics."""
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return what this process has read."""
+        """Return the metrics of this process."""
 
 
 def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
-    """Return data sets whose epochs no other DataLoader worker counts.
+    """Return copies whose epochs no other DataLoader worker counts.
 
-    Workers share the numbers of iterations. But each worker begins the rounds of its mix at a time
-    of its own, and goes on with its own states.
+    Workers share the numbers of iterations. But each worker begins the rounds of its mix at its own
+    time, and resumes at its own states.
     """
     return [copy.copy(data) if hasattr(data, "__copy__") else data for data in datasets]
 
 
 def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int = 0) -> list[int]:
-    """Return the batches that are left of a data set's `epoch`, for each worker.
+    """Return the remaining batches of a data set's `epoch`, for each worker.
 
     Args:
-        dataset: One that has begun the epoch, or goes on with it next.
-        epoch: Its number. A data set that stands in another epoch has no batch left of this one.
-        delivered: Batches of the epoch so far.
-        num_workers: Of the DataLoader; 0 in a worker, for its own.
+        dataset: A data set that has begun the epoch, or resumes it next.
+        epoch: Number of the epoch. A data set in another epoch has no batch left of this one.
+        delivered: Batches of the epoch delivered so far.
+        num_workers: Workers of the DataLoader; 0 in a worker, for its own batches.
     """
     if not isinstance(dataset, RowMixable):
         return [len(dataset) - delivered if _stands_in(dataset, epoch) else 0]
@@ -77,11 +77,11 @@ def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int 
 def rows_left(dataset: Mixable, epoch: int, taken: int, num_workers: int = 0) -> list[int | None]:
     """Return the rows that all ranks can still take of a data set's `epoch`, for each worker.
 
-    A number is None if the data set does not say it. See `batches_left` for the arguments, which
+    A number is None if the data set does not tell. See `batches_left` for the arguments, which
     count rows here.
 
     Raises:
-        ValueError: It is a mix, of which ranks may have different numbers of rows.
+        ValueError: The data set is a mix, so ranks may have different numbers of rows.
     """
     inner = getattr(dataset, "datasets", None)
     if inner is not None and any(topology.world_size > 1 for topology in worlds(inner)):
@@ -127,18 +127,18 @@ def worlds(datasets: Sequence[Any]) -> list[Any]:
 
 
 def mark_of(iterator: Any) -> Any:
-    """Return what `go_back` takes to deliver again what comes next; None where nothing can."""
+    """Return a mark of the present position for `go_back`; None if the iterator cannot go back."""
     return iterator.marked() if isinstance(iterator, ExactIterator) else None
 
 
 def go_back(iterator: Any, mark: Any) -> None:
-    """Have an iterator deliver again what it has delivered since `mark`, where it can."""
+    """Have an iterator deliver again the items since `mark`, if it can."""
     if mark is not None:
         iterator.go_back(mark)
 
 
 def close_iterator(iterator: Any) -> None:
-    """End the threads of an iterator that has any."""
+    """End the threads of an iterator, if it has any."""
     close = getattr(iterator, "close", None)
     if close is not None:
         close()

@@ -1,4 +1,4 @@
-"""In which order a mix takes batches from its data sets: arithmetic on their numbers."""
+"""The order in which a mix takes batches from its data sets: arithmetic on their numbers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torchparquet.plan.draws import Draws, Proportion, random_words
 
 Stopping = Literal["first_exhausted", "all_exhausted", "repeat"]
 
-# A round within an epoch of a mix adds this to the number of a data set's epoch.
+# Each round within an epoch of a mix adds this to the number of a data set's epoch.
 ROUND_EPOCHS = 2**32
-# Keeps the words that decide between equal rows apart from those of draws.
+# Keeps the words that break ties between rows apart from those of draws.
 _ROWS_BLOCK = 2**40
 
 
 @dataclass(frozen=True)
 class MixOptions:
-    """All that shapes the order of a mix beside the sizes of its data sets.
+    """The options that shape the order of a mix, together with the sizes of its data sets.
 
     Attributes:
-        weights: Of each data set, above 0, in any scale.
-        seed: Of the draws.
+        weights: Weight of each data set, above 0, in any scale.
+        seed: Seed of the draws.
         stopping: See `mix`.
-        batch_size: Rows of a batch with rows of all data sets; None for their own batches.
+        batch_size: Rows of a batch that mixes rows; None if batches are those of the data sets.
     """
 
     weights: tuple[Fraction, ...]
@@ -36,16 +36,16 @@ class MixOptions:
 
 @dataclass(frozen=True)
 class MixProgress:
-    """How far an epoch of a mix is.
+    """The progress of an epoch of a mix.
 
     Attributes:
-        epoch: Of the mix.
+        epoch: Epoch of the mix.
         active: The data sets that are still in the mix.
-        counts: Batches, or rows, of each of those since one left last.
-        before: Batches, or rows, of all before that.
-        rounds: How often each data set has been exhausted.
-        delivered: Batches of the present round of each data set; 0 where rows are mixed.
-        over: Whether a DataLoader worker has delivered its last batch of the epoch.
+        counts: Batches, or rows, of each active data set since the last one left.
+        before: Batches, or rows, of all data sets before that.
+        rounds: The number of times that each data set was exhausted.
+        delivered: Batches of the present round of each data set; 0 if rows are mixed.
+        over: True if a DataLoader worker has delivered its last batch of the epoch.
     """
 
     epoch: int
@@ -64,10 +64,10 @@ class MixProgress:
 
     @staticmethod
     def read(value: dict[str, Any]) -> MixProgress:
-        """Return what `to_dict` made; an older release wrote the sizes of the data sets too.
+        """Return the progress in a dict by `to_dict`; older releases wrote more keys.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The dict has other contents.
         """
         known = {name: item for name, item in value.items() if name != "sizes"}
         try:
@@ -83,7 +83,7 @@ class MixProgress:
         return progress
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as JSON has them."""
+        """Return the attributes as JSON values."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @property
@@ -92,7 +92,7 @@ class MixProgress:
         return self.before + sum(self.counts)
 
     def epoch_of(self, number: int) -> int:
-        """Return the number that the present round has among the epochs of a data set."""
+        """Return the epoch of a data set that is its present round."""
         return self.epoch + self.rounds[number] * ROUND_EPOCHS
 
     def exhausted(self, numbers: Sequence[int]) -> MixProgress:
@@ -103,7 +103,7 @@ class MixProgress:
         return replace(self, rounds=rounds)
 
     def without(self, numbers: Sequence[int]) -> MixProgress:
-        """Return the progress without data sets; the others go on in their proportion."""
+        """Return the progress without some data sets; the others keep their proportion."""
         if not numbers:
             return self
         active = tuple(number for number in self.active if number not in numbers)
@@ -116,18 +116,18 @@ def with_item(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
 
 
 class BatchOrder:
-    """From which data set each batch comes.
+    """The data set of each batch.
 
     Attributes:
-        progress: Where the order stands, with what follows from the number of batches.
+        progress: The progress, with all that follows from the numbers of batches.
         next: The data set of the next batch; None when the epoch is over.
-        num_batches: Of the present round of each data set.
+        num_batches: Batches of the present round of each data set.
     """
 
     def __init__(
         self, options: MixOptions, progress: MixProgress, num_batches: Sequence[int]
     ) -> None:
-        """Go on at `progress`.
+        """Continue at `progress`.
 
         Raises:
             ValueError: A data set to be repeated has no batch.
@@ -144,7 +144,7 @@ class BatchOrder:
         self._choose()
 
     def _begin_again(self) -> None:
-        """Begin another round of data sets of which this world has no batch for what is left."""
+        """Begin another round of data sets that have no batch for the rest in this world."""
         progress = self.progress
         empty = [number for number in progress.active if not self._left(number)]
         if empty and not progress.num_drawn:
@@ -181,7 +181,7 @@ class BatchOrder:
         self._choose()
 
     def count_all(self) -> int:
-        """Return how many batches there are from here on, and go to the end."""
+        """Return the number of batches from here on, and go to the end."""
         num = 0
         while self.next is not None:
             self.count()
@@ -206,14 +206,14 @@ class BatchOrder:
 
 
 class RowOrder:
-    """How many rows of each data set a batch has."""
+    """The rows of each data set in a batch."""
 
     def __init__(self, options: MixOptions) -> None:
         """Take the weights, the seed and the size of batches."""
         self._options = options
 
     def granted(self, progress: MixProgress, num_rows: int) -> list[int]:
-        """Return how many of the next `num_rows` rows each active data set gives."""
+        """Return the number of the next `num_rows` rows that each active data set gives."""
         proportion = Proportion([self._options.weights[i] for i in progress.active])
         block = _ROWS_BLOCK + progress.num_drawn
         key = (self._options.seed, progress.epoch)
@@ -222,11 +222,11 @@ class RowOrder:
         return [new - old for new, old in zip(after, progress.counts, strict=True)]
 
     def count_all(self, progress: MixProgress, left: Sequence[int]) -> int:
-        """Return how many batches there are from `progress` on.
+        """Return the number of batches from `progress` on.
 
         Args:
             progress: How far the epoch is.
-            left: Rows that are left of the present round of each data set.
+            left: Remaining rows of the present round of each data set.
         """
         batch_size = self._options.batch_size
         assert batch_size is not None  # noqa: S101

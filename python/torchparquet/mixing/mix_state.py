@@ -1,4 +1,4 @@
-"""Where a mix stands, as a dict that goes through JSON."""
+"""The state of a mix, as a dict of JSON values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FORMAT = 1
 def dump(
     options: MixOptions, next_options: MixOptions, progress: MixProgress, sources: list[Any] | None
 ) -> dict[str, Any]:
-    """Return the state of an epoch, which does not change any more.
+    """Return the state of an epoch; later steps do not change it.
 
     Args:
-        options: Of the epoch.
-        next_options: Of later epochs, which may differ in their weights.
+        options: Options of the epoch.
+        next_options: Options of later epochs; their weights may differ.
         progress: How far the epoch is.
-        sources: Where each data set stands; None at the start of the epoch.
+        sources: State of each data set; None at the start of the epoch.
     """
     state = {
         "format": _FORMAT,
@@ -34,11 +34,11 @@ def dump(
 
 
 def check(state: Any, options: MixOptions) -> None:
-    """Make sure that a state is that of a mix with these options, its weights aside.
+    """Raise unless a state is that of a mix with these options, except their weights.
 
     Raises:
-        TypeError: It is no dict.
-        ValueError: It is another mix's, or something else.
+        TypeError: The state is not a dict.
+        ValueError: The state belongs to another mix, or is no state.
     """
     if not isinstance(state, dict):
         raise TypeError(f"state must be a dict, got {type(state).__name__}")
@@ -68,14 +68,14 @@ def fractions(texts: Sequence[str]) -> tuple[Fraction, ...]:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of dicts and lists, so that a state does not change any more."""
+    """Return a copy of dicts and lists, so that the state cannot change."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _identity(options: MixOptions) -> dict[str, Any]:
-    """Return what a state must share with the mix that loads it, by name."""
+    """Return the values that a state must share with the mix that loads it, by name."""
     return {
         "num_datasets": len(options.weights),
         "seed": options.seed,

@@ -1,4 +1,4 @@
-"""Several data sets as one: batches, or the rows of each batch, in exact proportion."""
+"""Joins data sets: batches, or the rows of each batch, in exact proportion."""
 
 from __future__ import annotations
 
@@ -40,27 +40,26 @@ def mix(
 ) -> MixedDataset:
     """Return a data set of batches drawn from several data sets in exact proportion.
 
-    After t batches a data set of weight w has given more than t * w - 1 and fewer than t * w + 1
-    of them. Which comes next is random, a function of `seed` and epoch alone, so that all ranks
-    draw alike: their steps are even if those of each data set are.
+    After t batches, a data set of weight w has given more than t * w - 1 and fewer than t * w + 1
+    of them. The order is random, by `seed` and epoch alone, so all ranks draw alike. Their steps
+    are even if those of each data set are.
 
     Args:
         datasets: `ParquetDataset`s, or others with `len`, `set_epoch`, `state_dict` and
-            `load_state_dict` like theirs. The mix sets their epochs. States of others fit the same
-            number of ranks only, unless they see to that themselves.
-        weights: Of each data set, above 0, in any scale; exact, also as fractions. None for
-            equal ones.
-        seed: Of the draws; the same on all ranks.
-        stopping: "first_exhausted" ends the epoch when the data set that is drawn has no batch
-            left. "all_exhausted" lets it leave the mix and the others go on in their proportion,
-            until each batch of all was delivered once. "repeat" begins the data set anew, in
-            another order, until each was delivered once as a whole.
-        within_batch: Mix the rows of each batch, which are copied for it, in the order of the
-            data sets, and in exact proportion as batches are; the last batch may be short only
-            with "all_exhausted". The data sets' columns must agree.
-        batch_size: Rows of such a batch.
-        source_key: Add a tensor of this name, int64 `[B]`: the number of the data set that each
-            row is from.
+            `load_state_dict` like theirs. The mix sets their epochs. States of other data sets fit
+            the same number of ranks only, unless they handle another number themselves.
+        weights: Weight of each data set, above 0, in any scale; exact, also as fractions. None for
+            equal weights.
+        seed: Seed of the draws; the same on all ranks.
+        stopping: The rule for a drawn data set without a batch left. "first_exhausted" ends the
+            epoch. "all_exhausted" lets it leave the mix, and the others keep their proportion until
+            each batch of all was delivered once. "repeat" begins it anew in another order, until
+            each data set was delivered once as a whole.
+        within_batch: True mixes rows: each batch has rows of all data sets, in their order and in
+            exact proportion. The rows are copied. Only with "all_exhausted" may the last batch be
+            short. The data sets' columns must agree.
+        batch_size: Rows of a batch with `within_batch=True`.
+        source_key: Name of a tensor to add, int64 `[B]`: the number of each row's data set.
 
     Raises:
         TypeError: An argument has a wrong type.
@@ -91,9 +90,9 @@ def mix(
 
 
 class MixedDataset(IterableDataset[Batch]):
-    """Batches of several data sets in exact proportion; made by `mix`.
+    """Batches of several data sets in exact proportion; `mix` makes it.
 
-    Every iteration is an epoch, the next one unless `set_epoch` says which.
+    Every iteration is an epoch: the next one, unless `set_epoch` sets another.
     """
 
     def __init__(
@@ -121,16 +120,17 @@ class MixedDataset(IterableDataset[Batch]):
 
     @property
     def weights(self) -> list[float]:
-        """How much of the mix each data set is from the next iteration on; their sum is 1."""
+        """The part of each data set in the mix, from the next iteration on; the sum is 1."""
         total = sum(self._options.weights)
         return [float(weight / total) for weight in self._options.weights]
 
     def set_weights(self, weights: Sequence[Weight]) -> None:
-        """Mix in another proportion from the next epoch on; the same one on all ranks.
+        """Change the proportion from the next epoch on, alike on all ranks.
 
         Raises:
             TypeError: A weight is not a number.
-            ValueError: A weight is not above 0 and finite, or there are not as many as data sets.
+            ValueError: A weight is not above 0 and finite, or their number differs from the data
+                sets'.
         """
         self._options = self._with(_exact(weights, self._num))
 
@@ -143,7 +143,7 @@ class MixedDataset(IterableDataset[Batch]):
         return self._epochs.next() if state is None else int(state["progress"]["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration; a loaded state of that epoch stays in force.
+        """Set the epoch of the next iteration; a loaded state of that epoch stays in force.
 
         Raises:
             TypeError: `epoch` is not an int.
@@ -156,7 +156,7 @@ class MixedDataset(IterableDataset[Batch]):
         self._epochs.set(epoch)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Begin the next epoch, or go on where a state was taken."""
+        """Begin the next epoch, or resume at a loaded state."""
         warn_of_second_batching(self)
         if in_worker() and not self._are_own:
             self._datasets, self._are_own = own_copies(self._datasets), True
@@ -190,19 +190,18 @@ class MixedDataset(IterableDataset[Batch]):
 
     def _set_epochs(self, epoch: int) -> None:
         for dataset in self._datasets:
-            # A state of this very epoch, of a data set that was not drawn since, would stay.
+            # Otherwise a state of this epoch would stay in a data set that was not drawn since.
             dataset.set_epoch(epoch + 1)
             dataset.set_epoch(epoch)
 
     def __len__(self) -> int:
         """Return the batches of the epoch under way, or else of the next one.
 
-        Batches before a state was loaded count too. `len(loader)` is that of all its workers,
-        provided that the data sets are `ParquetDataset`s; once they have begun an epoch, it is that
-        of the next one.
+        Batches before a loaded state count too. With `ParquetDataset`s, `len(loader)` covers all
+        workers; after they have begun an epoch, it is that of the next one.
 
         Raises:
-            TypeError: Rows are mixed, and a data set does not say how many it has.
+            TypeError: Rows are mixed, and a data set does not tell its number of rows.
         """
         latest, state = self._latest, self._next_state()
         if latest is not None and not latest.closed:
@@ -225,8 +224,8 @@ class MixedDataset(IterableDataset[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return where the latest iteration stands, counting batches that it has returned.
 
-        The state holds those of all data sets, and goes through JSON. It is the same on all ranks
-        at the same step, also with `even="none"` until a rank has no row left of a data set.
+        The state holds the states of all data sets, as JSON values. It is the same on all ranks at
+        the same step; with `even="none"`, until a rank has no row left of a data set.
 
         Raises:
             RuntimeError: DataLoader workers have iterated the mix.
@@ -238,25 +237,25 @@ class MixedDataset(IterableDataset[Batch]):
         options, latest, sources = self._options, self._latest, None
         progress = self._ended or MixProgress.begin(self._epochs.next(), self._num)
         if latest is not None:
-            # Whether it is over may be known only after looking for further rows.
+            # Looking for further rows may be the only way to know if the epoch is over.
             over = latest.over
             if not over:
                 options, progress = self._latest_options, latest.progress
                 sources = latest.state_dicts()
             elif in_worker():
-                # The loader itself goes on to the next epoch, when all workers have ended.
+                # The loader itself begins the next epoch after all workers have ended.
                 progress = replace(latest.progress, over=True)
         return dump(options, self._options, progress, sources)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where `state` was taken, with the weights of then.
+        """Make the next iteration resume at `state`, with the weights of that time.
 
-        A state taken after the last batch leads to the next epoch. With other ranks than those of
-        the state, the rows of each `ParquetDataset` that no rank has delivered are dealt anew.
+        A state taken after the last batch leads to the next epoch. With other ranks than the
+        state's, the undelivered rows of each `ParquetDataset` are dealt anew.
 
         Raises:
-            TypeError: `state` is no dict.
-            ValueError: It is not the state of a mix, or of another one.
+            TypeError: `state` is not a dict.
+            ValueError: `state` is not the state of a mix, or belongs to another mix.
         """
         check(state, self._options)
         self._state = copied(state)
@@ -264,7 +263,7 @@ class MixedDataset(IterableDataset[Batch]):
         self._end_latest()
         epoch = state["progress"]["epoch"]
         if in_worker():
-            # Others have begun this iteration, perhaps: the next one comes after it.
+            # Another worker may have begun this iteration, so the next one comes after it.
             self._state_is_for = None
             return
         if state["progress"].get("over", False):
@@ -273,10 +272,10 @@ class MixedDataset(IterableDataset[Batch]):
         self._state_is_for = self._epochs.num_iterations()
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return how fast this process reads, of all data sets, and of each in `sources`.
+        """Return the metrics of this process: of the mix, and of each data set in `sources`.
 
-        See `ParquetDataset.metrics`. The data sets are read side by side: the time of each is
-        that of the mix without what the loop waited for others.
+        See `ParquetDataset.metrics`. The data sets are read side by side, so the time of each is
+        that of the mix, without the loop's waits for the others.
 
         Raises:
             RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.
@@ -317,7 +316,7 @@ class MixedDataset(IterableDataset[Batch]):
                 close()
 
     def _next_state(self) -> dict[str, Any] | None:
-        """Return the state that the next iteration goes on with, which workers may have begun."""
+        """Return the state that the next iteration resumes at; workers may have begun it."""
         if self._state_is_for in (None, self._epochs.num_iterations()):
             return self._state
         return None
@@ -332,7 +331,7 @@ class MixedDataset(IterableDataset[Batch]):
         return len(self._datasets)
 
     def __copy__(self) -> MixedDataset:
-        """Return a copy for this process, which counts epochs by itself."""
+        """Return a copy that counts epochs by itself, in this process."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__getstate__())
         made._datasets = own_copies(self._datasets)
@@ -340,7 +339,7 @@ class MixedDataset(IterableDataset[Batch]):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the iteration under way."""
+        """Return the attributes without the iteration under way."""
         return self.__dict__ | {"_latest": None, "_metrics_before": [None] * self._num}
 
     def _with(self, weights: tuple[Fraction, ...]) -> MixOptions:

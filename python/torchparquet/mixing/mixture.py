@@ -1,4 +1,4 @@
-"""One epoch of a mix, whatever its batches are made of."""
+"""One epoch of a mix, of batches or of rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchparquet.mixing.mix_order import MixOptions, MixProgress
 
 
 class MixPosition(Protocol):
-    """Where an epoch of a mix stands, with its data sets.
+    """The position of an epoch of a mix, with that of its data sets.
 
     Attributes:
         progress: How far the epoch is.
@@ -37,14 +37,14 @@ class Mixture(ExactIterator[Batch, _Position]):
     """One epoch of a mix.
 
     `next` raises:
-        RuntimeError: A data set has fewer batches than it said; or the iterator was closed,
-            which another iteration of the mix, `set_epoch` and `load_state_dict` do too.
+        RuntimeError: A data set has fewer batches than its length, or the iterator was closed.
+            Another iteration of the mix, `set_epoch` and `load_state_dict` close it too.
         SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
         StopIteration: After the last batch.
 
     Attributes:
-        course: Where the epoch stands.
-        closed: Whether the iterations over the data sets have ended.
+        course: The position of the epoch.
+        closed: True if the iterations over the data sets have ended.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Mixture(ExactIterator[Batch, _Position]):
         begun_at: MixProgress,
         source_key: str | None,
     ) -> None:
-        """Go on at `begun_at`; the course has no position yet."""
+        """Continue at `begun_at`; the course has no position yet."""
         super().__init__(Course())
         self._options = options
         self._datasets = datasets
@@ -72,7 +72,7 @@ class Mixture(ExactIterator[Batch, _Position]):
         states: list[Any] | None,
         num_workers: int,
     ) -> int:
-        """Return the batches of all workers' epoch, with those before `progress`.
+        """Return the batches of all workers' epoch, including those before `progress`.
 
         Raises:
             TypeError: Rows are mixed, and a data set does not say how many it has.
@@ -80,7 +80,7 @@ class Mixture(ExactIterator[Batch, _Position]):
 
     @property
     def length(self) -> int:
-        """The batches of the epoch, with those before a state was loaded.
+        """The batches of the epoch, including those before a loaded state.
 
         Raises:
             TypeError: Rows are mixed, and a data set does not say how many it has.
@@ -95,7 +95,7 @@ class Mixture(ExactIterator[Batch, _Position]):
         return self.begin().progress
 
     def begin(self) -> _Position:
-        """Return where the epoch stands; it begins when the iterator is made."""
+        """Return the position of the epoch; it begins when the iterator is made."""
         position = self.course.position
         assert position is not None  # noqa: S101
         return position
@@ -117,7 +117,7 @@ class Mixture(ExactIterator[Batch, _Position]):
         return super()._next_item()
 
     def _has_given_all(self) -> bool:
-        """Return whether the last batch was delivered, as far as is known without reading."""
+        """Return True if the last batch was delivered, as far as known without reading."""
         try:
             num_batches = self.length
         except TypeError:
@@ -127,7 +127,7 @@ class Mixture(ExactIterator[Batch, _Position]):
     @property
     @abstractmethod
     def over(self) -> bool:
-        """Whether no batch is left; may read one ahead to know."""
+        """True if no batch is left; may read one ahead to know."""
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
@@ -141,17 +141,17 @@ class Mixture(ExactIterator[Batch, _Position]):
 
     @abstractmethod
     def _count_from(self, begin: MixProgress) -> int:
-        """Return the batches of the epoch, with those before `begin`, where it was begun."""
+        """Return the batches of the epoch, including those before its start at `begin`."""
 
     @abstractmethod
     def _iterators(self) -> Iterable[Any]:
         """Return the iterations over the data sets."""
 
     def _marked(self, batch: Batch, number: int) -> Batch:
-        """Return the batch with the number of its data set for each row, int64 `[B]`, if wanted.
+        """Return the batch; if wanted, with the number of its data set per row, int64 `[B]`.
 
         Raises:
-            ValueError: The batch has a column of that name.
+            ValueError: The batch already has a column of that name.
         """
         key = self._source_key
         if key is None:

@@ -1,4 +1,4 @@
-"""The rows of one data set, and the states after those that were taken."""
+"""Reads the rows of one data set, and makes states after the rows taken."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torchparquet.mixing.members import Mixable, RowMixable, go_back, mark_of, r
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """A batch of a data set without its rows: what it takes to read it again.
+    """A batch of a data set without its rows: the facts to read it again.
 
     Attributes:
-        number: Of the batch, counted over all that the cursor reads; another read of it has the
-            same number.
-        epoch: Of the data set; None where it is not known before the batch is read.
-        mark: Where the iterator stood before the batch; None where it cannot go back.
-        state: Of the data set before the batch; None where its states lead to rows, unless it has
-            none for this epoch.
+        number: Number of the batch among all that the cursor reads; reading it again keeps the
+            number.
+        epoch: Epoch of the data set; None if it is not known before the batch is read.
+        mark: Position of the iterator before the batch; None if it cannot go back.
+        state: State of the data set before the batch. None if its states lead to rows, unless it
+            has none for this epoch.
         rows_before: Rows of the epoch before the batch.
         end: Rows of the epoch that all ranks can take; None if the data set does not say.
-        num_rows: Of the batch; None before it was read.
+        num_rows: Rows of the batch; None before it is read.
     """
 
     number: int
@@ -38,11 +38,11 @@ class BatchRecord:
 
 
 class RowPlace(NamedTuple):
-    """A row of a data set: the one that comes next.
+    """The place of the next row of a data set.
 
     Attributes:
-        batch: The one of the row; or the one before, which is used up then.
-        used: Rows of the batch that were taken.
+        batch: The batch of the row; or the batch before, which is then used up.
+        used: Rows taken of the batch.
     """
 
     batch: BatchRecord
@@ -50,17 +50,17 @@ class RowPlace(NamedTuple):
 
     @property
     def taken(self) -> int:
-        """Rows of the epoch that were taken."""
+        """Rows taken of the epoch."""
         return self.batch.rows_before + self.used
 
     @property
     def left(self) -> int | None:
-        """Rows of the epoch that all ranks can still take, if the data set says so."""
+        """Rows of the epoch that all ranks can still take; None if the data set does not tell."""
         return None if self.batch.end is None else self.batch.end - self.taken
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the batch is used up."""
+        """True if the batch is used up."""
         return self.batch.num_rows is not None and self.used >= self.batch.num_rows
 
 
@@ -72,20 +72,20 @@ class _Held(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Batches that were read and are kept, and the one that is to be read next."""
+    """The batches that were read and are kept, and the next one to read."""
 
     held: tuple[_Held, ...]
     following: BatchRecord
 
 
 class RowCursor:
-    """Reads the rows of one data set from any place; fastest if each place follows the one before.
+    """Reads the rows of one data set from any place, fastest in order.
 
-    Whoever takes rows keeps the places. The cursor holds the batches that were read and are not
-    used up. It goes back if it is asked for an earlier place.
+    The caller keeps the places. The cursor holds the batches that were read and are not used up. It
+    goes back if the caller asks for an earlier place.
 
-    A state is the state of the data set before the first batch that is not used up, and the number
-    of rows that were taken of this batch. It fits the same batches only.
+    A state holds the data set's state before the first batch that is not used up, and the number of
+    rows taken of this batch. It fits the same batches only.
     """
 
     def __init__(self, dataset: Mixable) -> None:
@@ -100,16 +100,16 @@ class RowCursor:
         """Begin to iterate, and return the first place.
 
         Args:
-            epoch: Of the data set, if it is known.
-            used: Rows of the first batch to pass over.
-            taken: Rows of the epoch that were taken before.
-            state: Of the data set, from which it goes on.
+            epoch: Epoch of the data set, if it is known.
+            used: Rows of the first batch to skip.
+            taken: Rows of the epoch taken before.
+            state: The state that the data set resumes at.
         """
         self.batches = iter(self.dataset)
         return self._first_place(epoch, used, taken, state)
 
     def restart(self, used: int = 0, state: Any = None) -> RowPlace:
-        """Go on where the next iteration over the data set begins, and return its first place."""
+        """Continue at the start of the data set's next iteration, and return its first place."""
         return self.begin(None, used, used, state)
 
     def _first_place(self, epoch: int | None, used: int, taken: int, state: Any) -> RowPlace:
@@ -119,10 +119,10 @@ class RowCursor:
         return place
 
     def begin_round(self, place: RowPlace, epoch: int) -> RowPlace:
-        """Go on with another epoch of the data set, and return its first place."""
-        # One number is left out: the first batch of an epoch does not follow the last of another.
+        """Continue with another epoch of the data set, and return its first place."""
+        # Skips one number: the first batch of an epoch does not follow the last of another.
         first = BatchRecord(place.batch.number + 2, epoch, None, None, 0, None)
-        # Noted beforehand: after an exception in between, the cursor finds earlier places gone.
+        # Set first, so that after an exception in between earlier places count as gone.
         self._read = _Read((), first)
         self.dataset.set_epoch(epoch)
         self.batches = iter(self.dataset)
@@ -172,7 +172,7 @@ class RowCursor:
             at, used = at + 1, 0
 
     def known(self, place: RowPlace) -> RowPlace:
-        """Return the place with what is known of its batch; reads nothing."""
+        """Return the place with the known facts of its batch; reads nothing."""
         at = self._found(place)
         if not 0 <= at < len(self._read.held):
             return place
@@ -187,16 +187,16 @@ class RowCursor:
 
     @property
     def example(self) -> Batch | None:
-        """A batch of the data set, if one is held."""
+        """A batch of the data set, if the cursor holds one."""
         return self._read.held[0].batch if self._read.held else None
 
     def _index(self, place: RowPlace) -> int:
-        """Return which of the held batches has the row; their number if the next one has it."""
+        """Return the index of the held batch with the row; their number for the next batch."""
         at = self._found(place)
         if at < 0:
             self._go_back_to(place.batch)
             if place.is_at_end:
-                # The batch after it is found by reading this one again.
+                # Reading this batch again leads to the batch after it.
                 self._read_batch()
             at = self._found(place)
         return at
@@ -218,7 +218,7 @@ class RowCursor:
         self._read = _Read((), replace(record, num_rows=None))
 
     def _read_batch(self) -> bool:
-        """Read the next batch; return whether there was one."""
+        """Read the next batch; return True if there was one."""
         batches = self.batches
         self._settle_read()
         read = self._read
@@ -244,7 +244,7 @@ class RowCursor:
         return True
 
     def _settle_read(self) -> None:
-        """Bring the iterator to the batch that is to be read next."""
+        """Bring the iterator to the next batch to read."""
         held, following = self._read
         if following.mark is None:
             # From here on an exception cannot lose the first batch.
@@ -255,7 +255,7 @@ class RowCursor:
             go_back(self.batches, following.mark)
 
     def settle(self) -> None:
-        """Bring the data set back to the batch that is to be read next."""
+        """Bring the data set back to the next batch to read."""
         go_back(self.batches, self._read.following.mark)
 
     def _limits(self, epoch: int | None, taken: int, state: Any) -> tuple[int, int | None, Any]:
@@ -284,7 +284,7 @@ class RowCursor:
 
 
 class PreciseRowCursor(RowCursor):
-    """Rows of a data set whose own states lead to a row, also in another world."""
+    """Reads the rows of a data set whose own states lead to a row, also in another world."""
 
     def begin(
         self, epoch: int | None, used: int = 0, taken: int = 0, state: Any = None
@@ -316,7 +316,7 @@ class PreciseRowCursor(RowCursor):
 def row_cursor(
     dataset: Mixable, state: Mapping[str, Any] | None, epoch: int
 ) -> tuple[RowCursor, RowPlace]:
-    """Return the rows of `epoch` of a data set, which `state` is of; None for its start."""
+    """Return a cursor over a data set's `epoch` from `state` on; None for its start."""
     if isinstance(dataset, RowMixable):
         precise = PreciseRowCursor(dataset)
         if state is None:
@@ -331,7 +331,7 @@ def row_cursor(
 
 
 def load_rows(dataset: Mixable, state: Mapping[str, Any]) -> None:
-    """Make a data set go on where `RowCursor.state_dict` was called."""
+    """Make a data set resume at a state by `RowCursor.state_dict`."""
     of_dataset = state["state"]
     if isinstance(dataset, RowMixable) and state.get("used"):
         of_dataset = after_rows(of_dataset, state["used"])

@@ -1,4 +1,4 @@
-"""One iteration row by row over the batches of a data set."""
+"""One iteration, row by row, over the batches of a data set."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torchparquet.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
 class EpochRowCursor(RowCursor):
     """The rows of one iteration over a `ParquetDataset`, which may have several epochs.
 
-    Rows are counted over the epoch in the present world. Ranks return as many each, unless
-    `even="none"` or "dynamic": rows that a share has beyond the shortest one are left out.
+    Rows are counted over the epoch in the present world. Each rank returns equally many, and a
+    longer share leaves out its last rows. With `even="none"` or "dynamic" the numbers differ.
     """
 
     batches: Any
@@ -40,7 +40,7 @@ class EpochRowCursor(RowCursor):
         return replace(record, epoch=epoch, rows_before=0, end=self._reach()[1])
 
     def _reach(self) -> tuple[int, int | None]:
-        """Return the rows of the epoch that were taken, and those that all ranks can take."""
+        """Return the rows taken of the epoch, and the rows that all ranks can take."""
         if isinstance(self.batches, DynamicIteration):
             return 0, None
         (reach,) = self.dataset.reaches()
@@ -51,7 +51,7 @@ class EpochRowCursor(RowCursor):
 
     def restart(self, used: int = 0, state: Any = None) -> RowPlace:
         """Go on where the next iteration over the data set begins, and return its first place."""
-        # A DataLoader worker loads a state into the iterator that it has.
+        # A DataLoader worker loads a state into its existing iterator.
         self.batches.course.move(None)
         return self._first_place(None, used, used, state)
 
@@ -60,10 +60,10 @@ class States(Protocol):
     """The data set of rows as its iteration sees it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration stands."""
+        """Return the state of the latest iteration."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the latest iteration, and the next one, go on where `state` was taken."""
+        """Make the latest iteration, and the next one, resume at `state`."""
 
 
 class RowIteration(ExactIterator[Row, RowPlace]):
@@ -71,8 +71,8 @@ class RowIteration(ExactIterator[Row, RowPlace]):
 
     `next` raises:
         StopIteration: After the last row.
-        TransformError: A function of the user's failed. The iterator stays before the row, as it
-            does before a batch that cannot be read.
+        TransformError: A user's function failed. The iterator stays before the row, as it does
+            before an unreadable batch.
     """
 
     def __init__(
@@ -87,27 +87,27 @@ class RowIteration(ExactIterator[Row, RowPlace]):
 
         Args:
             states: The data set of rows.
-            cursor: Over the data set of batches.
-            course: Where the iteration begins.
+            cursor: Cursor over the data set of batches.
+            course: The start of the iteration.
             transforms: The user's functions on rows.
-            texts: Which columns hold strings or binary.
+            texts: The columns of strings or binary.
         """
         super().__init__(course)
         self.cursor = cursor
         self._states = states
         self._transforms = transforms
         self._texts = texts
-        # A batch, its rows, and how many of them are to be returned.
+        # A batch, its rows, and the number of rows to return.
         self._split: tuple[BatchRecord | None, list[Row], int] = (None, [], 0)
 
     def begin(self) -> RowPlace:
-        """Return where the iteration stands; it begins when the iterator is made."""
+        """Return the position of the iteration; it begins when the iterator is made."""
         position = self.course.position
         assert position is not None  # noqa: S101
         return position
 
     def _go_to(self, position: RowPlace | None) -> RowPlace:
-        # The cursor goes back where it is asked for a row that is not held any more.
+        # The cursor goes back if the row is not held any more.
         return self.begin()
 
     def _take(self, position: RowPlace) -> tuple[Row, RowPlace]:
@@ -135,7 +135,7 @@ class RowIteration(ExactIterator[Row, RowPlace]):
             end = num_rows if place.left is None else min(num_rows, place.used + place.left)
             if place.used < end:
                 break
-            # Other ranks have no row for those that are left.
+            # Other ranks have no counterpart for the rest.
             self.course.position = place = RowPlace(place.batch, num_rows)
             self.cursor.release(place)
         check_rows(batch, num_rows)
@@ -148,17 +148,17 @@ class RowIteration(ExactIterator[Row, RowPlace]):
         return f"row {place.used} of a batch of {self.cursor.dataset!r}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this iterator stands, which must be the latest."""
+        """Return the state of this iterator, which must be the latest."""
         return self._states.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; a DataLoader worker loads it when it has begun to iterate."""
+        """Resume at `state`; a DataLoader worker loads it after it has begun to iterate."""
         self._states.load_state_dict(state)
 
     def close(self) -> None:
-        """Join the threads and give up what is in flight. Idempotent."""
+        """Join the threads and give up the batches in flight. Idempotent."""
         close_iterator(self.cursor.batches)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: threads and their memory have no copy; a state has."""
+        """Refuse to pickle: threads and their memory cannot be copied. A state can."""
         raise TypeError("cannot pickle an iterator over rows; its data set's state can travel")

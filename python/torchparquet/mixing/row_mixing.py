@@ -1,4 +1,4 @@
-"""Batches of which each has rows of several data sets."""
+"""Batches that mix the rows of several data sets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchparquet.mixing.row_cursor import RowPlace, load_rows, row_cursor
 
 @dataclass(frozen=True)
 class RowsPosition:
-    """Where a mix of rows stands.
+    """The position of a mix of rows.
 
     Attributes:
-        progress: How far the epoch is.
-        places: Where each data set stands.
+        progress: The progress of the epoch.
+        places: The place of each data set's next row.
     """
 
     progress: MixProgress
@@ -38,7 +38,7 @@ class RowMixture(Mixture[RowsPosition]):
         states: list[Any] | None,
         source_key: str | None,
     ) -> None:
-        """Go on at `progress` with data sets at `states`; None for the start of an epoch."""
+        """Continue at `progress` with data sets at `states`; None for the start of an epoch."""
         super().__init__(options, datasets, progress, source_key)
         self._order = RowOrder(options)
         begun = [
@@ -71,7 +71,7 @@ class RowMixture(Mixture[RowsPosition]):
             taken = 0 if state is None else state.get("taken", 0)
             left = rows_left(dataset, progress.epoch_of(number), taken, num_workers)
             for worker, of_worker in enumerate(per_worker):
-                # A data set that does not know of workers is whole in each.
+                # A data set that does not divide rows among workers is whole in each.
                 of_worker.append(left[min(worker, len(left) - 1)])
         return _length(options, progress, per_worker)
 
@@ -79,7 +79,7 @@ class RowMixture(Mixture[RowsPosition]):
         return _length(self._options, begin, [self._rows_left])
 
     def _go_to(self, position: RowsPosition | None) -> RowsPosition:
-        # Each data set goes back where it is asked for rows that are not held any more.
+        # Each data set goes back if its rows are not held any more.
         return self.begin()
 
     def _take(self, position: RowsPosition) -> tuple[Batch, RowsPosition]:
@@ -88,7 +88,7 @@ class RowMixture(Mixture[RowsPosition]):
         for cursor, place in zip(self._cursors, position.places, strict=True):
             cursor.release(place)
         self._check(position)
-        # Data sets that cannot be read say so before rows of others are copied.
+        # An unreadable data set raises before rows of others are copied.
         list(self._read_ahead(position, wanted))
         pieces: list[Batch] = []
         while wanted and position.progress.active:
@@ -98,13 +98,13 @@ class RowMixture(Mixture[RowsPosition]):
         return joined(pieces), position
 
     def _read_ahead(self, position: RowsPosition, wanted: int) -> Iterator[bool]:
-        """Read what a batch needs; yield whether each data set has as many rows."""
+        """Read the rows of a batch; yield for each data set True if it has as many."""
         granted = self._granted(position, wanted)
         for number, num_rows in zip(position.progress.active, granted, strict=True):
             yield self._cursors[number].available(position.places[number], num_rows) >= num_rows
 
     def _granted(self, position: RowsPosition, wanted: int) -> list[int]:
-        """Return how many of the next rows each active data set gives."""
+        """Return the number of the next rows that each active data set gives."""
         progress, num_rows, granted = self._latest_granted
         if progress is not position.progress or num_rows != wanted:
             granted = self._order.granted(position.progress, wanted)
@@ -113,7 +113,7 @@ class RowMixture(Mixture[RowsPosition]):
 
     @property
     def over(self) -> bool:
-        """Whether no batch is left; may read one ahead to know."""
+        """True if no batch is left; may read one ahead to know."""
         position, stopping = self.begin(), self._options.stopping
         if self.closed or self._over_at is position:
             return True
@@ -129,7 +129,7 @@ class RowMixture(Mixture[RowsPosition]):
         return is_over
 
     def _without_exhausted(self, position: RowsPosition) -> RowsPosition:
-        """Return the position with data sets that have no row left gone, or begun anew."""
+        """Return the position after data sets without a row left have gone or begun anew."""
         progress = position.progress
         empty = [
             number
@@ -151,7 +151,7 @@ class RowMixture(Mixture[RowsPosition]):
         return [cursor.batches for cursor in self._cursors]
 
     def state_dicts(self) -> list[Any]:
-        """Return where each data set stands."""
+        """Return the state of each data set."""
         places = self.begin().places
         return [
             cursor.state_dict(place) for cursor, place in zip(self._cursors, places, strict=True)
@@ -160,7 +160,7 @@ class RowMixture(Mixture[RowsPosition]):
     def _rows(self, position: RowsPosition, wanted: int) -> tuple[RowsPosition, list[Batch], int]:
         """Return the position after rows of all data sets, the rows, and their number.
 
-        They are fewer than wanted where a data set has no more and leaves.
+        They are fewer than wanted if a data set has no more and leaves.
         """
         empty: list[int] = []
         pieces: list[Batch] = []

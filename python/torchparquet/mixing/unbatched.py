@@ -21,11 +21,11 @@ _FORMAT = "torchparquet.UnbatchedDataset"
 
 
 class UnbatchedDataset(IterableDataset[Row]):
-    """The rows of a data set one by one, as dicts; made by its `unbatched()`.
+    """The rows of a data set one by one, as dicts; `unbatched()` makes it.
 
-    A row has the columns of its batch: for `[B]` a tensor without dimensions, for `[B, ...]` one
-    of `[...]`, for a list `[n]`, for a string `str`, for binary `bytes`, for lists of strings a
-    list of these. Tensors are views of the batch, which they keep in memory.
+    A row has the columns of its batch. A column `[B]` becomes a tensor without dimensions, `[B,
+    ...]` a tensor `[...]`, a list a tensor `[n]`, a string a `str`, binary `bytes`, and lists of
+    strings lists of these. Tensors are views, and keep their batch in memory.
 
     Shares, epochs and DataLoader workers are those of the data set; the DataLoader's `batch_size`
     counts rows. All ranks and workers give the same number of rows, unless `even="none"` or
@@ -50,7 +50,7 @@ class UnbatchedDataset(IterableDataset[Row]):
 
     @property
     def dataset(self) -> Mixable:
-        """The data set whose rows these are."""
+        """The data set of these rows."""
         return self._dataset
 
     @property
@@ -60,7 +60,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         return int(dataset.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` that of the next iteration; a loaded state of that epoch stays in force.
+        """Set the epoch of the next iteration; a loaded state of that epoch stays in force.
 
         Raises:
             TypeError: `epoch` is not an int.
@@ -89,7 +89,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         return iteration
 
     def _skip(self) -> tuple[Any, int]:
-        """Return how the next iteration skips rows, as a loaded state says.
+        """Return the rows that the next iteration skips because of a loaded state.
 
         Returns:
             The data set's state before the first batch, None if no row is skipped; and the number
@@ -107,7 +107,7 @@ class UnbatchedDataset(IterableDataset[Row]):
     def __len__(self) -> int:
         """Return the rows of the epoch, of this rank in the present world, repeats included.
 
-        Those before a state of the same world count too. `len(loader)` is that of all workers.
+        Rows before a state of the same world count too. `len(loader)` covers all workers.
 
         Raises:
             TypeError: The data set is a mix, or `even="dynamic"`.
@@ -120,8 +120,8 @@ class UnbatchedDataset(IterableDataset[Row]):
     def state_dict(self) -> dict[str, Any]:
         """Return where the latest iteration stands, counting rows that it has returned.
 
-        Of a `ParquetDataset` it is a state of the data set itself, the same on all ranks that have
-        returned as many rows, and goes on in another world too.
+        For a `ParquetDataset` it is a state of the data set itself. It is the same on all ranks
+        that have returned equally many rows, and another world can resume at it too.
 
         Raises:
             RuntimeError: DataLoader workers have iterated the data set.
@@ -140,7 +140,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         return {"format": _FORMAT, "state": state, "rows": num_rows, "world": world}
 
     def _present_place(self) -> RowPlace | None:
-        """Return where the latest iteration stands; None if none is under way."""
+        """Return the place of the latest iteration; None if none is under way."""
         latest = None if self._latest is None else self._latest()
         course = self._course
         if course is None or course.has_ended or course.position is None:
@@ -151,11 +151,11 @@ class UnbatchedDataset(IterableDataset[Row]):
         return latest.cursor.known(course.position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where `state` was taken; a live iterator does too.
+        """Make the next iteration resume at `state`; a live iterator does too.
 
         Raises:
-            TypeError: `state` is no dict.
-            ValueError: It is not the state of such a data set.
+            TypeError: `state` is not a dict.
+            ValueError: `state` is not the state of such a data set.
         """
         if isinstance(self._dataset, RowMixable):
             self._dataset.load_state_dict(state)
@@ -174,7 +174,7 @@ class UnbatchedDataset(IterableDataset[Row]):
             self._course = latest.course
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return how fast this process reads batches of rows; see `ParquetDataset.metrics`.
+        """Return the metrics of this process; see `ParquetDataset.metrics`.
 
         Raises:
             RuntimeError: DataLoader workers iterate the data set, each with metrics of its own.
@@ -197,5 +197,5 @@ class UnbatchedDataset(IterableDataset[Row]):
         return [[of.world_size, of.num_workers] for of in worlds(self._members())]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the iteration under way."""
+        """Return the attributes without the iteration under way."""
         return self.__dict__ | {"_course": None, "_latest": None}

@@ -30,8 +30,8 @@ class Remains:
     """The rows of an epoch that nobody has delivered before its world changed.
 
     Attributes:
-        units: What is left, in the order in which it is dealt. A range whose row group is
-            `G + t` counts the positions of remainder `t`.
+        units: The ranges that are left, in the order in which they are dealt. A range whose row
+            group is `G + t` counts the positions of remainder `t`.
         remainders: The rest of windows that were begun.
     """
 

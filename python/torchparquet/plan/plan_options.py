@@ -127,7 +127,7 @@ class PlanOptions:
 
     @property
     def steps_may_differ(self) -> bool:
-        """Whether ranks may take different numbers of steps."""
+        """True if ranks may take different numbers of steps."""
         return self.even in ("none", "dynamic")
 
     @property

@@ -54,7 +54,7 @@ def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) ->
         plan: The plan of the world.
         topology: The rank and worker.
         end: Batches after which it ends.
-        limited: Whether these may be fewer than all.
+        limited: True if these may be fewer than all.
     """
     options = plan.options
     every = rank_rows(plan)

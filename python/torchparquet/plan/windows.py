@@ -42,7 +42,7 @@ def window_starts(
     Args:
         chunks: Of a share, none empty and none of more than `window_rows` rows.
         is_remainder: bool `[n]`, which of them are.
-        options: What shapes the order.
+        options: The options that shape the order.
     """
     num_chunks = len(chunks.num_rows)
     if num_chunks == 0:

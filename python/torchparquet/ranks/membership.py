@@ -98,7 +98,7 @@ class Membership:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the arguments name a rank but no group or mesh that reads with it."""
+        """True if the arguments name a rank but no group or mesh that reads with it."""
         return self._rank is not None and self.device_mesh is None and self.process_group is None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Reading(Protocol):
-    """Counts what a stream reads."""
+    """Counts the reading of a stream."""
 
     def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
         """Take the final counts of a stream whose tasks have these names."""
 
 
 class BatchStream(Iterator[Batch]):
-    """The batches of one share, in order, from decode threads of its own.
+    """Delivers the batches of one share, in order, from decode threads of its own.
 
     No thread exists before the first `next`. They end with the stream, with `close`, when the
     stream is collected, and at interpreter exit. An error is raised at its place in the order
@@ -52,16 +52,17 @@ class BatchStream(Iterator[Batch]):
 
         Args:
             parts: Of the data set.
-            share: What to read, with at least one row; or several shares of one batch size
-                whose rows stand side by side in each batch, `batch_size` of each.
+            share: The share to read, with at least one row. Or several shares of one batch size,
+                whose rows are side by side in each batch, `batch_size` of each.
             num_threads: Decode threads.
             max_memory_bytes: Bound of the batches in flight.
             pin_memory: Deliver in page-locked memory of torch's host allocator.
-            memory: Of an earlier stream, to go on with what fits of it; or new.
-            lend_slabs: Whether torch allocates the memory of batches; None for where it is pinned.
-            device: Deliver copies on this device, which has an index unless it is the CPU; one
-                batch is on its way there while the loop has the one before. None to deliver
-                what was decoded.
+            memory: Memory of an earlier stream, to be reused as far as it fits; or new memory.
+            lend_slabs: True if torch allocates the memory of batches; None if that holds for pinned
+                memory only.
+            device: The device to copy batches to; it has an index unless it is the CPU. One batch
+                is on its way while the loop has the one before. None delivers batches where they
+                were decoded.
 
         Raises:
             ValueError: Two batches do not fit `max_memory_bytes`.
@@ -89,7 +90,7 @@ class BatchStream(Iterator[Batch]):
         )
         self._reader = BatchReader(spec=spec, memory=memory)
         self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
-        # Only where what is cut is not in the user's order is a batch put in order again.
+        # A batch is reordered only if slab order differs from the user's order.
         self._names = parts.names if parts.names != self._views.names else None
         self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
         self._hand_over = (
@@ -109,7 +110,7 @@ class BatchStream(Iterator[Batch]):
         Raises:
             StopIteration: After the last batch.
             CorruptFileError: A file is damaged, or changed since it was planned.
-            NullValueError: A null stands where none may.
+            NullValueError: A column that allows no null has one.
             RuntimeError: The stream was closed, or was begun in another process.
         """
         if interpreter_exit.has_begun:
@@ -132,7 +133,7 @@ class BatchStream(Iterator[Batch]):
             self._ended = True
             self.close()
             raise StopIteration
-        # On its way while the loop works on the batch before.
+        # The copy runs while the loop works on the batch before.
         following = (
             self._take() if self._hand_over.takes_time and self._reader.next_is_ready else None
         )
@@ -143,7 +144,7 @@ class BatchStream(Iterator[Batch]):
         return batch
 
     def start(self) -> None:
-        """Lend the reader what memory it needs of torch; `next` does it too."""
+        """Lend the reader the memory that it needs from torch; `next` does it too."""
         if self._started:
             return
         self._started = True
@@ -152,18 +153,18 @@ class BatchStream(Iterator[Batch]):
                 self._lend(self._lent)
 
     def wait_for_first(self) -> None:
-        """Wait for the first batch, which `next` returns then without waiting.
+        """Wait for the first batch; `next` then returns it without a wait.
 
-        For another thread than the loop's, after `start`: no code of torch runs in it, which
-        would go by that thread's current device.
+        Call this from another thread than the loop's, after `start`. It runs no code of torch,
+        which would use the current device of that thread.
         """
         self._first = self._reader.next()
 
     @property
     def num_taken(self) -> int:
-        """Batches that `next` has taken; more than it has returned if one was lost on the way.
+        """Batches that `next` has taken: more than it returned if an exception lost one.
 
-        A signal's handler may raise between taking a batch and returning it, and so may torch.
+        A signal handler may raise between taking a batch and returning it, and so may torch.
         """
         are_here = (self._ahead is not None) + (self._first is not None)
         return self._reader.stats.batches - are_here
@@ -189,12 +190,12 @@ class BatchStream(Iterator[Batch]):
         try:
             self._reader.lend(*lent.allocate())
         except BaseException:
-            # With a slab missing the stream could not go on without losing a batch.
+            # Without this slab the stream could not continue without losing a batch.
             self.close()
             raise
 
     def close(self) -> None:
-        """Join the threads and give up what is in flight. Idempotent."""
+        """Join the threads and give up the batches in flight. Idempotent."""
         self._closed = True
         self._stop()
         self._ahead = None
@@ -210,7 +211,7 @@ class BatchStream(Iterator[Batch]):
             time.sleep(0.001)
 
     def __del__(self) -> None:
-        """Join the threads before anything that they write to can go."""
+        """Join the threads before the memory that they write to is freed."""
         if hasattr(self, "_reader"):
             self._stop()
 
@@ -222,7 +223,7 @@ class BatchStream(Iterator[Batch]):
 
     @property
     def closed(self) -> bool:
-        """Whether the stream was closed or has ended."""
+        """True if the stream was closed or has ended."""
         return self._closed
 
     @property
@@ -237,10 +238,10 @@ class BatchStream(Iterator[Batch]):
 
     @property
     def memory(self) -> ReaderMemory:
-        """What batches and decode threads have their data in, for a later stream."""
+        """The memory of batches and decode threads, for a later stream."""
         return self._reader.memory
 
     @property
     def stats(self) -> ReaderStats:
-        """What was read so far, who waited for whom, and how things stand."""
+        """The counts so far, the waits, and the present batches in flight."""
         return self._reader.stats

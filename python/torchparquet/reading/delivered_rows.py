@@ -13,12 +13,12 @@ from torchparquet.plan.share import Share
 
 
 class WindowRows(NamedTuple):
-    """Rows of one window, or of one chunk where there are no windows, as they are delivered.
+    """The rows of one window, or of one chunk without windows, in the order of delivery.
 
     Attributes:
         row_group: int64 `[n]`, global number of the row group of each row.
         row: int64 `[n]`, number of the row in its row group.
-        row_in_share: int64 `[n]`, where the row stood before it was permuted, in rows of the share.
+        row_in_share: int64 `[n]`, position of the row in the share before permuting.
     """
 
     row_group: Int64Array
@@ -35,7 +35,7 @@ def delivered_rows(share: Share) -> Iterator[WindowRows]:
         chunks = slice(chunk, chunk + count)
         rows = share.num_rows[chunks]
         row_group = np.repeat(share.row_group[chunks], rows)
-        # Of each chunk 0, 1, 2, ...
+        # For each chunk 0, 1, 2, ...
         within = np.arange(len(row_group)) - np.repeat(np.cumsum(rows) - rows, rows)
         row = np.repeat(share.row_begin[chunks], rows) + within
         order = np.arange(len(row_group))

@@ -1,10 +1,10 @@
-"""Forks of a process whose ranks talk to each other.
+"""Protects forks of a process in which gloo runs.
 
-A thread of gloo frees what a collective call was given after that call has returned, and
-makes itself known to the interpreter for that. CPython before 3.11.10 copies the lock of that
-moment into a child that is forked then, which waits for it for ever, before any code of its own:
-python/cpython#112275. A DataLoader forks its workers exactly there, as an epoch begins behind the
-last step of another.
+After a collective call has returned, a thread of gloo frees its arguments. For that it registers
+with the interpreter under a lock. Before 3.11.10, CPython copies a held lock into a forked child,
+and the child waits for it for ever, before any code of its own (python/cpython#112275). A
+DataLoader forks its workers at exactly that moment, when an epoch begins after the last step of
+another.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torchparquet.native import await_gloo_threads
 
 
 def let_threads_finish_before_forks() -> None:
-    """Leave the interpreter to gloo's threads before each fork, where Python needs that.
+    """Let gloo's threads finish before each fork, if this Python needs that.
 
-    They need it for microseconds. The extension's function is called as it is: what a signal's
-    handler raises in a function of Python's, forks would ignore.
+    They take microseconds. The fork hook is the extension's function itself: forks ignore an
+    exception that a signal handler raises in a Python function.
     """
     if sys.implementation.name == "cpython" and sys.version_info < (3, 11, 10):
         os.register_at_fork(before=await_gloo_threads)

@@ -1,4 +1,4 @@
-"""What becomes of streams, of threads that read them, and of ranks when the interpreter exits."""
+"""Ends streams, the threads that read them, and ranks when the interpreter exits."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ has_begun = False
 
 
 class Closing(Protocol):
-    """What has threads of its own."""
+    """An object with threads of its own."""
 
     def close_at_exit(self) -> None:
-        """Join them, and wait a while for who uses them."""
+        """Join the threads, and wait a while for the users of the object."""
 
 
 _open: weakref.WeakSet[Closing] = weakref.WeakSet()
 
 
 def close_before(stream: Closing) -> None:
-    """Close the stream before the interpreter is gone, where it is still there."""
+    """Have the stream closed before the interpreter exits, if it still exists then."""
     _open.add(stream)
 
 
 def forget(stream: Closing) -> None:
-    """Leave alone a stream that was closed."""
+    """Forget a stream that was closed."""
     _open.discard(stream)
 
 
 def hold_daemon_thread() -> None:
-    """Keep a daemon thread here for good once the exit has begun; return otherwise.
+    """Block a daemon thread for ever once the exit has begun; return otherwise.
 
-    torch ends the program when such a thread is found in its code, cutting or freeing a
-    tensor, so it gets neither a batch nor an exception, whose way out would free some.
+    torch aborts the program if it finds such a thread slicing or freeing a tensor. So the thread
+    gets neither a batch nor an exception, which would free tensors as it unwinds.
     """
     if has_begun and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 
 
 def end_rank(code: int = 0) -> NoReturn:
-    """End a process of a gloo group that is done, without taking the interpreter down.
+    """End a finished process of a gloo group without finalizing the interpreter.
 
-    torch ends a process by SIGABRT when a thread of gloo's frees its last tensor meanwhile, which
-    hides how the process ended.
+    torch aborts a process (SIGABRT) if a thread of gloo frees its last tensor during finalization,
+    which hides the exit code.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -55,7 +55,7 @@ def end_rank(code: int = 0) -> NoReturn:
 
 @atexit.register
 def _close_all() -> None:
-    """Join all decode threads while the libraries that they run in are still there."""
+    """Join all decode threads while the libraries that they run are still loaded."""
     global has_begun
     has_begun = True
     for stream in list(_open):

@@ -24,14 +24,14 @@ _MAX_DEFAULT_THREADS = 16
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a share is read; its order and content do not depend on any of these.
+    """Options of reading a share. Its order and contents do not depend on them.
 
     Attributes:
-        num_threads: Decode threads. None for at most 16: the processors of this process divided
-            by the ranks of the node and the DataLoader workers of the rank.
+        num_threads: Decode threads. None divides the processors of this process by the ranks of the
+            node and the DataLoader workers of the rank, and takes at most 16.
         max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
             DataLoader workers share it.
-        pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
+        pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
 
     Raises:
         TypeError: A field has a wrong type.

@@ -1,4 +1,4 @@
-"""Shares, tensors and values of the plan in the terms of the native reader."""
+"""Converts shares, tensors and values of the plan to the native reader's types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
 
 def native_share(manifest: Manifest, share: Share) -> native.Share:
-    """Return what the native reader is told of a share of the plan.
+    """Return a share of the plan as the native reader's.
 
     Raises:
         ValueError: The arrays of the share contradict each other.
@@ -48,9 +48,9 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
 
 
 def field_spec(field: Field) -> FieldSpec:
-    """Return what the native reader is told of a tensor of a batch."""
+    """Return a tensor of a batch as the native reader's field."""
     if field.num_offsets:
-        # The slab holds the offsets of rows; values lie beside it.
+        # The slab holds the offsets of rows; the values are outside of it.
         return FieldSpec(
             item_bytes=8,
             width=1,
@@ -80,7 +80,7 @@ def bit_pattern(value: float, dtype: str) -> int:
 
 def bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
     """Return the bytes of each value as `dtype`, as unsigned little-endian numbers."""
-    # Not by torch, which would end the program if it met a daemon thread here at exit.
+    # Without torch, which would abort the program if a daemon thread were here at exit.
     if dtype == "bfloat16":
         single = np.array(values, dtype=np.float32)
         bits = single.view(np.uint32).astype(np.uint64)

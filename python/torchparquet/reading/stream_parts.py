@@ -28,18 +28,18 @@ def with_row_fields(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) 
 class StreamParts:
     """The facts that all streams of a data set share, as the native reader takes them.
 
-    Not to be used in a forked child: the files have a lock.
+    A forked child must not use it, because the files have a lock.
 
     Attributes:
         manifest: Of the files.
-        files: The files, which remember footers from stream to stream.
-        fields: In slab order, with `row.id` and `row.valid` where they are wanted.
-        names: The keys of a batch in the user's order.
-        task_names: The column that each of a chunk's tasks brings, in the reader's order.
-        field_specs: Of each field.
-        column_specs: Of each stored column, field after field.
-        row_id_field: Where among the fields `row.id` is; -1 for nowhere.
-        row_valid_field: Where `row.valid` is.
+        files: The native files, which keep footers from stream to stream.
+        fields: The fields in slab order, with `row.id` and `row.valid` if they are wanted.
+        names: Keys of a batch in the user's order.
+        task_names: The column of each of a chunk's tasks, in the reader's order.
+        field_specs: The native field of each field.
+        column_specs: The native column of each stored column, field after field.
+        row_id_field: Index of `row.id` among the fields; -1 without it.
+        row_valid_field: Index of `row.valid` among the fields; -1 without it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class StreamParts:
             fields: The tensors to deliver.
             row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
             row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
-            decryption: Keys of the files, for those that are encrypted.
+            decryption: Keys of encrypted files.
         """
         self.manifest = manifest
         self.files = DataFiles(
@@ -114,6 +114,6 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
 def _vocabulary(field: Field) -> Vocabulary | None:
     if field.words is None:
         return None
-    # The core's codes are int64, of which a uint64's upper half has the same bits.
+    # The core's codes are int64, which have the same bits as uint64.
     unknown = field.unknown - 2**64 if field.unknown >= 2**63 else field.unknown
     return Vocabulary(list(field.words), unknown)

@@ -1,4 +1,4 @@
-"""Opening the native reader for a data set: its files, columns and memory."""
+"""Opens the native reader for a data set: its files, columns and memory."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _OF_PROCESS = ("_memory", "_parts", "_resolved_device")
 
 @dataclass
 class StreamOpener:
-    """Opens streams of one data set, which hand their memory on to each other.
+    """Opens streams of one data set; each hands its memory on to the next.
 
-    A copy in another process, or by pickle, has memory of its own.
+    A copy in another process, or a pickled copy, has memory of its own.
 
     Attributes:
         manifest: Of the files.
         fields: The tensors of a batch.
-        options: How to read.
-        row_ids: Whether batches have `row.id`.
-        row_valid: Whether batches have `row.valid`.
-        keys: Of files that are encrypted, or None.
-        device: To deliver on; None for where batches are decoded.
+        options: Options of the reader.
+        row_ids: True if batches have `row.id`.
+        row_valid: True if batches have `row.valid`.
+        keys: Keys of encrypted files, or None.
+        device: The device to deliver on; None for the memory that batches are decoded in.
     """
 
     manifest: Manifest
@@ -56,7 +56,7 @@ class StreamOpener:
         self.forget()
 
     def forget(self) -> None:
-        """Give up the memory of streams that have ended, and what they know of the files."""
+        """Free the memory of ended streams, and their footers."""
         self._memory = ReaderMemory()
         self._parts: StreamParts | None = None
         self._resolved_device: torch.device | None = None
@@ -64,19 +64,19 @@ class StreamOpener:
 
     @property
     def names(self) -> list[str]:
-        """The keys of a batch, in its order."""
+        """Keys of a batch, in its order."""
         return batch_names(
             with_row_fields(self.fields, row_ids=self.row_ids, row_valid=self.row_valid)
         )
 
     def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
-        """Open a stream of shares whose rows stand side by side in each batch.
+        """Open a stream of shares whose rows are side by side in each batch.
 
         Raises:
             ValueError: Two batches do not fit `max_memory`.
         """
         if self._owner_pid != os.getpid():
-            # Inherited over a fork: its lock may be held by a thread that is not here.
+            # Inherited by a fork: a thread that does not exist here may hold its lock.
             self.forget()
         device = self._present_device()
         threads = self.options.threads_per_worker(num_workers)
@@ -125,7 +125,7 @@ class StreamOpener:
         if device is not None:
             return self.options.pin_memory is not False
         if in_worker():
-            # A worker sends its batches through shared memory; CUDA may not survive its fork.
+            # A worker sends its batches through shared memory, and CUDA may not survive its fork.
             return False
         wanted = self.options.pin_memory
         if wanted is False or torch.cuda.is_available():
@@ -135,10 +135,10 @@ class StreamOpener:
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process alone."""
+        """Return the attributes without those that belong to this process alone."""
         return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a copy's place in this process."""
+        """Begin without memory in this process."""
         self.__dict__.update(state)
         self.forget()

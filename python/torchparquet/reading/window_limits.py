@@ -1,4 +1,4 @@
-"""How many rows may be permuted together: a function of the options and footers alone."""
+"""Limits the rows that are permuted together, by the options and footers alone."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def window_memory(
     row_ids: bool,
     row_valid: bool,
 ) -> WindowMemory:
-    """Return the memory that rows of windows need, and the memory that there is.
+    """Return the memory that windows need per row, and the bound on it.
 
-    The size of strings and lists is the likely one.
+    Strings and lists count with their likely size.
 
     Args:
         fields: The tensors of a batch.
         rows_of_batch: Rows of a batch; each tensor of it is aligned.
         max_memory_bytes: Bound of the memory of batches in flight.
-        row_ids: Whether there is a tensor of row numbers.
-        row_valid: Whether there is one that marks repeats.
+        row_ids: True if batches have `row.id`.
+        row_valid: True if batches have `row.valid`.
     """
     tensors = tuple(with_row_fields(fields, row_ids=row_ids, row_valid=row_valid))
     bytes_per_row = window_row_bytes([field_spec(field) for field in tensors], rows_of_batch)
@@ -45,7 +45,7 @@ def window_memory(
 
 @dataclass(frozen=True)
 class WindowMemory:
-    """What windows have room in.
+    """The memory for windows.
 
     Attributes:
         bytes_per_row: Bytes of memory for a row of a window.
@@ -58,11 +58,11 @@ class WindowMemory:
     max_memory_bytes: int
 
     def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
-        """Whether a window, and the batches that it only touches at its ends, fit that part."""
+        """Return True if a window, with the batches that it touches at its ends, fits that part."""
         return (num_rows + 2 * rows_of_batch) * self.bytes_per_row <= part * self.max_memory_bytes
 
     def check_two_batches(self, num_rows: int) -> None:
-        """Make sure that two batches fit, which a window of few rows may touch.
+        """Raise unless two batches fit, since a window of few rows may touch two.
 
         Raises:
             ValueError: They do not.
@@ -86,16 +86,16 @@ def window_in_effect(
 ) -> tuple[int, int]:
     """Return `(shuffle_window, window_rows)` as `PlanOptions` has them.
 
-    Without a request a window is of 8 chunks, or of as many as half of the memory holds, so that
-    the next one is decoded while one is consumed; of part of a row group where even that is too
-    much.
+    By default a window has 8 chunks, or as many as half of the memory holds, so that the next
+    window is decoded while one is consumed. If one chunk is too much, a window is a part of a row
+    group.
 
     Args:
         requested: The user's `shuffle_window`; None for the default.
         row_group_rows: int64 `[G]`, rows of each row group.
         share_batch_size: Rows that a share gives to a batch; None for one batch per chunk.
-        memory: What there is room in.
-        num_sharers: How many windows share it: those of DataLoader workers, or of shares that
+        memory: The memory for windows.
+        num_sharers: Number of windows that share it: those of DataLoader workers, or of shares that
             are read side by side.
 
     Raises:

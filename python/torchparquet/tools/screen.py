@@ -1,4 +1,4 @@
-"""What goes to the terminal: tables, JSON, and progress on standard error."""
+"""Output for the terminal: tables, JSON, and progress on standard error."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Advance = Callable[[int], None]
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return the console of standard output; its width is fixed where there is no terminal.
+    """Return the console of standard output; its width is fixed if that is no terminal.
 
     Args:
-        stderr: Take standard error instead, and print nothing where that is no terminal.
+        stderr: Use standard error instead, and print nothing if that is no terminal.
     """
     if stderr:
         console = Console(stderr=True, highlight=False)
@@ -39,19 +39,19 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def print_json(report: Any) -> None:
-    """Print a report and nothing else."""
-    text = json.dumps(report, indent=2, allow_nan=False)  # all of it or nothing
+    """Print a report as JSON."""
+    text = json.dumps(report, indent=2, allow_nan=False)  # an error prints nothing
     sys.stdout.write(text + "\n")
 
 
 def plain(text: str) -> str:
-    """Return text that a terminal can show and rich takes literally."""
+    """Return text that a terminal can show and that rich takes literally."""
     printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     return escape(printable.encode("utf-8", "backslashreplace").decode())
 
 
 def make_table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    """Return a table whose first `left` columns are of text and the others of numbers."""
+    """Return a table whose first `left` columns are texts and the others numbers."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, heading in enumerate(columns):
         is_text = index < left
@@ -65,7 +65,7 @@ def make_table(title: str, columns: Sequence[str], left: int = 1) -> Table:
 
 
 def size(num_bytes: float) -> str:
-    """Return bytes with a unit."""
+    """Return a number of bytes as text with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if num_bytes < 1024:
             return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
@@ -74,23 +74,23 @@ def size(num_bytes: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things."""
+    """Return a number with its noun, such as "2 files"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 @contextmanager
 def progress(description: str, total: int | None) -> Iterator[Advance]:
-    """Show how much of `total` is done, on standard error and only where it is a terminal.
+    """Show how much of `total` is done, on standard error if that is a terminal.
 
     Args:
-        description: What is done.
-        total: How much there is to do; None where that is not known.
+        description: The name of the work.
+        total: The amount of work; None if it is not known.
 
     Yields:
-        What is called with how much more is done.
+        A function to be called with the amount of work done since its last call.
     """
     console = Console(stderr=True, highlight=False)
-    # FORCE_COLOR makes rich take a file for a terminal.
+    # With FORCE_COLOR, rich treats a file as a terminal.
     if not (console.is_terminal and console.file.isatty()):
         yield lambda _: None
         return

@@ -1,6 +1,6 @@
-"""`torchparquet bench`: how fast this data is read on this machine, by number of threads.
+"""`torchparquet bench`: time the reading of this data on this machine, by setting.
 
-`consumption` reads every byte of batches, `routes` are the ways to read.
+`consumption` reads every byte of batches. `routes` holds the ways to read that are compared.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from torchparquet.tools.bench.routes import OURS, Data, Setting, routes
 from torchparquet.tools.inspect.column_chunks import FooterFacts, read_facts, read_footer
 from torchparquet.tools.inspect.tensors import tensor_of
 
-# Fewer threads are chosen where they are as good as this.
+# Fewer threads are chosen if they reach this part of the best speed.
 _AS_GOOD = 0.95
 
 
 @dataclass
 class Timing:
-    """One way to read at one setting.
+    """The times of one route at one setting.
 
     Attributes:
-        route: Its name.
+        route: Name of the route.
         setting: Threads and batch size.
-        totals: Of each pass.
-        seconds: Of each pass that counts.
+        totals: The totals of the last pass; all passes have the same.
+        seconds: The time of each pass that counts.
     """
 
     route: str
@@ -44,11 +44,11 @@ class Timing:
 
     @property
     def rows_per_second(self) -> float:
-        """Of the median pass."""
+        """Rows per second of the median pass."""
         return self.totals.rows / statistics.median(self.seconds)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for `json`."""
+        """Return the times as JSON values."""
         median = statistics.median(self.seconds)
         return {
             "route": self.route,
@@ -65,13 +65,13 @@ class Timing:
 def make_data(
     manifest: Manifest, columns: Sequence[str], *, sample_bytes: int, shuffle: bool, max_memory: int
 ) -> Data:
-    """Choose what is read: whole row groups from the start, up to a number of bytes.
+    """Choose the data to read: whole row groups from the start, up to a number of bytes.
 
     Args:
-        manifest: Of all files.
-        columns: Dotted paths; all can be read as tensors.
-        sample_bytes: The most compressed bytes, but for one row group at least.
-        shuffle: Whether torchparquet shuffles.
+        manifest: Manifest of all files.
+        columns: Dotted paths of columns that can be read as tensors.
+        sample_bytes: Limit of compressed bytes; at least one row group is read.
+        shuffle: True if torchparquet is to shuffle.
         max_memory: Bound of torchparquet's batches in flight, bytes.
 
     Raises:
@@ -95,7 +95,7 @@ def make_data(
 
 
 def _field(name: str, manifest: Manifest, footers: FooterFacts) -> Field:
-    """Return how a column is read: as by default where that is no error, else with a mask."""
+    """Return a column's default field, or one with a mask if the default could fail at nulls."""
     facts, masked = tensor_of(name, manifest)
     if masked is None:
         raise ValueError(f"column {name!r}: {facts.reason}")
@@ -105,7 +105,7 @@ def _field(name: str, manifest: Manifest, footers: FooterFacts) -> Field:
 
 
 def settings(num_threads: Sequence[int], batch_sizes: Sequence[int]) -> list[Setting]:
-    """Return all settings that are tried; by default powers of two up to the processors."""
+    """Return all settings to try; by default powers of two up to the processors."""
     processors = len(os.sched_getaffinity(0))
     powers = [2**power for power in range(processors.bit_length()) if 2**power <= processors]
     threads = num_threads or sorted({*powers, processors})
@@ -120,19 +120,19 @@ def sweep(
     pyarrow: bool,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Timing]:
-    """Time all ways to read at all settings, each after a pass that does not count.
+    """Time all routes at all settings, each after a pass that does not count.
 
     Every byte of every batch is read. The page cache is warm.
 
     Args:
-        data: What is read.
-        tried: The settings.
+        data: The data to read.
+        tried: The settings to try.
         repeats: Passes that count.
         pyarrow: Time pyarrow's routes too.
         advance: Called with 1 for each pass.
 
     Raises:
-        RuntimeError: A pass delivered another number of rows than footers say.
+        RuntimeError: A pass delivered another number of rows than footers claim.
     """
     timings = []
     for setting in tried:
@@ -156,9 +156,9 @@ def sweep(
 
 
 def choose(timings: Sequence[Timing]) -> dict[str, Any]:
-    """Return the fastest setting, with the fewest threads that are about as good.
+    """Return the fastest setting, with the fewest threads that are nearly as fast.
 
-    The batch size is training's to choose; the best one is told with the rest.
+    Training decides the batch size. The fastest one is in the report for comparison.
     """
     own = [timing for timing in timings if timing.route == OURS]
     others = [timing for timing in timings if timing.route != OURS]

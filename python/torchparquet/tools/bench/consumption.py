@@ -1,4 +1,4 @@
-"""Reading every byte of batches, of torchparquet's and of pyarrow's alike."""
+"""Reads every byte of batches, torchparquet's and pyarrow's alike."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Bytes = NDArray[np.uint8]
 
 @dataclass
 class PassTotals:
-    """What one pass over the data delivered.
+    """The totals of one pass over the data.
 
     Attributes:
-        rows: Of all batches.
-        num_bytes: That were read.
-        batches: How many there were.
-        checksum: Sum of all bytes as 64-bit words; proof that they were read, and nothing more.
+        rows: Rows of all batches.
+        num_bytes: Bytes that were read.
+        batches: Number of batches.
+        checksum: Sum of all bytes as 64-bit words; it only proves that they were read.
     """
 
     rows: int = 0
@@ -52,7 +52,7 @@ def bytes_of_tensors(values: Any) -> Iterator[Bytes]:
 
 
 def bytes_of_array(array: Any) -> Iterator[Bytes]:
-    """Yield the memory that a pyarrow array of any type is in, without what it is a slice of."""
+    """Yield the memory of a pyarrow array of any type; of a slice, its part alone."""
     kind, begin, end = array.type, array.offset, array.offset + len(array)
     if isinstance(kind, pa.BaseExtensionType):
         yield from bytes_of_array(array.storage)

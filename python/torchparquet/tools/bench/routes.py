@@ -1,4 +1,4 @@
-"""The ways to read that are compared: torchparquet's, and pyarrow's usual ones."""
+"""The routes that are compared: torchparquet's, and pyarrow's usual ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ OURS = "torchparquet"
 
 
 class Setting(NamedTuple):
-    """What is swept.
+    """One setting of the sweep.
 
     Attributes:
-        num_threads: That decode.
-        batch_size: Rows.
+        num_threads: Decode threads.
+        batch_size: Rows per batch.
     """
 
     num_threads: int
@@ -39,13 +39,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """What is read.
+    """The data to read.
 
     Attributes:
-        manifest: Of the row groups.
+        manifest: Manifest of the row groups.
         fields: The tensors of a batch.
-        columns: The same columns as pyarrow names them.
-        shuffle: Whether torchparquet shuffles; pyarrow's routes cannot.
+        columns: pyarrow's names of the same columns.
+        shuffle: True if torchparquet is to shuffle; pyarrow's routes cannot.
         max_memory: Bound of torchparquet's batches in flight, bytes.
     """
 
@@ -69,7 +69,7 @@ Pass = Callable[[], PassTotals]
 
 
 def torchparquet_pass(data: Data, setting: Setting) -> Pass:
-    """Return what reads the data once; it keeps the memory of batches, as training does."""
+    """Return a function that reads the data once; it reuses memory between passes."""
     options = ReadOptions(setting.num_threads, data.max_memory, pin_memory=False)
     source = StreamOpener(data.manifest, data.fields, options, False, False)
     plan = EpochPlan(data.manifest.row_group_num_rows, _plan_options(data, setting.batch_size))
@@ -106,7 +106,7 @@ def _plan_options(data: Data, batch_size: int) -> PlanOptions:
 
 
 def iter_batches_pass(data: Data, setting: Setting) -> Pass:
-    """Return what reads the data once by `ParquetFile.iter_batches`."""
+    """Return a function that reads the data once by `ParquetFile.iter_batches`."""
 
     def batches() -> Iterator[Any]:
         for path, groups in data.by_file():
@@ -117,7 +117,7 @@ def iter_batches_pass(data: Data, setting: Setting) -> Pass:
 
 
 def row_group_pass(data: Data, setting: Setting) -> Pass:
-    """Return what reads the data once by `read_row_group`, the next one on a thread meanwhile."""
+    """Return a function that reads the data once by `read_row_group`, prefetching on a thread."""
 
     def read(path: str, group: int) -> Any:
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:

@@ -1,7 +1,7 @@
-"""`torchparquet inspect`: what files hold, what it becomes, and what could be better.
+"""`torchparquet inspect`: the contents of files, their tensors, and advice.
 
-`column_chunks` reads footers and `pages` the headers of pages; `tensors` says what columns become,
-`advice` what to change.
+`column_chunks` reads footers, and `pages` the headers of pages. `tensors` describes the tensor of
+each column, `advice` the changes that would help.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_SAMPLED_CHUNKS = 512
 
 
 def sampled_row_groups(manifest: Manifest) -> set[int]:
-    """Return row groups, evenly spread, whose column chunks are few enough to look at."""
+    """Return evenly spread row groups whose column chunks are few enough to look at."""
     most_columns = max(map(len, manifest.schemas))
     count = min(manifest.num_row_groups, max(1, _MAX_SAMPLED_CHUNKS // max(1, most_columns)))
     return set(np.linspace(0, manifest.num_row_groups - 1, count).astype(int).tolist())
@@ -36,7 +36,7 @@ def look_at(
 
     Args:
         manifest: Of the files.
-        all_pages: Look at every page; otherwise at those of `sampled_row_groups`.
+        all_pages: True for every page; otherwise those of `sampled_row_groups`.
         advance: Called with 1 for each file.
 
     Raises:
@@ -57,12 +57,12 @@ def inspect_files(
     all_pages: bool = False,
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return what the files hold; all of it is JSON.
+    """Return a report on the files as JSON values.
 
     Args:
         manifest: Of the files.
-        use: What they are for.
-        all_pages: Look at the header of every page, and not only of some row groups.
+        use: The training that they are for.
+        all_pages: True to read the header of every page, not only those of some row groups.
         advance: Called with 1 for each file.
 
     Raises:

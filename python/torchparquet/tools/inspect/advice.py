@@ -1,4 +1,4 @@
-"""What could be better about files that are to be trained on."""
+"""Advice on files that a model is to be trained on."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Advice:
     """One thing that could be better.
 
     Attributes:
-        rule: Its lasting name, such as "codec-slow".
-        text: What it is, and what to do.
-        columns: That it is about; empty where it is about all.
+        rule: A name that stays the same over releases, such as "codec-slow".
+        text: The fault and the remedy.
+        columns: The columns with the fault; empty if it concerns the whole files.
     """
 
     rule: str
@@ -37,11 +37,11 @@ class Advice:
 
 @dataclass(frozen=True)
 class Use:
-    """What the files are to be used for.
+    """The training that the files are for.
 
     Attributes:
-        world_size: Ranks.
-        num_workers: DataLoader workers of each, at least 1.
+        world_size: Number of ranks.
+        num_workers: DataLoader workers per rank, at least 1.
         batch_size: Rows per batch and rank.
         max_memory_bytes: Bound of the batches in flight.
     """
@@ -54,15 +54,15 @@ class Use:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that advice is drawn from.
+    """The facts that advice is based on.
 
     Attributes:
         manifest: Of the files.
-        footers: What they say.
-        pages: Of each column, of the column chunks that were looked at.
-        tensors: What each column becomes.
-        fields: Of those that can be read.
-        use: What the files are for.
+        footers: Facts from all footers.
+        pages: For each column, facts from the column chunks that were looked at.
+        tensors: The tensor of each column.
+        fields: The fields of columns that can be read.
+        use: The training that the files are for.
     """
 
     manifest: Manifest
@@ -78,7 +78,7 @@ class Findings:
 
 
 def advise(findings: Findings) -> list[Advice]:
-    """Return what could be better, what matters most first."""
+    """Return the advice, the most important first."""
     return [
         *_unreadable(findings),
         *_nulls(findings),
@@ -151,7 +151,7 @@ def _large_row_groups(findings: Findings) -> Iterator[Advice]:
         ),
         num_sharers=1,
     )
-    # A window of fewer row groups than were asked for, though there are as many.
+    # The window has fewer row groups than wanted, though the data has enough.
     largest = np.sort(rows)[::-1][:DEFAULT_WINDOW]
     if not window_rows or window_rows >= largest.sum():
         return

@@ -1,4 +1,4 @@
-"""What the footers of files say about each column: codecs, encodings, sizes, nulls."""
+"""Facts from footers about each column: codecs, encodings, sizes, nulls."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _SIGNATURE_BYTES = 28
 
 @dataclass
 class ColumnFacts:
-    """What footers say about one leaf column, over all files.
+    """Facts from all footers about one leaf column.
 
     Attributes:
         name: Dotted path, as `ParquetDataset` names it.
-        kinds: What it is, such as "timestamp[us]"; several where files differ.
-        physical_types: How it is stored, such as "INT64".
-        num_values: Nulls count.
-        null_count: None where some column chunk does not say.
-        compressed_bytes: Of all column chunks.
-        uncompressed_bytes: Encoded, before the codec.
-        codecs: How many column chunks have which.
-        encodings: Of values and levels, over all column chunks.
+        kinds: The kind, such as "timestamp[us]"; several if files differ.
+        physical_types: Types of the stored values, such as "INT64".
+        num_values: Values, nulls included.
+        null_count: Nulls; None if a column chunk does not tell.
+        compressed_bytes: Stored bytes of all column chunks.
+        uncompressed_bytes: Encoded bytes before compression.
+        codecs: The number of column chunks of each codec.
+        encodings: Encodings of values and levels in all column chunks.
         with_dictionary: Column chunks that have a dictionary page.
         num_chunks: Column chunks.
     """
@@ -51,7 +51,7 @@ class ColumnFacts:
     num_chunks: int = 0
 
     def add(self, chunk: Any) -> None:
-        """Add what a footer says about one column chunk."""
+        """Add the facts of one column chunk."""
         statistics = chunk.statistics if chunk.is_stats_set else None
         if statistics is None or not statistics.has_null_count:
             self.null_count = None
@@ -68,14 +68,14 @@ class ColumnFacts:
 
 
 class ChunkPlace(NamedTuple):
-    """Where the pages of a column chunk are.
+    """The place of a column chunk's pages.
 
     Attributes:
         path: Of the file.
         row_group: Number within the file.
         column: Dotted path.
-        begin: Offset in the file, bytes.
-        num_bytes: Of all pages with their headers.
+        begin: Offset of the first page in the file, bytes.
+        num_bytes: Bytes of all pages with their headers.
     """
 
     path: str
@@ -87,13 +87,13 @@ class ChunkPlace(NamedTuple):
 
 @dataclass
 class FooterFacts:
-    """What the footers of a data set say.
+    """Facts from the footers of a data set.
 
     Attributes:
         columns: By name, in the order of the files.
         row_group_bytes: Uncompressed bytes of each row group of the manifest.
-        writers: How many files each program wrote.
-        places: Of the column chunks that were asked for.
+        writers: The number of files by each program.
+        places: Places of the wanted column chunks.
     """
 
     columns: dict[str, ColumnFacts] = field(default_factory=dict)
@@ -107,17 +107,17 @@ def read_footer(path: str) -> Any:
 
     Raises:
         CorruptFileError: The footer cannot be read.
-        EncryptedFileError: A column is encrypted: pyarrow ends the process when it is asked for
-            such a column chunk without keys.
+        EncryptedFileError: A column is encrypted. Without keys, pyarrow ends the process at such a
+            column chunk.
     """
     try:
         metadata = pq.read_metadata(path)
         with Path(path).open("rb") as file:
             file.seek(-_TAIL_BYTES, os.SEEK_END)
             num_bytes = int.from_bytes(file.read(4), "little")
-    except Exception as error:  # pyarrow raises what its layers throw, of many classes
+    except Exception as error:  # pyarrow's layers raise many classes
         raise CorruptFileError(f"cannot read the footer of {path!r}: {one_line(error)}") from error
-    # A footer in the clear is signed where columns are encrypted.
+    # A plain footer is signed if columns are encrypted.
     if num_bytes - metadata.serialized_size == _SIGNATURE_BYTES:
         raise EncryptedFileError(
             f"columns are encrypted, and the command line takes no keys: {path!r}"
@@ -130,7 +130,7 @@ def read_facts(manifest: Manifest, wanted: set[int], advance: Callable[[int], No
 
     Args:
         manifest: Of the files.
-        wanted: Row groups, by their number in the manifest, whose column chunks' places to give.
+        wanted: Numbers, in the manifest, of the row groups whose places are wanted.
         advance: Called with 1 for each file.
 
     Raises:
@@ -168,21 +168,21 @@ def _add_row_group(facts: FooterFacts, columns: list[ColumnFacts], row_group: An
 def chunk_places(
     path: str, metadata: Any, row_group: int, leaves: tuple[Any, ...]
 ) -> list[ChunkPlace]:
-    """Return where the column chunks of a row group are.
+    """Return the places of a row group's column chunks.
 
     Args:
         path: Of the file.
-        metadata: Its `FileMetaData`.
+        metadata: The file's `FileMetaData`.
         row_group: Number within the file.
-        leaves: Its schema, as the manifest has it.
+        leaves: The file's schema from the manifest.
     """
     places = []
     for index, leaf in enumerate(leaves):
         chunk = metadata.row_group(row_group).column(index)
         begin = chunk.data_page_offset
         first = chunk.dictionary_page_offset
-        # Some writers give a place for a dictionary that they did not write; a column chunk of
-        # no rows may have a dictionary and no other page, which is then said to be at 0.
+        # Some writers give an offset for a dictionary that they did not write. A column chunk
+        # without rows may have a dictionary alone, and then claims data pages at offset 0.
         if first is not None and (0 < first < begin or begin == 0):
             begin = first
         places.append(ChunkPlace(path, row_group, leaf.path, begin, chunk.total_compressed_size))

@@ -1,4 +1,4 @@
-"""What the headers of pages say, which footers do not: checksums, and how each page is encoded."""
+"""Facts from page headers that footers lack: checksums, and the encoding of each page."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _ENCODINGS = {
 
 @dataclass
 class PageFacts:
-    """What the pages of some column chunks of one column say.
+    """Facts from the pages of some column chunks of one column.
 
     Attributes:
-        num_chunks: Column chunks looked at.
-        num_pages: Their pages, dictionaries among them.
+        num_chunks: Column chunks that were looked at.
+        num_pages: Pages of these, dictionaries included.
         num_checksums: Pages that have a checksum.
-        encodings: Of the values of data pages.
+        encodings: Encodings of the values in data pages.
         with_dictionary: Column chunks with a dictionary.
-        fallbacks: Column chunks that begin with a dictionary and go on without it.
-        most_words: The most values that a dictionary holds.
+        fallbacks: Column chunks that begin with a dictionary and continue without it.
+        most_words: Values in the largest dictionary.
     """
 
     num_chunks: int = 0
@@ -51,7 +51,7 @@ class PageFacts:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether all pages have one."""
+        """True if all pages have a checksum."""
         return self.num_pages > 0 and self.num_checksums == self.num_pages
 
     def add(self, headers: Iterable[PageHeader]) -> None:
@@ -73,10 +73,10 @@ class PageFacts:
 
 
 def page_headers(place: ChunkPlace) -> Iterable[PageHeader]:
-    """Yield the headers of a column chunk's pages, reading little beside them.
+    """Yield the headers of a column chunk's pages; reads little more than these.
 
     Raises:
-        CorruptFileError: There is no page where one should be; the message names the place.
+        CorruptFileError: A page is missing; the message names its place.
     """
     with Path(place.path).open("rb", buffering=0) as file:
         at, end = place.begin, place.begin + place.num_bytes

@@ -1,4 +1,4 @@
-"""What each column becomes as a tensor."""
+"""The tensor that each column becomes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torchparquet.files.manifest import Manifest
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a batch holds for one column.
+    """The tensor of one column in a batch.
 
     Attributes:
-        form: "tensor", "jagged", or None where it cannot be read.
-        dtype: Of the values, torch's name; None where it cannot be read.
-        shape: Such as "[B]" or "[B, 16]"; None for rows of different lengths.
-        num_offsets: How often offsets lead from a row to its values; 0 for a tensor.
-        reason: Why it cannot be read; else None.
+        form: "tensor", "jagged", or None if the column cannot be read.
+        dtype: torch's name of the values' dtype; None if the column cannot be read.
+        shape: The shape, such as "[B]" or "[B, 16]"; None for rows of different lengths.
+        num_offsets: Levels of offsets between a row and its values; 0 for a tensor.
+        reason: The reason why the column cannot be read; else None.
     """
 
     form: str | None
@@ -28,7 +28,7 @@ class TensorFacts:
     reason: str | None
 
     def __str__(self) -> str:
-        """Return it in a few words."""
+        """Return the tensor in a few words."""
         if self.form is None:
             return "cannot be read"
         if self.form == "tensor":
@@ -40,7 +40,7 @@ class TensorFacts:
 
 
 def tensor_of(name: str, manifest: Manifest) -> tuple[TensorFacts, Field | None]:
-    """Return what the column becomes, and how it is read with a mask for nulls."""
+    """Return the tensor of a column, and its field with a mask for nulls."""
     try:
         (field,) = resolve_columns({name: name}, manifest, nulls="mask")
     except (ValueError, TypeError) as error:

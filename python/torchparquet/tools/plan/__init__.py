@@ -1,1 +1,1 @@
-"""`torchparquet plan`: what each rank will read."""
+"""`torchparquet plan`: the share of each rank."""

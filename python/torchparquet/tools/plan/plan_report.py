@@ -1,4 +1,4 @@
-"""What a plan gives each rank, and how well it mixes rows: the figures of `torchparquet plan`."""
+"""The figures of `torchparquet plan`: the share of each rank, and how well rows are mixed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Mixing:
     """How far shuffling takes the rows of one share, over its first windows.
 
     Attributes:
-        row_groups_per_batch: Row groups that the rows of a batch are of, on average.
-        rows_travelled: The median distance of a row from its place in the order of chunks, in
-            rows.
-        rows_looked_at: Rows that these figures are of.
+        row_groups_per_batch: Row groups that contribute to a batch, on average.
+        rows_travelled: The median distance, in rows, of a row from its place in the order of
+            chunks.
+        rows_looked_at: Rows behind these figures.
     """
 
     row_groups_per_batch: float
@@ -54,7 +54,7 @@ def mixing_of(share: Share) -> Mixing:
 
 
 def _delivered(share: Share) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return, of the first rows delivered, row group and place before permuting."""
+    """Return row group and place before permuting of the first rows, and their number."""
     groups, places, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for window in delivered_rows(share):
         groups.append(window.row_group)
@@ -68,14 +68,14 @@ def _delivered(share: Share) -> tuple[NDArray[np.int64], NDArray[np.int64], int]
 def plan_report(
     dataset: ParquetDataset, plan: EpochPlan, map_shape: tuple[int, int] = (32, 64)
 ) -> dict[str, Any]:
-    """Return what each rank of `plan` gets, and how well its first rank's rows are mixed.
+    """Return the share of each rank, and how well the rows of rank 0 are mixed.
 
-    All of it is JSON.
+    The report consists of JSON values.
 
     Args:
-        dataset: Of which it is the plan.
-        plan: Of an epoch.
-        map_shape: The most rows and columns of the heat map.
+        dataset: The data set.
+        plan: The plan of an epoch of the data set.
+        map_shape: The largest numbers of lines and columns of the heat map.
     """
     options, manifest = plan.options, dataset.manifest
     shares = [plan.share(index) for index in range(plan.num_shares)]
@@ -130,16 +130,17 @@ def _amounts(manifest: Manifest, shares: Sequence[Share]) -> dict[str, int]:
 def heat_map(
     shares: Sequence[Share], row_group_rows: NDArray[np.int64], shape: tuple[int, int]
 ) -> list[list[float]]:
-    """Return which part of the data each share reads.
+    """Return the part of the data that each share reads.
 
     Args:
-        shares: In their order; where they are more than there is room for, several are one line.
-        row_group_rows: int64 `[G]`, of the data set.
-        shape: The most lines and columns.
+        shares: The shares in their order. If there are more than lines, one line stands for
+            several.
+        row_group_rows: int64 `[G]`, rows of each row group.
+        shape: The largest numbers of lines and columns.
 
     Returns:
-        For each line, and each column of the data set in the order of its files, the part of
-        these rows that these shares deliver: 1 for all of them.
+        For each line and column, the part (0 to 1) of the column's rows that the line's shares
+        deliver. Columns follow the order of files.
     """
     num_lines, num_columns = min(shape[0], len(shares)), min(shape[1], len(row_group_rows))
     column_of = np.arange(len(row_group_rows)) * num_columns // len(row_group_rows)
@@ -153,7 +154,7 @@ def heat_map(
 
 
 def _delivered_rows(share: Share) -> NDArray[np.float64]:
-    """Return the rows that are delivered of each chunk, once each, float64 `[n]`."""
+    """Return the rows that each chunk delivers, repeats excluded, float64 `[n]`."""
     rows = (share.num_rows * share.valid).astype(np.float64)
     windows = share.windows
     if windows is None or not len(windows.num_chunks):

@@ -1,7 +1,8 @@
-"""`torchparquet rewrite`: files laid out anew for training, with exactly the same rows.
+"""`torchparquet rewrite`: write the same rows in a layout for training.
 
-`options` says what is asked for and what layout follows, `schemas` what is written, `input_rows`
-reads, `shuffling` permutes on disk, `output_files` writes, and `journal` lets it go on.
+`options` holds the user's options and the layout that follows. `schemas` makes the output's schema.
+`input_rows` reads, `shuffling` permutes on disk, and `output_files` writes. `journal` lets an
+interrupted rewrite resume.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class _Part:
-    """The files of one directory, whose rows stay together.
+    """The files of one directory. Their rows stay together.
 
     Attributes:
-        directory: Relative to the output; "" for the output itself.
-        files: Of the input.
-        rows: Of these.
+        directory: Path relative to the output; "" for the output itself.
+        files: Files of the input.
+        rows: Rows of these files.
     """
 
     directory: str
@@ -46,15 +47,15 @@ class _Part:
 
 
 class Rewrite:
-    """One rewrite, begun or gone on with."""
+    """One rewrite, new or resumed."""
 
     def __init__(self, paths: Sequence[str], output: Path, options: RewriteOptions) -> None:
-        """Read footers and check what is asked for; writes nothing yet.
+        """Read footers and check the options; writes nothing yet.
 
         Args:
             paths: Files, directories or patterns.
-            output: Directory to be.
-            options: How to lay the rows out.
+            output: Directory of the output; it may be missing.
+            options: The user's options.
 
         Raises:
             CorruptFileError: A footer or a page cannot be read.
@@ -90,25 +91,24 @@ class Rewrite:
 
     @property
     def num_rows(self) -> int:
-        """Of the input, and of the output."""
+        """Rows of the input, and of the output."""
         return self._manifest.num_rows
 
     @property
     def passes(self) -> int:
-        """How often each row is written."""
+        """The number of times that each row is written."""
         return 2 if self._options.shuffle else 1
 
     def run(self, advance: Advance) -> dict[str, Any]:
-        """Write what is missing, and return what there is; all of it is JSON.
+        """Write the missing files, and return a report as JSON values.
 
         Args:
-            advance: Called with the rows that were written, those of earlier runs too.
+            advance: Called with the number of rows just written, or found from earlier runs.
 
         Raises:
             CorruptFileError: A file of the input cannot be decoded.
-            RuntimeError: Another process writes to the output, or the output is not what it is
-                to be.
-            ValueError: The output holds something else.
+            RuntimeError: Another process writes to the output, or the output came out wrong.
+            ValueError: The output holds other files.
         """
         with journal.locked(self._output):
             request = self._request()
@@ -135,8 +135,8 @@ class Rewrite:
         layout: Layout,
         advance: Advance,
     ) -> int:
-        """Write the files of a part that are not there; return how many were."""
-        # Files are written in order, so that those that are there come first.
+        """Write the missing files of a part; return the number of existing ones."""
+        # Files are written in order, so the existing ones come first.
         there = 0
         while there < len(planned) and planned[there].is_there():
             advance(planned[there].num_rows * self.passes)
@@ -166,7 +166,7 @@ class Rewrite:
         if not self._options.shuffle:
             del options["seed"]
         else:
-            # The numbers that it draws may change between releases.
+            # NumPy's random numbers may change between its releases.
             options["numpy"] = np.__version__
         return {"fingerprint": self._manifest.fingerprint, **options}
 
@@ -220,7 +220,7 @@ class Rewrite:
 
 
 def _kept_encoding(pages: PageFacts) -> str:
-    """Return the encoding of a column as it is, but for dictionaries that did not hold."""
+    """Return the present encoding of a column; "plain" for a dictionary that fell back."""
     if pages.num_chunks and pages.with_dictionary == pages.num_chunks and not pages.fallbacks:
         return "dictionary"
     others = {name for name in pages.encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
@@ -240,7 +240,7 @@ def _check_apart(paths: Sequence[str], manifest: Manifest, output: Path) -> None
 
 
 def _by_keys(files: Sequence[str], output: Path) -> dict[str, list[str]]:
-    """Return the files by the `key=value` directories on their paths that `output` is not in."""
+    """Return the files by the `key=value` directories on their paths, except those of `output`."""
     parts: dict[str, list[str]] = {}
     for path in files:
         keys = [name for name in Path(path).parent.parts if "=" in name]

@@ -1,4 +1,4 @@
-"""The rows of the input files, in order, in pieces."""
+"""Reads the rows of the input files in order, in pieces."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class InputRows:
         """Read the footers.
 
         Args:
-            paths: Of the files, in order.
-            schema: That all rows are given.
+            paths: Paths of the files, in order.
+            schema: Arrow schema of the tables to yield.
 
         Raises:
             CorruptFileError: A footer cannot be read.
@@ -53,11 +53,11 @@ class InputRows:
 
     @property
     def num_rows(self) -> int:
-        """Of all files."""
+        """Rows of all files."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def bytes_per_row(self) -> float:
-        """Return the bytes that a row takes in memory, as its largest of some samples."""
+        """Return the bytes that a row takes in memory, by the largest of some samples."""
         sampled = np.linspace(0, len(self._ends) - 1, min(_SAMPLED_ROW_GROUPS, len(self._ends)))
         largest = 1.0
         for row_group in dict.fromkeys(sampled.astype(int).tolist()):
@@ -81,7 +81,7 @@ class InputRows:
                 kept = batch.slice(skipped, max(0, min(batch.num_rows, end - at) - skipped))
                 at += batch.num_rows
                 if kept.num_rows:
-                    # The columns are the same; that they may be null, and metadata, may differ.
+                    # The columns are the same. Nullability and metadata may differ.
                     yield pa.Table.from_arrays(kept.columns, schema=self._schema)
                 if at >= end:
                     return
@@ -109,7 +109,7 @@ class InputRows:
 
 
 def _check_int96(path: str, row_group: int) -> None:
-    """Make sure that moments fit nanoseconds, where pyarrow would let them wrap round."""
+    """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
         schema = file.schema
         names = [
@@ -148,15 +148,15 @@ def _moments(array: Any) -> Iterator[Any]:
 
 
 class RowStream:
-    """Tables one after another, taken by numbers of rows."""
+    """A sequence of tables, taken by numbers of rows."""
 
     def __init__(self, tables: Iterator[Any]) -> None:
-        """Take from `tables`, of which the next one is made on a thread meanwhile."""
+        """Take from `tables`; a thread makes the next one meanwhile."""
         self._tables = prefetched(tables)
         self._rest: Any = None
 
     def take(self, num_rows: int) -> Iterator[Any]:
-        """Yield the next `num_rows` rows, or as many as there are."""
+        """Yield the next `num_rows` rows, or all that are left."""
         while num_rows:
             table = self._rest if self._rest is not None else next(self._tables, None)
             if table is None:
@@ -174,7 +174,7 @@ class RowStream:
 
 
 def prefetched(items: Iterator[Item]) -> Generator[Item]:
-    """Yield the items, of which the next one is made on a thread meanwhile."""
+    """Yield the items; a thread makes the next one meanwhile."""
     missing = object()
     with ThreadPoolExecutor(1, thread_name_prefix="rewrite") as thread:
         pending = thread.submit(next, items, missing)

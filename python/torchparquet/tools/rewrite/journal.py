@@ -1,4 +1,4 @@
-"""What an output directory is of, so that a rewrite that was ended goes on, and no other one."""
+"""A note in the output directory, so that an interrupted rewrite resumes, and no other does."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FORMAT = 1
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Keep other rewrites off the directory, which is made where it is missing.
+    """Lock the directory against other rewrites, and make it if it is missing.
 
     Raises:
-        RuntimeError: Another process rewrites to it.
+        RuntimeError: Another process holds the lock.
     """
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY)
@@ -38,14 +38,14 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def begun_layout(directory: Path, request: dict[str, Any]) -> Layout | None:
-    """Return the layout of the rewrite that was begun in the directory; None where none was.
+    """Return the layout of the rewrite begun in the directory; None if none was begun.
 
     Args:
-        directory: Of the output.
-        request: All that shapes the output.
+        directory: The output.
+        request: All facts that shape the output.
 
     Raises:
-        ValueError: There is something else, or a rewrite of other files or with other options.
+        ValueError: The directory holds other files, or a rewrite of other input or options.
     """
     path = directory / JOURNAL
     if not path.exists():
@@ -86,7 +86,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def begin(directory: Path, request: dict[str, Any], layout: Layout) -> None:
-    """Write down what the directory is to hold."""
+    """Write the note of a new rewrite."""
     journal = {"format": _FORMAT, "request": request, "layout": asdict(layout)}
     unfinished = directory / (JOURNAL + ".tmp")
     with unfinished.open("w") as file:

@@ -1,4 +1,4 @@
-"""What a rewrite is asked for, and what follows from that and from the files."""
+"""The options of a rewrite, and the layout that follows from them and from the files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ENCODINGS = (
 
 @dataclass(frozen=True)
 class RewriteOptions:
-    """What the user asks for.
+    """The user's options.
 
     Attributes:
-        row_group_rows: Rows of each row group; None for what `row_group_bytes` says.
-        row_group_bytes: Of each row group, in memory; None for 64 MiB, or less where all rows would
-            be fewer than 64 row groups.
-        row_groups_per_file: Of each file but the last.
+        row_group_rows: Rows of each row group; None to follow `row_group_bytes`.
+        row_group_bytes: Bytes of each row group in memory. None for 64 MiB, or less if that gives
+            fewer than 64 row groups.
+        row_groups_per_file: Row groups of each file but the last.
         codec: One of `CODECS`.
-        codec_level: None for the codec's usual one.
-        encodings: By column; others keep theirs.
-        page_checksums: Whether pages get them.
+        codec_level: Compression level; None for the codec's default.
+        encodings: Encoding by column; other columns keep theirs.
+        page_checksums: True to write a checksum for each page.
         shuffle: Permute the rows of all files.
-        seed: Of the permutation, `0 <= seed < 2**64`.
-        max_memory: Bytes; what is held at any time.
+        seed: Seed of the permutation, `0 <= seed < 2**64`.
+        max_memory: Bound of memory at any time, bytes.
     """
 
     row_group_rows: int | None = None
@@ -68,15 +68,15 @@ class RewriteOptions:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the output is laid out; all of it is JSON, for the journal.
+    """The layout of the output, as JSON values for the journal.
 
     Attributes:
         row_group_rows: Rows of each row group but a file's last.
         rows_per_file: Rows of each file but the last.
-        encodings: One of `ENCODINGS` for each leaf column, in the order of the files.
-        piece_rows: Rows that are read at once.
-        slice_rows: Rows that are dealt to buckets at once, when shuffling.
-        num_buckets: That rows are dealt to, when shuffling; each fits memory.
+        encodings: One of `ENCODINGS` per leaf column, in the order of the files.
+        piece_rows: Rows read at once.
+        slice_rows: Rows dealt to buckets at once when shuffling.
+        num_buckets: Buckets when shuffling; each fits memory.
     """
 
     row_group_rows: int
@@ -89,8 +89,8 @@ class Layout:
 
 _PIECE_BYTES = 8 << 20
 _MAX_PIECE_ROWS = 1 << 16
-# A bucket is there twice when it is permuted, beside a row group that is being written; and a
-# column of strings is addressed by 31 bits.
+# Permuting a bucket holds it twice, beside a row group under way. A column of strings has 31-bit
+# offsets.
 _BUCKETS_IN_MEMORY = 6
 _MAX_BUCKET_BYTES = 1 << 30
 _ROUND_ROWS = 1024
@@ -104,10 +104,10 @@ def make_layout(
     """Return the layout of `num_rows` rows.
 
     Args:
-        options: What the user asks for.
-        num_rows: Of all files.
-        bytes_per_row: That a row takes in memory.
-        encodings: Of each leaf column.
+        options: The user's options.
+        num_rows: Rows of all files.
+        bytes_per_row: Bytes of a row in memory.
+        encodings: The encoding of each leaf column.
 
     Raises:
         ValueError: A row group does not fit `max_memory`.
@@ -117,7 +117,7 @@ def make_layout(
         wanted_bytes = options.row_group_bytes or _ROW_GROUP_BYTES
         rows = max(1, min(int(wanted_bytes / bytes_per_row), 2**31 - 1))
         if options.row_group_bytes is None:
-            # Ranks are dealt row groups, and shuffling begins with them: small data needs some too.
+            # Dealing and shuffling work on row groups, so small data needs several too.
             rows = min(rows, max(_ROUND_ROWS, -(-num_rows // _ROW_GROUPS)))
         rows = rows // _ROUND_ROWS * _ROUND_ROWS or rows
     if min(rows, num_rows) * bytes_per_row > options.max_memory / 2:
@@ -140,10 +140,10 @@ def make_layout(
 
 
 def parse_encoding(text: str) -> tuple[str, str]:
-    """Return name and encoding of `NAME=ENCODING`.
+    """Return the name and the encoding of `NAME=ENCODING`.
 
     Raises:
-        ValueError: It is not that.
+        ValueError: The text has another form, or the encoding is unknown.
     """
     match = re.fullmatch(r"(.+)=([A-Za-z_]+)", text)
     if match is None or match[2].lower() not in ENCODINGS:

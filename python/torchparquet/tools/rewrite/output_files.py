@@ -1,4 +1,4 @@
-"""Output files, each of which is there as a whole or not at all."""
+"""Writes output files. Each exists as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torchparquet.tools.rewrite.schemas import OutputSchema
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One file to be.
+    """One planned file.
 
     Attributes:
-        path: Where.
-        begin: Its first row among those of the output.
+        path: Path of the file.
+        begin: Number of its first row in the output.
         num_rows: Its rows.
     """
 
@@ -32,7 +32,7 @@ class OutputFile:
     num_rows: int
 
     def is_there(self) -> bool:
-        """Whether it is there with all its rows."""
+        """True if the file exists with all its rows."""
         return self.path.exists() and read_footer(str(self.path)).num_rows == self.num_rows
 
 
@@ -53,7 +53,7 @@ class FileWriter:
         """Prepare; writes nothing yet.
 
         Raises:
-            ValueError: A column cannot have the encoding that it is to have.
+            ValueError: A column cannot have its wanted encoding.
         """
         self._schema = schema
         self._layout = layout
@@ -71,15 +71,15 @@ class FileWriter:
             _check_encoding(schema, name, encoding)
 
     def write(self, file: OutputFile, rows: RowStream, advance: Callable[[int], None]) -> None:
-        """Write the next rows as a file, which has its name once it is complete and on disk.
+        """Write the next rows as a file. It gets its name once it is complete and on disk.
 
         Args:
-            file: What to write.
-            rows: Where its rows come next.
-            advance: Called with the rows that were written.
+            file: The planned file.
+            rows: The stream whose next rows are the file's.
+            advance: Called with the number of rows just written.
 
         Raises:
-            RuntimeError: There were fewer rows, or the file does not hold what was written.
+            RuntimeError: The input has fewer rows, or the written file does not match.
         """
         unfinished = file.path.with_name(f".{file.path.name}.tmp")
         file.path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class FileWriter:
         with path.open("wb") as sink:
             with pq.ParquetWriter(sink, self._schema.arrow, **self._options) as writer:
                 if not self._schema.writer_options["store_schema"]:
-                    # pyarrow leaves them out together with its own schema.
+                    # Without its own schema, pyarrow drops the metadata too.
                     writer.add_key_value_metadata(self._schema.arrow.metadata or {})
                 left = file.num_rows
                 while left:
@@ -125,7 +125,7 @@ class FileWriter:
 
 
 def _named_encodings(encodings: Mapping[str, str]) -> dict[str, str]:
-    """Return those that pyarrow is told of by name."""
+    """Return the encodings that pyarrow takes by name."""
     return {
         name: encoding.upper()
         for name, encoding in encodings.items()
@@ -134,7 +134,7 @@ def _named_encodings(encodings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_encoding(schema: OutputSchema, name: str, encoding: str) -> None:
-    """Write the column without rows, which pyarrow refuses as it would with rows."""
+    """Write the column without rows; pyarrow refuses the encoding as it would with rows."""
     options = {
         **schema.writer_options,
         "use_dictionary": False,
@@ -155,7 +155,7 @@ def _joined(tables: Iterable[Any]) -> Any:
 
 
 def _sync_directory(directory: Path) -> None:
-    """See that the new name is on disk too."""
+    """Make sure that the new name is on disk too."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

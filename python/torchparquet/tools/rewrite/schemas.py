@@ -1,4 +1,4 @@
-"""The one schema of the output: that of all input files, with their key-value metadata."""
+"""The schema of the output: that of all input files, with their key-value metadata."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ARROW_SCHEMA = b"ARROW:schema"
 
 @dataclass(frozen=True)
 class OutputSchema:
-    """What is written.
+    """The schema of the output and its differences from the input.
 
     Attributes:
         arrow: The columns, with the key-value metadata.
-        writer_options: Of `pyarrow.parquet.ParquetWriter`, so that types are stored as they were.
-        leaves: How the output names its leaf columns, in order.
-        changes: What is stored otherwise than before, in words.
-        differing_keys: Key-value metadata that files disagree about; the first file's is kept.
+        writer_options: Options of `pyarrow.parquet.ParquetWriter` that keep the stored types.
+        leaves: Names of the output's leaf columns, in order.
+        changes: A sentence for each type that is stored otherwise than before.
+        differing_keys: Keys of metadata that files disagree about; the first file's value is kept.
     """
 
     arrow: Any

@@ -1,8 +1,8 @@
-"""A permutation of more rows than fit memory: dealt to buckets on disk, permuted there.
+"""Permutes more rows than fit memory by way of buckets on disk.
 
-Each row goes to a random bucket, and the rows of a bucket are permuted in memory: together that
-is a permutation of all rows, each as likely as another. Rao, "Generation of random permutations of
-given number of elements using random sampling numbers" (Sankhya, 1961).
+Each row goes to a random bucket, and the rows of a bucket are permuted in memory. Every permutation
+of all rows is equally likely. Source: Rao, "Generation of random permutations of given number of
+elements using random sampling numbers" (Sankhya, 1961).
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from torchparquet.tools.rewrite.input_rows import InputRows, prefetched
 from torchparquet.tools.rewrite.options import Layout
 
-# What a generator is for, as the upper half of its key's second word.
+# The purpose of a generator, in the upper half of its key's second word.
 _DEALS, _PERMUTES = 1, 2
 
 
 class ShuffledRows:
-    """The rows of the input in a random order, by way of files in a directory of its own."""
+    """The rows of the input in a random order; buckets are files in a directory."""
 
     def __init__(self, rows: InputRows, layout: Layout, seed: int, directory: Path) -> None:
         """Prepare to shuffle; reads and writes nothing yet.
 
         Args:
-            rows: Of the input.
-            layout: Says how many rows are dealt at once, and to how many buckets.
-            seed: Of the permutation.
-            directory: For the buckets; about as large as the rows.
+            rows: Rows of the input.
+            layout: Gives the number of rows dealt at once, and of buckets.
+            seed: Seed of the permutation.
+            directory: Directory of the buckets, which are about as large as the rows.
         """
         self._rows = rows
         self._layout = layout
@@ -42,10 +42,10 @@ class ShuffledRows:
         self._num_slices = -(-rows.num_rows // layout.slice_rows)
 
     def deal(self, advance: Callable[[int], None]) -> None:
-        """Write the rows to buckets, but for what an earlier run has written.
+        """Write the rows to buckets, except those that an earlier run has written.
 
         Args:
-            advance: Called with the rows that were dealt.
+            advance: Called with the number of rows just dealt.
         """
         self._directory.mkdir(exist_ok=True)
         for index in range(self._num_slices):
@@ -102,7 +102,7 @@ class ShuffledRows:
         buckets = self._buckets_of(index)
         counts = np.bincount(buckets, minlength=self._layout.num_buckets)
         order = pa.array(np.argsort(buckets, kind="stable"))
-        # One dictionary for all batches of a file is all that its format takes.
+        # The file format takes one dictionary for all batches.
         table = table.unify_dictionaries().take(order).combine_chunks()
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with (
@@ -111,7 +111,7 @@ class ShuffledRows:
         ):
             at = 0
             for count in counts.tolist():
-                # One batch for each bucket, also for one without rows.
+                # One batch per bucket, also for a bucket without rows.
                 (batch,) = table.slice(at, count).to_batches() or [_no_rows(table.schema)]
                 writer.write_batch(batch)
                 at += count

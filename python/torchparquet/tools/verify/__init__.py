@@ -1,6 +1,6 @@
-"""`torchparquet verify`: everything is decoded, and every row is dealt exactly once.
+"""`torchparquet verify`: decode everything, and check that every row is dealt exactly once.
 
-`decoding` looks at one file after the other, `exactly_once` at epochs over all of them.
+`decoding` checks one file after the other, `exactly_once` epochs over all of them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ def open_files(
         advance: Called with 1 for each file.
 
     Returns:
-        The manifests of the files that have rows, the paths of those that have none, and those
-        that cannot be read.
+        The manifests of files with rows, the paths of files without, and the unreadable files.
 
     Raises:
-        FileNotFoundError: There is nothing to read.
+        FileNotFoundError: A path leads to no file.
         ValueError: A path is wrong, or a file is named twice.
     """
     manifests, without_rows, failures = [], [], []
@@ -42,19 +41,19 @@ def open_files(
         except OSError as error:
             failures.append(Failure(path, None, None, one_line(error)))
         except ValueError:
-            # What the manifest says of a sound file without rows, whose row groups have none too.
+            # The manifest refuses a sound file without rows.
             without_rows.append(path)
         advance(1)
     return manifests, without_rows, failures
 
 
 def verify_file(manifest: Manifest, options: ReadOptions, advance: Advance) -> FileCheck:
-    """Decode everything in one file, and say what is wrong.
+    """Decode everything in one file, and return its failures.
 
     Args:
-        manifest: Of this file alone.
-        options: How to read.
-        advance: Called with the rows that are done.
+        manifest: Manifest of this file alone.
+        options: Options of the reader.
+        advance: Called with the number of rows just decoded.
     """
     try:
         return FileDecoder(manifest, options).check(advance)
@@ -69,7 +68,7 @@ def summary(
     unreadable: Sequence[Failure],
     checks: Sequence[FileCheck],
 ) -> dict[str, Any]:
-    """Return what was found in the files; all of it is JSON."""
+    """Return the findings of all files as JSON values."""
     failures = [*unreadable, *(failure for check in checks for failure in check.failures)]
     by_pyarrow = dict.fromkeys(name for check in checks for name in check.columns_by_pyarrow)
     return {

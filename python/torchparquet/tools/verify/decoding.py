@@ -1,4 +1,4 @@
-"""Decoding everything that a file holds, and finding out where that fails."""
+"""Decodes everything in a file, and locates failures."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that is wrong.
+    """One fault of a file.
 
     Attributes:
         path: Of the file.
-        row_group: Number within the file; None where it is about the file.
-        column: Dotted path; None where it is about more than one.
-        error: What is wrong.
+        row_group: Number within the file; None if the fault concerns the file.
+        column: Dotted path; None if the fault concerns several columns.
+        error: Description of the fault.
     """
 
     path: str
@@ -48,15 +48,15 @@ class Failure:
 
 @dataclass
 class FileCheck:
-    """What was found in one file.
+    """The findings of one file.
 
     Attributes:
-        rows: Decoded in every column.
-        columns: Decoded.
-        columns_by_pyarrow: Those of them that have no tensor, which pyarrow decoded.
-        pages: Of all column chunks.
-        pages_with_checksum: Whose checksum was compared.
-        failures: What is wrong.
+        rows: Rows decoded in every column.
+        columns: Number of columns decoded.
+        columns_by_pyarrow: Columns without a tensor, which pyarrow decoded.
+        pages: Pages of all column chunks.
+        pages_with_checksum: Pages whose checksum was compared.
+        failures: All faults.
     """
 
     rows: int = 0
@@ -69,7 +69,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as the stream delivers it, and what its footer says."""
+    """A column as the stream delivers it, with facts from its footer."""
 
     path: str
     field: Field
@@ -78,14 +78,14 @@ class _Column:
 
 
 class FileDecoder:
-    """Decodes one file, whole where that goes well, and piece by piece where it does not."""
+    """Decodes one file as a whole, or piece by piece if that fails."""
 
     def __init__(self, manifest: Manifest, options: ReadOptions) -> None:
         """Read the footer.
 
         Args:
-            manifest: Of this file alone.
-            options: How to read it.
+            manifest: Manifest of this file alone.
+            options: Options of the reader.
 
         Raises:
             CorruptFileError: The footer cannot be read.
@@ -110,11 +110,11 @@ class FileDecoder:
             chunk = self._metadata.row_group(row_group).column(index)
             known = chunk.is_stats_set and chunk.statistics.has_null_count
             nulls.append(chunk.statistics.null_count if known else None)
-        # Numbers for names: a column "a.valid" would meet the mask of a column "a".
+        # Numbers stand for names: a column "a.valid" would collide with the mask of a column "a".
         return _Column(leaf.path, replace(found, name=str(index)), not leaf.num_lists, tuple(nulls))
 
     def check(self, advance: Advance) -> FileCheck:
-        """Decode everything, and say what is wrong."""
+        """Decode everything, and return the findings."""
         found = FileCheck(rows=self._manifest.num_rows, columns=len(self._leaves))
         if self._columns:
             found.failures += self._check_all(advance)
@@ -137,13 +137,13 @@ class FileDecoder:
 
         try:
             faults = self._faults(self._columns, groups, forward)
-        except Exception as error:  # whatever it is, it is said where it happens
+        except Exception as error:  # whatever fails, its row group names it
             faults = [(None, one_line(error))]
         advance(self._manifest.num_rows - done)
         if not faults:
             return []
         failures = [failure for group in groups for failure in self._check_row_group(group)]
-        # What no row group alone shows is about the file.
+        # A fault that no row group shows alone concerns the file.
         return failures or [Failure(self._path, None, column, error) for column, error in faults]
 
     def _check_row_group(self, group: int) -> list[Failure]:
@@ -166,7 +166,7 @@ class FileDecoder:
         groups: Sequence[int],
         advance: Advance = lambda _: None,
     ) -> list[tuple[str | None, str]]:
-        """Decode columns of row groups; return, by column, what is not as the footer says."""
+        """Decode columns of row groups; return each contradiction to the footer with its column."""
         kept = np.zeros(self._manifest.num_row_groups, bool)
         kept[list(groups)] = True
         manifest = self._manifest.keep(kept)

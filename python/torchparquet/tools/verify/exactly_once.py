@@ -1,4 +1,4 @@
-"""Reading an epoch as all ranks and workers of a world would, and counting each row."""
+"""Reads an epoch as all ranks and workers of a world would, and counts each row."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def audit_world(
     options: ReadOptions,
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Take the row numbers that every rank and worker is delivered, one after another.
+    """Read the row ids of every rank and worker, one after another, and audit them.
 
-    The native reader deals and permutes them as in training; values are not decoded.
+    The native reader deals and permutes rows as in training, but decodes no values.
 
     Args:
-        dataset: Of which `plan` is the plan of an epoch.
-        plan: For all ranks and workers.
-        options: How to read.
-        advance: Called with the rows that were delivered.
+        dataset: The data set.
+        plan: The plan of an epoch for all ranks and workers.
+        options: Options of the reader.
+        advance: Called with the number of rows just delivered.
 
     Returns:
-        What was found, all of it JSON; under "faults" what is wrong.
+        The findings as JSON values; "faults" lists the faults.
     """
     of = plan.options
     has_repeats = of.even == "pad"
@@ -75,7 +75,7 @@ def audit_world(
 def _deliver(
     source: StreamOpener, shares: list[Any], seen: SeenRows, advance: Callable[[int], None]
 ) -> int:
-    """Take note of all rows of shares whose rows stand side by side; return their batches."""
+    """Record all rows of shares whose rows are side by side; return the number of batches."""
     steps = 0
     stream = source.open(shares, 1)
     try:

@@ -1,4 +1,4 @@
-"""Which rows were delivered: kept as runs of row ids, and checked for completeness."""
+"""Records delivered rows as runs of row ids, and checks that they are complete."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ _MAX_LISTED = 100_000
 class SeenRows:
     """A multiset of row ids as sorted runs `[begin, end)`.
 
-    Row groups are delivered whole for the most part, so that an epoch of a billion rows takes a
-    few kilobytes, here and on its way to rank 0.
+    Most row groups are delivered whole, so an epoch of a billion rows takes a few kilobytes.
     """
 
     def __init__(self) -> None:
-        """Begin with no row."""
+        """Begin without rows."""
         self._runs: Runs = np.empty((0, 2), np.int64)
         self._pending: list[NDArray[np.int64]] = []
         self._num_pending = 0
 
     def add(self, ids: NDArray[np.int64]) -> None:
-        """Add row ids, int64 `[B]`, in any order; an id may come several times."""
+        """Add row ids, int64 `[B]`, in any order; an id may occur several times."""
         self._pending.append(ids.copy())
         self._num_pending += len(ids)
         if self._num_pending > _MAX_PENDING_ROWS:
             self._compact()
 
     def runs(self) -> Runs:
-        """Return int64 `[n, 2]`: every id lies in as many runs as it was added times."""
+        """Return runs `[begin, end)`, int64 `[n, 2]`; an id added k times lies in k runs."""
         self._compact()
         return self._runs
 
@@ -50,7 +49,7 @@ class SeenRows:
 
 
 def joined(parts: Sequence[Runs]) -> Runs:
-    """Return the runs of all parts, sorted; those that follow on one another become one."""
+    """Return the sorted runs of all parts; adjacent runs become one."""
     runs = np.concatenate(parts)
     runs = runs[np.lexsort((runs[:, 1], runs[:, 0]))]
     if len(runs) == 0:
@@ -63,18 +62,18 @@ def joined(parts: Sequence[Runs]) -> Runs:
 
 @dataclass(frozen=True)
 class RowAudit:
-    """What all ranks together delivered in one epoch.
+    """The audit of the rows that all ranks delivered in one epoch.
 
     Attributes:
-        epoch: Which.
+        epoch: Number of the epoch.
         num_rows: Rows of the files.
         num_distinct: Rows that some rank delivered.
-        num_repeats: Deliveries beyond the first of a row.
-        planned_repeats: Deliveries beyond the first that evening out the ranks takes.
+        num_repeats: Deliveries of a row after its first.
+        planned_repeats: Repeats that give all ranks equally many rows.
         num_unknown: Row ids delivered that no file has.
-        repeated: The ids of the repeats, once for each; the first of very many.
-        first_missing: A row that no rank delivered.
-        planned_left_out: Rows that no rank is to deliver.
+        repeated: The row id of each repeat; the first ones if there are very many.
+        first_missing: The first row that no rank delivered; None if there is none.
+        planned_left_out: Rows that the plan leaves out.
     """
 
     epoch: int
@@ -89,11 +88,11 @@ class RowAudit:
 
     @property
     def holds(self) -> bool:
-        """Whether every row was delivered, but for those left out and repeated by plan."""
+        """True if rows were delivered exactly as planned."""
         return not self.faults()
 
     def faults(self) -> list[str]:
-        """Return what is wrong, in words; empty when all is well."""
+        """Return a sentence for each fault."""
         faults = []
         if self.num_distinct != self.num_rows - self.planned_left_out:
             missing = f"{self.num_rows - self.num_distinct:,} of {self.num_rows:,} rows missing"
@@ -116,21 +115,21 @@ def audit_rows(
     planned_repeats: int,
     planned_left_out: int = 0,
 ) -> RowAudit:
-    """Check what the ranks delivered against the rows that there are.
+    """Compare the delivered rows with the rows of the files.
 
     Args:
-        epoch: Which.
-        runs_of_ranks: Of each rank, int64 `[n, 2]` as `SeenRows.runs` gives it.
+        epoch: Number of the epoch.
+        runs_of_ranks: The `SeenRows.runs` of each rank, int64 `[n, 2]`.
         num_rows: Rows of the files; their ids are `0` to `num_rows - 1`.
-        planned_repeats: Rows that are to be delivered once more than once.
-        planned_left_out: Rows that are not to be delivered.
+        planned_repeats: Repeats in the plan.
+        planned_left_out: Rows that the plan leaves out.
     """
     runs = joined(runs_of_ranks)
     known = np.clip(runs, 0, num_rows)
     num_unknown = int(np.diff(runs).sum() - np.diff(known).sum())
     known = known[known[:, 0] < known[:, 1]]
     begin, end = known[:, 0], known[:, 1]
-    # How far the runs before each one reach: what lies below is repeated, a gap is missing.
+    # The end of all runs before each one. Rows below it are repeated; a gap above it is missing.
     reach = np.concatenate([[0], np.maximum.accumulate(end)])
     repeats = [(b, min(e, r)) for b, e, r in zip(begin, end, reach, strict=False) if b < r]
     num_repeats = int(sum(e - b for b, e in repeats))
