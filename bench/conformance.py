@@ -1,4 +1,4 @@
-"""What becomes of every file of a directory of test files: prints a table in Markdown.
+"""Reads every file of a directory of test files, and prints the outcomes as a Markdown table.
 
     python bench/conformance.py path/to/parquet-testing/data > docs/reference/conformance.md
 
@@ -21,7 +21,7 @@ COMMAND = "python bench/conformance.py path/to/parquet-testing/data > docs/refer
 
 
 class Outcome(NamedTuple):
-    """What was found out about one file.
+    """The findings about one file.
 
     Attributes:
         rows: That its footer claims, or None where it is not believed.

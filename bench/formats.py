@@ -223,7 +223,7 @@ class Ours:
 
 
 def _arrow_arrays(array: pa.Array) -> Iterator[NDArray[Any]]:
-    """What of an array would be tensors: offsets first, values last."""
+    """The parts of an array that would be tensors: offsets first, values last."""
     kind = array.type
     if pa.types.is_string(kind):
         offsets = np.frombuffer(array.buffers()[1], np.int32)[: len(array) + 1]

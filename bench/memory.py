@@ -46,7 +46,7 @@ def main() -> None:
     )
     # The consumer's own code and buffers belong to the baseline.
     consume([{"column": torch.zeros(arguments.batch_size)}])
-    # Where the kernel refuses, the peak also covers imports: an over-estimate at worst.
+    # If the kernel refuses, the peak also covers imports: an over-estimate at worst.
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     baseline_bytes = _status_bytes("VmRSS")

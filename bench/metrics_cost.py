@@ -1,4 +1,4 @@
-"""What the counters of `metrics()` cost: an upper bound, on the build at hand.
+"""The cost of the counters of `metrics()`: an upper bound, on the build at hand.
 
     python bench/metrics_cost.py
     python bench/metrics_cost.py --codecs none --batch-sizes 256 8192

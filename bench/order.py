@@ -1,4 +1,4 @@
-"""What order costs: shuffling within windows, resuming, planning.
+"""The costs of order: shuffling within windows, resuming, planning.
 
     python bench/order.py               # all three
     python bench/order.py --only shuffle

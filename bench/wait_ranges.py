@@ -1,4 +1,4 @@
-"""What it costs each batch that a profiler could be listening, where none is."""
+"""The cost per batch of a check for a profiler that is not there."""
 
 from __future__ import annotations
 

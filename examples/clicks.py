@@ -79,7 +79,7 @@ def loss_of(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 class StepRecord:
-    """What each step of this process trained on, a line of JSON each.
+    """A record of this process's steps: a line of JSON each.
 
     So that one can see, after a run, that every row was read and that a run which was taken up
     again had the same batches.

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings for every test."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 # interrupt their children would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What other tests have left as garbage is not a forked worker's to end: loaders would say so to
-# the workers of the parent, and databases wait for threads that are not there.
+# A forked worker must not finalize the garbage of other tests: loaders would message the workers of
+# the parent, and databases would wait for threads that do not exist.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 # How long an example takes says nothing on a machine that does other work too.

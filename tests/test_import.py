@@ -1,4 +1,4 @@
-"""What `import torchparquet` does and does not, its version pins, and its public names."""
+"""The effects of `import torchparquet`, its version pins, and its public names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fuzzer does to a file: damage without a plan, and lies in the format's own terms."""
+"""The mutations of a file: damage without a plan, and lies in the format's own terms."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _RESET_PEAK = "5"
 
 
 class Outcome(NamedTuple):
-    """What reading a file came to; `is_finding` where the package broke a promise."""
+    """The outcome of reading a file; `is_finding` is True if the package broke a promise."""
 
     label: str
     detail: str
@@ -90,7 +90,7 @@ def judge(case: Case, path: Path) -> Outcome:
 
 def _reset_peak_bytes() -> int:
     """Count the peak anew, from what is resident now, and return it."""
-    # Where the kernel refuses, only what exceeds all earlier peaks is seen.
+    # If the kernel refuses, only memory above all earlier peaks is seen.
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     return _status_bytes("VmHWM")
@@ -189,7 +189,7 @@ def _check_mask(mask: Tensor, values: Any) -> None:
 
 
 def _innermost_values(value: Any) -> Any:
-    """What stands in the innermost lists: numbers or, with offsets of their own, strings."""
+    """The items of the innermost lists: numbers or, with offsets of their own, strings."""
     inner = value.values
     while not isinstance(inner, Tensor):
         below = inner.values

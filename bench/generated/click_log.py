@@ -34,7 +34,7 @@ _METADATA_KEY = b"torchparquet.click_log"
 
 @dataclass(frozen=True)
 class ClickLogOptions:
-    """What shapes the table; two files with equal options hold equal rows."""
+    """The options that shape the table; two files with equal options hold equal rows."""
 
     num_rows: int = 4_000_000
     row_group_rows: int = 250_000

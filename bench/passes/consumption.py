@@ -25,7 +25,7 @@ _num_bytes = attrgetter("nbytes")
 
 @dataclass
 class PassTotals:
-    """What one pass over a file delivered.
+    """The totals of one pass over a file.
 
     Attributes:
         num_rows: over all batches.

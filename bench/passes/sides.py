@@ -44,7 +44,7 @@ class Pass:
     Attributes:
         seconds: From the first call to the last byte read.
         cpu_seconds: Of all threads of the process.
-        totals: What was delivered.
+        totals: The totals delivered.
     """
 
     seconds: float
@@ -63,7 +63,7 @@ class Pass:
 
 
 class Side(Protocol):
-    """What takes its turn."""
+    """A side that takes turns with others."""
 
     name: str
 
@@ -98,7 +98,7 @@ class ForkedSide:
         Args:
             name: Unique among the sides.
             work: A pass; what it makes and keeps lives in the process from pass to pass.
-            others: What else ``ask`` may call, by name.
+            others: Further functions that ``ask`` may call, by name.
             cpus: The process keeps to these cores.
         """
         self.name = name
@@ -198,7 +198,7 @@ class CommandSide:
         Args:
             name: Unique among the sides.
             command: The program and its arguments.
-            log: Where its standard error goes, if not to that of this process.
+            log: A file for its standard error; None for that of this process.
             limit_seconds: When it has not answered by then, it is killed.
         """
         self.name = name

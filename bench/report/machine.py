@@ -1,4 +1,4 @@
-"""What figures depend on: the machine, versions, and what else ran meanwhile."""
+"""The facts that figures depend on: the machine, versions, and other load meanwhile."""
 
 from __future__ import annotations
 

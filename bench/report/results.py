@@ -1,4 +1,4 @@
-"""What a run found, as Markdown, with a drawing of who reads how fast."""
+"""The results of a run as Markdown, with a drawing of the speeds."""
 
 from __future__ import annotations
 

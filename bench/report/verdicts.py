@@ -1,4 +1,4 @@
-"""What a row of the table found: ratios, their spread, and whether the target is met."""
+"""The result of a row of the table: ratios, their spread, and the verdict on the target."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure is held against."""
+    """The target of a figure."""
 
     value: float
     unit: str = "x"
@@ -63,10 +63,10 @@ class Verdict:
     """One line of a row's table.
 
     Attributes:
-        case: What was measured, such as the codec.
+        case: The case that was measured, such as the codec.
         ours: torchparquet's side of it, with its unit.
         against: The other side, by name and with its unit.
-        figure: What is held against the target; none where it could not be measured.
+        figure: The figure to compare with the target; None if it could not be measured.
         spread: Least and most of the figure over rounds.
         target: None where the figure is only told.
         unit: Of the figure.
@@ -98,11 +98,11 @@ class Verdict:
 
 @dataclass
 class Outcome:
-    """What measuring a row gave.
+    """The measurements of a row.
 
     Attributes:
         verdicts: One for each case.
-        notes: What else is to be known, such as who was not installed.
+        notes: Further facts, such as the contenders that are not installed.
         rates: Rows per second of each side, for the plot.
         versions: Of packages that only rivals have.
     """
@@ -123,7 +123,7 @@ class Row:
 
     Attributes:
         name: For ``--only``.
-        work: What is done.
+        work: The work that is measured.
         against: Whom or what it is compared with.
         measure: Measures it.
     """
@@ -164,7 +164,7 @@ def ratio(
     """Returns how many times as fast ours is: a ratio of medians, its spread over rounds."""
     name, theirs = other
     rounds = [b.seconds / a.seconds for a, b in zip(ours, theirs, strict=True)]
-    # Who counts rows does not know how many bytes they had.
+    # A contender that counts rows does not know their bytes.
     in_bytes = bool(ours[0].totals.num_bytes and theirs[0].totals.num_bytes)
     return Verdict(
         case,

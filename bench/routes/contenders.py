@@ -13,7 +13,7 @@ from report.verdicts import OURS
 from routes import pyarrow_routes as routes
 from routes.pyarrow_routes import Batch, Open, Route, ScanOptions
 
-# Where there is no time to try them all: these were among the fastest.
+# For runs without time for all contenders: these were among the fastest.
 LIKELY = (
     "row_group cut, prefetch, mmap",
     "row_group cut, one per thread, mmap",

@@ -31,7 +31,7 @@ _TORCH_TYPES = {
     pa.int32(): (torch.int32, 4),
     pa.float32(): (torch.float32, 4),
 }
-# What is added to a column's name for the offsets of its values.
+# The suffix of a column's name for the offsets of its values.
 OFFSETS = ".offsets"
 
 
@@ -245,7 +245,7 @@ def cut(route: Read) -> Read:
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """What ``pyarrow.dataset`` lets its users tune."""
+    """The settings that ``pyarrow.dataset`` lets its users tune."""
 
     batch_readahead: int = 16
     fragment_readahead: int = 4

@@ -22,7 +22,7 @@ Batches = Callable[[], Iterator[Batch]]
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be read.
+    """The data to read.
 
     Attributes:
         path: A Parquet file of flat columns.

@@ -24,7 +24,7 @@ def ceiling(setting: Setting) -> Outcome:
             least = least_work_side(name, path, setting.num_threads, "codec", read=read)
             route = torchparquet_route(setting.num_threads)
             ours = side(route, path, setting.batch_size, read=read)
-            # Who only counts rows does not say how many bytes they had.
+            # A contender that only counts rows does not tell their bytes.
             content: Content = "same" if read else "same in each"
             passes = take_turns([ours, least], setting.repeats, content=content)
             case = f"{codec}, {'bytes read' if read else 'rows counted'}"

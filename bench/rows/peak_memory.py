@@ -13,7 +13,7 @@ from generated.generated_files import click_logs
 from report.verdicts import Outcome, Row, Setting, Target, Verdict
 
 EPOCHS = 50
-# What may come after the first fifth of the epochs, of max_memory.
+# The part of max_memory that may be added after the first fifth of the epochs.
 GROWTH = 0.01
 _MEMORY = Path(__file__).resolve().parents[1] / "memory.py"
 _MIB = 1 << 20

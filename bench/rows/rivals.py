@@ -21,7 +21,7 @@ _PASS = Path(__file__).resolve().parents[1] / "rival_pass.py"
 
 
 def _side(rival: Rival, path: Path, setting: Setting, most_seconds: float) -> CommandSide:
-    # What was converted from another file of this name is not to be read.
+    # A conversion of another file of this name must not be read.
     name = f"{rival.name} {path.stat().st_mtime_ns:x}"
     folder = path.parent / "rivals" / name.replace(", ", "_").replace(" ", "_")
     folder.parent.mkdir(exist_ok=True)

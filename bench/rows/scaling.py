@@ -1,4 +1,4 @@
-"""What the second thread, or a second rank, gains."""
+"""The gain of a second thread, or of a second rank."""
 
 from __future__ import annotations
 

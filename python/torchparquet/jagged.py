@@ -279,7 +279,7 @@ class Jagged(NamedTuple):
             device: The device of values and offsets at all levels. None for the present one. A
                 dtype may be given here instead.
             dtype: The dtype of the innermost values; offsets stay int64. None for the present one.
-            non_blocking: True if a copy may go on after the call. None to do so from page-locked
+            non_blocking: True if a copy may continue after the call. None to do so from page-locked
                 memory, so that a training loop that calls only ``to(device)`` does not wait. Do
                 not overwrite the source while the copy goes on.
 

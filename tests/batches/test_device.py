@@ -35,7 +35,7 @@ NUM_ROWS = 3000
 
 
 def digests(batches: Iterable[dict[str, Any]]) -> list[str]:
-    """What tells each batch's bytes, taken at once."""
+    """A digest of each batch's bytes, taken at once."""
     return [digest(batch) for batch in batches]
 
 
@@ -218,7 +218,7 @@ DELIVERING = (
 
 
 class InterruptedHere(Exception):  # noqa: N818
-    """What a signal's handler might raise."""
+    """An exception that a signal handler might raise."""
 
 
 @pytest.mark.parametrize("place", ["host", "device", "traced"])

@@ -105,7 +105,7 @@ def test_what_is_no_function_is_refused(
 
 
 def described(ids: list[int], data: Path) -> set[str]:
-    """What a message says of rows, by their global numbers."""
+    """The text of a message about rows, by their global numbers."""
     firsts = np.cumsum([0, *ROW_GROUPS])
     groups: dict[tuple[int, int], list[int]] = {}
     for row in ids:

@@ -1,4 +1,4 @@
-"""What becomes of nulls: error, fill, NaN and mask, per column and for the whole data set."""
+"""The null policies: error, fill, NaN and mask, per column and for the whole data set."""
 
 from __future__ import annotations
 

@@ -346,7 +346,7 @@ def footer_leaf(**changes: Any) -> SimpleNamespace:
 
 
 def footers(**changes: Any) -> SimpleNamespace:
-    """What read_footers says of two files: row groups of 3 and 2 rows, and one of 4."""
+    """The result of read_footers for two files: row groups of 3 and 2 rows, and one of 4."""
     leaves = [footer_leaf()]
     parts = {
         "file_num_bytes": np.array([1000, 900]),

@@ -67,7 +67,7 @@ def encoded(table: pa.Table, row_groups: list[int] | None = None, **options: Any
 
 
 def run(program: str, stdin: bytes) -> str:
-    """What a program prints in a process of its own."""
+    """The output of a program in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(program)]
     found = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
     assert found.returncode == 0, found.stderr.decode()

@@ -271,7 +271,7 @@ def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path: Path, num_epochs
 
 
 def test_written_over_between_epochs_with_its_time_set_back(tmp_path: Path) -> None:
-    """What the first epoch knew of the footer is not held to be true of another content."""
+    """Facts from the first epoch's footer are not applied to other contents."""
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, name in ((path, "id"), (other, "no")):
         table = pa.table({name: np.arange(1000)})

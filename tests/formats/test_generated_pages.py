@@ -202,7 +202,7 @@ def test_pages_without_an_entry(tmp_path: Path) -> None:
 
 
 def test_the_made_files_are_read_alike_by_pyarrow(tmp_path: Path) -> None:
-    """Where levels are in the encoding that it can read."""
+    """Returns True if levels are in an encoding that it can read."""
     rows = random_lists(100, 9)
     path = list_file(tmp_path / "a.parquet", rows, 1000)
     assert table_leaves(pq.read_table(path))[0].rows == rows

@@ -1,4 +1,4 @@
-"""What holds for all tests of frameworks: data, and frameworks that are there."""
+"""Fixtures for all tests of frameworks: data, and installed frameworks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the examples' steps trained on, as they recorded it."""
+"""The records of the examples' steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_record(directory: Path) -> Record:
 
 
 def documented_record(page: str, clicks: Path, root: Path) -> Record:
-    """What a page's second command trains on, which makes no data."""
+    """The records of a page's second command, which makes no data."""
     (root / "clicks").symlink_to(clicks)
     _, train = documented(page)
     run([*train, "--record", "record"], root)

@@ -14,7 +14,7 @@ Record = Callable[[dict[str, Any]], None]
 
 
 class FailedStepError(Exception):
-    """What a step raises that is to fail."""
+    """The exception of a step that is to fail."""
 
 
 def recording_module(pl: Any, record: Record, stop: tuple[str, int] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""What the jobs and tests of frameworks share: data, data sets, and what was trained on."""
+"""Shared by the jobs and tests of frameworks: data, data sets, and records of training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
 
 
 def stream_of(data: Path, rank: int, world_size: int, epochs: range, **options: Any) -> Stream:
-    """What a bare loop reads: the oracle of what a framework's loop is to read."""
+    """The rows of a bare loop: the oracle for a framework's loop."""
     dataset = dataset_of(data, rank=rank, world_size=world_size, **options)
     found = {}
     for epoch in epochs:

@@ -63,7 +63,7 @@ def test_epochs(accelerator: Any, data: Any) -> None:
 
 
 def test_skip_first_batches(accelerator: Any, data: Any) -> None:
-    """What a transformers Trainer does to go on."""
+    """Does as a transformers Trainer does to resume."""
     wanted = stream_of(data, 0, 1, range(5))
     loader = loaded(data)
     loader.set_epoch(4)

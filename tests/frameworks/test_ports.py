@@ -35,7 +35,7 @@ def games(tmp_path_factory: Any) -> Any:
 
 
 def losses(program: str, ranks: int, *arguments: object) -> list[tuple[int, int, int, int, float]]:
-    """What a job prints: epoch, rank, rows, active features, loss."""
+    """The lines of a job: epoch, rank, rows, active features, loss."""
     launch = torchrun(2, program, *arguments) if ranks == 2 else python(program, *arguments)
     lines = LINE.findall(run(launch, ROOT))
     return sorted((int(e), int(r), int(n), int(a or 0), float(x)) for e, r, n, a, x in lines)

@@ -29,7 +29,7 @@ PROGRAM = "examples/ray_train.py"
 
 @pytest.fixture(scope="module")
 def whole(clicks: Any, tmp_path_factory: Any) -> Record:
-    """What two workers train on that nobody stops, as documented."""
+    """The records of two workers that nobody stops, as documented."""
     return documented_record("ray.md", clicks, tmp_path_factory.mktemp("whole"))
 
 

@@ -29,7 +29,7 @@ PROGRAM = "examples/torchrun_ddp.py"
 
 @pytest.fixture(scope="module")
 def whole(clicks: Any, tmp_path_factory: Any) -> Record:
-    """What two ranks train on that nobody stops, as documented."""
+    """The records of two ranks that nobody stops, as documented."""
     return documented_record("torchrun.md", clicks, tmp_path_factory.mktemp("whole"))
 
 
@@ -43,7 +43,7 @@ def stopped(clicks: Any, tmp_path_factory: Any) -> Any:
 
 
 def resumed(stopped: Path, clicks: Path, root: Path, num_ranks: int) -> Record:
-    """What a run trains on that goes on with a copy of the checkpoint."""
+    """The records of a run that resumes at a copy of the checkpoint."""
     shutil.copytree(stopped / "checkpoints", root / "checkpoints")
     run(torchrun(num_ranks, PROGRAM, clicks, "checkpoints", "--record", "record"), root)
     return read_record(root / "record")

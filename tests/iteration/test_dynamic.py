@@ -72,7 +72,7 @@ def test_breaking_off_and_closing(path: Any) -> None:
 
 
 def test_collected_on_its_own_thread(path: Any) -> None:
-    """Where garbage is collected is a matter of chance."""
+    """The moment of garbage collection is a matter of chance."""
     kept = [iter(open_dataset(path))]
     next(kept[0])
     thread = kept[0]._thread  # type: ignore[attr-defined]

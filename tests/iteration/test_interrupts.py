@@ -43,7 +43,7 @@ class Interrupt:
         self.was_raised = False
 
     def call(self, function: Callable[[], Any]) -> list[Any]:
-        """What the function returns, as a list of one; empty if it was interrupted."""
+        """Return the function's result as a list of one; an empty list if it was interrupted."""
         sys.setprofile(self._at)
         try:
             return [function()]

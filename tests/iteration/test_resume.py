@@ -485,7 +485,7 @@ def test_what_fails_to_begin_takes_no_epoch(data: Any) -> None:
 
 
 def test_workers_begin_behind_what_has_failed_to(data: Any) -> None:
-    """What is said after the failure is for them."""
+    """The request after the failure is for them."""
     dataset = make(data)
     list(itertools.islice(dataset, 9))
     state = dataset.state_dict()

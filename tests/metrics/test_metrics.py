@@ -438,7 +438,7 @@ EVEN = Sides(
         ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "9% of 10 s for batches"),
         ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "after 1 s for the first"),
         ({"reading": 9.0, "decoding": 4.0}, "reading from storage", "9 s on opening files"),
-        ({"for_memory": 9.0, "reading": 4.0}, "max_memory", "9 s for room, which is that of 3"),
+        ({"for_memory": 9.0, "reading": 4.0}, "max_memory", "9 s for room; 3 batches fit"),
         (
             {"decoding": 9.0, "of_column": {"a": 2.0, "b": 7.0}},
             "decoding is the slower side",

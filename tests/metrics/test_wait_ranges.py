@@ -114,7 +114,7 @@ def test_nobody_who_traces_nothing_pays_for_ranges(data: Any, monkeypatch: Any) 
 
 @pytest.fixture
 def nvtx_ranges(monkeypatch: Any) -> list[str | None]:
-    """What is told to NVTX where CUDA is available: a name opens a range, None closes it."""
+    """The calls to NVTX if CUDA is available: a name opens a range, None closes it."""
     told: list[str | None] = []
     monkeypatch.setattr(wait_ranges, "_has_nvtx", lambda: True)
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", told.append)

@@ -165,7 +165,7 @@ def test_every_row_once_over_two_worlds(
 def test_proportions_and_rounds_go_on(
     paths: Any, kind: str, stopping: str, before: int, after: int
 ) -> None:
-    """What is delivered first was not yet; data sets that are repeated end their round."""
+    """The first rows delivered are new; data sets that are repeated end their round."""
     for cut in (0.3, 0.8):
         run = Run(paths, kind, mixing={"stopping": stopping})
         run.leg(before, cut)

@@ -157,7 +157,7 @@ def parts_of(value: Any) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def difference(batch: Mapping[str, Any], name: str, leaf: LeafRows, rows: list[Any]) -> str:
-    """What is wrong about the field ``name``, read with masks, of a batch of these rows."""
+    """The faults of the field ``name``, read with masks, in a batch of these rows."""
     expected = flattened(leaf, rows)
     offsets, values = parts_of(batch[name])
     if len(offsets) != len(expected.offsets):

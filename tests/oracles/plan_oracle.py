@@ -223,7 +223,7 @@ def check_plan(row_group_rows: Any, options: Any) -> Any:
         else:
             assert filled(chunks) == filled(wanted)
             check_positions(share, wanted, order, row_group_rows)
-        # What the plan says without laying out a share is what the share holds.
+        # The plan's figures without laying out a share equal those of the share.
         rows, steps = len(flat(chunks)), len(filled(chunks))
         if options.batch_size is not None:
             steps = ceil_div(rows, options.batch_size)

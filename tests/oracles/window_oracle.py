@@ -1,4 +1,4 @@
-"""Which rows a share delivers, in order, by the definition of the order and nothing of ours."""
+"""The rows that a share delivers, in order, by the definition of the order alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def permuted(key: int, n: int) -> np.ndarray:
     strip_rows = max(2048, 8 * num_buckets)
     run_rows = strip_rows // num_buckets
     num_strips = n // strip_rows if num_buckets > 1 else 0
-    # What each bucket has: a run of each strip, somewhere, and rows of the tail.
+    # The contents of each bucket: a run of each strip, somewhere, and rows of the tail.
     buckets = [[-1] * (num_strips * run_rows) for _ in range(num_buckets)]
     places_of = [places_of_strips(key, bucket, num_strips) for bucket in range(num_buckets)]
     strip_tables = tables(key, 64, strip_rows, -(-num_strips // 4), 32) if num_strips else []

@@ -149,7 +149,7 @@ def rows_of(batches: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def plain(dataset: ParquetDataset) -> dict[int, dict[str, Any]]:
-    """What a pass in the order of the files gives of each row."""
+    """The values of each row by a pass in the order of the files."""
     return rows_of(list(stream_of(dataset, shares_of(dataset, 512)[0])))
 
 

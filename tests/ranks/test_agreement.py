@@ -1,4 +1,4 @@
-"""What ranks are told when they differ, and a comparison over a store in one process."""
+"""The messages to ranks that differ, and a comparison over a store in one process."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_ranks_are_listed_as_runs() -> None:
 
 
 def meet(standings: Any, seconds: float = 30) -> list[Any]:
-    """What comes of it on each rank, each on a thread; None stays away, an exception fails."""
+    """The outcome on each rank, each on a thread; None stays away, an exception fails."""
     store = dist.HashStore()  # type: ignore[attr-defined]
     store.set_timeout(timedelta(seconds=seconds))
     ranks = tuple(standings)

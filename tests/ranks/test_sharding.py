@@ -1,4 +1,4 @@
-"""Who the rank is: every source, their order, and their disagreements."""
+"""The rank of a process: every source, their order, and their disagreements."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ open_dataset = opener(paths=DATA, batch_size=32, shuffle=True)
 
 
 def outcomes(call: Any) -> Any:
-    """What the call comes to on every rank, in words."""
+    """The outcome of the call on every rank, in words."""
     try:
         call()
     except Exception as error:

@@ -28,7 +28,7 @@ def outcome(call: Any, *arguments: Any, **options: Any) -> tuple[str, str]:
 
 
 def outcomes(call: Any, *arguments: Any, **options: Any) -> Any:
-    """What the call comes to on every rank."""
+    """The outcome of the call on every rank."""
     found = [None] * dist.get_world_size()
     dist.all_gather_object(found, outcome(call, *arguments, **options))
     return found

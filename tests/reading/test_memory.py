@@ -120,7 +120,7 @@ ROWS_READ = {
     "default window of words": WORDS_ROWS,
     "default window of texts": TEXTS_ROWS,
 }
-# What the consumer holds by itself beside the batches in flight.
+# The memory that the consumer holds beside the batches in flight.
 HELD_BYTES = {"row groups": 400_000 * 8 * 9, "kept": 100 * 8192 * 8 * 9}
 HELD_BYTES["texts"] = HELD_BYTES["default window of texts"] = 2 * 64 * 2 * TEXT_BYTES
 
@@ -285,7 +285,7 @@ def test_the_windows_are_as_large_as_they_may_be(request: Any, source: str) -> N
 
 
 def test_kept_batches_are_seen_by_the_measure(measured: Any) -> None:
-    """What would be wrong were it not: a measure that sees nothing."""
+    """Without this, the measure might see nothing."""
     assert measured["kept"][1] > HELD_BYTES["kept"] - 8 * MIB
 
 

@@ -513,7 +513,7 @@ def test_a_damaged_journal_is_named(capsys: Any, data: Any, tmp_path: Path, text
     (tmp_path / "o" / journal.JOURNAL).write_text(text)
     assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
     error = capsys.readouterr().err
-    assert f"{journal.JOURNAL}', which says what a rewrite had begun, is damaged" in error
+    assert f"{journal.JOURNAL}', the note of a rewrite, is damaged" in error
 
 
 def test_a_row_group_that_does_not_fit_max_memory(capsys: Any, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_null_counts_of_footers_are_compared(capsys: Any, tmp_path: Path, column
     )
     report = verified(capsys, path)
     assert places(report) == {("0.parquet", 1, column)}
-    assert f"footer says {count.value + 1} nulls" in report["failures"][0]["error"]
+    assert f"the footer claims {count.value + 1} nulls" in report["failures"][0]["error"]
 
 
 def test_files_that_are_no_data_set_together(capsys: Any, tmp_path: Path) -> None:

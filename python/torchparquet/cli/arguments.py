@@ -111,12 +111,12 @@ def world_size_option(*, multiple: bool = False) -> Callable[[Function], Functio
 _ORDER_OPTIONS = (
     click.option("--epoch", type=_WHOLE, default=0, show_default=True, metavar="N"),
     click.option("--seed", type=_WHOLE, default=0, show_default=True, metavar="N"),
-    click.option("--no-shuffle", is_flag=True, help="Rows in the order of files."),
+    click.option("--no-shuffle", is_flag=True, help="Keep the order of files."),
     click.option(
         "--shuffle-window",
         type=_WHOLE,
         metavar="K",
-        help="Row groups whose rows are permuted together.  [default: 8, or what memory holds]",
+        help="Row groups whose rows are permuted together.  [default: 8, or those that fit memory]",
     ),
     max_memory_option("1GiB", "Bound of the batches in flight, and so of shuffle windows."),
     click.option(
@@ -124,7 +124,7 @@ _ORDER_OPTIONS = (
         type=click.Choice(["split", "drop", "pad", "none"]),
         default="split",
         show_default=True,
-        help="How ranks are given the same number of steps.",
+        help="Rule that gives ranks the same number of steps.",
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
 )

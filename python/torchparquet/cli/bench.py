@@ -51,7 +51,7 @@ _THREADS = click.IntRange(1, 1024)
     default=5,
     show_default=True,
     metavar="N",
-    help="Passes, of which the median counts.",
+    help="Passes; the median counts.",
 )
 @click.option(
     "--sample",
@@ -61,7 +61,7 @@ _THREADS = click.IntRange(1, 1024)
     metavar="SIZE",
     help="Read the first row groups, up to these compressed bytes.",
 )
-@click.option("--shuffle", is_flag=True, help="Shuffle rows in windows, which pyarrow cannot.")
+@click.option("--shuffle", is_flag=True, help="Shuffle rows in windows; pyarrow cannot.")
 @max_memory_option("1GiB", "Bound of torchparquet's batches in flight.")
 @click.option("--no-pyarrow", is_flag=True, help="Leave pyarrow's routes out.")
 @plot_option

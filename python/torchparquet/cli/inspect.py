@@ -39,8 +39,8 @@ _MAX_NAMES = 8
 @world_size_option()
 @num_workers_option
 @batch_size_option
-@max_memory_option("1GiB", "That the data set will be given; for the advice.")
-@click.option("--all-pages", is_flag=True, help="Look at every page, not at those of a sample.")
+@max_memory_option("1GiB", "`max_memory` of the data set; for the advice.")
+@click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
 @json_option
 @debug_option
 def command(

@@ -14,7 +14,7 @@ _LIBRARY_OF = {".png": "matplotlib", ".svg": "matplotlib", ".html": "plotly"}
 MISSING_EXTRA = 'run: pip install "torchparquet[plot]"'
 
 plot_option = click.option(
-    "--plot", metavar="FILE", help="Draw it as well: FILE.png, FILE.svg or FILE.html."
+    "--plot", metavar="FILE", help="Draw the report too: FILE.png, FILE.svg or FILE.html."
 )
 
 

@@ -36,7 +36,7 @@ def _encoding(text: str) -> tuple[str, str]:
     "--output",
     required=True,
     metavar="DIR",
-    help="New directory; or that of the same rewrite, which then goes on.",
+    help="New directory; or that of the same rewrite, to resume it.",
 )
 @click.option("--row-group-rows", type=_POSITIVE, metavar="N", help="Rows of each row group.")
 @click.option(
@@ -69,7 +69,7 @@ def _encoding(text: str) -> tuple[str, str]:
     metavar="N",
     help="Of the permutation.",
 )
-@max_memory_option("1GiB", "That it may take; with --shuffle more of it means fewer reads.")
+@max_memory_option("1GiB", "Bound of memory; with --shuffle, more of it means fewer reads.")
 @json_option
 @debug_option
 def command(

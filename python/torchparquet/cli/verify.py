@@ -39,7 +39,7 @@ _NO_TENSORS = "no column can be read as a tensor: no rows are dealt"
 @column_option
 @order_options
 @click.option("--num-threads", type=click.IntRange(1, 1024), metavar="N", help="Decode threads.")
-@click.option("--no-decode", is_flag=True, help="Only see how rows are dealt.")
+@click.option("--no-decode", is_flag=True, help="Check only the dealing of rows.")
 @click.option("--no-audit", is_flag=True, help="Only decode.")
 @json_option
 @debug_option
@@ -133,7 +133,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         console.print(f"{report['pages_with_checksum']:,} of {pages} have a checksum")
         if report["columns_by_pyarrow"]:
             names = ", ".join(report["columns_by_pyarrow"])
-            console.print(f"decoded by pyarrow, since they are no tensors: {plain(names)}")
+            console.print(f"decoded by pyarrow, since no tensor can hold them: {plain(names)}")
     if report["files_without_rows"]:
         console.print(f"{counted(len(report['files_without_rows']), 'file')} without rows")
     for failure in report["failures"]:

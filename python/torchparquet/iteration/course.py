@@ -41,7 +41,7 @@ class Course(Generic[_Position]):
         self.has_ended = False
 
     def move(self, position: _Position | None) -> None:
-        """Make the iterator go on from `position`; None makes it begin anew."""
+        """Make the iterator resume at `position`; None makes it begin anew."""
         self.reached = _MOVED
         self.has_ended = False
         self.position = position

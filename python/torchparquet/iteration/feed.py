@@ -181,7 +181,7 @@ class Feed:
         return self.rank_check.standing(self.planner, self.present_place(own), own)
 
     def end_epoch(self, place: Place) -> None:
-        """Log, once, that other ranks go on when this one has delivered its last batch."""
+        """Log once, after the last batch of this rank, that other ranks have more."""
         if self.planner.options.even != "none" or self._told_of_early_end:
             return
         if not in_worker() and is_distributed():
@@ -215,7 +215,7 @@ class Feed:
         return dump(self.progress.state_of_row(self.live_place(), num_rows), self._identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration, and the one under way, go on where `state` was taken."""
+        """Make the next iteration, and the one under way, resume at `state`."""
         self.refuse_dynamic("state")
         parsed = parse(state, self._identity, self.planner.requested_window)
         if parsed.worker and not in_worker():

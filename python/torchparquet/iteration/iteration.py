@@ -99,7 +99,7 @@ class Iteration(ExactIterator[Batch, Place]):
         return place
 
     def _start(self, is_awaited: bool) -> Place:
-        """Start the next epoch, or go on with one.
+        """Start the next epoch, or resume one.
 
         Args:
             is_awaited: True if other ranks wait to hear that it succeeds.

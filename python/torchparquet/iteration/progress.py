@@ -22,7 +22,7 @@ class _Start:
 
     Attributes:
         iteration: Its number.
-        state: To go on from; None for the start of an epoch.
+        state: State to resume at; None for the start of an epoch.
         step: The first batch of the epoch to deliver, if there is no state.
     """
 
@@ -66,7 +66,7 @@ class Progress:
         self._epochs.set(epoch)
 
     def load(self, state: State) -> None:
-        """Make the next iteration go on with `state`."""
+        """Make the next iteration resume at `state`."""
         self._begin_next_at(state, 0)
         self._epochs.set(state.epoch)
 
@@ -74,11 +74,11 @@ class Progress:
         """Make the next iteration begin at batch `step`, or that many after where it would.
 
         Raises:
-            ValueError: It is to go on with a state.
+            ValueError: A loaded state begins the next iteration.
         """
         start = self._next_start()
         if start is not None and start.state is not None:
-            raise ValueError("seek on the iterator: a state was loaded that it is to go on with")
+            raise ValueError("seek on the iterator, since a loaded state begins it")
         before = start.step if by and start is not None else 0
         self._begin_next_at(None, before + step)
 

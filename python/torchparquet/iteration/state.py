@@ -78,7 +78,7 @@ def parse(value: object, identity: Identity, requested_window: int | None) -> St
 
     Args:
         value: The state.
-        identity: Of the data set that is to go on.
+        identity: Identity of the data set that resumes.
         requested_window: Its `shuffle_window`; None takes over that of the state.
 
     Raises:

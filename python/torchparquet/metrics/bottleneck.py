@@ -54,29 +54,30 @@ def describe(sides: Sides) -> str:
         # No batch can be ready before the first request.
         wait, elapsed = wait - sides.first_wait, elapsed - sides.first_wait
     fraction = wait / elapsed if elapsed > 0 else 0.0
-    waited = f"it waited {fraction:.0%} of {elapsed:.3g} s for batches"
+    waited = f"waited {fraction:.0%} of {elapsed:.3g} s for batches"
     if sides.batches > 1:
         waited += f" after {sides.first_wait:.3g} s for the first"
     if fraction < _SMALL_FRACTION:
         return (
-            f"the training loop is the slower side: {waited}, decode threads {sides.for_loop:.3g} "
-            "s for it; nothing in reading makes it faster, and fewer num_threads may do"
+            f"the training loop is the slower side: it {waited}, and decode threads waited "
+            f"{sides.for_loop:.3g} s for it; faster reading gains nothing, and fewer num_threads "
+            "may be enough"
         )
-    beside = f"the training loop is not: {waited}"
+    beside = f"the training loop {waited}"
     busy = sides.decompressing + sides.decoding
     if sides.for_memory > max(sides.reading, busy):
         return (
-            f"max_memory is what bounds reading, {beside} while decode threads waited "
-            f"{sides.for_memory:.3g} s for room, which is that of {sides.max_batches} batches; a "
+            f"max_memory bounds reading: {beside}, and decode threads waited "
+            f"{sides.for_memory:.3g} s for room; {sides.max_batches} batches fit; a "
             "larger max_memory, or a smaller batch_size, shuffle_window or num_threads, helps"
         )
     if sides.reading > busy:
         return (
-            f"reading from storage is the slower side, {beside}, and decode threads spent "
+            f"reading from storage is the slower side: {beside}, and decode threads spent "
             f"{sides.reading:.3g} s on opening files and reading, {busy:.3g} s on decoding; fewer "
             "columns, larger files, a denser codec, faster storage or more num_threads help"
         )
-    return f"decoding is the slower side, {beside}, and {_decoding(sides)}"
+    return f"decoding is the slower side: {beside}, and {_decoding(sides)}"
 
 
 def _decoding(sides: Sides) -> str:
@@ -92,7 +93,7 @@ def _decoding(sides: Sides) -> str:
         parts.append(f"most of it, {sides.of_column[column]:.3g} s, on column {column!r}")
     processors = len(os.sched_getaffinity(0))
     if sides.num_threads < processors:
-        changes.insert(0, f"more num_threads ({processors} processors are there)")
+        changes.insert(0, f"more num_threads (this process has {processors} processors)")
     else:
         changes.append("more processors")
     return f"{sides.num_threads} decode threads spent {', '.join(parts)}; {', '.join(changes)} help"

@@ -145,7 +145,7 @@ def sweep(
                 seconds = time.perf_counter() - begin
                 if timing.totals.rows != data.manifest.num_rows:
                     raise RuntimeError(
-                        f"{name} delivered {timing.totals.rows} rows, footers say "
+                        f"{name} delivered {timing.totals.rows} rows, footers claim "
                         f"{data.manifest.num_rows}"
                     )
                 if repeat:

@@ -179,8 +179,8 @@ def _encodings(findings: Findings) -> Iterator[Advice]:
     columns = tuple(name for name, pages in findings.pages.items() if pages.fallbacks)
     if columns:
         text = (
-            "fall back from a dictionary to plain values within column chunks: the dictionary has "
-            "cost and saved little; torchparquet rewrite --encoding NAME=plain"
+            "fall back from a dictionary to plain values within column chunks: the dictionary cost "
+            "time and saved little; torchparquet rewrite --encoding NAME=plain"
         )
         yield Advice("dictionary-fallback", text, columns)
 
@@ -200,7 +200,7 @@ def _strings(findings: Findings) -> Iterator[Advice]:
         most = max(findings.pages[name].most_words for name in columns)
         text = (
             f"are strings of at most {most:,} different values in a row group: "
-            "Column(..., vocab=[...]) reads them as their numbers"
+            "Column(..., vocab=[...]) reads them as codes"
         )
         yield Advice("strings-without-vocab", text, columns)
 
@@ -213,7 +213,7 @@ def _checksums(findings: Findings) -> Iterator[Advice]:
     )
     if columns:
         text = (
-            "have pages without checksum: damage may go unseen where it still decodes; "
+            "have pages without checksums: damage that still decodes goes unseen; "
             "torchparquet rewrite adds them"
         )
         yield Advice("no-page-checksums", text, columns)

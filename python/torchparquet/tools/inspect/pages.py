@@ -97,7 +97,9 @@ def _header_at(place: ChunkPlace, file: int, at: int, end: int) -> PageHeader:
         if header is not None:
             return header
         if len(content) < length:
-            raise CorruptFileError(f"a page header goes on behind its end: {_name(place, at)}")
+            raise CorruptFileError(
+                f"a page header does not end within its column chunk: {_name(place, at)}"
+            )
         length *= 4
 
 

@@ -77,11 +77,11 @@ def _read(path: Path) -> dict[str, Any]:
         version = journal.get("format")
     except (ValueError, AttributeError) as error:
         raise ValueError(
-            f"{str(path)!r}, which says what a rewrite had begun, is damaged ({error}); take "
+            f"{str(path)!r}, the note of a rewrite, is damaged ({error}); take "
             "another --output, or empty this one"
         ) from None
     if version != _FORMAT:
-        raise ValueError(f"{str(path)!r} is of another version of torchparquet")
+        raise ValueError(f"{str(path)!r} was written by another version of torchparquet")
     return dict(journal)
 
 

@@ -187,13 +187,13 @@ class FileDecoder:
         for column in columns:
             name = column.field.name
             if rows[name] != manifest.num_rows:
-                said = f"footer says {manifest.num_rows} rows, {rows[name]} were read"
+                said = f"the footer claims {manifest.num_rows} rows, {rows[name]} were read"
                 faults.append((column.path, said))
             known = [column.nulls[int(self._manifest.row_group_in_file[group])] for group in groups]
             if column.counts_nulls and None not in known:
                 expected = sum(count for count in known if count is not None)
                 if nulls[name] != expected:
-                    said = f"footer says {expected} nulls, {nulls[name]} were read"
+                    said = f"the footer claims {expected} nulls, {nulls[name]} were read"
                     faults.append((column.path, said))
         return faults
 
@@ -222,7 +222,9 @@ class FileDecoder:
                     batches = file.iter_batches(_BATCH_ROWS, [group], [stored])
                     rows = sum(batch.num_rows for batch in batches)
                 if rows != row_group.num_rows:
-                    raise ValueError(f"footer says {row_group.num_rows} rows, {rows} were read")
+                    raise ValueError(
+                        f"the footer claims {row_group.num_rows} rows, {rows} were read"
+                    )
             except Exception as error:
                 yield Failure(self._path, group, column, f"by pyarrow: {one_line(error)}")
 
