@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.tree import ROOT
-from tests.frameworks.jobs import JOB_SECONDS, python, run
-from tests.frameworks.recorded import ids_of, write_data
+from tests.frameworks.jobs.recorded import ids_of, write_data
+from tests.frameworks.jobs.running import JOB_SECONDS, python, run
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "examples"))

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs import run, torchrun
-from tests.frameworks.recorded import (
+from tests.frameworks.jobs.recorded import (
     assert_each_row_once,
     dataset_of,
     ids_of,
@@ -20,12 +19,13 @@ from tests.frameworks.recorded import (
     read_lines,
     stream_of,
 )
+from tests.frameworks.jobs.running import run, torchrun
 from torchparquet import ParquetDataset, mix
 
 accelerate = pytest.importorskip("accelerate")
 from torchparquet.frameworks.accelerate import ParquetLoader  # noqa: E402
 
-JOB = Path(__file__).parent / "accelerate_job.py"
+JOB = Path(__file__).parent / "jobs" / "accelerate_job.py"
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.example_records import NUM_ROWS, STEPS, batches_of_epoch, read_record
-from tests.frameworks.jobs import documented, run
+from tests.frameworks.jobs.example_records import NUM_ROWS, STEPS, batches_of_epoch, read_record
+from tests.frameworks.jobs.running import documented, run
 
 
 @pytest.mark.parametrize(

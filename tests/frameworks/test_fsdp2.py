@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.example_records import (
+from tests.frameworks.jobs.example_records import (
     Record,
     assert_even_steps,
     assert_no_row_is_missing,
@@ -18,7 +18,7 @@ from tests.frameworks.example_records import (
     rows_of_epoch,
     upto,
 )
-from tests.frameworks.jobs import run, torchrun
+from tests.frameworks.jobs.running import run, torchrun
 
 PROGRAM = "examples/fsdp2.py"
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs import python, run
-from tests.frameworks.recorded import (
+from tests.frameworks.jobs.recorded import (
     assert_each_row_once,
     dataset_of,
     ids_of,
@@ -19,10 +18,11 @@ from tests.frameworks.recorded import (
     stream_of,
     streams,
 )
+from tests.frameworks.jobs.running import python, run
 from torchparquet import MixedDataset, mix
 
 pl = pytest.importorskip("lightning.pytorch")
-from tests.frameworks.lightning_modules import FailedStepError, recording_module, trainer_of  # noqa: E402
+from tests.frameworks.jobs.lightning_modules import FailedStepError, recording_module, trainer_of  # noqa: E402
 
 HERE = Path(__file__).parent
 NUM_STEPS = 25  # of one rank
@@ -207,7 +207,7 @@ def test_the_other_package(tmp_path: Path, data: Any) -> None:
 def job(data: Path, out: Path, *arguments: str, fails: bool = False) -> list[list[dict[str, Any]]]:
     """Run the job, which starts its second process itself; what each rank wrote down."""
     out.mkdir(exist_ok=True)
-    run(python(HERE / "lightning_job.py", data, out, *arguments), out, fails)
+    run(python(HERE / "jobs" / "lightning_job.py", data, out, *arguments), out, fails)
     return [read_lines(out, rank) for rank in range(2)]
 
 

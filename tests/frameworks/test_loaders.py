@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from clicks import ClickModel, open_clicks
-from tests.frameworks.example_records import (
+from tests.frameworks.jobs.example_records import (
     NUM_ROWS,
     assert_even_steps,
     assert_no_row_is_missing,
@@ -21,8 +21,8 @@ from tests.frameworks.example_records import (
     read_record,
     rows_of_epoch,
 )
-from tests.frameworks.jobs import documented, run
-from tests.frameworks.recorded import ids_of
+from tests.frameworks.jobs.recorded import ids_of
+from tests.frameworks.jobs.running import documented, run
 
 
 def test_a_stateful_loader_goes_on_bit_for_bit(clicks: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from tests.frameworks.recorded import BATCH_SIZE, dataset_of
+from tests.frameworks.jobs.recorded import BATCH_SIZE, dataset_of
 from torchparquet import mix
 from torchparquet.frameworks.metrics import MetricsLog
 
@@ -82,7 +82,7 @@ def fit(
 ) -> list[tuple[int, dict[Any, Any]]]:
     """Train for two epochs; what a logger of Lightning's was given of the data."""
     pl = pytest.importorskip(package)
-    from tests.frameworks.lightning_modules import recording_module, trainer_of
+    from tests.frameworks.jobs.lightning_modules import recording_module, trainer_of
     from torchparquet.frameworks.lightning import metrics_callback
 
     loggers = pytest.importorskip(f"{package}.loggers")

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import port_row_stream
 import port_sparse_features
 from tests.fixtures.tree import ROOT
-from tests.frameworks.jobs import python, run, torchrun
+from tests.frameworks.jobs.running import python, run, torchrun
 
 LINE = re.compile(r"epoch (\d+), rank (\d+): (\d+) rows(?:, (\d+) active)?, loss ([\d.]+)")
 

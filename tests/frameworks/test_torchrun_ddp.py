@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.tree import ROOT
-from tests.frameworks.example_records import (
+from tests.frameworks.jobs.example_records import (
     Record,
     assert_begun_anew,
     assert_each_share_in_even_steps,
@@ -22,7 +22,7 @@ from tests.frameworks.example_records import (
     rows_of_epoch,
     upto,
 )
-from tests.frameworks.jobs import KILLED_ONCE, run, torchrun
+from tests.frameworks.jobs.running import KILLED_ONCE, run, torchrun
 
 PROGRAM = "examples/torchrun_ddp.py"
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.frameworks.jobs import run, torchrun
-from tests.frameworks.recorded import assert_each_row_once, in_order, read_lines, stream_of
+from tests.frameworks.jobs.recorded import assert_each_row_once, in_order, read_lines, stream_of
+from tests.frameworks.jobs.running import run, torchrun
 
 pytest.importorskip("transformers")
 
-JOB = Path(__file__).parent / "transformers_job.py"
+JOB = Path(__file__).parent / "jobs" / "transformers_job.py"
 
 
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.example_records import (
+from tests.frameworks.jobs.example_records import (
     assert_even_steps,
     assert_no_row_is_missing,
     read_record,
     rows_of_epoch,
     upto,
 )
-from tests.frameworks.jobs import documented, end, finish, run, start, torchrun
+from tests.frameworks.jobs.running import documented, end, finish, run, start, torchrun
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.tree import ROOT
-from tests.frameworks.jobs import run
+from tests.frameworks.jobs.running import run
 
 DOCS = ROOT / "docs"
 

@@ -32,7 +32,7 @@ from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, RawFencedCodeBlockLexer
 
 from tests.fixtures.tree import ROOT
-from tests.frameworks.jobs import JOB_SECONDS
+from tests.frameworks.jobs.running import JOB_SECONDS
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

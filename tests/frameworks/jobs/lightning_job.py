@@ -14,8 +14,8 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
-from tests.frameworks.lightning_modules import recording_module, trainer_of
-from tests.frameworks.recorded import dataset_of
+from tests.frameworks.jobs.lightning_modules import recording_module, trainer_of
+from tests.frameworks.jobs.recorded import dataset_of
 
 
 def main() -> None:

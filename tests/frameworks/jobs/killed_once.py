@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from tests.frameworks.example_records import KILLED_BEHIND
+from tests.frameworks.jobs.example_records import KILLED_BEHIND
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.frameworks.jobs import documented, run
+from tests.frameworks.jobs.running import documented, run
 
 NUM_ROWS = 20_000  # of the click log
 STEPS = 40  # of an epoch on each of two ranks: 10,000 rows in batches of 256

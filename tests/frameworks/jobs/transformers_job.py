@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from tests.frameworks.recorded import dataset_of
+from tests.frameworks.jobs.recorded import dataset_of
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
 from torchparquet.reading.interpreter_exit import end_rank
 

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
-from tests.frameworks.recorded import dataset_of
+from tests.frameworks.jobs.recorded import dataset_of
 from torchparquet.frameworks.accelerate import ParquetLoader
 from torchparquet.reading.interpreter_exit import end_rank
 
