@@ -406,12 +406,12 @@ def test_slow_decoding_is_told(tmp_path: Path) -> None:
     path = tmp_path / "slow.parquet"
     pq.write_table(table, path, row_group_size=40_000, compression="gzip", use_dictionary=False)
     dataset = ParquetDataset(path, batch_size=40_000, num_threads=1)
-    read(dataset)
-    read(dataset)
+    for _ in range(2):
+        for _ in dataset:
+            pass
     line = dataset.metrics().bottleneck
     assert line.startswith("decoding is the slower side")
     assert "s in gzip" in line
-    assert "a faster codec" in line
 
 
 EVEN = Sides(

@@ -96,4 +96,6 @@ def _decoding(sides: Sides) -> str:
         changes.insert(0, f"more num_threads (this process has {processors} processors)")
     else:
         changes.append("more processors")
-    return f"{sides.num_threads} decode threads spent {', '.join(parts)}; {', '.join(changes)} help"
+    threads = "decode thread" if sides.num_threads == 1 else "decode threads"
+    spent = f"{sides.num_threads} {threads} spent {', '.join(parts)}"
+    return f"{spent}; {', '.join(changes)} help"
