@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from rich.console import Console
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
@@ -27,6 +29,7 @@ from torchparquet.files.manifest import read_manifest
 from torchparquet.tools.demo.data import Task, write_lineitem
 from torchparquet.tools.demo.launch import Job, _failure, run_ranks
 from torchparquet.tools.demo.report import print_audit
+from torchparquet.tools.demo.train import count_wrong
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000
@@ -387,3 +390,9 @@ def test_a_wrong_target_is_counted(
     job = replace(small_job(own_files, tmp_path), files=files)
     (epoch,) = run_ranks(job, 2)
     assert sum(rank["wrong_targets"] for rank in epoch["ranks"]) == 1
+
+
+def test_only_nan_equals_nan() -> None:
+    target = torch.tensor([1.0, math.nan, math.nan, 2.0, 3.0])
+    expected = torch.tensor([1.0, math.nan, 5.0, math.nan, 4.0])
+    assert count_wrong(target, expected) == 3

@@ -65,6 +65,11 @@ def expected_targets(job: Job) -> Tensor:
     return torch.from_numpy(np.concatenate(parts).astype(np.float64))
 
 
+def count_wrong(target: Tensor, expected: Tensor) -> int:
+    """Return the number of targets `[B]` that differ from the expected ones; NaN equals NaN."""
+    return int(((target != expected) & ~(target.isnan() & expected.isnan())).sum())
+
+
 class Model(nn.Module):
     """A linear model and a small network, for features and targets of any scale."""
 
@@ -131,8 +136,7 @@ def train(job: Job) -> None:
             schedule.step()
 
             seen.add(batch["row.id"].numpy())
-            same = torch.eq(batch["target"], expected[batch["row.id"]])
-            num_wrong += int((~same & ~batch["target"].isnan()).sum())
+            num_wrong += count_wrong(batch["target"], expected[batch["row.id"]])
             errors.append(float(loss.detach()) ** 0.5 * float(scale.std[-1]))
             if step * _LINES_PER_EPOCH % steps < _LINES_PER_EPOCH:
                 seconds = time.perf_counter() - started
