@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import torchparquet
+from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
 from torchparquet import NullValueError, ParquetDataset, mix
 from torchparquet.batches.device_transfer import parsed_device
@@ -274,7 +275,7 @@ def test_an_interrupt_anywhere_loses_no_batch(
 
 def test_workers_are_refused(files: str) -> None:
     dataset = ParquetDataset(files, columns=["id"], batch_size=100, device="cuda")
-    with pytest.raises(ValueError, match=r"device='cuda' needs a DataLoader with num_workers=0"):
+    with raises_in_worker(ValueError, match="device='cuda' needs a DataLoader with num_workers=0"):
         next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
 
 

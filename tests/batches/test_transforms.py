@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
+from tests.fixtures.failing_loaders import raises_in_worker
 from torchparquet import Jagged, ParquetDataset, TransformError, mix
 
 ROW_GROUPS = (30, 7, 41, 22)
@@ -194,7 +195,7 @@ def test_errors_name_rank_and_worker_and_rows_dealt_anew(data: Any) -> None:
         multiprocessing_context="fork",
         timeout=60,
     )
-    with pytest.raises(TransformError, match=r"rank 0 of 1, worker \d of 2.*2\.parquet"):
+    with raises_in_worker(TransformError, match=r"rank 0 of 1, worker \d of 2.*2\.parquet"):
         list(loader)
 
 

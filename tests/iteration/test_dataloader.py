@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
+from tests.fixtures.failing_loaders import raises_in_worker
 from tests.oracles.window_oracle import rows_of_share
 from torchparquet import CorruptFileError, NullValueError, ParquetDataset, mix
 
@@ -283,12 +284,10 @@ def test_the_state_of_the_data_set_before_the_loader(data: Any, method: str, sta
 
 
 def error_of(loader: DataLoader[Any]) -> tuple[type, str]:
-    """The error that ends an iteration; its traceback, which keeps the workers, is let go."""
-    try:
+    """The error that ends an iteration."""
+    with raises_in_worker(Exception, match="") as caught:
         list(loader)
-    except Exception as error:  # the kind of any error is looked at
-        return type(error), str(error)
-    pytest.fail("no error")
+    return caught.type, str(caught.value)
 
 
 @pytest.mark.parametrize(("num_workers", "method"), [(0, None), (1, "fork"), (2, "fork")])

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import ids_by_batch, opener
+from tests.fixtures.failing_loaders import raises_in_worker
 from torchparquet import CorruptFileError, ParquetDataset
 
 ROW_GROUPS = [30, 1, 25, 0, 9, 70]
@@ -149,7 +150,7 @@ def test_ranks_need_something_to_share_by(path: Any, monkeypatch: Any) -> None:
 
 def test_workers_share_no_store(path: Any) -> None:
     loader = DataLoader(open_dataset(path), batch_size=None, num_workers=1, timeout=60)
-    with pytest.raises(ValueError, match="num_workers=0"):
+    with raises_in_worker(ValueError, match="num_workers=0"):
         list(loader)
 
 
