@@ -196,6 +196,7 @@ def read_with(name: str, files: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_what_is_read_does_not_depend_on_the_processor(tmp_path: Path) -> None:
     files = shape_files(tmp_path, 4000, 2, 3)
     least, best = read_with("baseline", files), read_with("", files)

@@ -41,6 +41,7 @@ def test_many_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(5_000, 2)
 
 
+@pytest.mark.long
 def test_a_case_is_the_same_every_time(tmp_path: Path) -> None:
     outputs = []
     for name in ("a", "b"):

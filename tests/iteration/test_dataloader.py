@@ -119,6 +119,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("num_workers", "method", "persistent"), CELLS)
+@pytest.mark.mostly_long(every=2)
 def test_every_epoch_is_complete_and_another(
     data: Any, num_workers: Any, method: Any, persistent: Any
 ) -> None:
@@ -262,6 +263,7 @@ def test_main_process_and_workers_in_turn(data: Any, persistent: bool) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.parametrize("state", ["constructed", "ended", "under way", "closed", "pickled"])
+@pytest.mark.mostly_long(every=2)
 def test_the_state_of_the_data_set_before_the_loader(data: Any, method: str, state: str) -> None:
     dataset, iterator, epoch = open_dataset(data), None, 0
     if state in ("ended", "under way", "closed"):

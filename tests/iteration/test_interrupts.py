@@ -172,7 +172,7 @@ OPENED: dict[str, Callable[[list[Path]], Any]] = {
 @pytest.mark.parametrize("kind", OPENED)
 @pytest.mark.parametrize("interrupt", [Interrupt, InterruptAtLine])
 @pytest.mark.parametrize("stride", [67, pytest.param(7, marks=pytest.mark.soak)])
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.mostly_long(every=8)
 def test_moments_of_every_step(
     paths: list[Path], kind: str, interrupt: type[Interrupt], stride: int
 ) -> None:

@@ -551,6 +551,7 @@ def test_workers_go_on_with_the_state_of_a_bare_loop(data: Any, num_workers: int
     ],
 )
 @pytest.mark.parametrize("order", ["file order", "windows"])
+@pytest.mark.mostly_long(every=2)
 def test_stateful_data_loader(data: Any, order: str, num_workers: Any, persistent: Any) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 

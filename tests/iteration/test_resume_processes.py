@@ -67,6 +67,7 @@ def epoch(folder: str, order: dict[str, Any]) -> tuple[list[str], list[dict[str,
     return digests, states
 
 
+@pytest.mark.mostly_long(every=2)
 def test_every_state_goes_on(
     folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
 ) -> None:
@@ -80,6 +81,7 @@ def test_every_state_goes_on(
         assert following == digests[stop : stop + 3], stop
 
 
+@pytest.mark.mostly_long(every=2)
 def test_states_go_on_to_the_end(
     folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
 ) -> None:

@@ -28,6 +28,7 @@ def drawn(weights: Any, key: Any, num: int) -> list[int]:
 
 @settings(max_examples=60, deadline=None)
 @given(weights_lists, keys)
+@pytest.mark.long
 def test_no_source_is_ever_a_whole_draw_off(weights: Any, key: Any) -> None:
     counts = [0] * len(weights)
     for num, source in enumerate(drawn(weights, key, 700), 1):

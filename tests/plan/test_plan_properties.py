@@ -52,7 +52,7 @@ def test_many_plans_equal_the_reference(row_group_rows: Any, options: Any) -> No
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("even", EVEN)
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.mostly_long(every=8)
 def test_every_small_plan(even: str, drop_last: bool) -> None:
     """Every data set of up to 4 row groups of 0 to 3 rows, on 1 to 5 shares."""
     for num_row_groups in range(1, 5):

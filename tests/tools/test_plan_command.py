@@ -102,6 +102,7 @@ def test_many_ranks_and_row_groups_share_lines_and_columns(capsys: Any, data: An
     assert np.sum(lines) * 250 == pytest.approx(3000, rel=0.01)
 
 
+@pytest.mark.long
 def test_the_heat_map_on_a_terminal_of_ascii(data: Any) -> None:
     arguments = ["plan", str(data), "--world-size", "2", "--batch-size", "10"]
     printed = {}

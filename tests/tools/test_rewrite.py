@@ -377,7 +377,7 @@ def run_until(
     # With --shuffle: at a slice, at a row group of the first file, when the second is named.
     [(False, (5, 6)), (True, (3, 5, 9))],
 )
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_killed_and_gone_on_with(
     capsys: Any, data: Any, tmp_path: Path, shuffle: bool, steps: Any
 ) -> None:
