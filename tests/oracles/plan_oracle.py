@@ -126,6 +126,7 @@ def reference(row_group_rows: Any, order: Any, options: Any) -> Any:
         return reference_drop(shares, options)
     if options.even == "pad":
         return reference_pad(shares, epoch, options)
+    assert options.even == "split"
     return reference_split(shares, epoch, options)
 
 

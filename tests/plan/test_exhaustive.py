@@ -22,10 +22,11 @@ from tests.fixtures.parquet_files import id_files
 from tests.fixtures.torchrun_jobs import torchrun
 from tests.oracles.plan_oracle import check_plan, expected_shares
 from torchparquet import ParquetDataset
+from torchparquet.plan.division import DIVISIONS
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 
-EVEN = ("split", "drop", "pad", "none")
+EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 WORLDS, WORKERS, BATCHES = range(1, 9), range(5), (1, 3, 8)
 FILES, GROUPS = (0, 1, 2, 3, 5, 8, 13), (0, 1, 2, 7)
 FILLED = [(files, groups) for files, groups in product(FILES, GROUPS) if files * groups]

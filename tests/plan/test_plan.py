@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from torchparquet.plan.division import DIVISIONS
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 
-EVEN = ("split", "drop", "pad", "none")
+EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 
 
 def make_plan(rows: Any, batch_size: Any = 10, **options: Any) -> Any:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import event, given, settings
 
 from tests.oracles.plan_oracle import check_plan
+from torchparquet.plan.division import DIVISIONS
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 
-EVEN = ("split", "drop", "pad", "none")
+EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 
 
 small = st.integers(1, 9)

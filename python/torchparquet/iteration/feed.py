@@ -182,7 +182,7 @@ class Feed:
 
     def end_epoch(self, place: Place) -> None:
         """Log once, after the last batch of this rank, that other ranks have more."""
-        if self.planner.options.even != "none" or self._told_of_early_end:
+        if not self.planner.options.steps_may_differ or self._told_of_early_end:
             return
         if not in_worker() and is_distributed():
             self._told_of_early_end = True

@@ -45,7 +45,7 @@ class Place:
 
     def after_batch(self) -> Place:
         """Return the place after the next batch."""
-        return Place(self.epoch, self.legs, self.window, self.steps + 1, self.end)
+        return replace(self, steps=self.steps + 1, num_rows=0)
 
 
 _NO_PLAN = (None, 0, None)
@@ -276,7 +276,7 @@ class EpochPlanner:
         Raises:
             ValueError: Shares that differ in length stand side by side in batches.
         """
-        if self.canonical_world_size is not None and self.options.even == "none":
+        if self.canonical_world_size is not None and self.options.steps_may_differ:
             raise ValueError(
                 "canonical_world_size has states after rows only where shares are even, got "
                 'even="none"'

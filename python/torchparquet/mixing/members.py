@@ -109,13 +109,13 @@ def _rows_per_epoch(dataset: Any) -> int | None:
         return None
     plan, topology = dataset.plan(), dataset.topology()
     options = plan.options
-    ranks = [topology.rank] if options.even == "none" else range(options.world_size)
+    ranks = [topology.rank] if options.steps_may_differ else range(options.world_size)
     workers = range(options.num_workers)
     worker = min(topology.worker_id, options.num_workers - 1)
     rows = [
         int(plan.share_rows[list(options.shares_of(rank, of))].sum())
         for rank in ranks
-        for of in (workers if options.even != "none" else [worker])
+        for of in ([worker] if options.steps_may_differ else workers)
     ]
     batch_size = options.batch_size
     return min(rows) if batch_size is None else min(*rows, len(dataset) * batch_size)

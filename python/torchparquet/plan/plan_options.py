@@ -118,7 +118,7 @@ class PlanOptions:
                 "canonical_world_size must divide batch_size * world_size, got "
                 f"{canonical}, {self.batch_size} and {self.world_size}"
             )
-        if self.drop_last and self.even == "none" and canonical != self.world_size:
+        if self.drop_last and self.steps_may_differ and canonical != self.world_size:
             raise ValueError(
                 'drop_last=True with canonical_world_size needs even="split", "drop" or "pad": '
                 'with even="none" the shares of a rank end at different batches, and later batches '

@@ -51,7 +51,7 @@ def audit_world(
                 faults.append(f"{reader}: {own:,} batches were delivered, {planned:,} planned")
             steps += own
         steps_of_ranks.append(steps)
-    if of.even != "none" and of.num_workers == 1 and len(set(steps_of_ranks)) > 1:
+    if not of.steps_may_differ and of.num_workers == 1 and len(set(steps_of_ranks)) > 1:
         counts = f"{min(steps_of_ranks):,} to {max(steps_of_ranks):,}"
         faults.append(f"ranks take {counts} steps")
     num_rows = dataset.manifest.num_rows
