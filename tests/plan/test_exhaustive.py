@@ -164,7 +164,7 @@ def check_ranks(case: Case, ranks: list[list[list[tuple[int, bool]]]]) -> None:
     counts = Counter(row for batches in ranks for batch in batches for row, valid in batch if valid)
     num_rows, num_shares = sum(case.row_group_rows), case.plan_options.num_shares
     assert set(counts) <= set(range(num_rows))
-    if case.even != "none":
+    if not case.plan_options.steps_may_differ:
         assert len({len(batches) for batches in ranks}) == 1
     if case.even != "drop":
         assert len(counts) == num_rows

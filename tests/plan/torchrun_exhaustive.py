@@ -37,7 +37,7 @@ def main() -> None:
         if case.num_workers:
             workers = case.num_workers
             batches = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=120)  # type: ignore[assignment]
-        found.append(rows_of(batches if case.even == "none" else in_step(batches)))
+        found.append(rows_of(batches if case.plan_options.steps_may_differ else in_step(batches)))
         dist.barrier()
     Path(sys.argv[2], f"{dist.get_rank()}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
