@@ -5,7 +5,7 @@
 
 #include "kernels/encodings/dictionary_groups.h"
 #include "kernels/levels/rle_bit_packed.h"
-#include "scratch.h"
+#include "scratch_buffer.h"
 
 namespace torchparquet::kernels {
 

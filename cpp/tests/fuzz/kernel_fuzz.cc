@@ -2,7 +2,7 @@
 // their size: values or an Error must come of it, whatever the steps in which they are
 // read.
 //
-//   kernel_fuzz [executions] [seed] [first execution]
+//   kernel_fuzz [executions] [seed] [first execution] [target]
 //
 // To be built with the sanitizers, and run with ASAN_OPTIONS=max_allocation_size_mb=64 to
 // find what is allocated by claims alone. What is found ends the run and says how to
@@ -14,6 +14,7 @@
 #include <exception>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "draws.h"
@@ -26,10 +27,14 @@
 namespace torchparquet::testing {
 namespace {
 
-std::vector<FuzzTarget> AllTargets() {
+// The target of that name, or all.
+std::vector<FuzzTarget> Targets(std::string_view name) {
   std::vector<FuzzTarget> all;
-  for (auto* some : {&RunTargets, &ValueTargets, &PageTargets, &ColumnTargets}) {
-    for (FuzzTarget& target : some()) all.push_back(std::move(target));
+  for (auto* some :
+       {&CodecTargets, &RunTargets, &ValueTargets, &PageTargets, &ColumnTargets}) {
+    for (FuzzTarget& target : some()) {
+      if (name.empty() || name == target.name) all.push_back(std::move(target));
+    }
   }
   return all;
 }
@@ -39,12 +44,14 @@ struct {
   const char* target = "";
   uint64_t seed = 0;
   int64_t execution = 0;
+  bool is_only = false;  // the one target that was asked for
 } current;
 
 void SayCurrent() {
-  std::fprintf(stderr, "found in %s; repeat by: kernel_fuzz 1 %llu %lld\n",
+  std::fprintf(stderr, "found in %s; repeat by: kernel_fuzz 1 %llu %lld%s%s%s\n",
                current.target, static_cast<unsigned long long>(current.seed),
-               static_cast<long long>(current.execution));
+               static_cast<long long>(current.execution), current.is_only ? " '" : "",
+               current.is_only ? current.target : "", current.is_only ? "'" : "");
 }
 
 // Returns whether the contract was kept.
@@ -52,7 +59,7 @@ bool RunOne(std::vector<FuzzTarget>* targets, uint64_t seed, int64_t execution) 
   // Far apart for each seed, and each execution a state of its own.
   Draws draws(seed * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(execution));
   FuzzTarget& target = (*targets)[static_cast<size_t>(draws.Below(std::ssize(*targets)))];
-  current = {target.name.c_str(), seed, execution};
+  current = {target.name.c_str(), seed, execution, targets->size() == 1};
   ++target.num_executions;
   try {
     target.num_refused += target.run(draws);
@@ -64,11 +71,15 @@ bool RunOne(std::vector<FuzzTarget>* targets, uint64_t seed, int64_t execution) 
   }
 }
 
-int Run(int64_t num_executions, uint64_t seed, int64_t first) {
+int Run(int64_t num_executions, uint64_t seed, int64_t first, std::string_view name) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_set_death_callback(&SayCurrent);
 #endif
-  std::vector<FuzzTarget> targets = AllTargets();
+  std::vector<FuzzTarget> targets = Targets(name);
+  if (targets.empty()) {
+    std::fprintf(stderr, "no target has that name\n");
+    return 2;
+  }
   for (int64_t i = first; i < first + num_executions; ++i) {
     if (!RunOne(&targets, seed, i)) return 1;
   }
@@ -87,6 +98,7 @@ int main(int argc, char** argv) {
   const auto argument = [&](int index, int64_t otherwise) -> int64_t {
     return argc > index ? std::strtoll(argv[index], nullptr, 10) : otherwise;
   };
-  return torchparquet::testing::Run(
-      argument(1, 20'000), static_cast<uint64_t>(argument(2, 1)), argument(3, 0));
+  return torchparquet::testing::Run(argument(1, 20'000),
+                                    static_cast<uint64_t>(argument(2, 1)), argument(3, 0),
+                                    argc > 4 ? argv[4] : "");
 }

@@ -17,6 +17,8 @@ struct FuzzTarget {
   int64_t num_refused = 0;
 };
 
+// Compressed blocks, alone and in pairs.
+std::vector<FuzzTarget> CodecTargets();
 // Levels, runs and indices of dictionaries.
 std::vector<FuzzTarget> RunTargets();
 // Encodings of values, and conversions of what they hold.

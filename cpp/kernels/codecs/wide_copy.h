@@ -1,0 +1,145 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSSE3__)
+#include <tmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace torchparquet::kernels {
+
+// 16 bytes in a register. Copies of whole words write beyond what is asked for: the
+// caller keeps room for that.
+using Word = uint8_t __attribute__((vector_size(16)));
+inline constexpr size_t kWordBytes = sizeof(Word);
+
+inline Word LoadWord(const uint8_t* in) {
+  Word word;
+  std::memcpy(&word, in, kWordBytes);
+  return word;
+}
+inline void StoreWord(const Word& word, uint8_t* out) {
+  std::memcpy(out, &word, kWordBytes);
+}
+inline void CopyWord(const uint8_t* in, uint8_t* out) { StoreWord(LoadWord(in), out); }
+
+inline uint32_t Load16Bits(const uint8_t* in) {
+  uint16_t value;
+  std::memcpy(&value, in, sizeof(value));
+  return value;
+}
+inline uint32_t Load32Bits(const uint8_t* in) {
+  uint32_t value;
+  std::memcpy(&value, in, sizeof(value));
+  return value;
+}
+
+// Returns the bytes of `word` at `places`. A place of 128 or more gives 0.
+inline Word Shuffle(const Word& word, const Word& places) {
+#if defined(__SSSE3__)
+  return reinterpret_cast<Word>(_mm_shuffle_epi8(reinterpret_cast<__m128i>(word),
+                                                 reinterpret_cast<__m128i>(places)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<Word>(vqtbl1q_u8(reinterpret_cast<uint8x16_t>(word),
+                                           reinterpret_cast<uint8x16_t>(places)));
+#else
+  Word out = {};
+  for (size_t i = 0; i < kWordBytes; ++i) out[i] = places[i] < 16 ? word[places[i]] : 0;
+  return out;
+#endif
+}
+
+// Places for Shuffle, one word for each number from 0 to 16.
+struct PlaceTable {
+  alignas(kWordBytes) std::array<std::array<uint8_t, kWordBytes>, kWordBytes + 1> rows{};
+
+  Word operator[](size_t number) const { return LoadWord(rows[number].data()); }
+};
+
+// For a period from 1 to 15: the first bytes of a word, again and again.
+inline constexpr PlaceTable kRepeatFirst = [] {
+  PlaceTable table;
+  for (size_t period = 1; period < kWordBytes; ++period) {
+    for (size_t i = 0; i < kWordBytes; ++i) {
+      table.rows[period][i] = static_cast<uint8_t>(i % period);
+    }
+  }
+  return table;
+}();
+
+// For a period from 1 to 16: the last bytes of a word, again and again.
+inline constexpr PlaceTable kRepeatLast = [] {
+  PlaceTable table;
+  for (size_t period = 1; period <= kWordBytes; ++period) {
+    for (size_t i = 0; i < kWordBytes; ++i) {
+      table.rows[period][i] = static_cast<uint8_t>(kWordBytes - period + i % period);
+    }
+  }
+  return table;
+}();
+
+// Two tables for Append: each byte of the result is one of the first word, or of the
+// second.
+inline constexpr uint8_t kNoPlace = 0x80;
+inline constexpr PlaceTable kAppendFirst = [] {
+  PlaceTable table;
+  for (size_t count = 0; count <= kWordBytes; ++count) {
+    for (size_t i = 0; i < kWordBytes; ++i) {
+      const size_t place = i + count;
+      table.rows[count][i] = place < kWordBytes ? static_cast<uint8_t>(place) : kNoPlace;
+    }
+  }
+  return table;
+}();
+inline constexpr PlaceTable kAppendSecond = [] {
+  PlaceTable table;
+  for (size_t count = 0; count <= kWordBytes; ++count) {
+    for (size_t i = 0; i < kWordBytes; ++i) {
+      const size_t place = i + count;
+      table.rows[count][i] =
+          place < kWordBytes ? kNoPlace : static_cast<uint8_t>(place - kWordBytes);
+    }
+  }
+  return table;
+}();
+
+// Returns the last word of `last` followed by the first `count` bytes of `more`.
+inline Word Append(const Word& last, const Word& more, size_t count) {
+  return Shuffle(last, kAppendFirst[count]) | Shuffle(more, kAppendSecond[count]);
+}
+
+// As memcpy. Up to 32 bytes go without a call; then it reads and writes 32.
+inline void CopyLiteral(const uint8_t* in, size_t num_bytes, uint8_t* out) {
+  if (num_bytes > 2 * kWordBytes) {
+    std::memcpy(out, in, num_bytes);
+    return;
+  }
+  CopyWord(in, out);
+  CopyWord(in + kWordBytes, out + kWordBytes);
+}
+
+// Copies `num_bytes` from `offset` bytes before `out`, as if byte by byte: a copy longer
+// than its offset repeats what it has written. Writes up to 32 bytes more. `offset` is at
+// least 1, and 16 bytes at `out` can be read.
+inline void CopyMatch(size_t offset, size_t num_bytes, uint8_t* out) {
+  const uint8_t* in = out - offset;
+  if (offset >= kWordBytes) {
+    CopyWord(in, out);
+    CopyWord(in + kWordBytes, out + kWordBytes);
+    for (size_t i = 2 * kWordBytes; i < num_bytes; i += kWordBytes) {
+      CopyWord(in + i, out + i);
+    }
+    return;
+  }
+  const Word pattern = Shuffle(LoadWord(in), kRepeatFirst[offset]);
+  // After a multiple of its period the pattern begins anew.
+  const size_t step = kWordBytes - kWordBytes % offset;
+  for (size_t i = 0; i < num_bytes; i += step) StoreWord(pattern, out + i);
+}
+
+}  // namespace torchparquet::kernels

@@ -1,0 +1,57 @@
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "encoders/arrow_blocks.h"
+#include "encoders/block_elements.h"
+#include "fuzz/inputs.h"
+#include "fuzz/steps.h"
+#include "fuzz/targets.h"
+#include "recipes/blocks.h"
+
+namespace torchparquet::testing {
+namespace {
+
+// A block by a compressor or of elements in any form, damaged, and the size that its
+// content is said to have.
+SizedBlock BlockInput(BlockCodec codec, Draws& draws) {
+  std::vector<uint8_t> bytes;
+  size_t num_bytes = 0;
+  if (draws.OneIn(2)) {
+    const auto content = PageContent(draws, draws.Below(draws.OneIn(8) ? 9000 : 500));
+    num_bytes = content.size();
+    bytes = ArrowCompress(codec, content);
+  } else {
+    const auto elements = RandomElements(draws, draws.Below(draws.OneIn(8) ? 300 : 20));
+    num_bytes = ContentOf(elements).size();
+    bytes = EncodeBlock(codec, draws, elements);
+  }
+  if (draws.OneIn(12)) num_bytes = static_cast<size_t>(draws.Below(2000));
+  return {Damaged(draws, std::move(bytes)), num_bytes};
+}
+
+bool FuzzBlocks(BlockCodec codec, Draws& draws) {
+  const SizedBlock block = BlockInput(codec, draws);
+  const SizedBlock other = BlockInput(codec, draws);
+  const Content found = Decompressed(codec, block);
+  const Content expected = ArrowDecompress(codec, block.bytes, block.num_bytes);
+  Require(!found || found == expected, "another content than Arrow's");
+  // Arrow's LZ4 takes an offset of 0, which the format forbids.
+  Require(codec == BlockCodec::kLz4 || found.has_value() == expected.has_value(),
+          "an error where Arrow has none");
+  const auto pair = DecompressedPair(codec, block, other);
+  Require(pair[0] == found, "another content in a pair");
+  Require(pair[1] == Decompressed(codec, other), "another second content in a pair");
+  return !found.has_value();
+}
+
+bool FuzzSnappy(Draws& draws) { return FuzzBlocks(BlockCodec::kSnappy, draws); }
+bool FuzzLz4(Draws& draws) { return FuzzBlocks(BlockCodec::kLz4, draws); }
+
+}  // namespace
+
+std::vector<FuzzTarget> CodecTargets() {
+  return {{"snappy", &FuzzSnappy}, {"lz4", &FuzzLz4}};
+}
+
+}  // namespace torchparquet::testing
