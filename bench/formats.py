@@ -41,7 +41,7 @@ from torchparquet import Column, Jagged, ParquetDataset
 NUM_THREADS = 2
 NUM_ROW_GROUPS = 8
 _JOLLYJACK = Path(__file__).resolve().with_name("jollyjack_pass.py")
-_CODECS = ("none", "snappy", "zstd")
+_CODECS = ("none", "lz4", "snappy", "zstd")
 
 
 @dataclass(frozen=True)

@@ -1,50 +1,23 @@
 """Sides that do the least that reading needs: pread and the codec over the same pages, or pread.
 
-`least_work.cc` does it, with the codecs that the reader uses, those of the Arrow library in the
-pyarrow wheel.
+`least_work.cc` does it, with the codecs that the reader uses: its own kernels, and those of the
+Arrow library in the pyarrow wheel.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from passes.native_program import compiled
 from passes.sides import CommandSide
 
-_DIRECTORY = Path(__file__).resolve().parent
-_CPP = _DIRECTORY.parents[1] / "cpp"
-_SOURCES = [_DIRECTORY / "least_work.cc"]
-_SOURCES += [_CPP / name for name in ("errors.cc", "pages/page_header.cc", "page_codec.cc")]
 # As arrow::Compression numbers them.
 _CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 3, "ZSTD": 4, "LZ4": 5}
 Way = Literal["codec", "pread"]
-
-
-def _program(directory: Path) -> Path:
-    """Compiles the program into ``directory``, unless one of these sources is there."""
-    text = b"".join(source.read_bytes() for source in _SOURCES)
-    name = hashlib.sha256(text + pa.__version__.encode()).hexdigest()[:16]
-    program = directory / f"least_work_{name}"
-    if program.exists():
-        return program
-    libraries = Path(pa.get_library_dirs()[0])
-    major, minor, *_ = pa.__version__.split(".")
-    linked = [libraries / f"lib{lib}.so.{major}{int(minor):02d}" for lib in ("parquet", "arrow")]
-    compiler = os.environ.get("CXX", "c++").split()
-    flags = ["-std=c++20", "-O3", "-march=native", "-pthread", f"-I{_CPP}"]
-    flags += [f"-I{pa.get_include()}", f"-Wl,-rpath,{libraries}"]
-    partial = program.with_suffix(".partial")
-    command = [*compiler, *flags, *map(str, _SOURCES), *map(str, linked), "-o", str(partial)]
-    subprocess.run(command, check=True)
-    partial.replace(program)
-    return program
 
 
 def _fixed_width_bytes(footer: pq.FileMetaData) -> Iterator[int]:
@@ -98,5 +71,10 @@ def least_work_side(
     # Not anew while another side may be reading it.
     if not column_chunks.exists() or column_chunks.read_text() != listed:
         column_chunks.write_text(listed)
-    command = [str(_program(path.parent)), str(path), str(column_chunks), str(num_threads)]
+    command = [
+        str(compiled("least_work.cc", path.parent)),
+        str(path),
+        str(column_chunks),
+        str(num_threads),
+    ]
     return CommandSide(name, [*command, way, "read" if read else "count"])

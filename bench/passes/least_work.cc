@@ -35,7 +35,7 @@
 #include <thread>
 #include <vector>
 
-#include "page_codec.h"
+#include "pages/page_codec.h"
 #include "pages/page_header.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "page_codec.h"
+#include "pages/page_codec.h"
 #include "reader/parallel_reader.h"
 
 namespace py = pybind11;

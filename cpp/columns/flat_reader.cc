@@ -80,15 +80,17 @@ class FlatReader : public ColumnReader {
                           std::to_string(page_end_) + ", " +
                           std::to_string(pages_.group_rows()));
       }
-      if (page_end_ > row_ && page_end_ > rows.begin) return OpenValues(*header);
+      if (page_end_ > row_ && page_end_ > rows.begin) {
+        return OpenValues(*header, page_end_ < rows.end());
+      }
       row_ = page_end_;
     }
     throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
                       std::to_string(rows.end()));
   }
 
-  void OpenValues(const PageHeader& header) {
-    const PageParts parts = pages_.ReadDataPage();
+  void OpenValues(const PageHeader& header, bool goes_on) {
+    const PageParts parts = pages_.ReadDataPage(goes_on);
     values_ = page_values_->Open(header, parts.values);
     validity_.reset();
     if (max_level_ > 0) validity_.emplace(parts.definition, max_level_);

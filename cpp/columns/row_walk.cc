@@ -25,6 +25,7 @@ void RowWalk::ThrowGoesOn() {
 void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
                        DecodeScratch* scratch, DecodeProgress* progress) {
   scratch_ = scratch;
+  task_end_ = rows.end();
   pages_.BeginTask(scratch, rows.num_rows);
   if (!started_) Start();
   TakeRows(rows.begin - row_, Mode::kSkip);
@@ -63,7 +64,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
       row_ += header->num_values;
       continue;
     }
-    const PageParts parts = pages_.ReadDataPage();
+    const PageParts parts = pages_.ReadDataPage(GoesOnAfter(*header));
     levels_.Open({.max_repetition = static_cast<int>(leaf_.element_levels.size()),
                   .max_definition = leaf_.max_level,
                   .repetition = parts.repetition,
@@ -73,6 +74,15 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
     return true;
   }
   return false;
+}
+
+// Returns whether the task is likely to go on after a page, whose rows are not known.
+bool RowWalk::GoesOnAfter(const PageHeader& header) const {
+  const auto rows_per_entry =
+      static_cast<double>(pages_.group_rows()) /
+      static_cast<double>(std::max<int64_t>(1, pages_.num_entries()));
+  const double page_rows = static_cast<double>(header.num_values) * rows_per_entry;
+  return static_cast<double>(row_) + page_rows < static_cast<double>(task_end_);
 }
 
 // Counts the entries before the one that begins a row beyond `max_rows`.

@@ -39,6 +39,7 @@ class RowWalk : public ColumnReader {
                 DecodeProgress* progress) final;
   void Start();
   bool OpenPage(int64_t end_row, Mode mode);
+  bool GoesOnAfter(const PageHeader& header) const;
   struct Taken {
     int64_t num_entries;
     int64_t num_rows;  // that begin at one of them
@@ -64,6 +65,7 @@ class RowWalk : public ColumnReader {
   bool started_ = false;
   bool in_row_ = false;  // the next entry may continue a row
   int64_t row_;          // the next to begin
+  int64_t task_end_ = 0;
 };
 
 }  // namespace torchparquet

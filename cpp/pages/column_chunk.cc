@@ -87,6 +87,7 @@ ColumnChunk DescribeColumnChunk(const ParquetFile& file, int64_t row_group, int 
               chunk->data_page_offset() - range.offset, 0, range.num_bytes),
           .uncompressed_bytes = chunk->total_uncompressed_size(),
           .group_rows = group->num_rows(),
+          .num_entries = chunk->num_values(),
           .codec = codec,
           .is_encrypted = is_encrypted,
           .is_compressed = codec != parquet::Compression::UNCOMPRESSED,

@@ -13,6 +13,7 @@ struct ColumnChunk {
   int64_t dictionary_bytes;    // as far as known, else 0
   int64_t uncompressed_bytes;  // of all pages
   int64_t group_rows;          // of its row group
+  int64_t num_entries;         // values, nulls and empty lists, as claimed
   int codec;                   // a parquet::Compression::type; of pages once decrypted
   bool is_encrypted;
   bool is_compressed;      // once decrypted

@@ -34,12 +34,8 @@ std::span<const uint8_t> TakeFront(std::span<const uint8_t>* bytes, int64_t num_
   return front;
 }
 
-// Copies `bytes` to `*out` and moves `*out` past them.
-std::span<const uint8_t> CopyTo(std::span<const uint8_t> bytes, uint8_t** out) {
-  const std::span<const uint8_t> copy(*out, bytes.size());
-  if (!bytes.empty()) std::memcpy(*out, bytes.data(), bytes.size());
-  *out += bytes.size();
-  return copy;
+void CopyTo(std::span<const uint8_t> bytes, std::span<uint8_t> out) {
+  if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
 }
 
 void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
@@ -89,7 +85,9 @@ int64_t ColumnPages::AheadEnd() const {
   const int64_t first_bytes =
       next_offset_ == chunk_.range.offset ? chunk_.dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
-  const int64_t page_bytes = last_page_bytes + last_page_bytes / 16;
+  // Of a codec that takes pairs, two pages are wanted at once.
+  const int64_t num_pages = PageCodec::TakesPairs(chunk_.codec) ? 2 : 1;
+  const int64_t page_bytes = num_pages * (last_page_bytes + last_page_bytes / 16);
   const int64_t likely = std::max(task_bytes_, page_bytes);
   const int64_t most = std::max(kMaxBytes, std::min(page_bytes, 4 * kMaxBytes));
   return std::min(next_offset_ + std::clamp(first_bytes + likely, kMinBytes, most),
@@ -112,6 +110,12 @@ const PageHeader* ColumnPages::NextDecrypted() {
 
 const PageHeader* ColumnPages::Next() {
   if (decrypted_) return NextDecrypted();
+  if (next_page_.offset == next_offset_) {
+    header_ = next_page_.header;
+    page_offset_ = next_offset_;
+    next_offset_ += header_.header_bytes + header_.compressed_bytes;
+    return &header_;
+  }
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
   const int64_t rest_bytes = chunk_.range.end() - next_offset_;
   if (rest_bytes <= 0) return nullptr;
@@ -152,38 +156,50 @@ std::span<const uint8_t> ColumnPages::ReadBody() {
   return body;
 }
 
-std::span<const uint8_t> ColumnPages::Decompress(std::span<const uint8_t> bytes,
-                                                 int64_t num_bytes, uint8_t* out) {
-  const std::span<uint8_t> decompressed(out, static_cast<size_t>(num_bytes));
-  // A page of nulls may have nothing to decompress, not even a codec's frame.
-  if (!bytes.empty() || num_bytes > 0) {
-    TaskCosts& costs = scratch_->costs;
-    const CostTimer timer(&costs.decompress_time);
-    scratch_->codec.Decompress(chunk_.codec, bytes, decompressed);
-    costs.bytes_decompressed += num_bytes;
-    ++costs.num_decompressed;
-  }
-  return decompressed;
+// A page of nulls may have nothing to decompress, not even a codec's frame.
+void ColumnPages::Decompress(const kernels::CompressedBlock& block) {
+  if (block.bytes.empty() && block.out.empty()) return;
+  TaskCosts& costs = scratch_->costs;
+  const CostTimer timer(&costs.decompress_time);
+  scratch_->codec.Decompress(chunk_.codec, block.bytes, block.out);
+  costs.bytes_decompressed += std::ssize(block.out);
+  ++costs.num_decompressed;
+}
+
+// Keeps the second page if it is good. If it is not, reading it will tell.
+void ColumnPages::DecompressPair(const kernels::CompressedBlock& block, NextPage next) {
+  TaskCosts& costs = scratch_->costs;
+  const CostTimer timer(&costs.decompress_time);
+  const bool is_good =
+      scratch_->codec.DecompressPair(chunk_.codec, block, next.page.block);
+  costs.bytes_decompressed += std::ssize(block.out);
+  ++costs.num_decompressed;
+  if (!is_good) return;
+  costs.bytes_decompressed += std::ssize(next.page.block.out);
+  ++costs.num_decompressed;
+  next_page_ = next;
 }
 
 std::span<const uint8_t> ColumnPages::ReadDictionaryPage() {
   const auto body = ReadBody();
   if (!chunk_.is_compressed) return body;
-  CheckUncompressedBytes();
-  uint8_t* out = scratch_->page.Reserve(static_cast<size_t>(header_.uncompressed_bytes));
-  return Decompress(body, header_.uncompressed_bytes, out);
+  CheckUncompressedBytes(header_);
+  const auto num_bytes = static_cast<size_t>(header_.uncompressed_bytes);
+  const std::span<uint8_t> out(scratch_->page.Reserve(num_bytes), num_bytes);
+  Decompress({body, out});
+  return out;
 }
 
 // Checks a header's claim before memory is taken for it.
-void ColumnPages::CheckUncompressedBytes() const {
-  const int64_t num_bytes = header_.uncompressed_bytes;
+void ColumnPages::CheckUncompressedBytes(const PageHeader& header) const {
+  const int64_t num_bytes = header.uncompressed_bytes;
   const int64_t expansion = chunk_.max_expansion;
   // A codec adds fewer bytes than this to a short input.
   constexpr int64_t kFrameBytes = 64;
-  if (expansion > 0 && num_bytes > header_.compressed_bytes * expansion + kFrameBytes) {
+  if (expansion > 0 && num_bytes > header.compressed_bytes * expansion + kFrameBytes) {
     throw CorruptFile("page claims more bytes than its compressed ones can become: " +
                       std::to_string(num_bytes) + ", " +
-                      std::to_string(header_.compressed_bytes));
+                      std::to_string(header.compressed_bytes));
   }
   if (num_bytes > chunk_.uncompressed_bytes) {
     throw CorruptFile("page claims more bytes than its column chunk has in all: " +
@@ -201,19 +217,126 @@ void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
   }
 }
 
-PageParts ColumnPages::ReadDataPage() {
+PageParts ColumnPages::ReadDataPage(bool goes_on) {
+  if (next_page_.offset == page_offset_) {
+    std::swap(buffers_->page, buffers_->next_page);
+    return PartsOf(std::exchange(next_page_, {}).page);
+  }
+  next_page_ = {};
+  // Both pages are viewed before this one, whose view is then a part of theirs.
+  std::optional<NextPage> next;
+  if (goes_on && PageCodec::TakesPairs(chunk_.codec)) next = ViewNextPage();
   const auto body = ReadBody();
-  if (chunk_.is_compressed) CheckUncompressedBytes();
-  return header_.kind == PageHeader::Kind::kDataV2 ? ReadV2(body) : ReadV1(body);
+  if (!chunk_.is_compressed) return ReadStored(body);
+  CheckUncompressedBytes(header_);
+  const CompressedPage page = LayOut(header_, body, &buffers_->page);
+  if (!IsCompressed(header_)) {
+    CopyTo(page.block.bytes, page.block.out);
+  } else if (next) {
+    DecompressPair(page.block, *next);
+  } else {
+    Decompress(page.block);
+  }
+  return PartsOf(page);
 }
 
-// The parts of a V1 page are compressed together.
-PageParts ColumnPages::ReadV1(std::span<const uint8_t> body) {
-  if (chunk_.is_compressed) {
-    const int64_t num_bytes = header_.uncompressed_bytes;
-    body = Decompress(body, num_bytes,
-                      buffers_->page.Reserve(static_cast<size_t>(num_bytes)));
+// Returns the page after the present one if it can be decompressed together with it.
+// Returns nothing if that page is damaged or cannot be read: reading it will tell.
+std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
+  // Longer pages would not stay in a core's cache until their values are read.
+  constexpr int64_t kMaxBytes = int64_t{2} << 20;
+  constexpr int64_t kMaxHeaderBytes = 1024;
+  const int64_t begin = page_offset_ + header_.header_bytes;
+  const int64_t header_end = std::min(next_offset_ + kMaxHeaderBytes, chunk_.range.end());
+  if (!IsCompressed(header_) || header_.uncompressed_bytes > kMaxBytes) return {};
+  try {
+    CheckUncompressedBytes(header_);
+    const auto view = read_ahead_.View({begin, header_end - begin}, header_end);
+    const auto header =
+        ParsePageHeader(view.subspan(static_cast<size_t>(header_.compressed_bytes)));
+    if (!header || !header->is_data() || !IsCompressed(*header) ||
+        header->uncompressed_bytes > kMaxBytes) {
+      return {};
+    }
+    const int64_t body = next_offset_ + header->header_bytes;
+    const int64_t end = body + header->compressed_bytes;
+    if (end > chunk_.range.end()) return {};
+    CheckUncompressedBytes(*header);
+    CheckPageBytes(header_.uncompressed_bytes + header->uncompressed_bytes);
+    const auto both = read_ahead_.View({begin, end - begin}, end);
+    const auto bytes = both.subspan(static_cast<size_t>(body - begin));
+    CheckChecksum(*header, bytes);
+    return NextPage{.offset = next_offset_,
+                    .header = *header,
+                    .page = LayOut(*header, bytes, &buffers_->next_page)};
+  } catch (const Error&) {
+    return {};
   }
+}
+
+// True if the page's values, or all of a V1 page, are compressed.
+bool ColumnPages::IsCompressed(const PageHeader& header) const {
+  if (header.kind != PageHeader::Kind::kDataV2) return chunk_.is_compressed;
+  return chunk_.is_compressed && (header.is_compressed || chunk_.always_compressed);
+}
+
+// Takes memory for a page of a compressed column chunk. The levels of a V2 page are not
+// compressed. The bytes read ahead belong to the thread, so copies of them are made that
+// outlive the task.
+ColumnPages::CompressedPage ColumnPages::LayOut(const PageHeader& header,
+                                                std::span<const uint8_t> body,
+                                                ScratchBuffer* memory) const {
+  const bool is_v2 = header.kind == PageHeader::Kind::kDataV2;
+  std::span<const uint8_t> repetition;
+  std::span<const uint8_t> definition;
+  int64_t num_bytes = header.uncompressed_bytes;
+  if (is_v2) {
+    repetition = TakeFront(&body, header.repetition_level_bytes);
+    definition = TakeFront(&body, header.definition_level_bytes);
+    num_bytes -= header.repetition_level_bytes + header.definition_level_bytes;
+    if (!IsCompressed(header)) num_bytes = std::ssize(body);
+  }
+  if (num_bytes < 0) throw CorruptFile("page is too short for its levels");
+  uint8_t* out = memory->Reserve(repetition.size() + definition.size() +
+                                 static_cast<size_t>(num_bytes));
+  CompressedPage page;
+  const auto copy = [&](std::span<const uint8_t> levels) {
+    const std::span<uint8_t> place(out, levels.size());
+    CopyTo(levels, place);
+    out += levels.size();
+    return place;
+  };
+  page.repetition = copy(repetition);
+  page.definition = copy(definition);
+  page.block = {body, {out, static_cast<size_t>(num_bytes)}};
+  return page;
+}
+
+// The parts of a page that is in its memory.
+PageParts ColumnPages::PartsOf(const CompressedPage& page) {
+  if (header_.kind != PageHeader::Kind::kDataV2) return PartsOfV1(page.block.out);
+  // Some writers store repetition levels although the column has none.
+  PageParts parts;
+  if (chunk_.max_repetition_level > 0) parts.repetition = page.repetition;
+  if (chunk_.max_definition_level > 0) parts.definition = page.definition;
+  parts.values = page.block.out;
+  return parts;
+}
+
+// A page of a column chunk that is not compressed stays where it was read.
+PageParts ColumnPages::ReadStored(std::span<const uint8_t> body) {
+  if (header_.kind != PageHeader::Kind::kDataV2) return PartsOfV1(body);
+  PageParts parts;
+  const auto repetition = TakeFront(&body, header_.repetition_level_bytes);
+  const auto definition = TakeFront(&body, header_.definition_level_bytes);
+  if (chunk_.max_repetition_level > 0) parts.repetition = repetition;
+  if (chunk_.max_definition_level > 0) parts.definition = definition;
+  parts.values = body;
+  return parts;
+}
+
+// The parts of a V1 page, which are compressed together.
+PageParts ColumnPages::PartsOfV1(std::span<const uint8_t> body) {
   PageParts parts;
   parts.repetition =
       TakeLevels(&body, chunk_.max_repetition_level, header_.repetition_level_encoding);
@@ -272,34 +395,6 @@ void ColumnPages::RepackLevels(PageParts* parts) {
     kernels::RepackLevels(definition, out);
     parts->definition = {out, definition_bytes};
   }
-}
-
-// The levels of a V2 page are not compressed; its values may be.
-PageParts ColumnPages::ReadV2(std::span<const uint8_t> body) {
-  // Some writers store repetition levels although the column has none.
-  auto repetition = TakeFront(&body, header_.repetition_level_bytes);
-  auto definition = TakeFront(&body, header_.definition_level_bytes);
-  if (chunk_.max_repetition_level == 0) repetition = {};
-  if (chunk_.max_definition_level == 0) definition = {};
-  if (!chunk_.is_compressed) {
-    return {.repetition = repetition, .definition = definition, .values = body};
-  }
-  const bool values_compressed = header_.is_compressed || chunk_.always_compressed;
-  const int64_t value_bytes = values_compressed ? header_.uncompressed_bytes -
-                                                      header_.repetition_level_bytes -
-                                                      header_.definition_level_bytes
-                                                : static_cast<int64_t>(body.size());
-  if (value_bytes < 0) throw CorruptFile("page is too short for its levels");
-  // The bytes read ahead belong to the thread, so copies of them are made that outlive
-  // the task.
-  uint8_t* out = buffers_->page.Reserve(repetition.size() + definition.size() +
-                                        static_cast<size_t>(value_bytes));
-  PageParts parts;
-  parts.repetition = CopyTo(repetition, &out);
-  parts.definition = CopyTo(definition, &out);
-  parts.values =
-      values_compressed ? Decompress(body, value_bytes, out) : CopyTo(body, &out);
-  return parts;
 }
 
 }  // namespace torchparquet

@@ -5,11 +5,12 @@
 #include <span>
 
 #include "files/parquet_file.h"
+#include "kernels/codecs/block_lanes.h"
 #include "pages/column_chunk.h"
+#include "pages/decode_scratch.h"
 #include "pages/decrypted_pages.h"
 #include "pages/page_header.h"
 #include "pages/read_ahead.h"
-#include "scratch.h"
 
 namespace torchparquet {
 
@@ -35,6 +36,8 @@ class ColumnPages {
 
   // Rows of the row group.
   int64_t group_rows() const { return chunk_.group_rows; }
+  // Entries of the column chunk, as the footer claims.
+  int64_t num_entries() const { return chunk_.num_entries; }
 
   // Call it before a task's first use of the functions below. The task will read about
   // `num_rows` rows.
@@ -53,22 +56,44 @@ class ColumnPages {
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
   // Seek, dictionary pages within the task. Throws Error(kCorruptFile) if the bytes
-  // contradict the header.
-  PageParts ReadDataPage();
+  // contradict the header. If the task goes on with the next page, that page may be
+  // decompressed together with this one; its errors come when it is read itself.
+  PageParts ReadDataPage(bool goes_on);
   std::span<const uint8_t> ReadDictionaryPage();
 
  private:
+  // A data page before it is decompressed: levels of a V2 page, already copied, and the
+  // bytes that its values, or all of a V1 page, come from and go to.
+  struct CompressedPage {
+    std::span<const uint8_t> repetition;
+    std::span<const uint8_t> definition;
+    kernels::CompressedBlock block;
+  };
+  // A page that has been decompressed into `next_page`.
+  struct NextPage {
+    int64_t offset = kNone;
+    PageHeader header;
+    CompressedPage page;
+
+    static constexpr int64_t kNone = -1;
+  };
+
   const PageHeader* NextDecrypted();
   std::span<const uint8_t> ReadBody();
   void CheckPageBytes(int64_t num_bytes) const;
-  void CheckUncompressedBytes() const;
+  void CheckUncompressedBytes(const PageHeader& header) const;
+  bool IsCompressed(const PageHeader& header) const;
+  CompressedPage LayOut(const PageHeader& header, std::span<const uint8_t> body,
+                        ScratchBuffer* memory) const;
+  std::optional<NextPage> ViewNextPage();
+  PageParts PartsOf(const CompressedPage& page);
+  PageParts PartsOfV1(std::span<const uint8_t> body);
   std::span<const uint8_t> TakeLevels(std::span<const uint8_t>* body, int max_level,
                                       int encoding) const;
   void RepackLevels(PageParts* parts);
-  std::span<const uint8_t> Decompress(std::span<const uint8_t> bytes, int64_t num_bytes,
-                                      uint8_t* out);
-  PageParts ReadV1(std::span<const uint8_t> body);
-  PageParts ReadV2(std::span<const uint8_t> body);
+  void Decompress(const kernels::CompressedBlock& block);
+  void DecompressPair(const kernels::CompressedBlock& block, NextPage next);
+  PageParts ReadStored(std::span<const uint8_t> body);
   int64_t AheadEnd() const;
 
   const ColumnChunk chunk_;
@@ -82,6 +107,7 @@ class ColumnPages {
   int64_t page_offset_ = 0;
   int64_t next_offset_ = 0;
   PageHeader header_;
+  NextPage next_page_;
 };
 
 }  // namespace torchparquet

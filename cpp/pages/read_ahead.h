@@ -4,7 +4,7 @@
 #include <span>
 
 #include "files/source.h"
-#include "scratch.h"
+#include "scratch_buffer.h"
 #include "task_costs.h"
 
 namespace torchparquet {

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 #include "slices/slice_queue.h"
 #include "tasks/task_context.h"
 

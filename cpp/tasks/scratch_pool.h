@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 
 namespace torchparquet {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "batches/batch_ring.h"
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 #include "tasks/scratch_pool.h"
 
 namespace torchparquet {

@@ -7,8 +7,8 @@
 
 #include "kernels/byte_array.h"
 #include "kernels/encodings/dictionary.h"
+#include "pages/decode_scratch.h"
 #include "pages/page_header.h"
-#include "scratch.h"
 
 namespace torchparquet {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "kernels/encodings/dictionary.h"
-#include "scratch.h"
+#include "scratch_buffer.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {

@@ -6,7 +6,7 @@
 
 #include "kernels/byte_sink.h"
 #include "kernels/values/expand.h"
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 #include "values/byte_array_values.h"
 #include "values/page_values.h"
 

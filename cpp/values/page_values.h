@@ -5,8 +5,8 @@
 #include <span>
 
 #include "kernels/values/conversion.h"
+#include "pages/decode_scratch.h"
 #include "pages/page_header.h"
-#include "scratch.h"
 #include "values/value_reader.h"
 
 namespace parquet {

@@ -11,7 +11,7 @@
 #include "kernels/streaming_stores.h"
 #include "kernels/values/expand.h"
 #include "kernels/values/placement.h"
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 #include "values/page_values.h"
 
 namespace torchparquet {

@@ -11,7 +11,7 @@
 #include "kernels/shuffle/partition.h"
 #include "kernels/shuffle/permutation.h"
 #include "kernels/shuffle/scatter.h"
-#include "scratch.h"
+#include "scratch_buffer.h"
 #include "tasks/share.h"
 
 namespace torchparquet {

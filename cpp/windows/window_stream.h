@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "scratch.h"
+#include "scratch_buffer.h"
 #include "tasks/share.h"
 #include "tasks/task_context.h"
 #include "tasks/task_stream.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/shuffle/scatter.h"
-#include "scratch.h"
+#include "pages/decode_scratch.h"
 #include "tasks/task_context.h"
 #include "windows/open_window.h"
 

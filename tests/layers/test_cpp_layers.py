@@ -13,7 +13,7 @@ CPP = Path(__file__).parents[2] / "cpp"
 
 # The rooms that know Arrow, or the only unit of its room that does, and units of such rooms
 # that do without it. Units that do without Arrow are compiled and tested without its libraries.
-KNOW_ARROW = {"page_codec", "files", "pages", "values", "columns"}
+KNOW_ARROW = {"files", "pages", "values", "columns"}
 WITHOUT_ARROW = {
     "files/footer_scan",
     "files/source",

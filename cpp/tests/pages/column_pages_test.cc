@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,7 @@ std::optional<Error> ReadFirst(const DataSet& data, int64_t max_page_bytes) {
   REQUIRE(header != nullptr);
   const auto error = testing::Caught([&] {
     if (header->is_data()) {
-      pages.ReadDataPage();
+      pages.ReadDataPage(false);
     } else {
       pages.ReadDictionaryPage();
     }
@@ -134,6 +135,136 @@ TEST_CASE("what compresses best is within what is believed") {
     recipe.second_version = second_version;
     const DataSet data(recipe, 1);
     CHECK_FALSE(ReadFirst(data, kNoLimit));
+  }
+}
+
+// The pages of a column chunk, each of which may be decompressed with the next one.
+class Chunk {
+ public:
+  explicit Chunk(const std::string& path)
+      : file_(PlannedFile{path, {}}),
+        pages_(file_, 0, 0, {.max_page_bytes = kNoLimit}, &buffers_) {
+    pages_.BeginTask(&scratch_, 1000);
+  }
+
+  ColumnPages& pages() { return pages_; }
+  const TaskCosts& costs() const { return scratch_.costs; }
+  const ColumnBuffers& buffers() const { return buffers_; }
+
+  // All parts of the next page; nothing at the end.
+  std::optional<std::string> Read(bool goes_on) {
+    const PageHeader* header = pages_.Next();
+    if (header == nullptr) return std::nullopt;
+    const PageParts parts = pages_.ReadDataPage(goes_on);
+    std::string text;
+    for (const auto part : {parts.repetition, parts.definition, parts.values}) {
+      text.append(part.begin(), part.end());
+      text += '|';
+    }
+    return text;
+  }
+
+  std::vector<std::string> ReadAll(bool goes_on) {
+    std::vector<std::string> pages;
+    while (auto page = Read(goes_on)) pages.push_back(*page);
+    return pages;
+  }
+
+ private:
+  ColumnBuffers buffers_;
+  DecodeScratch scratch_;
+  const ParquetFile file_;
+  ColumnPages pages_;
+};
+
+// Ten data pages with levels, of a codec that takes pairs.
+FileRecipe PairRecipe(bool second_version) {
+  return {.columns = {{"a", "int64", StoredAs::kPlain, 7}},
+          .row_group_rows = {1000},
+          .page_rows = 100,
+          .second_version = second_version,
+          .compressed = true};
+}
+
+TEST_CASE("two pages at once are the pages one by one") {
+  for (const bool second_version : {false, true}) {
+    const DataSet data(PairRecipe(second_version), 1);
+    Chunk one_by_one(data.path(0));
+    Chunk in_pairs(data.path(0));
+    const auto pages = one_by_one.ReadAll(false);
+    CHECK(pages.size() == 10);
+    CHECK(in_pairs.ReadAll(true) == pages);
+    CHECK(one_by_one.buffers().next_page.capacity() == 0);
+    CHECK(in_pairs.buffers().next_page.capacity() > 0);
+    CHECK(in_pairs.costs().num_decompressed == one_by_one.costs().num_decompressed);
+    CHECK(in_pairs.costs().bytes_decompressed == one_by_one.costs().bytes_decompressed);
+  }
+}
+
+TEST_CASE("a page decompressed with the one before may be skipped, or sought again") {
+  const DataSet data(PairRecipe(false), 1);
+  Chunk whole(data.path(0));
+  const auto pages = whole.ReadAll(false);
+  Chunk chunk(data.path(0));
+  CHECK(chunk.Read(true) == pages[0]);
+  chunk.pages().Next();
+  CHECK(chunk.Read(true) == pages[2]);
+  CHECK(chunk.Read(true) == pages[3]);
+  const int64_t fourth = chunk.pages().page_offset();
+  CHECK(chunk.Read(true) == pages[4]);
+  chunk.pages().Seek(fourth);
+  CHECK(chunk.Read(true) == pages[3]);
+  CHECK(chunk.Read(false) == pages[4]);
+  CHECK(chunk.Read(true) == pages[5]);
+}
+
+TEST_CASE("a damaged page is an error when it is read, not with the page before") {
+  for (const bool second_version : {false, true}) {
+    const DataSet data(PairRecipe(second_version), 1);
+    int64_t end = 0;
+    {
+      Chunk chunk(data.path(0));
+      chunk.pages().Next();
+      chunk.pages().Next();
+      chunk.pages().Next();
+      end = chunk.pages().page_offset();
+    }
+    // The last byte of the second page.
+    std::fstream file(data.path(0), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(end - 1);
+    const int byte = file.get();
+    file.seekp(end - 1);
+    file.put(static_cast<char>(byte ^ 1));
+    file.close();
+    Chunk chunk(data.path(0));
+    CHECK(chunk.Read(true));
+    REQUIRE(chunk.pages().Next() != nullptr);
+    const auto error = testing::Caught([&] { chunk.pages().ReadDataPage(true); });
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::kCorruptFile);
+    CHECK(testing::Mentions(*error, "CRC"));
+  }
+}
+
+TEST_CASE("two pages at once are within the limit of one") {
+  const DataSet data(PairRecipe(false), 1);
+  const ParquetFile file(PlannedFile{data.path(0), {}});
+  for (const bool fits : {false, true}) {
+    ColumnBuffers buffers;
+    const int64_t num_bytes = [&] {
+      ColumnPages pages(file, 0, 0, {.max_page_bytes = kNoLimit}, &buffers);
+      DecodeScratch scratch;
+      pages.BeginTask(&scratch, 1000);
+      const int64_t first = pages.Next()->uncompressed_bytes;
+      return first + pages.Next()->uncompressed_bytes;
+    }();
+    ColumnPages pages(file, 0, 0, {.max_page_bytes = num_bytes - (fits ? 0 : 1)},
+                      &buffers);
+    DecodeScratch scratch;
+    pages.BeginTask(&scratch, 1000);
+    pages.Next();
+    pages.ReadDataPage(true);
+    CHECK((buffers.next_page.capacity() > 0) == fits);
   }
 }
 

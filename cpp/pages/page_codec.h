@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "kernels/codecs/block_lanes.h"
+
 namespace arrow::util {
 class Codec;
 class Decompressor;
@@ -15,8 +17,8 @@ namespace torchparquet {
 // The name of a parquet::Compression::type in lower case.
 std::string CodecName(int codec);
 
-// Decompresses pages of one codec after another and keeps contexts from page to page.
-// Used by one thread.
+// Decompresses pages of one codec after another: Snappy and LZ4 by our kernels, others by
+// Arrow's codecs, whose contexts are kept from page to page. Used by one thread.
 class PageCodec {
  public:
   PageCodec();
@@ -25,6 +27,13 @@ class PageCodec {
   // Decompresses `bytes` to exactly `out`. `codec` is a parquet::Compression::type.
   // Throws Error(kCorruptFile) when the content is damaged or of another size.
   void Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out);
+
+  // True if two pages of that codec take less time together.
+  static bool TakesPairs(int codec);
+  // Decompresses two pages of such a codec. Throws as Decompress for `first`; returns
+  // whether `second` is good.
+  bool DecompressPair(int codec, const kernels::CompressedBlock& first,
+                      const kernels::CompressedBlock& second);
 
  private:
   void Open(int codec);

@@ -1,4 +1,4 @@
-#include "page_codec.h"
+#include "pages/page_codec.h"
 
 #include <arrow/result.h>
 #include <arrow/status.h>
@@ -8,6 +8,8 @@
 #include <string>
 
 #include "errors.h"
+#include "kernels/codecs/lz4.h"
+#include "kernels/codecs/snappy.h"
 
 namespace torchparquet {
 namespace {
@@ -15,6 +17,13 @@ namespace {
 void CheckDecompressed(const arrow::Status& status) {
   if (!status.ok())
     throw CorruptFile("page cannot be decompressed: " + Printable(status.message()));
+}
+
+// Of a block that one of our kernels has decompressed.
+void CheckGood(int codec, bool good) {
+  if (good) return;
+  throw CorruptFile("page cannot be decompressed: its " + CodecName(codec) +
+                    " block is damaged, or its content is of another size");
 }
 
 void CheckSize(int64_t found, size_t wanted) {
@@ -58,6 +67,12 @@ void PageCodec::Open(int codec) {
 
 void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
                            std::span<uint8_t> out) {
+  if (codec == parquet::Compression::SNAPPY) {
+    return CheckGood(codec, kernels::DecompressSnappy({bytes, out}));
+  }
+  if (codec == parquet::Compression::LZ4) {
+    return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
+  }
   Open(codec);
   const auto num_bytes = static_cast<int64_t>(bytes.size());
   const auto capacity = static_cast<int64_t>(out.size());
@@ -89,6 +104,19 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
         "page cannot be decompressed: its content does not end with the page");
   }
   CheckSize(num_written, out.size());
+}
+
+bool PageCodec::TakesPairs(int codec) {
+  return codec == parquet::Compression::SNAPPY || codec == parquet::Compression::LZ4;
+}
+
+bool PageCodec::DecompressPair(int codec, const kernels::CompressedBlock& first,
+                               const kernels::CompressedBlock& second) {
+  const auto good = codec == parquet::Compression::SNAPPY
+                        ? kernels::DecompressSnappyPair(first, second)
+                        : kernels::DecompressLz4Pair(first, second);
+  CheckGood(codec, good[0]);
+  return good[1];
 }
 
 }  // namespace torchparquet

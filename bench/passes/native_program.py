@@ -1,0 +1,43 @@
+"""Programs in C++ that use the codecs of the reader: its own kernels, and Arrow's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+
+_DIRECTORY = Path(__file__).resolve().parent
+_CPP = _DIRECTORY.parents[1] / "cpp"
+_UNITS = (
+    "errors",
+    "kernels/codecs/lz4",
+    "kernels/codecs/snappy",
+    "pages/page_codec",
+    "pages/page_header",
+)
+
+
+def compiled(source: str, directory: Path) -> Path:
+    """Compiles ``source`` of this room into ``directory``, unless it is there, and returns it."""
+    main = _DIRECTORY / source
+    sources = [main, *(_CPP / f"{unit}.cc" for unit in _UNITS)]
+    headers = sorted((_CPP / "kernels/codecs").glob("*.h"))
+    text = b"".join(path.read_bytes() for path in [*sources, *headers])
+    name = hashlib.sha256(text + pa.__version__.encode()).hexdigest()[:16]
+    program = directory / f"{main.stem}_{name}"
+    if program.exists():
+        return program
+    libraries = Path(pa.get_library_dirs()[0])
+    major, minor, *_ = pa.__version__.split(".")
+    linked = [libraries / f"lib{lib}.so.{major}{int(minor):02d}" for lib in ("parquet", "arrow")]
+    compiler = os.environ.get("CXX", "c++").split()
+    flags = ["-std=c++20", "-O3", "-march=native", "-pthread", f"-I{_CPP}"]
+    flags += [f"-I{pa.get_include()}", f"-Wl,-rpath,{libraries}"]
+    partial = program.with_suffix(".partial")
+    command = [*compiler, *flags, *map(str, sources), *map(str, linked), "-o", str(partial)]
+    subprocess.run(command, check=True)
+    partial.replace(program)
+    return program
