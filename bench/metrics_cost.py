@@ -1,7 +1,8 @@
-"""The cost of the counters of `metrics()`: an upper bound, on the build at hand.
+"""The cost of the counters of `metrics()`, an upper bound, and of ranges for profilers.
 
     python bench/metrics_cost.py
     python bench/metrics_cost.py --codecs none --batch-sizes 256 8192
+    python bench/metrics_cost.py --wait-ranges
 
 Counters cannot be left out of a build, so this counts what a pass does for them and says what that
 takes. A reading of the clock is timed from Python, which adds a call to it: more than it costs the
@@ -20,15 +21,21 @@ import platform
 import statistics
 import time
 import timeit
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from torch.profiler import record_function
 
 from generated import click_log
 from passes.consumption import consume
 from torchparquet import ParquetDataset
+from torchparquet.metrics.wait_ranges import WAIT_RANGE, in_wait_range
 from torchparquet.native import ReaderStats
 
 _DIRECTORY = Path(__file__).resolve().parent
 _READINGS = 1_000_000
+_CALLS = 100_000
 
 
 def seconds_of_a_reading(repeats: int) -> float:
@@ -66,6 +73,28 @@ def stats_of_pass(dataset: ParquetDataset) -> ReaderStats:
     return stream.stats
 
 
+def _nothing() -> None:
+    """Stands for what is there already."""
+
+
+def _with_a_range() -> None:
+    with record_function(WAIT_RANGE):
+        _nothing()
+
+
+def print_wait_ranges(repeats: int) -> None:
+    """Prints the least that the check for a profiler, and a range, add to a call."""
+
+    def nanoseconds(call: Callable[[], object], calls: int) -> float:
+        return min(timeit.repeat(call, number=calls, repeat=repeats)) / calls * 1e9
+
+    bare = nanoseconds(_nothing, _CALLS)
+    asked = nanoseconds(partial(in_wait_range, _nothing), _CALLS)
+    ranged = nanoseconds(_with_a_range, _CALLS // 100)
+    print(f"asking whether a profiler is active: {asked - bare:.0f} ns a batch")
+    print(f"a range without asking: {ranged - bare:.0f} ns a batch")
+
+
 def main() -> None:
     """Prints a table with a row for each codec and batch size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -74,7 +103,11 @@ def main() -> None:
     parser.add_argument("--num-threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=click_log.ClickLogOptions.num_rows)
+    parser.add_argument("--wait-ranges", action="store_true", help="only ranges for profilers")
     arguments = parser.parse_args()
+    if arguments.wait_ranges:
+        print_wait_ranges(max(15, arguments.repeats))
+        return
     reading = seconds_of_a_reading(arguments.repeats)
     print(
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {platform.machine()}, "
