@@ -269,6 +269,8 @@ BlockBounds BoundsOf(const CompressedBlock& block) {
 }  // namespace
 
 bool DecompressLz4(const CompressedBlock& block) {
+  // No content is one empty sequence, as every compressor writes it.
+  if (block.out.empty()) return block.bytes.size() == 1 && block.bytes.front() == 0;
   const BlockBounds bounds = BoundsOf(block);
   const uint8_t* in = block.bytes.data();
   if (!Lanes::HasRoom(bounds, in)) return FinishSequences(in, bounds.out_begin, bounds);

@@ -172,6 +172,15 @@ TEST_CASE("every truncation, and every change of one byte") {
   }
 }
 
+TEST_CASE("no content is one byte, which is 0") {
+  for (int byte = 0; byte < 256; ++byte) {
+    const Bytes block = {static_cast<uint8_t>(byte)};
+    CAPTURE(byte);
+    CHECK(Decompressed(kCodec, {block, 0}).has_value() == (byte == 0));
+    CHECK(ArrowDecompress(kCodec, block, 0).has_value() == (byte == 0));
+  }
+}
+
 TEST_CASE("a size that is not the content's is an error") {
   Draws draws(6);
   for (const int64_t num_bytes : {1, 20, 97, 5000}) {
