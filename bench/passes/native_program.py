@@ -15,6 +15,7 @@ _UNITS = (
     "errors",
     "kernels/codecs/lz4",
     "kernels/codecs/snappy",
+    "pages/libdeflate",
     "pages/page_codec",
     "pages/page_header",
 )
@@ -34,7 +35,7 @@ def compiled(source: str, directory: Path) -> Path:
     major, minor, *_ = pa.__version__.split(".")
     linked = [libraries / f"lib{lib}.so.{major}{int(minor):02d}" for lib in ("parquet", "arrow")]
     compiler = os.environ.get("CXX", "c++").split()
-    flags = ["-std=c++20", "-O3", "-march=native", "-pthread", f"-I{_CPP}"]
+    flags = ["-std=c++20", "-O3", "-march=native", "-pthread", "-ldl", f"-I{_CPP}"]
     flags += [f"-I{pa.get_include()}", f"-Wl,-rpath,{libraries}"]
     partial = program.with_suffix(".partial")
     command = [*compiler, *flags, *map(str, sources), *map(str, linked), "-o", str(partial)]

@@ -13,6 +13,7 @@
 #include "bindings/windows.h"
 #include "bindings/without_gil.h"
 #include "kernels/instructions.h"
+#include "pages/libdeflate.h"
 #include "reader/gloo_threads.h"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
@@ -22,6 +23,8 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   kernels::ChosenInstructions();  // fails here rather than in the middle of reading
   m.def("instructions",
         [] { return std::string(kernels::NameOf(kernels::ChosenInstructions())); });
+  m.def("offer_libdeflate", &OfferLibdeflate, pybind11::arg("path"));
+  m.def("has_libdeflate", &Libdeflate::IsAvailable);
   m.def("await_gloo_threads", [] {
     WithoutGil([] {
       AwaitGlooThreads();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/codecs/block_lanes.h"
+#include "pages/libdeflate.h"
 
 namespace arrow::util {
 class Codec;
@@ -17,8 +18,9 @@ namespace torchparquet {
 // The name of a parquet::Compression::type in lower case.
 std::string CodecName(int codec);
 
-// Decompresses pages of one codec after another: Snappy and LZ4 by our kernels, others by
-// Arrow's codecs, whose contexts are kept from page to page. Used by one thread.
+// Decompresses pages of one codec after another: Snappy and LZ4 by our kernels, gzip by
+// libdeflate if there is one, others by Arrow's codecs. Contexts are kept from page to
+// page. Used by one thread.
 class PageCodec {
  public:
   PageCodec();
@@ -38,6 +40,7 @@ class PageCodec {
  private:
   void Open(int codec);
 
+  Libdeflate libdeflate_;
   int codec_type_ = -1;
   std::unique_ptr<arrow::util::Codec> codec_;
   std::shared_ptr<arrow::util::Decompressor> decompressor_;  // zstd only

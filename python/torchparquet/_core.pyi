@@ -26,8 +26,10 @@ __all__: list[str] = [
     "await_gloo_threads",
     "begin_iteration",
     "epoch_of",
+    "has_libdeflate",
     "instructions",
     "num_iterations",
+    "offer_libdeflate",
     "parse_page_header",
     "read_footers",
     "set_epoch_of",
@@ -301,8 +303,10 @@ def begin_iteration(
 def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
+def has_libdeflate() -> bool: ...
 def instructions() -> str: ...
 def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
+def offer_libdeflate(path: str) -> None: ...
 def parse_page_header(content: bytes) -> PageHeader | None: ...
 def read_footers(
     paths: collections.abc.Sequence[str],

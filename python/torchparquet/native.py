@@ -1,5 +1,8 @@
 """The extension as Python sees it: the only module that imports `_core`."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 from torchparquet._core import (
     EPOCH_LEDGER_WORDS,
     PYARROW_VERSION,
@@ -20,8 +23,10 @@ from torchparquet._core import (
     await_gloo_threads,
     begin_iteration,
     epoch_of,
+    has_libdeflate,
     instructions,
     num_iterations,
+    offer_libdeflate,
     parse_page_header,
     read_footers,
     set_epoch_of,
@@ -50,6 +55,7 @@ __all__ = [
     "await_gloo_threads",
     "begin_iteration",
     "epoch_of",
+    "has_libdeflate",
     "instructions",
     "num_iterations",
     "parse_page_header",
@@ -59,3 +65,14 @@ __all__ = [
     "window_order",
     "window_row_bytes",
 ]
+
+
+def _offer_libdeflate() -> None:
+    """Let gzip pages be read by the libdeflate in the wheel of `deflate`, if that is installed."""
+    spec = find_spec("deflate")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for library in Path(folder).glob("_deflate*.so"):
+            offer_libdeflate(str(library))
+
+
+_offer_libdeflate()

@@ -177,9 +177,9 @@ class Chunk {
   ColumnPages pages_;
 };
 
-// Ten data pages with levels, of a codec that takes pairs.
+// Ten data pages with levels, whose values compress, of a codec that takes pairs.
 FileRecipe PairRecipe(bool second_version) {
-  return {.columns = {{"a", "int64", StoredAs::kPlain, 7}},
+  return {.columns = {{"a", "int8", StoredAs::kPlain, 7}},
           .row_group_rows = {1000},
           .page_rows = 100,
           .second_version = second_version,
