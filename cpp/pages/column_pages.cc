@@ -85,8 +85,9 @@ int64_t ColumnPages::AheadEnd() const {
   const int64_t first_bytes =
       next_offset_ == chunk_.range.offset ? chunk_.dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
-  // Of a codec that takes pairs, two pages are wanted at once.
-  const int64_t num_pages = PageCodec::TakesPairs(chunk_.codec) ? 2 : 1;
+  const bool in_pairs = PageCodec::GainsByPair(chunk_.codec, header_.compressed_bytes,
+                                               header_.uncompressed_bytes);
+  const int64_t num_pages = in_pairs ? 2 : 1;
   const int64_t page_bytes = num_pages * (last_page_bytes + last_page_bytes / 16);
   const int64_t likely = std::max(task_bytes_, page_bytes);
   const int64_t most = std::max(kMaxBytes, std::min(page_bytes, 4 * kMaxBytes));
@@ -225,7 +226,7 @@ PageParts ColumnPages::ReadDataPage(bool goes_on) {
   next_page_ = {};
   // Both pages are viewed before this one, whose view is then a part of theirs.
   std::optional<NextPage> next;
-  if (goes_on && PageCodec::TakesPairs(chunk_.codec)) next = ViewNextPage();
+  if (goes_on) next = ViewNextPage();
   const auto body = ReadBody();
   if (!chunk_.is_compressed) return ReadStored(body);
   CheckUncompressedBytes(header_);
@@ -248,16 +249,18 @@ std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
   constexpr int64_t kMaxHeaderBytes = 1024;
   const int64_t begin = page_offset_ + header_.header_bytes;
   const int64_t header_end = std::min(next_offset_ + kMaxHeaderBytes, chunk_.range.end());
-  if (!IsCompressed(header_) || header_.uncompressed_bytes > kMaxBytes) return {};
+  const auto gains = [&](const PageHeader& header) {
+    return IsCompressed(header) && header.uncompressed_bytes <= kMaxBytes &&
+           PageCodec::GainsByPair(chunk_.codec, header.compressed_bytes,
+                                  header.uncompressed_bytes);
+  };
+  if (!gains(header_)) return {};
   try {
     CheckUncompressedBytes(header_);
     const auto view = read_ahead_.View({begin, header_end - begin}, header_end);
     const auto header =
         ParsePageHeader(view.subspan(static_cast<size_t>(header_.compressed_bytes)));
-    if (!header || !header->is_data() || !IsCompressed(*header) ||
-        header->uncompressed_bytes > kMaxBytes) {
-      return {};
-    }
+    if (!header || !header->is_data() || !gains(*header)) return {};
     const int64_t body = next_offset_ + header->header_bytes;
     const int64_t end = body + header->compressed_bytes;
     if (end > chunk_.range.end()) return {};

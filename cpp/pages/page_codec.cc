@@ -70,7 +70,9 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   if (codec == parquet::Compression::SNAPPY) {
     return CheckGood(codec, kernels::DecompressSnappy({bytes, out}));
   }
-  if (codec == parquet::Compression::LZ4) {
+  // LZ4's own library is faster where most bytes are in long literals.
+  if (codec == parquet::Compression::LZ4 &&
+      GainsByPair(codec, std::ssize(bytes), std::ssize(out))) {
     return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
   }
   // Arrow's codec reads several members too, and says what is damaged.
@@ -113,6 +115,13 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
 
 bool PageCodec::TakesPairs(int codec) {
   return codec == parquet::Compression::SNAPPY || codec == parquet::Compression::LZ4;
+}
+
+bool PageCodec::GainsByPair(int codec, int64_t compressed_bytes, int64_t num_bytes) {
+  // Compressors of Snappy write short elements sooner than those of LZ4.
+  const int64_t least_percent = codec == parquet::Compression::SNAPPY ? 1 : 10;
+  return TakesPairs(codec) &&
+         num_bytes - compressed_bytes > compressed_bytes / 100 * least_percent;
 }
 
 bool PageCodec::DecompressPair(int codec, const kernels::CompressedBlock& first,

@@ -30,8 +30,11 @@ class PageCodec {
   // Throws Error(kCorruptFile) when the content is damaged or of another size.
   void Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out);
 
-  // True if two pages of that codec take less time together.
+  // True for codecs that can decompress two pages at once.
   static bool TakesPairs(int codec);
+  // True if such a page takes less time together with another one. Pages that hardly
+  // compress are copied, which a second page does not shorten.
+  static bool GainsByPair(int codec, int64_t compressed_bytes, int64_t num_bytes);
   // Decompresses two pages of such a codec. Throws as Decompress for `first`; returns
   // whether `second` is good.
   bool DecompressPair(int codec, const kernels::CompressedBlock& first,

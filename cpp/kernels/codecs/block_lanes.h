@@ -46,7 +46,7 @@ struct BlockPair {
 };
 
 // The loops over the elements of LZ77 blocks. A Format has
-//   kMaxStepIn, kMaxStepOut  the most bytes by which Step moves on
+//   kMaxStep  bytes by which Step moves on at most; a power of two, to divide by quickly
 //   bool Step(place, bounds)  an element of the common kind, or false. Inlined
 //   StepOutcome StepAny(place, bounds)  any element
 //   bool Finish(in, out, bounds)  all elements from `in` on, byte by byte; false if
@@ -81,8 +81,8 @@ class BlockLanes {
   static int64_t StepsWithin(const BlockPlace& place, const BlockBounds& bounds) {
     const ptrdiff_t in_room = bounds.in_end - place.in - kStepRoom;
     const ptrdiff_t out_room = bounds.out_end - place.out - kStepRoom;
-    if (in_room < 0 || out_room < 0) return 0;
-    return 1 + std::min(in_room / Format::kMaxStepIn, out_room / Format::kMaxStepOut);
+    const ptrdiff_t room = std::min(in_room, out_room);
+    return room < 0 ? 0 : 1 + room / Format::kMaxStep;
   }
 
   // Makes up to `max_steps` steps while there is room, and stops after one that is not

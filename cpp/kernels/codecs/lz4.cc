@@ -114,8 +114,8 @@ bool FinishSequences(const uint8_t* in, uint8_t* out, const BlockBounds& bounds)
 // Sequences of up to 14 literals and a match of up to 16 bytes are the common kind.
 struct Lz4 {
   static constexpr size_t kMaxLiterals = 14;
-  static constexpr ptrdiff_t kMaxStepIn = kMaxLiterals + kOffsetBytes + 1;
-  static constexpr ptrdiff_t kMaxStepOut = kMaxLiterals + kWordBytes;
+  static constexpr ptrdiff_t kMaxStep = 2 * kWordBytes;
+  static_assert(kMaxLiterals + kWordBytes <= kMaxStep);
 
   [[gnu::always_inline]] static bool Step(BlockPlace& place, const BlockBounds& bounds) {
     const size_t num_literals = place.tag >> 4;
@@ -152,8 +152,8 @@ struct Lz4 {
 // the faster one where such numbers are frequent: 1.8 times for text.
 struct Lz4LongLiterals : Lz4 {
   static constexpr size_t kMaxLiterals = 2 * kWordBytes;
-  static constexpr ptrdiff_t kMaxStepIn = 1 + kMaxLiterals + kOffsetBytes + 1;
-  static constexpr ptrdiff_t kMaxStepOut = kMaxLiterals + kWordBytes;
+  static constexpr ptrdiff_t kMaxStep = 4 * kWordBytes;
+  static_assert(kMaxLiterals + kWordBytes <= kMaxStep);
 
   [[gnu::always_inline]] static bool Step(BlockPlace& place, const BlockBounds& bounds) {
     const size_t has_byte = place.tag >= kMoreBytes << 4 ? 1 : 0;

@@ -111,8 +111,7 @@ std::optional<Element> ReadElement(size_t tag, const uint8_t* in_end,
 }
 
 struct Snappy {
-  static constexpr ptrdiff_t kMaxStepIn = kWordBytes + 1;
-  static constexpr ptrdiff_t kMaxStepOut = kWordBytes;
+  static constexpr ptrdiff_t kMaxStep = 2 * kWordBytes;
 
   // Literals and copies in the same instructions, without a branch that depends on which
   // of them it is.
@@ -150,7 +149,11 @@ struct Snappy {
     if (element->is_literal) {
       if (element->num_bytes >= in_room) return StepOutcome::kNoRoom;
       if (element->num_bytes > out_room) return StepOutcome::kDamaged;
-      CopyLiteral(in, element->num_bytes, place->out);
+      if (element->num_bytes <= kMaxShortLiteral) {
+        CopyLiteral(in, element->num_bytes, place->out);
+      } else {
+        std::memcpy(place->out, in, element->num_bytes);
+      }
       in += element->num_bytes;
     } else {
       // 0 is no offset, and becomes the largest number here.

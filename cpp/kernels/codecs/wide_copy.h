@@ -113,14 +113,20 @@ inline Word Append(const Word& last, const Word& more, size_t count) {
   return Shuffle(last, kAppendFirst[count]) | Shuffle(more, kAppendSecond[count]);
 }
 
-// As memcpy. Up to 32 bytes go without a call; then it reads and writes 32.
+// As memcpy. Reads and writes up to 32 bytes more.
 inline void CopyLiteral(const uint8_t* in, size_t num_bytes, uint8_t* out) {
-  if (num_bytes > 2 * kWordBytes) {
+  // Most are short, and a call would take longer.
+  constexpr size_t kMaxWordwise = 256;
+  if (num_bytes > kMaxWordwise) [[unlikely]] {
     std::memcpy(out, in, num_bytes);
     return;
   }
-  CopyWord(in, out);
-  CopyWord(in + kWordBytes, out + kWordBytes);
+  size_t i = 0;
+  do {
+    CopyWord(in + i, out + i);
+    CopyWord(in + i + kWordBytes, out + i + kWordBytes);
+    i += 2 * kWordBytes;
+  } while (i < num_bytes);
 }
 
 // Copies `num_bytes` from `offset` bytes before `out`, as if byte by byte: a copy longer
