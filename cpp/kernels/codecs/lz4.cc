@@ -232,7 +232,7 @@ bool IsNear(const BlockPlace& place, const BlockBounds& bounds) {
   for (size_t i = 0; i < kNumSequences; ++i) {
     if (bounds.in_end - in <= kStepRoom) return false;
     const size_t token = *in++;
-    size_t num_literals = token >> 4;
+    const size_t num_literals = token >> 4;
     size_t match_bytes = token & 15;
     // Long lengths are rare in such blocks.
     if (num_literals == kMoreBytes) return false;

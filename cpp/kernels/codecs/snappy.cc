@@ -61,8 +61,10 @@ inline void SelectLiteral(size_t tag, size_t literal_next_tag, uintptr_t literal
 #if defined(__x86_64__)
   // Compilers make a branch of the code below, which numbers mispredict: 0.6 of the
   // speed.
+  // NOLINTBEGIN(misc-const-correctness): the instructions write them.
   size_t next = *next_tag;
   uintptr_t from = *source;
+  // NOLINTEND(misc-const-correctness)
   asm("testb $3, %b[tag]\n\t"
       "cmovz %[literal_next_tag], %[next]\n\t"
       "cmovz %[literal_source], %[from]"
