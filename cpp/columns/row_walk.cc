@@ -64,7 +64,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
       row_ += header->num_values;
       continue;
     }
-    const PageParts parts = pages_.ReadDataPage(GoesOnAfter(*header));
+    const PageParts parts = pages_.ReadDataPage(TaskReachesPast(*header));
     levels_.Open({.max_repetition = static_cast<int>(leaf_.element_levels.size()),
                   .max_definition = leaf_.max_level,
                   .repetition = parts.repetition,
@@ -77,7 +77,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
 }
 
 // Returns whether the task is likely to go on after a page, whose rows are not known.
-bool RowWalk::GoesOnAfter(const PageHeader& header) const {
+bool RowWalk::TaskReachesPast(const PageHeader& header) const {
   const auto rows_per_entry =
       static_cast<double>(pages_.group_rows()) /
       static_cast<double>(std::max<int64_t>(1, pages_.num_entries()));

@@ -39,7 +39,7 @@ class RowWalk : public ColumnReader {
                 DecodeProgress* progress) final;
   void Start();
   bool OpenPage(int64_t end_row, Mode mode);
-  bool GoesOnAfter(const PageHeader& header) const;
+  bool TaskReachesPast(const PageHeader& header) const;
   struct Taken {
     int64_t num_entries;
     int64_t num_rows;  // that begin at one of them

@@ -87,7 +87,7 @@ int64_t ColumnPages::AheadEnd() const {
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
   const bool in_pairs = PageCodec::GainsByPair(chunk_.codec, header_.compressed_bytes,
                                                header_.uncompressed_bytes);
-  const int64_t num_pages = in_pairs ? 2 : 1;
+  const int64_t num_pages = in_pairs && task_bytes_ > last_page_bytes ? 2 : 1;
   const int64_t page_bytes = num_pages * (last_page_bytes + last_page_bytes / 16);
   const int64_t likely = std::max(task_bytes_, page_bytes);
   const int64_t most = std::max(kMaxBytes, std::min(page_bytes, 4 * kMaxBytes));
@@ -169,6 +169,8 @@ void ColumnPages::Decompress(const kernels::CompressedBlock& block) {
 
 // Keeps the second page if it is good. If it is not, reading it will tell.
 void ColumnPages::DecompressPair(const kernels::CompressedBlock& block, NextPage next) {
+  // A page of nulls is no block of the codec.
+  if (block.out.empty() || next.page.block.out.empty()) return Decompress(block);
   TaskCosts& costs = scratch_->costs;
   const CostTimer timer(&costs.decompress_time);
   const bool is_good =
@@ -178,6 +180,7 @@ void ColumnPages::DecompressPair(const kernels::CompressedBlock& block, NextPage
   if (!is_good) return;
   costs.bytes_decompressed += std::ssize(next.page.block.out);
   ++costs.num_decompressed;
+  next.page.block.bytes = {};  // the thread's
   next_page_ = next;
 }
 
@@ -242,7 +245,8 @@ PageParts ColumnPages::ReadDataPage(bool goes_on) {
 }
 
 // Returns the page after the present one if it can be decompressed together with it.
-// Returns nothing if that page is damaged or cannot be read: reading it will tell.
+// Returns nothing if that page is damaged, too large for the memory, or cannot be read:
+// reading it alone will tell.
 std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
   // Longer pages would not stay in a core's cache until their values are read.
   constexpr int64_t kMaxBytes = int64_t{2} << 20;
@@ -284,8 +288,7 @@ bool ColumnPages::IsCompressed(const PageHeader& header) const {
 }
 
 // Takes memory for a page of a compressed column chunk. The levels of a V2 page are not
-// compressed. The bytes read ahead belong to the thread, so copies of them are made that
-// outlive the task.
+// compressed. The bytes read ahead belong to the thread, so the levels are copied.
 ColumnPages::CompressedPage ColumnPages::LayOut(const PageHeader& header,
                                                 std::span<const uint8_t> body,
                                                 ScratchBuffer* memory) const {

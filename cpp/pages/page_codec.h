@@ -18,9 +18,9 @@ namespace torchparquet {
 // The name of a parquet::Compression::type in lower case.
 std::string CodecName(int codec);
 
-// Decompresses pages of one codec after another: Snappy and LZ4 by our kernels, gzip by
-// libdeflate if there is one, others by Arrow's codecs. Contexts are kept from page to
-// page. Used by one thread.
+// Decompresses pages of one codec after another: Snappy, and LZ4 that compresses well, by
+// our kernels; gzip by libdeflate if there is one; others by Arrow's codecs, whose LZ4
+// takes an offset of 0. Contexts are kept from page to page. Used by one thread.
 class PageCodec {
  public:
   PageCodec();

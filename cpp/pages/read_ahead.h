@@ -31,8 +31,8 @@ class ReadAhead {
   void CountIn(TaskCosts* costs) { costs_ = costs; }
 
   // Returns the bytes of `wanted`, which must lie within the file, valid until the next
-  // call. If they have to be read, reads the bytes up to `ahead_end` too. Throws Error as
-  // Source::ReadAt does.
+  // call that wants other bytes than these. If they have to be read, reads the bytes up
+  // to `ahead_end` too. Throws Error as Source::ReadAt does.
   std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
 
  private:

@@ -30,9 +30,9 @@ struct BlockPlace {
 };
 
 enum class StepOutcome {
-  kDone,     // and the place is the next one
-  kDamaged,  // the block cannot be
-  kNoRoom,   // the bounds are too near; the place is the same
+  kDone,     // the element is done, and the place is after it
+  kDamaged,  // no valid block has these bytes
+  kNoRoom,   // too near an end; the place is unchanged
 };
 
 // No step reads or writes as many bytes beyond its place, so that it need not check.
@@ -45,7 +45,8 @@ struct BlockPair {
   std::array<bool, 2> good = {true, true};
 };
 
-// The loops over the elements of LZ77 blocks. A Format has
+// The loops over the elements of LZ77 blocks. Each block is a lane: two of them run side
+// by side. A Format has
 //   kMaxStep  bytes by which Step moves on at most; a power of two, to divide by quickly
 //   bool Step(place, bounds)  an element of the common kind, or false. Inlined
 //   StepOutcome StepAny(place, bounds)  any element

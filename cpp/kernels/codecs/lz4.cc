@@ -23,7 +23,7 @@ constexpr ptrdiff_t kLastMatchBegin = 12;
 // Adds the bytes of a length that follow at `*in`. Returns false if the block ends there.
 [[gnu::always_inline]] inline bool ReadMore(const uint8_t* in_end, const uint8_t** in,
                                             size_t* length) {
-  // A literal of a whole page has hundreds of them.
+  // The length of a literal of a whole page has hundreds of bytes of 255.
   constexpr uint64_t kAllOnes = std::numeric_limits<uint64_t>::max();
   for (uint64_t bytes; in_end - *in >= static_cast<ptrdiff_t>(sizeof(bytes));) {
     std::memcpy(&bytes, *in, sizeof(bytes));
@@ -40,7 +40,7 @@ constexpr ptrdiff_t kLastMatchBegin = 12;
   return true;
 }
 
-// Any sequence within the room of a step.
+// Any sequence that ends before the room of a step does.
 [[gnu::always_inline]] inline StepOutcome StepSequence(BlockPlace* place,
                                                        const BlockBounds& bounds) {
   const uint8_t* in = place->in;
@@ -105,7 +105,13 @@ bool FinishSequences(const uint8_t* in, uint8_t* out, const BlockBounds& bounds)
         match_bytes > static_cast<size_t>(bounds.out_end - kLastLiterals - out)) {
       return false;
     }
-    for (size_t i = 0; i < match_bytes; ++i) out[i] = (out - offset)[i];
+    // A page of one value is one match up to its end: only the last bytes go one by one.
+    size_t i = 0;
+    if (match_bytes > 4 * kWordBytes) {
+      i = match_bytes - 2 * kWordBytes;
+      CopyMatch(offset, i, out);
+    }
+    for (; i < match_bytes; ++i) out[i] = (out - offset)[i];
     out += match_bytes;
   }
   return false;
@@ -115,7 +121,8 @@ bool FinishSequences(const uint8_t* in, uint8_t* out, const BlockBounds& bounds)
 struct Lz4 {
   static constexpr size_t kMaxLiterals = 14;
   static constexpr ptrdiff_t kMaxStep = 2 * kWordBytes;
-  static_assert(kMaxLiterals + kWordBytes <= kMaxStep);
+  static_assert(kMaxLiterals + kWordBytes <= kMaxStep &&
+                kMaxLiterals + kOffsetBytes + 1 <= kMaxStep);
 
   [[gnu::always_inline]] static bool Step(BlockPlace& place, const BlockBounds& bounds) {
     const size_t num_literals = place.tag >> 4;
@@ -153,7 +160,8 @@ struct Lz4 {
 struct Lz4LongLiterals : Lz4 {
   static constexpr size_t kMaxLiterals = 2 * kWordBytes;
   static constexpr ptrdiff_t kMaxStep = 4 * kWordBytes;
-  static_assert(kMaxLiterals + kWordBytes <= kMaxStep);
+  static_assert(kMaxLiterals + kWordBytes <= kMaxStep &&
+                1 + kMaxLiterals + kOffsetBytes + 1 <= kMaxStep);
 
   [[gnu::always_inline]] static bool Step(BlockPlace& place, const BlockBounds& bounds) {
     const size_t has_byte = place.tag >= kMoreBytes << 4 ? 1 : 0;

@@ -31,7 +31,7 @@ struct TagTables {
       const auto length = static_cast<uint8_t>((tag >> 2) + 1);
       switch (tag & 3) {
         case kLiteral:
-          // A literal passes the checks of offsets as a copy from a word before it would.
+          // So that literals pass the checks of offsets: as copies from 16 bytes before.
           offset_base[tag] = kWordBytes;
           num_bytes[tag] = length <= kWordBytes ? length : kNotCommon;
           size[tag] = static_cast<uint8_t>(length + 1);
@@ -114,6 +114,7 @@ std::optional<Element> ReadElement(size_t tag, const uint8_t* in_end,
 
 struct Snappy {
   static constexpr ptrdiff_t kMaxStep = 2 * kWordBytes;
+  static_assert(kWordBytes + 1 <= kMaxStep);
 
   // Literals and copies in the same instructions, without a branch that depends on which
   // of them it is.
@@ -162,7 +163,6 @@ struct Snappy {
       if (element->offset - 1 >= static_cast<size_t>(place->out - bounds.out_begin)) {
         return StepOutcome::kDamaged;
       }
-      if (in_room == 0) return StepOutcome::kNoRoom;
       CopyMatch(element->offset, element->num_bytes, place->out);
     }
     *place = {.in = in + 1, .out = place->out + element->num_bytes, .tag = *in};

@@ -18,11 +18,11 @@ SizedBlock BlockInput(BlockCodec codec, Draws& draws) {
   std::vector<uint8_t> bytes;
   size_t num_bytes = 0;
   if (draws.OneIn(2)) {
-    const auto content = PageContent(draws, draws.Below(draws.OneIn(8) ? 9000 : 500));
+    const auto content = PageContent(draws, draws.Below(draws.OneIn(8) ? 60'000 : 500));
     num_bytes = content.size();
     bytes = ArrowCompress(codec, content);
   } else {
-    const auto elements = RandomElements(draws, draws.Below(draws.OneIn(8) ? 300 : 20));
+    const auto elements = RandomElements(draws, draws.Below(draws.OneIn(8) ? 3000 : 20));
     num_bytes = ContentOf(elements).size();
     bytes = EncodeBlock(codec, draws, elements);
   }

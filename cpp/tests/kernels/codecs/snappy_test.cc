@@ -148,6 +148,23 @@ TEST_CASE("every truncation, and every change of one byte") {
   }
 }
 
+// Long enough for the loops that are chosen by what a block is like.
+TEST_CASE("changes of one byte in long blocks of every kind") {
+  Draws draws(8);
+  for (int i = 0; i < 24; ++i) {
+    CAPTURE(i);
+    const SizedBlock block = Compressed(testing::PageContent(draws, 20'000));
+    const SizedBlock good = Compressed(testing::PageContent(draws, 20'000));
+    for (int change = 0; change < 40; ++change) {
+      Bytes changed = block.bytes;
+      const auto at = static_cast<size_t>(draws.Below(std::ssize(changed)));
+      CAPTURE(at);
+      changed[at] ^= static_cast<uint8_t>(draws.Between(1, 255));
+      CheckDamaged({changed, block.num_bytes}, good);
+    }
+  }
+}
+
 TEST_CASE("a size that is not the content's is an error") {
   Draws draws(6);
   for (const int64_t num_bytes : {1, 20, 97, 5000}) {
