@@ -33,11 +33,6 @@ inline uint32_t Load16Bits(const uint8_t* in) {
   std::memcpy(&value, in, sizeof(value));
   return value;
 }
-inline uint32_t Load32Bits(const uint8_t* in) {
-  uint32_t value;
-  std::memcpy(&value, in, sizeof(value));
-  return value;
-}
 
 // Returns the bytes of `word` at `places`. A place of 128 or more gives 0.
 inline Word Shuffle(const Word& word, const Word& places) {
