@@ -6,69 +6,20 @@ import hashlib
 import os
 import secrets
 import weakref
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from torchparquet.iteration.shared_words import SharedWords
 from torchparquet.native import (
-    EPOCH_LEDGER_WORDS,
     begin_iteration,
     epoch_of,
     num_iterations,
     set_epoch_of,
 )
 from torchparquet.ranks.sharding import in_worker
-
-
-class _SharedWords:
-    """The words of an epoch ledger, int64, in memory that the workers of a process share.
-
-    Workers that are spawned get the memory itself. Whoever gets a pickle gets a copy that is not
-    shared; it holds the words that are not 0, which are few.
-    """
-
-    def __init__(self, tensor: Tensor) -> None:
-        """Take over `tensor`."""
-        self.tensor = tensor
-
-    @classmethod
-    def new(cls) -> _SharedWords:
-        """Return the words of a ledger without entries."""
-        # Not `torch.zeros(...).share_memory_()`: its copy starts torch's own threads, which do
-        # not survive a fork.
-        storage = torch.UntypedStorage._new_shared(8 * EPOCH_LEDGER_WORDS)  # type: ignore[no-untyped-call]
-        return cls(torch.empty(0, dtype=torch.int64).set_(storage))
-
-    @property
-    def view(self) -> NDArray[np.int64]:
-        """The words themselves, `[EPOCH_LEDGER_WORDS]`."""
-        view: NDArray[np.int64] = self.tensor.numpy()
-        return view
-
-    @property
-    def is_copy(self) -> bool:
-        """True if no other process shares the words."""
-        return not self.tensor.is_shared()  # type: ignore[no-untyped-call]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the words by value."""
-        used = np.flatnonzero(self.view)
-        return _copied_words, (used, self.view[used])
-
-
-def _copied_words(used: NDArray[np.int64], values: NDArray[np.int64]) -> _SharedWords:
-    words = np.zeros(EPOCH_LEDGER_WORDS, dtype=np.int64)
-    words[used] = values
-    return _SharedWords(torch.from_numpy(words))
-
-
-# The pickler that multiprocessing starts processes with hands tensors on by their memory.
-ForkingPickler.register(_SharedWords, lambda words: (_SharedWords, (words.tensor,)))
 
 # A claim that is made again must not look like that of a loader's worker, of which there are few.
 _LAST_WORKER = 1023
@@ -99,7 +50,7 @@ class EpochCounter:
 
     def __init__(self) -> None:
         """Start at epoch 0."""
-        self._shared = _SharedWords.new()
+        self._shared = SharedWords.new()
         self._owner_pid = os.getpid()
         # Iterations up to here were this process's, or are of no account any more.
         self._num_seen = 0
@@ -221,7 +172,7 @@ class EpochCounter:
         if in_worker() or self._owner_pid == os.getpid():
             return
         inherited = self._shared.view
-        self._shared = _SharedWords.new()
+        self._shared = SharedWords.new()
         self._shared.view[:] = inherited
         self._owner_pid = os.getpid()
 
