@@ -1,6 +1,6 @@
-"""The costs of order: shuffling within windows, resuming, planning.
+"""The costs of order: shuffling within windows, resuming, planning, beginning a pass.
 
-    python bench/order.py               # all three
+    python bench/order.py               # all four
     python bench/order.py --only shuffle
 
 Shuffling: the click log of bench/throughput.py as several files, links to one, every byte of every
@@ -138,10 +138,30 @@ def plan(repeats: int) -> None:
         print(f"| {world_size} | {planned:.0f} | {dealt:.0f} |")
 
 
+def begin(repeats: int) -> None:
+    """Prints the time of a pass over next to nothing, on a new data set and on the same one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.parquet"
+        pq.write_table(pa.table({"x": np.arange(8_000)}), path, row_group_size=1_000)
+        print("\nA pass over 8 row groups of 1,000 rows in 8 batches, 2 threads\n")
+        print("| order | ms to make a data set | ms of its first pass | ms of another pass |")
+        print("| --- | ---: | ---: | ---: |")
+        for name, order in _ORDERS.items():
+
+            def make(order: dict[str, Any] = order) -> ParquetDataset:
+                return ParquetDataset(path, batch_size=1_000, num_threads=2, **order)
+
+            made = [make() for _ in range(8 * repeats)]
+            unread = iter(made)
+            first = _median_ms(len(made), lambda unread=unread: list(next(unread)))  # type: ignore[misc]
+            again = _median_ms(len(made), lambda made=made: list(made[0]))  # type: ignore[misc]
+            print(f"| {name} | {_median_ms(8 * repeats, make):.2f} | {first:.2f} | {again:.2f} |")
+
+
 def main() -> None:
     """Runs the parts that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=["shuffle", "resume", "plan"])
+    parser.add_argument("--only", choices=["shuffle", "resume", "plan", "begin"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--codecs", nargs="+", default=["none", "lz4", "snappy", "zstd"])
     parser.add_argument("--max-memory", default="2GiB")
@@ -157,6 +177,8 @@ def main() -> None:
         resume(options.repeats)
     if options.only in (None, "plan"):
         plan(options.repeats)
+    if options.only in (None, "begin"):
+        begin(options.repeats)
 
 
 if __name__ == "__main__":

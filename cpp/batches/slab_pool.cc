@@ -92,8 +92,11 @@ void SlabPool::Grow() {
   mapped_bytes_ += arena_bytes;
   auto* base = reinterpret_cast<uint8_t*>(  // page arithmetic
       RoundUp(reinterpret_cast<intptr_t>(mapping), kHugePageBytes));
-  madvise(base, static_cast<size_t>(arena_bytes),
-          MADV_HUGEPAGE);  // advice only: may fail
+  // A pool of less would wait for the system to clear a page that it uses little of.
+  if (kept_bytes_ + extra_bytes_ >= kHugePageBytes) {
+    // Advice only: may fail.
+    madvise(base, static_cast<size_t>(arena_bytes), MADV_HUGEPAGE);
+  }
   const int64_t added_slabs = arena_bytes / slab_bytes_;
   num_slabs_ += added_slabs;
   // So that Return never allocates.

@@ -45,7 +45,8 @@ class Place:
 
     def after_batch(self) -> Place:
         """Return the place after the next batch."""
-        return replace(self, steps=self.steps + 1, num_rows=0)
+        # Not `replace`, which takes three times as long: every batch comes by here.
+        return Place(self.epoch, self.legs, self.window, self.steps + 1, self.end)
 
 
 _NO_PLAN = (None, 0, None)
