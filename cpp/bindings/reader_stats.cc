@@ -61,6 +61,8 @@ void BindStats(py::module_& m) {
       .def_property_readonly(
           "wait_for_memory_seconds",
           [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_memory); })
+      .def_property_readonly("idle_at_end_seconds",
+                             SecondsOf<ReaderStats>(&ReaderStats::idle_at_end))
       .def_readonly("num_waits", &ReaderStats::num_waits)
       .def_readonly("num_complete", &ReaderStats::num_complete)
       .def_readonly("num_in_flight", &ReaderStats::num_in_flight)

@@ -26,13 +26,18 @@ std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
 
 std::unique_ptr<TaskStream> MakeTasks(const TaskContext& context,
                                       const MemoryPlan& memory, KeptScratch kept) {
-  if (context.spec->has_windows())
-    return std::make_unique<WindowStream>(context, memory.max_columns, std::move(kept));
+  const ReaderSpec& spec = *context.spec;
+  const WorkSplit split = MakeWorkSplit(spec);
+  if (spec.has_windows()) {
+    return std::make_unique<WindowStream>(context, split, memory.max_columns,
+                                          std::move(kept));
+  }
   return std::make_unique<SliceStream>(
       context,
-      SliceStream::Bounds{
-          .max_slice_rows = memory.max_slice_rows,
-          .max_held_bytes = MaxHeldBytes(*context.spec, *context.layout, memory)},
+      SliceStream::Bounds{.cut = {.max_rows = memory.max_slice_rows,
+                                  .batch_rows = spec.batch_rows / spec.num_lanes(),
+                                  .split = split},
+                          .max_held_bytes = MaxHeldBytes(spec, *context.layout, memory)},
       std::move(kept));
 }
 
@@ -208,6 +213,7 @@ ReaderStats ParallelReader::stats() const {
           .consumer_wait = state.consumer_wait.Total(now),
           .first_wait = first_wait_,
           .room_waits = state.room_waits.Total(now),
+          .idle_at_end = state.thread_ends.Idle(now),
           .num_waits = state.num_waits,
           .num_complete = state.ring.num_complete(),
           .num_in_flight = num_in_flight,
@@ -236,6 +242,7 @@ std::vector<int64_t> ParallelReader::DeliveredBytes() const {
 void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
                           bool is_spare) {
   std::unique_lock lock(state->mutex);
+  state->thread_ends.Begin();
   while (std::unique_ptr<DecodeTask> task = NextTask(state, lock, is_spare)) {
     lock.unlock();
     scratch->costs = {};
@@ -254,6 +261,7 @@ void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
     task.reset();
     lock.lock();
   }
+  state->thread_ends.End(Clock::now());
   // A failure may have left anything in it.
   if (!state->failed) state->scratch->ReturnThread(std::move(scratch));
 }

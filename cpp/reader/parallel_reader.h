@@ -38,6 +38,7 @@ struct ReaderStats {
   std::chrono::nanoseconds consumer_wait{0};  // for batches
   std::chrono::nanoseconds first_wait{0};     // thereof, for the first one
   RoomWaits::Sums room_waits = {};            // of all threads
+  std::chrono::nanoseconds idle_at_end{0};    // of all threads
   int64_t num_waits = 0;                      // of all threads, that have begun
   int64_t num_complete = 0;                   // batches that wait to be taken
   int64_t num_in_flight = 0;                  // batches, with those
@@ -112,6 +113,7 @@ class ParallelReader {
     ReaderCosts costs;
     ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
     RoomWaits room_waits{&consumer_wait};
+    ThreadEnds thread_ends;
     int64_t num_waits = 0;
 
     std::mutex lifecycle;              // starting and joining; taken before mutex

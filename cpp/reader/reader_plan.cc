@@ -1,6 +1,7 @@
 #include "reader/reader_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,12 @@
 namespace torchparquet {
 
 namespace {
+
+// Bytes of a row of one of the field's columns.
+double LikelyRowBytes(const FieldSpec& field) {
+  if (field.num_offsets > 0) return field.row_bytes + sizeof(int64_t);
+  return static_cast<double>(field.cell_items * field.item_bytes);
+}
 
 // Bytes of a row in the memory that a window's column is staged in, of the largest.
 double LargestStagedRowBytes(const ReaderSpec& spec) {
@@ -30,9 +37,10 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
   WindowDemand demand;
   int64_t max_rows = 0;
   int64_t least_chunks = spec.num_threads;
+  const WorkSplit split = MakeWorkSplit(spec);
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
     int64_t begin_before = -1;
-    for (WindowWalk walk(&spec.lane(lane), lane); walk.next(); walk.Advance()) {
+    for (WindowWalk walk(&spec.lane(lane), split, lane); walk.next(); walk.Advance()) {
       const ChunkWindow& next = *walk.next();
       // All rows are put in order, also where some are delivered.
       int64_t num_rows = 0;
@@ -116,6 +124,26 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                      .num_tasks = spec.num_tasks(),
                      .num_threads = spec.num_threads,
                      .max_memory_bytes = spec.max_memory_bytes});
+}
+
+WorkSplit MakeWorkSplit(const ReaderSpec& spec) {
+  if (spec.num_threads == 1) return {};
+  double all_bytes = 0;
+  double most_bytes = 1;
+  for (const ColumnSpec& column : spec.columns) {
+    const double row_bytes =
+        LikelyRowBytes(spec.fields[static_cast<size_t>(column.field)]);
+    all_bytes += row_bytes;
+    most_bytes = std::max(most_bytes, row_bytes);
+  }
+  // Two tasks of the largest column's size for each thread.
+  const double num_columns = std::max(1.0, all_bytes / most_bytes);
+  const double num_tasks = 2 * static_cast<double>(spec.num_threads);
+  // Less than this is decoded by the time that another thread has begun.
+  constexpr double kLeastBytes = 1 << 20;
+  return {
+      .num_parts = static_cast<int64_t>(std::ceil(num_tasks / num_columns)),
+      .least_rows = std::max<int64_t>(1, static_cast<int64_t>(kLeastBytes / most_bytes))};
 }
 
 std::vector<double> RowBytes(const ReaderSpec& spec) {

@@ -19,6 +19,9 @@ BatchMap MakeBatchMap(const ReaderSpec& spec);
 MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches);
 
+// How far chunks are cut for the threads: enough of them have work up to the end.
+WorkSplit MakeWorkSplit(const ReaderSpec& spec);
+
 // The likely bytes of items per row, for each field of variable length.
 std::vector<double> RowBytes(const ReaderSpec& spec);
 

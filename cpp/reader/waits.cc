@@ -43,4 +43,16 @@ RoomWaits::Sums RoomWaits::Total(Clock::time_point now) const {
   return {.for_consumer = all - for_memory, .for_memory = for_memory};
 }
 
+void ThreadEnds::End(Clock::time_point now) {
+  --num_running_;
+  ++num_ended_;
+  ends_ += now.time_since_epoch();
+  last_ = now;
+}
+
+std::chrono::nanoseconds ThreadEnds::Idle(Clock::time_point now) const {
+  const Clock::time_point end = num_running_ > 0 ? now : last_;
+  return num_ended_ * std::chrono::nanoseconds(end.time_since_epoch()) - ends_;
+}
+
 }  // namespace torchparquet

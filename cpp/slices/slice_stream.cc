@@ -42,10 +42,7 @@ SliceStream::SliceStream(const TaskContext& context, const Bounds& bounds,
       slices_(context.spec->num_tasks(), bounds.max_held_bytes, std::move(kept.columns)) {
   const ReaderSpec& spec = *context.spec;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    walks_.emplace_back(&spec.lane(lane),
-                        SliceCut{.max_rows = bounds.max_slice_rows,
-                                 .batch_rows = spec.batch_rows / spec.num_lanes()},
-                        lane);
+    walks_.emplace_back(&spec.lane(lane), bounds.cut, lane);
   }
 }
 

@@ -19,7 +19,7 @@ namespace torchparquet {
 class SliceStream : public TaskStream {
  public:
   struct Bounds {
-    int64_t max_slice_rows;
+    SliceCut cut;  // of chunks
     int64_t max_held_bytes;
   };
   // `kept` comes from an earlier reader.

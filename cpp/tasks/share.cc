@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ceil_divide.h"
 #include "errors.h"
 
 namespace torchparquet {
@@ -53,6 +54,27 @@ void CheckWindows(const Share& share) {
     throw Error(ErrorKind::kInvalidArgument,
                 "the windows of a share hold fewer chunks than it has");
   }
+}
+
+// Cuts each chunk to equal parts that are as small as the split wants them.
+std::vector<Chunk> CutChunks(const std::vector<Chunk>& chunks, const WorkSplit& split) {
+  int64_t num_rows = 0;
+  for (const Chunk& chunk : chunks) num_rows += chunk.rows.num_rows;
+  const int64_t max_rows = split.MaxRows(num_rows);
+  std::vector<Chunk> parts;
+  for (const Chunk& chunk : chunks) {
+    const int64_t num_parts = CeilDivide(chunk.rows.num_rows, max_rows);
+    const int64_t part_rows = CeilDivide(chunk.rows.num_rows, num_parts);
+    for (Chunk rest = chunk; rest.rows.num_rows > 0;) {
+      Chunk part = rest;
+      part.rows.num_rows = std::min(part_rows, rest.rows.num_rows);
+      rest.rows.begin += part.rows.num_rows;
+      rest.rows.num_rows -= part.rows.num_rows;
+      rest.first_row_id += part.rows.num_rows;
+      parts.push_back(part);
+    }
+  }
+  return parts;
 }
 
 }  // namespace
@@ -105,8 +127,12 @@ int64_t NumRows(const Share& share) {
   return num_rows;
 }
 
-WindowWalk::WindowWalk(const Share* share, int64_t lane)
-    : share_(share), lane_(lane), cursor_(CursorOf(*share)) {
+int64_t WorkSplit::MaxRows(int64_t num_rows) const {
+  return std::max(CeilDivide(num_rows, num_parts), least_rows);
+}
+
+WindowWalk::WindowWalk(const Share* share, const WorkSplit& split, int64_t lane)
+    : share_(share), split_(split), lane_(lane), cursor_(CursorOf(*share)) {
   Advance();
 }
 
@@ -118,6 +144,7 @@ void WindowWalk::Advance() {
       const Chunk& chunk = ChunkAt(*share_, cursor_.Claim().value());
       if (chunk.rows.num_rows > 0) found.chunks.push_back(chunk);
     }
+    found.chunks = CutChunks(found.chunks, split_);
     if (found.window.begin == found.window.end) continue;
     share_row_ += found.window.end - found.window.begin;
     next_ = std::move(found);
@@ -125,7 +152,11 @@ void WindowWalk::Advance() {
 }
 
 SliceWalk::SliceWalk(const Share* share, const SliceCut& cut, int64_t lane)
-    : share_(share), cut_(cut), lane_(lane), cursor_(CursorOf(*share)) {
+    : share_(share),
+      cut_(cut),
+      lane_(lane),
+      num_rows_(NumRows(*share)),
+      cursor_(CursorOf(*share)) {
   Advance();
 }
 
@@ -147,14 +178,20 @@ void SliceWalk::ClaimChunk() {
   }
 }
 
+int64_t SliceWalk::MaxRows() const {
+  const int64_t rest_rows = num_rows_ - share_row_;
+  return std::min(cut_.max_rows,
+                  std::max(cut_.split.MaxRows(rest_rows), cut_.batch_rows));
+}
+
 void SliceWalk::CutSlice() {
   next_ = Slice{.chunk = *rest_,
                 .lane = lane_,
                 .share_row = share_row_,
                 .chunk_number = chunk_number_};
   int64_t num_rows = rest_->rows.num_rows;
-  if (num_rows > cut_.max_rows) {
-    num_rows = cut_.max_rows;
+  if (num_rows > MaxRows()) {
+    num_rows = MaxRows();
     if (cut_.batch_rows > 0) num_rows -= (share_row_ + num_rows) % cut_.batch_rows;
   }
   next_->chunk.rows.num_rows = num_rows;

@@ -70,13 +70,24 @@ struct Slice {
   bool ends_chunk = false;   // no rows of that chunk come after it
 };
 
+// Cuts rows so that all threads find work where few columns are read.
+struct WorkSplit {
+  int64_t num_parts = 1;   // at least, of all rows
+  int64_t least_rows = 1;  // that are not cut any further
+
+  // Of one part of `num_rows` rows.
+  int64_t MaxRows(int64_t num_rows) const;
+};
+
 // How a chunk is cut to slices.
 struct SliceCut {
   int64_t max_rows = 1;    // of a slice, at least batch_rows
   int64_t batch_rows = 0;  // slices end where batches of this size do; 0: anywhere
+  WorkSplit split = {};    // of the share's rows from a slice's first one on
 };
 
-// A window with its chunks, those without rows left out.
+// A window with its chunks, cut so that threads find work, and those without rows left
+// out.
 struct ChunkWindow {
   Window window;
   std::vector<Chunk> chunks;
@@ -88,7 +99,7 @@ struct ChunkWindow {
 // that deliver nothing are passed over. One thread at a time.
 class WindowWalk {
  public:
-  explicit WindowWalk(const Share* share, int64_t lane = 0);
+  explicit WindowWalk(const Share* share, const WorkSplit& split = {}, int64_t lane = 0);
 
   // The window that Advance leads to next, or nothing at the end of the share.
   const std::optional<ChunkWindow>& next() const { return next_; }
@@ -96,6 +107,7 @@ class WindowWalk {
 
  private:
   const Share* share_;
+  const WorkSplit split_;
   const int64_t lane_;
   ChunkCursor cursor_;
   size_t number_ = 0;
@@ -116,10 +128,12 @@ class SliceWalk {
  private:
   void ClaimChunk();
   void CutSlice();
+  int64_t MaxRows() const;
 
   const Share* share_;
   const SliceCut cut_;
   const int64_t lane_;
+  const int64_t num_rows_;  // of the share
   ChunkCursor cursor_;
   std::optional<Chunk> rest_;  // what is left of the claimed chunk
   int64_t share_row_ = 0;

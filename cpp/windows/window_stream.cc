@@ -42,15 +42,15 @@ class WindowStream::Task : public DecodeTask {
   std::unique_ptr<OpenWindow> ended_;
 };
 
-WindowStream::WindowStream(const TaskContext& context, int64_t max_columns,
-                           KeptScratch kept)
+WindowStream::WindowStream(const TaskContext& context, const WorkSplit& split,
+                           int64_t max_columns, KeptScratch kept)
     : context_(context),
       runner_(context),
       windows_(context.spec->num_tasks(), AreJagged(*context.spec), max_columns),
       lie_far_(static_cast<size_t>(context.spec->num_tasks())),
       spare_(std::move(kept.places)) {
   for (int64_t lane = 0; lane < context.spec->num_lanes(); ++lane) {
-    walks_.emplace_back(&context.spec->lane(lane), lane);
+    walks_.emplace_back(&context.spec->lane(lane), split, lane);
   }
 }
 

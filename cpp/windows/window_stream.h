@@ -21,7 +21,8 @@ class WindowStream : public TaskStream {
  public:
   // At most `max_columns` columns are in work at once. `kept` comes from an earlier
   // reader.
-  WindowStream(const TaskContext& context, int64_t max_columns, KeptScratch kept);
+  WindowStream(const TaskContext& context, const WorkSplit& split, int64_t max_columns,
+               KeptScratch kept);
 
   std::optional<BatchRange> next() const override;
   void OpenNext() override;

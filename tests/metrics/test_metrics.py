@@ -395,6 +395,19 @@ def test_a_slow_loop_is_told(folder: Path) -> None:
     assert metrics.threads_waited_for_loop_seconds > metrics.threads_waited_for_memory_seconds
 
 
+def test_threads_without_work_are_told(tmp_path: Path) -> None:
+    """A few rows of one column are work for one thread of four."""
+    path = tmp_path / "short.parquet"
+    pq.write_table(pa.table({"a": np.arange(1_000)}), path)
+    for num_threads in (1, 4):
+        dataset = ParquetDataset(path, batch_size=10, num_threads=num_threads)
+        list(dataset)
+        metrics = dataset.metrics()
+        assert (metrics.threads_idle_at_end_seconds > 0) == (num_threads > 1)
+        most = num_threads * metrics.elapsed_seconds
+        assert metrics.threads_idle_at_end_seconds < most
+
+
 def test_slow_decoding_is_told(tmp_path: Path) -> None:
     """A loop that does nothing, and a codec that takes long.
 

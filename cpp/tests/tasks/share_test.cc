@@ -39,6 +39,10 @@ SliceCut RandomCut(Draws& draws) {
   return cut;
 }
 
+WorkSplit RandomSplit(Draws& draws) {
+  return {.num_parts = draws.Between(1, 9), .least_rows = draws.Between(1, 30)};
+}
+
 // One row of a share, with all that a slice says about it.
 struct Row {
   int64_t file;
@@ -82,7 +86,9 @@ TEST_CASE("the slices are the share's rows in order, chunk by chunk") {
     const Share share = RandomShare(draws);
     const std::vector<Row> expected = RowsOf(share);
     std::vector<Row> found;
-    for (const Slice& slice : SlicesOf(share, RandomCut(draws))) {
+    SliceCut cut = RandomCut(draws);
+    cut.split = RandomSplit(draws);
+    for (const Slice& slice : SlicesOf(share, cut)) {
       CHECK(slice.share_row == static_cast<int64_t>(found.size()));
       AppendRows(slice.chunk, slice.chunk_number, &found);
       const bool chunk_goes_on =
@@ -135,6 +141,47 @@ TEST_CASE("a chunk that begins within a batch is cut where batches end") {
   CHECK(sizes({.max_rows = 25, .batch_rows = 25}) == std::vector<int64_t>{25, 20, 21});
   CHECK(sizes({.max_rows = std::numeric_limits<int64_t>::max(), .batch_rows = 10}) ==
         std::vector<int64_t>{25, 20, 21});
+}
+
+TEST_CASE("the slices at the end are small, so that threads end together") {
+  Share share;
+  share.chunks = {{.rows = {.num_rows = 100}}, {.rows = {.num_rows = 300}}};
+  const auto sizes = [&](const WorkSplit& split, int64_t batch_rows = 10) {
+    std::vector<int64_t> found;
+    for (const Slice& slice :
+         SlicesOf(share, {.max_rows = 1000, .batch_rows = batch_rows, .split = split})) {
+      found.push_back(slice.chunk.rows.num_rows);
+    }
+    return found;
+  };
+  CHECK(sizes({.num_parts = 1}) == std::vector<int64_t>{100, 300});
+  CHECK(sizes({.num_parts = 4, .least_rows = 50}) ==
+        std::vector<int64_t>{100, 70, 50, 50, 50, 50, 30});
+  CHECK(sizes({.num_parts = 4, .least_rows = 1}, 90) ==
+        std::vector<int64_t>{100, 80, 90, 90, 40});
+}
+
+TEST_CASE("a window is cut to parts that hold its rows in order") {
+  Draws draws(42);
+  for (int trial = 0; trial < 1000; ++trial) {
+    Share share = RandomShare(draws);
+    const int64_t num_rows = NumRows(share);
+    share.windows = {{.num_chunks = std::ssize(share.chunks), .end = num_rows}};
+    const WorkSplit split = RandomSplit(draws);
+    const WindowWalk walk(&share, split);
+    REQUIRE(walk.next().has_value() == (num_rows > 0));
+    if (num_rows == 0) continue;
+    std::vector<Row> found;
+    const int64_t most =
+        std::max(split.least_rows, (num_rows + split.num_parts - 1) / split.num_parts);
+    for (const Chunk& chunk : walk.next()->chunks) {
+      CHECK(chunk.rows.num_rows <= most);
+      AppendRows(chunk, 0, &found);
+    }
+    std::vector<Row> expected = RowsOf(share);
+    for (Row& row : expected) row.chunk_number = 0;
+    CHECK(found == expected);
+  }
 }
 
 TEST_CASE("the end stays the end") {

@@ -90,6 +90,8 @@ class Metrics:
         threads_waited_for_loop_seconds: Time in which decode threads were ahead of the loop.
         threads_waited_for_memory_seconds: Time in which decode threads had no room for further
             batches while the loop waited too.
+        threads_idle_at_end_seconds: Time of decode threads that found no more to do, until the last
+            one of their epoch ended too.
         ring: The present batches in flight.
         columns: Metrics by name in the files; `row.id` and `row.valid` included.
         codecs: Metrics by name of the codec, such as "zstd" or "uncompressed".
@@ -110,6 +112,7 @@ class Metrics:
     decode_seconds: float = 0.0
     threads_waited_for_loop_seconds: float = 0.0
     threads_waited_for_memory_seconds: float = 0.0
+    threads_idle_at_end_seconds: float = 0.0
     ring: Ring = field(default_factory=Ring)
     columns: Mapping[str, ColumnMetrics] = field(default_factory=dict)
     codecs: Mapping[str, CodecMetrics] = field(default_factory=dict)

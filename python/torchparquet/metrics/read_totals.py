@@ -97,6 +97,7 @@ class Reading:
             "first_wait_seconds": stats.first_wait_seconds,
             "threads_waited_for_loop_seconds": stats.wait_for_loop_seconds,
             "threads_waited_for_memory_seconds": stats.wait_for_memory_seconds,
+            "threads_idle_at_end_seconds": stats.idle_at_end_seconds,
             "elapsed_seconds": time.perf_counter() - self._begin,
             "bytes_produced": sum(stats.delivered_bytes),
         }
