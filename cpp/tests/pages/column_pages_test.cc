@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "caught.h"
@@ -144,11 +145,18 @@ class Chunk {
   explicit Chunk(const std::string& path)
       : file_(PlannedFile{path, {}}),
         pages_(file_, 0, 0, {.max_page_bytes = kNoLimit}, &buffers_) {
-    pages_.BeginTask(&scratch_, 1000);
+    BeginTask();
+  }
+
+  // Of a thread that has read nothing yet.
+  void BeginTask() {
+    auto fresh = std::make_unique<DecodeScratch>();
+    pages_.BeginTask(fresh.get(), 1000);
+    scratch_ = std::move(fresh);
   }
 
   ColumnPages& pages() { return pages_; }
-  const TaskCosts& costs() const { return scratch_.costs; }
+  const TaskCosts& costs() const { return scratch_->costs; }
   const ColumnBuffers& buffers() const { return buffers_; }
 
   // All parts of the next page; nothing at the end.
@@ -172,7 +180,7 @@ class Chunk {
 
  private:
   ColumnBuffers buffers_;
-  DecodeScratch scratch_;
+  std::unique_ptr<DecodeScratch> scratch_;
   const ParquetFile file_;
   ColumnPages pages_;
 };
@@ -218,31 +226,66 @@ TEST_CASE("a page decompressed with the one before may be skipped, or sought aga
   CHECK(chunk.Read(true) == pages[5]);
 }
 
+// Changes one bit of a byte of the file.
+void Damage(const std::string& path, int64_t offset) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(offset);
+  const int byte = file.get();
+  file.seekp(offset);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+// The first two pages in a row that are compressed: the number of the first one, and the
+// offset of the second one's block, which begins with its length.
+struct Pair {
+  int64_t first = 0;
+  int64_t second_block = 0;
+};
+
+Pair FindPair(const std::string& path) {
+  Chunk chunk(path);
+  bool was_compressed = false;
+  for (int64_t page = 0;; ++page) {
+    const PageHeader* header = chunk.pages().Next();
+    REQUIRE(header != nullptr);
+    if (was_compressed && header->is_compressed) {
+      return {.first = page - 1,
+              .second_block = chunk.pages().page_offset() + header->header_bytes +
+                              header->definition_level_bytes};
+    }
+    was_compressed = header->is_compressed;
+  }
+}
+
 TEST_CASE("a damaged page is an error when it is read, not with the page before") {
   for (const bool second_version : {false, true}) {
-    const DataSet data(PairRecipe(second_version), 1);
-    int64_t end = 0;
-    {
+    for (const bool has_checksums : {false, true}) {
+      FileRecipe recipe = PairRecipe(second_version);
+      recipe.has_checksums = has_checksums;
+      const DataSet data(recipe, 1);
+      const Pair pair = FindPair(data.path(0));
+      Damage(data.path(0), pair.second_block);
       Chunk chunk(data.path(0));
-      chunk.pages().Next();
-      chunk.pages().Next();
-      chunk.pages().Next();
-      end = chunk.pages().page_offset();
+      for (int64_t page = 0; page <= pair.first; ++page) CHECK(chunk.Read(true));
+      REQUIRE(chunk.pages().Next() != nullptr);
+      const auto error = testing::Caught([&] { chunk.pages().ReadDataPage(true); });
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::kCorruptFile);
+      CHECK(testing::Mentions(*error, "CRC") == has_checksums);
     }
-    // The last byte of the second page.
-    std::fstream file(data.path(0), std::ios::binary | std::ios::in | std::ios::out);
-    file.seekg(end - 1);
-    const int byte = file.get();
-    file.seekp(end - 1);
-    file.put(static_cast<char>(byte ^ 1));
-    file.close();
+  }
+}
+
+TEST_CASE("a page decompressed with the one before outlives its task") {
+  for (const bool second_version : {false, true}) {
+    const DataSet data(PairRecipe(second_version), 1);
+    Chunk whole(data.path(0));
+    const auto pages = whole.ReadAll(false);
     Chunk chunk(data.path(0));
-    CHECK(chunk.Read(true));
-    REQUIRE(chunk.pages().Next() != nullptr);
-    const auto error = testing::Caught([&] { chunk.pages().ReadDataPage(true); });
-    REQUIRE(error);
-    CHECK(error->kind() == ErrorKind::kCorruptFile);
-    CHECK(testing::Mentions(*error, "CRC"));
+    for (size_t page = 0; page < pages.size(); ++page) {
+      CHECK(chunk.Read(true) == pages[page]);
+      chunk.BeginTask();
+    }
   }
 }
 

@@ -63,11 +63,11 @@ std::shared_ptr<parquet::WriterProperties> MakeProperties(const FileRecipe& reci
       ->max_rows_per_page(recipe.page_rows)
       ->data_pagesize(1 << 20)
       ->dictionary_pagesize_limit(recipe.max_dictionary_bytes)
-      ->enable_page_checksum()
       ->data_page_version(recipe.second_version ? parquet::ParquetDataPageVersion::V2
                                                 : parquet::ParquetDataPageVersion::V1)
       ->compression(recipe.compressed ? parquet::Compression::SNAPPY
                                       : parquet::Compression::UNCOMPRESSED);
+  if (recipe.has_checksums) builder.enable_page_checksum();
   for (const StoredColumn& column : recipe.columns) {
     if (column.stored_as == StoredAs::kDictionary) {
       builder.enable_dictionary(column.name);

@@ -31,11 +31,12 @@ struct FileRecipe {
   int64_t page_rows = 100;
   bool second_version = false;  // of data pages
   bool compressed = true;
+  bool has_checksums = true;
   // A column chunk whose dictionary grows beyond this goes on with plain pages.
   int64_t max_dictionary_bytes = 1 << 20;
 };
 
-// Writes the rows from `first_row` on, checksums included.
+// Writes the rows from `first_row` on.
 void WriteParquet(const std::string& path, const FileRecipe& recipe, int64_t first_row);
 
 }  // namespace torchparquet::testing
