@@ -21,7 +21,6 @@ using testing::DataSet;
 using testing::FileRecipe;
 using testing::StoredAs;
 using testing::StoredColumn;
-using testing::Throws;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
