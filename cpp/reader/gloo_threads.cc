@@ -1,11 +1,12 @@
 #include "reader/gloo_threads.h"
 
+#include <dirent.h>
+
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
-#include <system_error>
 #include <thread>
 
 namespace torchparquet {
@@ -13,12 +14,19 @@ namespace {
 
 enum class GlooThreads { kNone, kAsleep, kAwake };
 
+struct CloseFolder {
+  void operator()(DIR* folder) const { closedir(folder); }
+};
+
 // Source: proc_pid_stat(5): "1234 (name) S ...".
 GlooThreads StateOfGlooThreads() {
   auto found = GlooThreads::kNone;
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::ifstream file(task.path() / "stat");
+  // Not std::filesystem, which the C++ libraries of older systems lack.
+  const std::string path = "/proc/self/task";
+  const std::unique_ptr<DIR, CloseFolder> folder(opendir(path.c_str()));
+  if (folder == nullptr) return found;
+  while (const dirent* task = readdir(folder.get())) {
+    std::ifstream file(path + "/" + task->d_name + "/stat");
     std::string line;
     // A thread that has ended has no file.
     if (!std::getline(file, line)) continue;

@@ -1,8 +1,8 @@
 #include "kernels/values/conversion.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -180,10 +180,10 @@ double ScaledDown(Int128 unscaled, int32_t scale) {
     return static_cast<double>(static_cast<int64_t>(unscaled)) /
            kPowers[static_cast<size_t>(scale)];
   }
+  // Not std::from_chars, which older C++ libraries lack. Without a decimal point no
+  // locale changes the result.
   const std::string text = Text(unscaled) + "e" + std::to_string(-int64_t{scale});
-  double value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
+  return std::strtod(text.c_str(), nullptr);
 }
 
 Int128 LoadBigEndian(const uint8_t* in, int32_t num_bytes) {
