@@ -47,14 +47,21 @@ void RowWalk::Start() {
 
 // Opens the next data page. Returns false at the end of the column chunk.
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
-  while (const PageHeader* header = pages_.Next()) {
+  const bool is_flat = leaf_.element_levels.empty();
+  int64_t page_rows = 0;  // of the last page
+  const auto use_of_next = [&] {
+    return is_flat && mode == Mode::kSkip && row_ + page_rows < end_row
+               ? ColumnPages::Use::kLikelySkip
+               : ColumnPages::Use::kRead;
+  };
+  while (const PageHeader* header = pages_.Next(use_of_next())) {
     if (header->kind == PageHeader::Kind::kDictionary) {
       ReadDictionary(*header, pages_.ReadDictionaryPage());
       continue;
     }
     if (!header->is_data()) continue;
     place_ = {.offset = pages_.page_offset(), .first_row = row_};
-    const bool is_flat = leaf_.element_levels.empty();
+    page_rows = header->num_values;
     if (is_flat && header->num_values > pages_.group_rows() - row_) {
       throw CorruptFile("column chunk holds more rows than its row group: " +
                         std::to_string(row_ + header->num_values) + ", " +

@@ -30,6 +30,11 @@ void ParquetFiles::KeepFooter(int64_t file,
   if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
 }
 
+bool ParquetFiles::have_keys() const {
+  return std::ranges::any_of(
+      planned_, [](const PlannedFile& file) { return file.decryption != nullptr; });
+}
+
 void ParquetFiles::Close() {
   const std::lock_guard lock(mutex_);
   open_.clear();

@@ -35,6 +35,8 @@ class ParquetFiles {
   const std::string& path(int64_t file) const {
     return planned_[static_cast<size_t>(file)].path;
   }
+  // True if keys were given for any of the files.
+  bool have_keys() const;
   int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }
 
  private:

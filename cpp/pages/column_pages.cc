@@ -81,13 +81,14 @@ void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
 // are as long as the page before: one call reads a long page.
 int64_t ColumnPages::AheadEnd(Use use) const {
   constexpr int64_t kMinBytes = int64_t{4} << 10;
-  if (use == Use::kLikelySkip) {
-    return std::min(next_offset_ + kMinBytes, chunk_.range.end());
-  }
   constexpr int64_t kMaxBytes = int64_t{128} << 10;
   const int64_t first_bytes =
       next_offset_ == chunk_.range.offset ? chunk_.dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
+  // Short pages are read together, also those that are skipped.
+  if (use == Use::kLikelySkip && last_page_bytes >= 4 * kMinBytes) {
+    return std::min(next_offset_ + kMinBytes, chunk_.range.end());
+  }
   const bool in_pairs = PageCodec::GainsByPair(chunk_.codec, header_.compressed_bytes,
                                                header_.uncompressed_bytes);
   const int64_t num_pages = in_pairs && task_bytes_ > last_page_bytes ? 2 : 1;

@@ -45,7 +45,7 @@ class ColumnPages {
 
   // Returns the header of the next page, or null at the end of the column chunk. Skips
   // the part of the last page that was not read. If the page is likely to be skipped too,
-  // only its header is read from the file.
+  // and long, little more than its header is read from the file.
   enum class Use : uint8_t { kRead, kLikelySkip };
   const PageHeader* Next(Use use = Use::kRead);
   // The offset in the file of the header that Next returned last; in an encrypted column

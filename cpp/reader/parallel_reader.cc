@@ -34,10 +34,13 @@ std::unique_ptr<TaskStream> MakeTasks(const TaskContext& context,
   }
   return std::make_unique<SliceStream>(
       context,
-      SliceStream::Bounds{.cut = {.max_rows = memory.max_slice_rows,
-                                  .batch_rows = spec.batch_rows / spec.num_lanes(),
-                                  .split = split},
-                          .max_held_bytes = MaxHeldBytes(spec, *context.layout, memory)},
+      SliceStream::Bounds{
+          .cut = {.max_rows = memory.max_slice_rows,
+                  .batch_rows = spec.batch_rows / spec.num_lanes(),
+                  // A chunk that is one batch stays whole: of several failures in a
+                  // batch, that of the first column counts.
+                  .split = spec.batch_rows > 0 ? split : WorkSplit{}},
+          .max_held_bytes = MaxHeldBytes(spec, *context.layout, memory)},
       std::move(kept));
 }
 
@@ -183,6 +186,7 @@ void ParallelReader::Stop() {
   {
     const std::lock_guard lock(state.mutex);
     state.stopping = true;
+    state.thread_ends.Stop(Clock::now());
   }
   state.work.notify_all();
   const std::lock_guard lock(state.lifecycle);
@@ -302,7 +306,8 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
                                                      bool is_spare) {
   TaskStream& tasks = *state->tasks;
   while (!state->stopping) {
-    if (is_spare && !state->failed && HasEnough(*state)) {
+    const bool has_work = tasks.has_untaken() || tasks.next();
+    if (is_spare && has_work && !state->failed && HasEnough(*state)) {
       state->spare_waits = true;
       WaitForWork(state, lock);
       state->spare_waits = false;

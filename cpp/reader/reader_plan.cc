@@ -69,6 +69,18 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
   return demand;
 }
 
+// True if a reader of a column walks headers to the page that a part begins in. In lists,
+// it reads every page before, to find the rows.
+bool SkipsByPage(const ColumnRequest& column) {
+  if (column.list_length > 0) return false;
+  if (column.num_offsets == 0) return true;
+  const auto is_bytes = [](const std::string& kind) {
+    return kind == "string" || kind == "binary";
+  };
+  return column.num_offsets == 1 && column.vocabulary == nullptr &&
+         std::ranges::all_of(column.kinds, is_bytes);
+}
+
 }  // namespace
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
@@ -127,10 +139,12 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
 }
 
 WorkSplit MakeWorkSplit(const ReaderSpec& spec) {
-  if (spec.num_threads == 1) return {};
+  if (spec.num_threads == 1 || spec.files->have_keys()) return {};
   double all_bytes = 0;
   double most_bytes = 1;
   for (const ColumnSpec& column : spec.columns) {
+    if (!column.file_bits.empty()) continue;
+    if (!SkipsByPage(column.request)) return {};
     const double row_bytes =
         LikelyRowBytes(spec.fields[static_cast<size_t>(column.field)]);
     all_bytes += row_bytes;
@@ -139,11 +153,14 @@ WorkSplit MakeWorkSplit(const ReaderSpec& spec) {
   // Two tasks of the largest column's size for each thread.
   const double num_columns = std::max(1.0, all_bytes / most_bytes);
   const double num_tasks = 2 * static_cast<double>(spec.num_threads);
-  // Less than this is decoded by the time that another thread has begun.
-  constexpr double kLeastBytes = 1 << 20;
+  // At a border, a page is decompressed for each side of it, and a dictionary for each
+  // part: parts are several times as long as usual pages, which have 1 MiB or 20,000
+  // rows.
+  constexpr double kLeastBytes = 4 << 20;
+  constexpr int64_t kLeastRows = 60'000;
   return {
       .num_parts = static_cast<int64_t>(std::ceil(num_tasks / num_columns)),
-      .least_rows = std::max<int64_t>(1, static_cast<int64_t>(kLeastBytes / most_bytes))};
+      .least_rows = std::max(kLeastRows, static_cast<int64_t>(kLeastBytes / most_bytes))};
 }
 
 std::vector<double> RowBytes(const ReaderSpec& spec) {

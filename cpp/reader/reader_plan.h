@@ -19,7 +19,8 @@ BatchMap MakeBatchMap(const ReaderSpec& spec);
 MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches);
 
-// How far chunks are cut for the threads: enough of them have work up to the end.
+// How far chunks are cut for the threads, so that all have work up to the end. Not at all
+// if a column could be read from its middle only by way of all that is before it.
 WorkSplit MakeWorkSplit(const ReaderSpec& spec);
 
 // The likely bytes of items per row, for each field of variable length.

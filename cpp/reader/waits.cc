@@ -45,14 +45,19 @@ RoomWaits::Sums RoomWaits::Total(Clock::time_point now) const {
 
 void ThreadEnds::End(Clock::time_point now) {
   --num_running_;
-  ++num_ended_;
-  ends_ += now.time_since_epoch();
-  last_ = now;
+  if (!stop_) ends_.push_back(now);
+}
+
+void ThreadEnds::Stop(Clock::time_point now) {
+  if (!stop_ && num_running_ > 0) stop_ = now;
 }
 
 std::chrono::nanoseconds ThreadEnds::Idle(Clock::time_point now) const {
-  const Clock::time_point end = num_running_ > 0 ? now : last_;
-  return num_ended_ * std::chrono::nanoseconds(end.time_since_epoch()) - ends_;
+  if (ends_.empty()) return std::chrono::nanoseconds(0);
+  const Clock::time_point last = num_running_ > 0 ? now : ends_.back();
+  std::chrono::nanoseconds idle(0);
+  for (const Clock::time_point end : ends_) idle += stop_.value_or(last) - end;
+  return idle;
 }
 
 }  // namespace torchparquet

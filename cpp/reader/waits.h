@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace torchparquet {
 
@@ -54,22 +56,23 @@ class RoomWaits {
   std::chrono::nanoseconds beside_{0};
 };
 
-// The time between the end of each decode thread and that of the last one. Used under one
-// lock.
+// The time between the end of each decode thread and that of the last one, or the moment
+// at which they were told to stop. Used under one lock.
 class ThreadEnds {
  public:
   using Clock = ConsumerWait::Clock;
 
   void Begin() { ++num_running_; }
   void End(Clock::time_point now);
+  // Threads that end from now on do not count.
+  void Stop(Clock::time_point now);
   // The sum over all threads that have ended, up to `now` if others have not.
   std::chrono::nanoseconds Idle(Clock::time_point now) const;
 
  private:
   int64_t num_running_ = 0;
-  int64_t num_ended_ = 0;
-  std::chrono::nanoseconds ends_{0};  // added up, by the clock
-  Clock::time_point last_;
+  std::vector<Clock::time_point> ends_;
+  std::optional<Clock::time_point> stop_;
 };
 
 }  // namespace torchparquet

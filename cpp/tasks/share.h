@@ -72,8 +72,8 @@ struct Slice {
 
 // Cuts rows so that all threads find work where few columns are read.
 struct WorkSplit {
-  int64_t num_parts = 1;   // at least, of all rows
-  int64_t least_rows = 1;  // that are not cut any further
+  int64_t num_parts = 1;   // of all rows; fewer where they would be too short
+  int64_t least_rows = 1;  // of a part
 
   // Of one part of `num_rows` rows.
   int64_t MaxRows(int64_t num_rows) const;

@@ -13,8 +13,8 @@ import torch
 
 from torchparquet import Column, Jagged, ParquetDataset
 
-# More than a megabyte of each column in each row group: parts below that are not shared.
-ROW_GROUPS = (400_000, 150_000)
+# Several times 4 MiB of each column: parts below that are not shared.
+ROW_GROUPS = (1_500_000, 600_000)
 NUM_ROWS = sum(ROW_GROUPS)
 
 
@@ -23,7 +23,7 @@ def _columns() -> dict[str, pa.Array]:
     numbers = rng.integers(0, 2**40, NUM_ROWS)
     words = pa.array([f"word {number}" for number in range(5_000)])
     return {
-        "number": pa.array(numbers),
+        "number": pa.array(numbers // 1_000),
         "few": pa.array(numbers % 3_000),
         "gaps": pa.array(rng.random(NUM_ROWS), mask=rng.random(NUM_ROWS) < 0.3),
         "word": words.take(pa.array(numbers % 5_000)),
@@ -32,6 +32,8 @@ def _columns() -> dict[str, pa.Array]:
 
 
 COLUMNS = _columns()
+# Rows of lists are found by reading all pages before them, so that lists are not shared.
+SHARED = {"number": True, "few": True, "gaps": True, "word": True, "pair": False}
 
 
 def _write(path: Path, name: str, compression: str) -> None:
@@ -45,53 +47,78 @@ def _write(path: Path, name: str, compression: str) -> None:
             begin += num_rows
 
 
-def _as_lists(values: Any) -> list[Any]:
-    """The values of a batch's column as Python objects."""
-    if isinstance(values, Jagged):
-        return values.to_str()
-    return values.tolist()  # type: ignore[no-any-return]
+def _content(values: list[Any]) -> tuple[bytes, ...]:
+    """The values of a column in all batches, as bytes; of strings their lengths too."""
+    if isinstance(values[0], Jagged):
+        texts = torch.cat([one.values for one in values])
+        return texts.numpy().tobytes(), torch.cat([one.lengths for one in values]).numpy().tobytes()
+    return (torch.cat(values).numpy().tobytes(),)
 
 
-def _read(path: Path, num_threads: int, **options: Any) -> tuple[list[Any], list[int]]:
+def _expected(name: str, rows: np.ndarray[Any, Any]) -> tuple[bytes, ...]:
+    column = COLUMNS[name].take(pa.array(rows))
+    if name == "word":
+        lengths = pa.compute.binary_length(column).to_numpy().astype(np.int64)
+        return "".join(column.to_pylist()).encode(), lengths.tobytes()
+    if name == "pair":
+        return (column.flatten().to_numpy().tobytes(),)
+    if name == "gaps":
+        column = column.fill_null(float("nan"))
+    return (column.to_numpy().tobytes(),)
+
+
+def _read(path: Path, name: str, **options: Any) -> tuple[tuple[bytes, ...], Any, ParquetDataset]:
     dataset = ParquetDataset(
-        path, batch_size=10_000, row_ids=True, num_threads=num_threads, seed=3, **options
+        path,
+        batch_size=10_000,
+        row_ids=True,
+        seed=3,
+        columns={"x": Column("x", length=2) if name == "pair" else "x"},
+        **options,
     )
-    values: list[Any] = []
-    rows: list[int] = []
+    values, rows = [], []
     for batch in dataset:
-        values += _as_lists(batch["x"])
-        rows += batch["row.id"].tolist()
-    return values, rows
+        values.append(batch["x"])
+        rows.append(batch["row.id"])
+    return _content(values), torch.cat(rows).numpy(), dataset
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_all_threads_together_read_what_one_reads(
-    tmp_path: Path, name: str, compression: str
-) -> None:
+def test_threads_together_read_what_one_reads(tmp_path: Path, name: str, compression: str) -> None:
     path = tmp_path / "large.parquet"
     _write(path, name, compression)
-    expected = pq.read_table(path).column("x").to_pylist()
-    columns: dict[str, Any] = {"x": Column("x", length=2)} if name == "pair" else {"x": "x"}
+    found, rows, _ = _read(path, name, num_threads=4)
+    assert np.array_equal(rows, np.arange(NUM_ROWS))
+    assert found == _expected(name, rows)
+    orders, costs = [], []
     for num_threads in (1, 4):
-        values, rows = _read(path, num_threads, columns=columns)
-        assert rows == list(range(NUM_ROWS))
-        _assert_same(values, expected)
-    orders = []
-    for num_threads in (1, 4):
-        values, rows = _read(path, num_threads, columns=columns, shuffle=True, shuffle_window=2)
-        assert sorted(rows) == list(range(NUM_ROWS))
-        _assert_same(values, [expected[row] for row in rows])
-        orders.append(rows)
-    assert orders[0] == orders[1]
-
-
-def _assert_same(values: list[Any], expected: list[Any]) -> None:
-    if isinstance(values[0], float):
-        found = torch.tensor(values, dtype=torch.float64)
-        wanted = torch.tensor(
-            [float("nan") if one is None else one for one in expected], dtype=torch.float64
+        found, rows, dataset = _read(
+            path, name, num_threads=num_threads, shuffle=True, shuffle_window=2
         )
-        assert torch.equal(found.nan_to_num(-1), wanted.nan_to_num(-1))
-    else:
-        assert values == expected
+        assert np.array_equal(np.sort(rows), np.arange(NUM_ROWS))
+        assert found == _expected(name, rows)
+        orders.append(rows)
+        costs.append(dataset.metrics().columns["x"].bytes_decompressed)
+    assert np.array_equal(*orders)
+    if compression == "snappy":
+        # A part decompresses the page that it begins in, and none of those before.
+        assert (costs[1] > costs[0]) == SHARED[name]
+        assert costs[1] < 1.25 * costs[0]
+
+
+def test_the_first_failure_is_the_same_for_any_number_of_threads(tmp_path: Path) -> None:
+    """Two columns have a null where none may be, in one batch: the first column is named."""
+    null_at = {"a": NUM_ROWS - 10, "b": 5}
+    table = pa.table(
+        {
+            name: pa.array(np.arange(NUM_ROWS), mask=np.arange(NUM_ROWS) == row)
+            for name, row in null_at.items()
+        }
+    )
+    path = tmp_path / "nulls.parquet"
+    pq.write_table(table, path, row_group_size=NUM_ROWS)
+    for num_threads in (1, 4):
+        dataset = ParquetDataset(path, batch_size=None, num_threads=num_threads)
+        with pytest.raises(ValueError, match="column 'a'"):
+            next(iter(dataset))

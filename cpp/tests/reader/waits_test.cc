@@ -71,5 +71,30 @@ TEST_CASE("another thread sees a total that never falls") {
   CHECK(wait.Total(At(0)) == nanoseconds(20'000));
 }
 
+TEST_CASE("threads are idle from their end to the last one's") {
+  ThreadEnds ends;
+  for (int thread = 0; thread < 3; ++thread) ends.Begin();
+  CHECK(ends.Idle(At(5)) == nanoseconds(0));
+  ends.End(At(10));
+  CHECK(ends.Idle(At(15)) == nanoseconds(5));
+  ends.End(At(20));
+  CHECK(ends.Idle(At(30)) == nanoseconds(20 + 10));
+  ends.End(At(40));
+  CHECK(ends.Idle(At(500)) == nanoseconds(30 + 20));
+  ends.Stop(At(600));
+  CHECK(ends.Idle(At(700)) == nanoseconds(30 + 20));
+}
+
+TEST_CASE("threads that are told to stop are not idle") {
+  ThreadEnds ends;
+  for (int thread = 0; thread < 3; ++thread) ends.Begin();
+  ends.End(At(10));
+  ends.Stop(At(15));
+  ends.End(At(20));
+  CHECK(ends.Idle(At(30)) == nanoseconds(5));
+  ends.End(At(1'000));
+  CHECK(ends.Idle(At(2'000)) == nanoseconds(5));
+}
+
 }  // namespace
 }  // namespace torchparquet

@@ -174,6 +174,11 @@ TEST_CASE("a window is cut to parts that hold its rows in order") {
     std::vector<Row> found;
     const int64_t most =
         std::max(split.least_rows, (num_rows + split.num_parts - 1) / split.num_parts);
+    int64_t num_cut = 0;  // the fewest parts of at most so many rows
+    for (const Chunk& chunk : share.chunks) {
+      num_cut += (chunk.rows.num_rows + most - 1) / most;
+    }
+    CHECK(std::ssize(walk.next()->chunks) == num_cut);
     for (const Chunk& chunk : walk.next()->chunks) {
       CHECK(chunk.rows.num_rows <= most);
       AppendRows(chunk, 0, &found);

@@ -71,8 +71,10 @@ class SharedWords:
 
 
 def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
+    try:
         return os.memfd_create("torchparquet-epochs", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):  # a system without it, or one that refuses it
+        pass
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 

@@ -1,0 +1,179 @@
+"""Makes a compiler whose extensions run on any Linux since 2018, on a machine that is newer.
+
+    python packaging/older_linux/toolchain.py build/older_linux     # prints the compiler's path
+
+gcc compiles, against the headers of glibc 2.28. Zig links, against stubs of that glibc, and both
+come with the package `ziglang`. The stubs of libstdc++ and libgcc are made here: they have the
+symbols of the machine's own libraries up to the versions that manylinux_2_28 allows. The few newer
+ones that gcc's headers refer to are linked into each extension.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+GLIBC = (2, 28)
+# Source: auditwheel's policy for manylinux_2_28.
+NEWEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
+LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
+# The count of an exception's owners was a part of inline functions' callees until gcc 11.
+EXCEPTION_PTR = ("_M_addrefEv", "_M_releaseEv")
+
+_HERE = Path(__file__).resolve().parent
+
+
+class Symbol(NamedTuple):
+    """A symbol that a shared library defines.
+
+    Attributes:
+        version: The version that it has there, as (family, numbers).
+        kind: FUNC, OBJECT or TLS, or another one of ELF's.
+        size: In bytes.
+        is_weak: True if another definition may replace it.
+    """
+
+    version: tuple[str, tuple[int, ...]]
+    kind: str
+    size: int
+    is_weak: bool
+
+
+def output_of(*command: str | Path) -> str:
+    """Return what a command prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def run(*command: str | Path) -> None:
+    """Run a command, and raise CalledProcessError if it fails."""
+    subprocess.run(command, check=True)
+
+
+def older_symbols(library: str) -> dict[str, Symbol]:
+    """Return the symbols of a library, by name, each in its newest version that is allowed."""
+    found: dict[str, Symbol] = {}
+    # Columns: number, value, size, type, binding, visibility, section, name@@version.
+    for line in output_of("readelf", "--dyn-syms", "-W", library).splitlines():
+        columns = line.split()
+        if len(columns) != 8 or columns[6] == "UND" or "@" not in columns[7]:
+            continue
+        name, version = re.split("@@?", columns[7])
+        family, _, numbers = version.rpartition("_")
+        if family not in NEWEST or not re.fullmatch("[0-9.]+", numbers):
+            continue
+        parsed = tuple(int(number) for number in numbers.split("."))
+        if parsed > NEWEST[family]:
+            continue
+        if name not in found or found[name].version < (family, parsed):
+            is_weak = columns[4] == "WEAK"
+            size = int(columns[2], 0)
+            found[name] = Symbol((family, parsed), columns[3], size, is_weak)
+    return found
+
+
+def make_stub(library: str, soname: str, folder: Path) -> None:
+    """Make a library to link to that has the older symbols, and no code."""
+    sections = {"OBJECT": (".data", "object"), "TLS": ('.section .tdata,"awT"', "tls_object")}
+    lines = ['.section .note.GNU-stack,"",@progbits']
+    versions: defaultdict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
+    for name, symbol in older_symbols(library).items():
+        section, kind = sections.get(symbol.kind, (".text", "function"))
+        binding = "weak" if symbol.is_weak else "globl"
+        lines += [
+            section,
+            f".{binding} {name}",
+            f".type {name},@{kind}",
+            f"{name}: .zero {max(symbol.size, 1)}",
+            f".size {name},{symbol.size}",
+        ]
+        versions[symbol.version].append(name)
+    nodes = [
+        f"{family}_{'.'.join(map(str, numbers))} {{ global: {' '.join(f'{n};' for n in names)} }};"
+        for (family, numbers), names in sorted(versions.items())
+    ]
+    source, script = folder / f"{soname}.s", folder / f"{soname}.map"
+    source.write_text("\n".join(lines) + "\n")
+    script.write_text("\n".join(nodes) + "\n")
+    run(
+        *("gcc", "-shared", "-nostdlib", f"-Wl,-soname,{soname}"),
+        *(f"-Wl,--version-script,{script}", "-o", folder / soname, source),
+    )
+
+
+def header_flags() -> list[str]:
+    """Return the flags by which gcc finds its own headers, and glibc's of the older system."""
+    probe = subprocess.run(
+        ["g++", "-E", "-v", "-x", "c++", "/dev/null"], capture_output=True, text=True, check=True
+    )
+    listed = probe.stderr.split("#include <...> search starts here:")[1]
+    listed = listed.split("End of search list.")[0]
+    of_gcc = [Path(path) for path in listed.split() if "/c++/" in path or "/gcc/" in path]
+    zig = find_spec("ziglang")
+    if zig is None or zig.origin is None:
+        raise ModuleNotFoundError("the package ziglang is not installed")
+    libc = Path(zig.origin).parent / "lib/libc/include"
+    of_libc = [libc / name for name in ("x86-linux-gnu", "generic-glibc", "x86-linux-any")]
+    folders = [_HERE / "include", *of_gcc, *of_libc, libc / "any-linux-any"]
+    flags = ["-nostdinc", f"-D__GLIBC_MINOR__={GLIBC[1]}"]
+    for folder in folders:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} has no headers: another release of ziglang?")
+        flags += ["-isystem", str(folder)]
+    return flags
+
+
+def newer_objects(flags: list[str], folder: Path) -> list[Path]:
+    """Make the object files of the symbols that older systems lack."""
+    own, counts = folder / "newer_symbols.o", folder / "exception_ptr.o"
+    run(
+        *("g++", *flags, "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden"),
+        *("-c", _HERE / "newer_symbols.cc", "-o", own),
+    )
+    archive = output_of("g++", "-print-file-name=libstdc++.a")
+    counts.write_bytes(
+        subprocess.run(["ar", "p", archive, "eh_ptr.o"], capture_output=True, check=True).stdout
+    )
+    kept = [f"_ZNSt15__exception_ptr13exception_ptr{len(n) - 2}{n}" for n in EXCEPTION_PTR]
+    keep = [f"--keep-global-symbol={n}" for n in (*kept, "DW.ref.__gxx_personality_v0")]
+    run("objcopy", *keep, counts)
+    return [own, counts]
+
+
+def write_compiler(path: Path, flags: list[str], linked: list[Path]) -> None:
+    """Write a script that compiles by gcc and links by Zig."""
+    zig = shlex.join([sys.executable, "-m", "ziglang", "cc"])
+    target = f"x86_64-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+    path.write_text(f"""#!/bin/sh
+for argument do
+  case $argument in
+    -c|-E|-M|-MM|--version|-v) exec g++ {shlex.join(flags)} "$@" ;;
+  esac
+done
+exec {zig} -target {target} "$@" {shlex.join(map(str, linked))}
+""")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def main() -> None:
+    """Make the compiler in the folder that the command line names, and print its path."""
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for soname in LIBRARIES:
+        make_stub(output_of("g++", f"-print-file-name={soname}"), soname, folder)
+    flags = header_flags()
+    linked = [*newer_objects(flags, folder), *(folder / soname for soname in LIBRARIES)]
+    compiler = folder / "g++"
+    write_compiler(compiler, flags, linked)
+    print(compiler)
+
+
+if __name__ == "__main__":
+    main()
