@@ -57,6 +57,10 @@ std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const Source& 
   if (footer.is_encrypted && planned.decryption == nullptr) {
     throw NoKeys("file");
   }
+  // Arrow would read as many bytes as the end of such a file says.
+  if (footer.num_bytes == 0) {
+    throw CorruptFile("file does not end with a Parquet footer");
+  }
   std::unique_ptr<ArrowFile> opened;
   ArrowOpening opening{.file_bytes = file.num_bytes(),
                        .footer_bytes = footer.num_bytes,
