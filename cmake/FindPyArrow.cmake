@@ -3,8 +3,8 @@
 # CMake configuration nor unversioned links, so the versioned files are imported by their
 # full path.
 #
-# Reads TORCHPARQUET_PYARROWS: directories that have a package `pyarrow`; if it is empty, the
-# interpreter's package is the only one.
+# Reads TORCHPARQUET_PYARROWS: a folder of unpacked wheels, each in a folder of its own; if it
+# is empty, the interpreter's package is the only one.
 # Defines PyArrow_RELEASES, such as 2500 and 2600, PyArrow_LIBRARY_DIR_2600, and the targets
 # PyArrow::parquet_2600 and PyArrow::arrow_2600. PyArrow_RELEASE is the interpreter's
 # release, for tests; its targets are PyArrow::parquet and PyArrow::arrow too.
@@ -54,10 +54,13 @@ if(_pyarrow_status EQUAL 0)
     set(PyArrow_RELEASES "${PyArrow_RELEASE}")
   endif()
 endif()
-foreach(_root IN LISTS TORCHPARQUET_PYARROWS)
-  _torchparquet_add_pyarrow("${_root}/pyarrow")
-  list(APPEND PyArrow_RELEASES "${_pyarrow_release}")
-endforeach()
+if(TORCHPARQUET_PYARROWS)
+  file(GLOB _pyarrow_packages "${TORCHPARQUET_PYARROWS}/*/pyarrow")
+  foreach(_package IN LISTS _pyarrow_packages)
+    _torchparquet_add_pyarrow("${_package}")
+    list(APPEND PyArrow_RELEASES "${_pyarrow_release}")
+  endforeach()
+endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(
