@@ -5,6 +5,8 @@ Sessions run in the environment that nox runs in, which CONTRIBUTING.md sets up 
 Only `frameworks`, `build` and `review` make an environment of their own.
 """
 
+import pathlib
+
 import nox
 
 nox.needs_version = ">=2025.10.14"
@@ -82,6 +84,12 @@ def package(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def matrix(session: nox.Session) -> None:
+    """Read next to each release of pyarrow. `nox -s matrix -- oldest 25.0.0` chooses some."""
+    session.run("python", ".ci/matrix.py", *session.posargs)
+
+
+@nox.session(default=False)
 def stub(session: nox.Session) -> None:
     """Check the stubs of the extensions. `nox -s stub -- --write` writes `_core.pyi` anew."""
     session.run(".ci/stub", *(session.posargs or ["--check"]))
@@ -127,9 +135,11 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_backend="virtualenv")
 def build(session: nox.Session) -> None:
-    """Build the source distribution and, from it, a wheel into dist/."""
+    """Build the source distribution and, from it, a wheel with all bridges into dist/."""
     session.install("build")
-    session.run("python", "-m", "build")
+    session.run("python", ".ci/fetch_pyarrows.py", "build/pyarrows")
+    pyarrows = pathlib.Path("build/pyarrows").resolve()
+    session.run("python", "-m", "build", f"-Ccmake.define.TORCHPARQUET_PYARROWS={pyarrows}")
 
 
 @nox.session(default=False)

@@ -1,46 +1,69 @@
-# Finds the Arrow and Parquet libraries inside the pyarrow wheel of the chosen
-# Python interpreter. The wheel ships neither CMake configuration nor
-# unversioned links, so the versioned files are imported by their full path.
+# Finds the headers and libraries of pyarrow: of the package that the chosen Python
+# interpreter imports, and of other releases, as unpacked wheels. The wheels ship neither
+# CMake configuration nor unversioned links, so the versioned files are imported by their
+# full path.
 #
-# Defines PyArrow::arrow, PyArrow::parquet, PyArrow_VERSION, PyArrow_LIBRARY_DIR,
-# PyArrow_PXD_DIR.
+# Reads TORCHPARQUET_PYARROWS: a folder of unpacked wheels, each in a folder of its own; if it
+# is empty, the interpreter's package is the only one.
+# Defines PyArrow_RELEASES, such as 2500 and 2600, PyArrow_LIBRARY_DIR_2600, and the targets
+# PyArrow::parquet_2600 and PyArrow::arrow_2600. PyArrow_RELEASE is the interpreter's
+# release, for tests; its targets are PyArrow::parquet and PyArrow::arrow too.
+
+function(_torchparquet_add_pyarrow package)
+  file(GLOB _arrow "${package}/libarrow.so.*")
+  file(GLOB _parquet "${package}/libparquet.so.*")
+  list(FILTER _arrow INCLUDE REGEX "\\.so\\.[0-9]+$")
+  list(FILTER _parquet INCLUDE REGEX "\\.so\\.[0-9]+$")
+  list(LENGTH _arrow _num_arrow)
+  list(LENGTH _parquet _num_parquet)
+  if(NOT _num_arrow EQUAL 1 OR NOT _num_parquet EQUAL 1)
+    message(FATAL_ERROR "${package} is not the package of a pyarrow wheel")
+  endif()
+  string(REGEX MATCH "[0-9]+$" _release "${_arrow}")
+  if(NOT TARGET PyArrow::arrow_${_release})
+    add_library(PyArrow::arrow_${_release} SHARED IMPORTED GLOBAL)
+    set_target_properties(
+      PyArrow::arrow_${_release} PROPERTIES IMPORTED_LOCATION "${_arrow}"
+                                            INTERFACE_INCLUDE_DIRECTORIES "${package}/include")
+    add_library(PyArrow::parquet_${_release} SHARED IMPORTED GLOBAL)
+    set_target_properties(
+      PyArrow::parquet_${_release}
+      PROPERTIES IMPORTED_LOCATION "${_parquet}"
+                 INTERFACE_INCLUDE_DIRECTORIES "${package}/include"
+                 INTERFACE_LINK_LIBRARIES PyArrow::arrow_${_release})
+  endif()
+  set(PyArrow_LIBRARY_DIR_${_release} "${package}" PARENT_SCOPE)
+  set(_pyarrow_release "${_release}" PARENT_SCOPE)
+endfunction()
 
 execute_process(
-  COMMAND "${Python_EXECUTABLE}" -c
-          "import pyarrow as a; print(a.__version__, a.get_include(), a.get_library_dirs()[0], sep=';')"
-  OUTPUT_VARIABLE _pyarrow_facts
+  COMMAND "${Python_EXECUTABLE}" -c "import pyarrow; print(pyarrow.get_library_dirs()[0])"
+  OUTPUT_VARIABLE _pyarrow_package
   ERROR_VARIABLE _pyarrow_error
   OUTPUT_STRIP_TRAILING_WHITESPACE
   RESULT_VARIABLE _pyarrow_status)
+set(PyArrow_RELEASES "")
 if(_pyarrow_status EQUAL 0)
-  list(GET _pyarrow_facts 0 PyArrow_VERSION)
-  list(GET _pyarrow_facts 1 PyArrow_INCLUDE_DIR)
-  list(GET _pyarrow_facts 2 PyArrow_LIBRARY_DIR)
-  # Cython looks for the declarations of a module below the directory of its package.
-  cmake_path(GET PyArrow_LIBRARY_DIR PARENT_PATH PyArrow_PXD_DIR)
-  string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" _pyarrow_minor "${PyArrow_VERSION}")
-  set(_pyarrow_soversion "${CMAKE_MATCH_1}0${CMAKE_MATCH_2}")
-  find_file(PyArrow_ARROW_LIBRARY "libarrow.so.${_pyarrow_soversion}"
-            PATHS "${PyArrow_LIBRARY_DIR}" NO_DEFAULT_PATH NO_CACHE)
-  find_file(PyArrow_PARQUET_LIBRARY "libparquet.so.${_pyarrow_soversion}"
-            PATHS "${PyArrow_LIBRARY_DIR}" NO_DEFAULT_PATH NO_CACHE)
+  _torchparquet_add_pyarrow("${_pyarrow_package}")
+  set(PyArrow_RELEASE "${_pyarrow_release}")
+  if(NOT TARGET PyArrow::parquet)
+    add_library(PyArrow::parquet ALIAS PyArrow::parquet_${PyArrow_RELEASE})
+    add_library(PyArrow::arrow ALIAS PyArrow::arrow_${PyArrow_RELEASE})
+  endif()
+  if(NOT TORCHPARQUET_PYARROWS)
+    set(PyArrow_RELEASES "${PyArrow_RELEASE}")
+  endif()
+endif()
+if(TORCHPARQUET_PYARROWS)
+  file(GLOB _pyarrow_packages "${TORCHPARQUET_PYARROWS}/*/pyarrow")
+  foreach(_package IN LISTS _pyarrow_packages)
+    _torchparquet_add_pyarrow("${_package}")
+    list(APPEND PyArrow_RELEASES "${_pyarrow_release}")
+  endforeach()
 endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(
   PyArrow
-  REQUIRED_VARS PyArrow_ARROW_LIBRARY PyArrow_PARQUET_LIBRARY PyArrow_INCLUDE_DIR
-  VERSION_VAR PyArrow_VERSION
+  REQUIRED_VARS PyArrow_RELEASES
   REASON_FAILURE_MESSAGE "pyarrow must be importable by ${Python_EXECUTABLE}. ${_pyarrow_error}")
-
-if(PyArrow_FOUND AND NOT TARGET PyArrow::arrow)
-  add_library(PyArrow::arrow SHARED IMPORTED)
-  set_target_properties(
-    PyArrow::arrow PROPERTIES IMPORTED_LOCATION "${PyArrow_ARROW_LIBRARY}"
-                              INTERFACE_INCLUDE_DIRECTORIES "${PyArrow_INCLUDE_DIR}")
-  add_library(PyArrow::parquet SHARED IMPORTED)
-  set_target_properties(
-    PyArrow::parquet PROPERTIES IMPORTED_LOCATION "${PyArrow_PARQUET_LIBRARY}"
-                                INTERFACE_INCLUDE_DIRECTORIES "${PyArrow_INCLUDE_DIR}"
-                                INTERFACE_LINK_LIBRARIES PyArrow::arrow)
-endif()

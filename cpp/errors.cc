@@ -153,7 +153,7 @@ Error CurrentErrorAt(const ErrorPlace& place) {
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
   } catch (const std::exception& error) {
-    // Exceptions of Parquet and Arrow during a read are about the content of the file.
+    // Arrow's failures during a read are about the content of the file.
     return Error(ErrorKind::kCorruptFile,
                  "cannot read Parquet data: " + Printable(error.what()), place);
   }

@@ -59,7 +59,7 @@ std::string PrintablePath(std::string_view path);
 
 bool IsUtf8(std::string_view text);
 
-// Turns the exception in flight (ours, Parquet's, Arrow's or the standard
+// Turns the exception in flight (ours, Arrow's as the bridge tells it, or the standard
 // library's) into an Error placed at `place`.
 Error CurrentErrorAt(const ErrorPlace& place);
 

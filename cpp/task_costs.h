@@ -31,7 +31,7 @@ struct TaskCosts : Costs {
   using Clock = std::chrono::steady_clock;
   static constexpr int kNoCodec = -1;
 
-  int codec = kNoCodec;  // of the column chunk, a parquet::Compression::type
+  int codec = kNoCodec;  // of the column chunk, a Codec::Number
 };
 
 // Adds the time of its life to a sum. Two readings of the clock cost about 50 ns, so time

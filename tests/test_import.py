@@ -1,22 +1,23 @@
-"""The effects of `import torchparquet`, its version pins, and its public names."""
+"""The effects of `import torchparquet`, the pyarrow that it takes, and its public names."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import subprocess
 import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
 
 import torchparquet
 from tests.fixtures.shape_files import shape_files
 from tests.fixtures.tree import ROOT, child_environment
-from torchparquet import _pyarrow, native
+from torchparquet import _core, _pyarrow, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PUBLIC = [
@@ -75,46 +76,55 @@ def test_import_starts_and_prints_nothing(record_property: Any, capsys: Any) -> 
         print(f"\nimport torchparquet, over torch and pyarrow: {result.stdout.strip()}")
 
 
-# The version of pyarrow
+# The release of pyarrow
 
 
-def assert_names_the_mend(text: str, installed: str) -> None:
-    assert f"pyarrow {_pyarrow.REQUIRED}" in text
-    assert installed in text
-    assert f'pip install "pyarrow=={_pyarrow.REQUIRED}.*"' in text
+def bridged_releases() -> list[str]:
+    """The releases that this build has bridges to, such as "2600"."""
+    return sorted(_pyarrow._bridges())
 
 
-@pytest.mark.parametrize("installed", ["25.0.0", "26.1.0", "260.0", "27.0.0.dev1"])
-def test_another_pyarrow_is_refused(monkeypatch: Any, tmp_path: Path, installed: str) -> None:
-    """The metadata of another version comes first on the path, as after a bad upgrade."""
-    metadata = tmp_path / f"pyarrow-{installed}.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text(f"Metadata-Version: 2.1\nName: pyarrow\nVersion: {installed}\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert importlib.metadata.version("pyarrow") == installed
+def assert_names_the_ways_out(text: str, installed: str) -> None:
+    assert f"pyarrow {installed}, which is installed" in text
+    for release in bridged_releases():
+        assert f"{release[:2]}.{int(release[2:])}" in text
+    newest = bridged_releases()[-1]
+    assert f'pip install "pyarrow=={newest[:2]}.{int(newest[2:])}.*"' in text
+    assert "--no-binary torchparquet --no-build-isolation" in text
+
+
+def pretend(monkeypatch: Any, version: str, release: str) -> None:
+    monkeypatch.setattr(pyarrow, "__version__", version)
+    monkeypatch.setattr(pyarrow, "cpp_build_info", SimpleNamespace(so_version=release))
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [("21.0.0", "2100"), ("26.9.0", "2609"), ("260.0", "26000"), ("99.0.0.dev1", "9900")],
+)
+def test_a_pyarrow_without_a_bridge_is_refused(
+    monkeypatch: Any, version: str, release: str
+) -> None:
+    pretend(monkeypatch, version, release)
     with pytest.raises(ImportError) as caught:
-        _pyarrow.check_pyarrow()
-    assert_names_the_mend(str(caught.value), installed)
+        _pyarrow.find_bridge()
+    assert_names_the_ways_out(str(caught.value), version)
 
 
 def test_no_pyarrow_is_refused(monkeypatch: Any) -> None:
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(_pyarrow, "version", missing)
-    with pytest.raises(ImportError) as caught:
-        _pyarrow.check_pyarrow()
-    assert_names_the_mend(str(caught.value), "none is installed")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="none is installed") as caught:
+        _pyarrow.find_bridge()
+    assert f'pip install "pyarrow>={_pyarrow.OLDEST}"' in str(caught.value)
 
 
-def test_the_import_itself_checks_before_the_extension_loads(tmp_path: Path) -> None:
-    metadata = tmp_path / "pyarrow-1.2.3.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.2.3\n")
+def test_the_import_itself_checks_before_the_extension_loads() -> None:
     result = run(
-        f"""
-        import sys
-        sys.path.insert(0, {str(tmp_path)!r})
+        """
+        import sys, types
+        import pyarrow
+        pyarrow.__version__ = "1.2.3"
+        pyarrow.cpp_build_info = types.SimpleNamespace(so_version="102")
         try:
             import torchparquet
         except ImportError as error:
@@ -124,27 +134,42 @@ def test_the_import_itself_checks_before_the_extension_loads(tmp_path: Path) -> 
     )
     assert result.returncode == 0, result.stderr
     message, loaded = result.stdout.splitlines()
-    assert_names_the_mend(message, "1.2.3")
+    assert_names_the_ways_out(message, "1.2.3")
     assert loaded == "False False"
 
 
-def test_the_installed_pyarrow_is_accepted() -> None:
-    _pyarrow.check_pyarrow()
+def test_the_bridge_is_that_of_the_installed_pyarrow() -> None:
+    assert pyarrow.__version__.startswith(f"{native.PYARROW_RELEASE}.")
+    assert _pyarrow.find_bridge().name == f"_arrow_{pyarrow.cpp_build_info.so_version}.so"
+
+
+def test_a_bridge_that_is_none_is_refused(tmp_path: Path) -> None:
+    torn = tmp_path / "_arrow_2600.so"
+    torn.write_bytes(_pyarrow.find_bridge().read_bytes()[:10])
+    with pytest.raises(ImportError, match="cannot be loaded"):
+        _core.load_arrow(str(torn))
+    with pytest.raises(ImportError, match="another build"):
+        _core.load_arrow(_core.__file__)
+
+
+def test_the_extension_links_no_arrow() -> None:
+    """Its symbols would not be found, or those of another release would."""
+    assert b"libarrow.so" not in Path(_core.__file__).read_bytes()
+    assert b"libparquet.so" not in Path(_core.__file__).read_bytes()
 
 
 def pins_of(requirements: list[str]) -> list[str]:
     return [text for text in requirements if re.match(r"pyarrow\b", text)]
 
 
-def test_all_pins_of_pyarrow_are_one() -> None:
-    major, minor = map(int, _pyarrow.REQUIRED.split("."))
-    pin = f"pyarrow>={major}.{minor},<{major}.{minor + 1}"
+def test_no_release_of_pyarrow_is_excluded_but_old_ones() -> None:
+    pin = f"pyarrow>={_pyarrow.OLDEST}"
     assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
     assert pins_of(PROJECT["build-system"]["requires"]) == [pin]
-    assert native.PYARROW_VERSION.split(".")[:2] == [str(major), str(minor)]
-    constraints = (ROOT / "constraints.txt").read_text().splitlines()
-    (exact,) = pins_of(constraints)
-    assert exact.startswith(f"pyarrow=={major}.{minor}.")
+    releases = (ROOT / ".ci" / "pyarrow_releases.txt").read_text().split()
+    assert releases[0].startswith(f"{_pyarrow.OLDEST}.")
+    (newest,) = pins_of((ROOT / "constraints.txt").read_text().splitlines())
+    assert newest == f"pyarrow=={releases[-1]}"
 
 
 # Public names

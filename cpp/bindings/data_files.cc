@@ -6,32 +6,66 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bridge/loaded_library.h"
 
 namespace py = pybind11;
 
 namespace torchparquet {
 namespace {
 
-// As in _decryption.pyx: a pointer to a shared pointer that the capsule owns.
-constexpr const char* kCapsuleName = "torchparquet.FileDecryptionProperties";
+// pyarrow's FileDecryptionProperties as Cython lays it out, by the one field that
+// pyarrow/_parquet.pxd declares in every release that a bridge fits.
+struct PyFileDecryptionProperties {
+  PyObject_HEAD;
+  const void* functions;
+  std::shared_ptr<void> properties;
+};
 
-Decryption::Properties PropertiesIn(const std::optional<py::capsule>& capsule) {
-  if (!capsule) return nullptr;
-  void* held = PyCapsule_GetPointer(capsule->ptr(), kCapsuleName);
-  if (held == nullptr) throw py::error_already_set();
-  return *static_cast<const Decryption::Properties*>(held);
+// Throws RuntimeError if the class has another size, or no functions in C.
+py::type PropertiesClass() {
+  py::type found =
+      py::module_::import("pyarrow._parquet").attr("FileDecryptionProperties");
+  const auto* type = reinterpret_cast<const PyTypeObject*>(found.ptr());
+  if (type->tp_basicsize != sizeof(PyFileDecryptionProperties) ||
+      !py::hasattr(found, "__pyx_vtable__")) {
+    throw std::runtime_error(
+        "pyarrow's FileDecryptionProperties has another layout than torchparquet knows");
+  }
+  return found;
+}
+
+// The address of the shared pointer to the properties, as the bridge takes it.
+const void* PropertiesIn(const py::object& given, const py::type& properties_class) {
+  if (given.is_none()) return nullptr;
+  if (!py::isinstance(given, properties_class)) {
+    throw py::type_error("decryption properties must be pyarrow's");
+  }
+  return &reinterpret_cast<const PyFileDecryptionProperties*>(given.ptr())->properties;
+}
+
+std::shared_ptr<KeyRing> RememberKeys(const std::vector<py::object>& of_files) {
+  const py::type properties_class = PropertiesClass();
+  std::vector<const void*> properties;
+  properties.reserve(of_files.size());
+  for (const py::object& given : of_files) {
+    properties.push_back(PropertiesIn(given, properties_class));
+  }
+  std::shared_ptr<KeyRing> keys;
+  Check(Arrow().RememberKeys(properties, &keys));
+  return keys;
 }
 
 std::shared_ptr<DataFiles> MakeDataFiles(
     const std::vector<std::string>& paths, const Int64Array& num_bytes,
     const Int64Array& mtime_ns, const Int64Array& inode,
     const std::vector<py::buffer>& contents,
-    const std::optional<std::shared_ptr<Decryption>>& decryption) {
+    const std::optional<std::shared_ptr<KeyRing>>& decryption) {
   std::vector<PlannedFile> planned;
   planned.reserve(paths.size());
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -76,7 +110,7 @@ void HeldContents::Release::operator()(Py_buffer* view) const {
   delete view;
 }
 
-void AddKeys(const std::optional<std::shared_ptr<Decryption>>& decryption,
+void AddKeys(const std::optional<std::shared_ptr<KeyRing>>& decryption,
              std::vector<PlannedFile>* files) {
   if (!decryption) return;
   if ((*decryption)->num_files() != files->size()) {
@@ -88,16 +122,8 @@ void AddKeys(const std::optional<std::shared_ptr<Decryption>>& decryption,
 }
 
 void BindDecryption(py::module_& m) {
-  py::class_<Decryption, std::shared_ptr<Decryption>>(m, "Decryption")
-      .def(py::init([](const std::vector<std::optional<py::capsule>>& of_files) {
-             std::vector<Decryption::Properties> properties;
-             properties.reserve(of_files.size());
-             for (const auto& capsule : of_files) {
-               properties.push_back(PropertiesIn(capsule));
-             }
-             return std::make_shared<Decryption>(properties);
-           }),
-           py::arg("of_files"));
+  py::class_<KeyRing, std::shared_ptr<KeyRing>>(m, "Decryption")
+      .def(py::init(&RememberKeys), py::arg("of_files"));
 }
 
 void BindDataFiles(py::module_& m) {

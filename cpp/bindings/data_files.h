@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "files/decryption.h"
+#include "bridge/arrow_library.h"
 #include "files/parquet_file.h"
 #include "files/parquet_files.h"
 
@@ -32,12 +32,12 @@ class HeldContents {
   std::vector<std::unique_ptr<Py_buffer, Release>> views_;
 };
 
-// Adds the keys of a data set's files, made of capsules by `torchparquet._decryption`.
+// Adds the keys of a data set's files, made of pyarrow's decryption properties.
 void BindDecryption(pybind11::module_& m);
 
 // Gives each file its keys, where there are any. Throws ValueError for another number of
 // files.
-void AddKeys(const std::optional<std::shared_ptr<Decryption>>& decryption,
+void AddKeys(const std::optional<std::shared_ptr<KeyRing>>& decryption,
              std::vector<PlannedFile>* files);
 
 // The files of a data set for Python, with the contents of those in memory. Made and

@@ -72,8 +72,8 @@ void BindFooters(py::module_& m) {
       "read_footers",
       [](const std::vector<std::string>& paths, int64_t num_threads,
          const std::vector<py::buffer>& contents,
-         const std::optional<std::shared_ptr<Decryption>>& decryption,
-         bool with_chunk_sizes, bool with_contents) {
+         const std::optional<std::shared_ptr<KeyRing>>& decryption, bool with_chunk_sizes,
+         bool with_contents) {
         std::vector<PlannedFile> files;
         for (const std::string& path : paths) files.push_back({path, {}});
         const HeldContents held(contents);

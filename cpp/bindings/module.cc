@@ -12,17 +12,29 @@
 #include "bindings/specs.h"
 #include "bindings/windows.h"
 #include "bindings/without_gil.h"
+#include "bridge/loaded_library.h"
+#include "errors.h"
 #include "kernels/instructions.h"
 #include "pages/libdeflate.h"
 #include "reader/gloo_threads.h"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   using namespace torchparquet;
-  m.attr("PYARROW_VERSION") = TORCHPARQUET_PYARROW_VERSION;
   RegisterExceptions();
   kernels::ChosenInstructions();  // fails here rather than in the middle of reading
   m.def("instructions",
         [] { return std::string(kernels::NameOf(kernels::ChosenInstructions())); });
+  m.def(
+      "load_arrow",
+      [](const std::string& path) {
+        try {
+          LoadArrowLibrary(path);
+        } catch (const Error& error) {
+          throw pybind11::import_error(error.what());
+        }
+        return std::string(Arrow().release());
+      },
+      pybind11::arg("path"));
   m.def("offer_libdeflate", &OfferLibdeflate, pybind11::arg("path"));
   m.def("has_libdeflate", &Libdeflate::IsAvailable);
   m.def("await_gloo_threads", [] {

@@ -99,7 +99,4 @@ class ColumnReader {
   const ErrorPlace error_place_;
 };
 
-// The exception in flight as an Error at `place`.
-Error ErrorOfColumn(const ErrorPlace& place);
-
 }  // namespace torchparquet

@@ -1,8 +1,5 @@
 #include "columns/flat_reader.h"
 
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -1,8 +1,5 @@
 #include "columns/leaf_values.h"
 
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
-
 #include <string>
 #include <utility>
 
@@ -25,8 +22,7 @@ std::unique_ptr<PageValues<Out>> MakeLeafValues(const ParquetFile& file,
                 "column of kind " + described.kind + " cannot be read as " +
                     std::string(kernels::DtypeName(column.dtype)));
   }
-  return MakePageValues<Out>(*file.metadata().schema()->Column(leaf), *conversion,
-                             buffers);
+  return MakePageValues<Out>(described.physical, *conversion, buffers);
 }
 
 template std::unique_ptr<PageValues<uint8_t>> MakeLeafValues(const ParquetFile&,

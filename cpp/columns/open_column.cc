@@ -89,7 +89,7 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
                                                : MakeFlatReader;
     return make(file, column, start, std::move(buffers));
   } catch (...) {
-    throw ErrorOfColumn(
+    throw CurrentErrorAt(
         {.path = file->file().path(), .row_group = row_group, .column = column.path});
   }
 }

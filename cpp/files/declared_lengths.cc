@@ -1,18 +1,13 @@
 #include "files/declared_lengths.h"
 
-#include <arrow/result.h>
-#include <arrow/util/base64.h>
-#include <arrow/util/key_value_metadata.h>
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
-
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "errors.h"
 #include "files/flat_table.h"
@@ -118,23 +113,44 @@ FlatTable SchemaIn(std::span<const uint8_t> stream) {
   return message.Table(kMessageHeader);
 }
 
-// Empty if the file has none.
-std::string StoredSchema(const parquet::FileMetaData& metadata) {
-  const auto& pairs = metadata.key_value_metadata();
-  if (pairs == nullptr) return {};
-  const auto encoded = pairs->Get("ARROW:schema");
-  return encoded.ok() ? arrow::util::base64_decode(*encoded).ValueOr({}) : std::string();
+// The bytes that a text in base64 stands for; none for any other text.
+std::vector<uint8_t> DecodeBase64(std::string_view text) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static constexpr auto kValues = [=] {
+    std::array<int8_t, 256> values{};
+    values.fill(-1);
+    for (size_t i = 0; i < kDigits.size(); ++i) {
+      values[static_cast<uint8_t>(kDigits[i])] = static_cast<int8_t>(i);
+    }
+    return values;
+  }();
+  if (text.size() % 4 != 0) return {};
+  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  std::vector<uint8_t> bytes;
+  bytes.reserve(text.size() / 4 * 3 + 2);
+  uint32_t bits = 0;
+  int num_bits = 0;
+  for (const char digit : text) {
+    const int8_t value = kValues[static_cast<uint8_t>(digit)];
+    if (value < 0) return {};
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    num_bits += 6;
+    if (num_bits < 8) continue;
+    num_bits -= 8;
+    bytes.push_back(static_cast<uint8_t>(bits >> num_bits));
+  }
+  return bytes;
 }
 
 bool IsList(const LeafColumn& leaf) { return leaf.element_levels.size() == 1; }
 
 // True if the schemas have the same leaves, as far as lengths depend on them.
 bool Fits(const std::vector<DeclaredLeaf>& declared,
-          const std::vector<LeafColumn>& leaves, const parquet::FileMetaData& metadata) {
+          const std::vector<LeafColumn>& leaves, const FooterFacts& facts) {
   if (declared.size() != leaves.size()) return false;
   for (size_t i = 0; i < declared.size(); ++i) {
-    const auto path = metadata.schema()->Column(static_cast<int>(i))->path();
-    if (path->ToDotVector().front() != declared[i].column ||
+    if (facts.leaves[i].path.front().name != declared[i].column ||
         declared[i].num_lists != leaves[i].element_levels.size()) {
       return false;
     }
@@ -144,16 +160,12 @@ bool Fits(const std::vector<DeclaredLeaf>& declared,
 
 }  // namespace
 
-void ReadDeclaredLengths(const parquet::FileMetaData& metadata,
-                         std::vector<LeafColumn>* leaves) {
+void ReadDeclaredLengths(const FooterFacts& facts, std::vector<LeafColumn>* leaves) {
   if (std::ranges::none_of(*leaves, IsList)) return;
-  const std::string stored = StoredSchema(metadata);
+  const std::vector<uint8_t> stored = DecodeBase64(facts.arrow_schema);
   try {
-    // Both types are bytes; only their signs differ.
-    const auto* first = reinterpret_cast<const uint8_t*>(stored.data());
-    const DeclaredLeaves declared(SchemaIn({first, stored.size()}),
-                                  metadata.num_schema_elements());
-    if (!Fits(declared.leaves(), *leaves, metadata)) return;
+    const DeclaredLeaves declared(SchemaIn(stored), facts.num_schema_elements);
+    if (!Fits(declared.leaves(), *leaves, facts)) return;
     for (size_t i = 0; i < leaves->size(); ++i) {
       LeafColumn& leaf = (*leaves)[i];
       if (IsList(leaf)) leaf.list_length = declared.leaves()[i].length;

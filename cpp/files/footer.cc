@@ -1,44 +1,34 @@
 #include "files/footer.h"
 
-#include <parquet/metadata.h>
-#include <parquet/schema.h>
-#include <parquet/size_statistics.h>
-#include <parquet/xxhasher.h>
-
 #include <algorithm>
 #include <iterator>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "files/declared_lengths.h"
 #include "files/footer_scan.h"
+#include "kernels/xxhash64.h"
 
 namespace torchparquet {
 namespace {
 
 // The bytes of a column chunk's values, with dictionaries resolved if the writer gives
 // the size.
-double ValueBytes(const parquet::ColumnChunkMetaData& chunk) {
-  if (const auto sizes = chunk.size_statistics();
-      sizes != nullptr && sizes->unencoded_byte_array_data_bytes) {
-    return static_cast<double>(
-        std::max<int64_t>(*sizes->unencoded_byte_array_data_bytes, 0));
-  }
-  return static_cast<double>(std::max<int64_t>(chunk.total_uncompressed_size(), 0));
+double ValueBytes(const ChunkFacts& chunk) {
+  const int64_t num_bytes = chunk.string_bytes.value_or(chunk.uncompressed_bytes);
+  return static_cast<double>(std::max<int64_t>(num_bytes, 0));
 }
 
-// Null if it is encrypted and there is no key. That is an error only for a reader of the
-// column.
-std::unique_ptr<parquet::ColumnChunkMetaData> ReadableColumnChunk(
-    const ParquetFile& file, const parquet::RowGroupMetaData& group, int column) {
+// Nothing if it is encrypted and there is no key. That is an error only for a reader of
+// the column.
+std::optional<ChunkFacts> ReadableColumnChunk(const ParquetFile& file, int row_group,
+                                              int column) {
   try {
-    return file.ColumnChunk(group, column);
+    return file.ColumnChunk(row_group, column);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kEncrypted) throw;
-    return nullptr;
+    return std::nullopt;
   }
 }
 
@@ -47,36 +37,35 @@ std::unique_ptr<parquet::ColumnChunkMetaData> ReadableColumnChunk(
 // value, or a null, for each row. Otherwise a row group that claims too few rows would
 // silently lose some.
 void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
-  const parquet::FileMetaData& metadata = file.metadata();
-  const auto group = metadata.RowGroup(row_group);
-  footer->leaf_bytes.resize(static_cast<size_t>(group->num_columns()));
+  const RowGroupFacts& group = file.row_groups()[static_cast<size_t>(row_group)];
+  footer->leaf_bytes.resize(static_cast<size_t>(group.num_columns));
   int64_t total = 0;
-  for (int i = 0; i < group->num_columns(); ++i) {
-    const auto chunk = ReadableColumnChunk(file, *group, i);
-    if (chunk == nullptr) {
+  for (int i = 0; i < group.num_columns; ++i) {
+    const auto chunk = ReadableColumnChunk(file, row_group, i);
+    if (!chunk) {
       footer->has_hidden_columns = true;
       footer->chunk_num_bytes.push_back(0);
       continue;
     }
+    const LeafColumn& leaf = file.leaves().at(static_cast<size_t>(i));
     const auto fail = [&](const std::string& message) {
-      throw Error(
-          ErrorKind::kCorruptFile, message,
-          {.row_group = row_group, .column = chunk->path_in_schema()->ToDotString()});
+      throw Error(ErrorKind::kCorruptFile, message,
+                  {.row_group = row_group, .column = leaf.path});
     };
-    const int64_t num_bytes = chunk->total_compressed_size();
+    const int64_t num_bytes = chunk->compressed_bytes;
     if (num_bytes < 0 || __builtin_add_overflow(total, num_bytes, &total)) {
       fail("column chunk claims an impossible size: " + std::to_string(num_bytes) +
            " bytes");
     }
     footer->chunk_num_bytes.push_back(num_bytes);
-    const bool flat = metadata.schema()->Column(i)->max_repetition_level() == 0;
-    if (flat && chunk->num_values() != group->num_rows()) {
-      fail("column chunk claims " + std::to_string(chunk->num_values()) +
-           " values in a row group of " + std::to_string(group->num_rows()) + " rows");
+    const bool flat = leaf.element_levels.empty();
+    if (flat && chunk->num_values != group.num_rows) {
+      fail("column chunk claims " + std::to_string(chunk->num_values) +
+           " values in a row group of " + std::to_string(group.num_rows) + " rows");
     }
     footer->leaf_bytes[static_cast<size_t>(i)] += ValueBytes(*chunk);
   }
-  footer->row_group_num_rows.push_back(group->num_rows());
+  footer->row_group_num_rows.push_back(group.num_rows);
   footer->row_group_num_bytes.push_back(total);
 }
 
@@ -109,11 +98,7 @@ class FooterBytes {
   }
   // Sizes, places and statistics of all column chunks are in there, so that other values
   // hardly ever have the same.
-  int64_t Digest() const {
-    const auto* first = reinterpret_cast<const char*>(bytes().data());
-    return static_cast<int64_t>(
-        parquet::XxHasher().Hash(std::string_view(first, bytes().size())));
-  }
+  int64_t Digest() const { return static_cast<int64_t>(kernels::XxHash64(bytes())); }
 
  private:
   static constexpr int64_t kUsualBytes = int64_t{16} << 10;
@@ -142,11 +127,9 @@ bool Fits(const FooterScan& scan, const std::vector<LeafColumn>& leaves) {
 void ParseFooter(std::unique_ptr<const Source> source, const PlannedFile& planned,
                  Footer* footer) {
   const ParquetFile file(std::move(source), planned);
-  const parquet::FileMetaData& metadata = file.metadata();
-  auto leaves = file.leaves();
-  ReadDeclaredLengths(metadata, &leaves);
-  footer->schema = std::make_shared<const std::vector<LeafColumn>>(std::move(leaves));
-  for (int i = 0; i < metadata.num_row_groups(); ++i) AddRowGroup(file, i, footer);
+  footer->schema = std::make_shared<const std::vector<LeafColumn>>(file.leaves());
+  const int num_row_groups = static_cast<int>(file.row_groups().size());
+  for (int i = 0; i < num_row_groups; ++i) AddRowGroup(file, i, footer);
 }
 
 }  // namespace

@@ -1,90 +1,29 @@
 #include "files/parquet_file.h"
 
-#include <arrow/buffer.h>
-#include <arrow/io/interfaces.h>
-#include <arrow/result.h>
-#include <arrow/status.h>
-#include <parquet/column_reader.h>
-#include <parquet/exception.h>
-#include <parquet/file_reader.h>
-#include <parquet/metadata.h>
-#include <parquet/properties.h>
-
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "bridge/loaded_library.h"
 #include "errors.h"
+#include "files/declared_lengths.h"
 
 namespace torchparquet {
 namespace {
 
-// A Source with Arrow's interface: for footers, and for pages that Arrow decrypts.
-// Several threads read at positions of their own.
-class ArrowSource : public arrow::io::RandomAccessFile {
- public:
-  explicit ArrowSource(const Source* file) : file_(file) {}
-
-  arrow::Result<int64_t> GetSize() override { return file_->num_bytes(); }
-
-  arrow::Result<int64_t> ReadAt(int64_t position, int64_t num_bytes, void* out) override {
-    const int64_t count =
-        std::clamp<int64_t>(file_->num_bytes() - position, 0, num_bytes);
-    file_->ReadAt(position, count, static_cast<uint8_t*>(out));
-    return count;
-  }
-
-  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t position,
-                                                       int64_t num_bytes) override {
-    num_bytes = std::clamp<int64_t>(file_->num_bytes() - position, 0, num_bytes);
-    ARROW_ASSIGN_OR_RAISE(auto buffer, arrow::AllocateBuffer(num_bytes));
-    file_->ReadAt(position, num_bytes, buffer->mutable_data());
-    return std::shared_ptr<arrow::Buffer>(std::move(buffer));
-  }
-
-  arrow::Result<int64_t> Read(int64_t num_bytes, void* out) override {
-    ARROW_ASSIGN_OR_RAISE(const int64_t count, ReadAt(position_, num_bytes, out));
-    position_ += count;
-    return count;
-  }
-
-  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(int64_t num_bytes) override {
-    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(position_, num_bytes));
-    position_ += buffer->size();
-    return buffer;
-  }
-
-  arrow::Status Seek(int64_t position) override {
-    position_ = position;
-    return arrow::Status::OK();
-  }
-  arrow::Result<int64_t> Tell() const override { return position_; }
-  arrow::Status Close() override {
-    closed_ = true;
-    return arrow::Status::OK();
-  }
-  bool closed() const override { return closed_; }
-
- private:
-  const Source* file_;
-  int64_t position_ = 0;
-  bool closed_ = false;
-};
-
-void CheckRowCounts(const parquet::FileMetaData& metadata) {
+void CheckRowCounts(const FooterFacts& facts) {
   int64_t total = 0;
-  for (int i = 0; i < metadata.num_row_groups(); ++i) {
-    const int64_t rows = metadata.RowGroup(i)->num_rows();
+  for (size_t i = 0; i < facts.row_groups.size(); ++i) {
+    const int64_t rows = facts.row_groups[i].num_rows;
     if (rows < 0 || __builtin_add_overflow(total, rows, &total)) {
       throw CorruptFile("row group " + std::to_string(i) +
                         " claims an impossible row count: " + std::to_string(rows));
     }
   }
-  if (total != metadata.num_rows()) {
+  if (total != facts.num_rows) {
     throw CorruptFile("the footer's row count is not the sum of its row groups: " +
-                      std::to_string(metadata.num_rows()) + ", " + std::to_string(total));
+                      std::to_string(facts.num_rows) + ", " + std::to_string(total));
   }
 }
 
@@ -95,59 +34,50 @@ FooterEnd ReadFooterEnd(const Source& file) {
   return FooterEnd::Read(end, file.num_bytes());
 }
 
-// Strings and lists are no longer than the footer, since each element takes at least one
-// byte. Without these limits, Arrow allocates and clears hundreds of megabytes for a list
-// that forty bytes claim.
-parquet::ReaderProperties PropertiesFor(const FooterEnd& footer,
-                                        const PlannedFile& planned) {
-  parquet::ReaderProperties properties;
-  const int64_t most = std::max<int64_t>(footer.num_bytes, 1);  // 0 means no limit
-  properties.set_thrift_container_size_limit(static_cast<int32_t>(
-      std::min<int64_t>(properties.thrift_container_size_limit(), most)));
-  properties.set_thrift_string_size_limit(static_cast<int32_t>(
-      std::min<int64_t>(properties.thrift_string_size_limit(), most)));
-  // For pages that are decrypted.
-  properties.enable_buffered_stream();
-  properties.set_buffer_size(ParquetFile::kAheadBytes);
-  properties.set_page_checksum_verification(true);
-  if (planned.decryption) properties.file_decryption_properties(planned.decryption);
-  return properties;
-}
-
 Error NoKeys(const std::string& what) {
   return Error(ErrorKind::kEncrypted,
                what + " is encrypted and needs its keys: give decryption_properties");
 }
 
-Error KeysDoNotFit(const std::string& what, const std::exception& reason) {
+Error KeysDoNotFit(const std::string& what, const Failure& failure) {
   return Error(ErrorKind::kEncrypted,
                what + " is encrypted, and decryption_properties do not decrypt it: " +
-                   Printable(reason.what()));
+                   Printable(failure.message));
 }
 
-std::unique_ptr<parquet::ParquetFileReader> OpenReader(const PlannedFile& planned,
-                                                       const Source& file) {
+// A failure for want of memory says nothing of keys.
+bool IsOfContent(const Failure& failure) {
+  return failure.kind == Failure::Kind::kFailed;
+}
+
+std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const Source& file,
+                                      FooterFacts* facts) {
   const FooterEnd footer = ReadFooterEnd(file);
   if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
   if (footer.is_encrypted && planned.decryption == nullptr) {
     throw NoKeys("file");
   }
-  const auto open = [&] {
-    return parquet::ParquetFileReader::Open(std::make_shared<ArrowSource>(&file),
-                                            PropertiesFor(footer, planned));
-  };
-  if (planned.decryption == nullptr) return open();
-  try {
-    return open();
-  } catch (const parquet::ParquetException& error) {
-    if (footer.is_encrypted) throw KeysDoNotFit("file", error);
+  // Arrow would read as many bytes as the end of such a file says.
+  if (footer.num_bytes == 0) {
+    throw CorruptFile("file does not end with a Parquet footer");
+  }
+  std::unique_ptr<ArrowFile> opened;
+  ArrowOpening opening{.file_bytes = file.num_bytes(),
+                       .footer_bytes = footer.num_bytes,
+                       .page_buffer_bytes = ParquetFile::kAheadBytes,
+                       .keys = planned.decryption};
+  const Failure failure = Arrow().Open(file, opening, &opened, facts);
+  if (opening.keys != nullptr && IsOfContent(failure)) {
+    if (footer.is_encrypted) throw KeysDoNotFit("file", failure);
     // Throws for a file that nobody can read. Otherwise the problem is a plain footer
     // that the key did not sign, or a plain file that should be encrypted.
-    parquet::ParquetFileReader::Open(std::make_shared<ArrowSource>(&file),
-                                     PropertiesFor(footer, {}));
+    opening.keys = nullptr;
+    Check(Arrow().Open(file, opening, &opened, facts));
     throw Error(ErrorKind::kEncrypted,
-                "file does not fit decryption_properties: " + Printable(error.what()));
+                "file does not fit decryption_properties: " + Printable(failure.message));
   }
+  Check(failure);
+  return opened;
 }
 
 }  // namespace
@@ -173,28 +103,27 @@ FooterEnd FooterEnd::Read(std::span<const uint8_t, kNumBytes> end, int64_t file_
           .is_encrypted = is_encrypted};
 }
 
-std::unique_ptr<parquet::ColumnChunkMetaData> ParquetFile::ColumnChunk(
-    const parquet::RowGroupMetaData& group, int column) const {
-  // Arrow reports a missing key by an exception alone.
-  const bool has_keys = reader_ != nullptr;
-  if (!has_keys && !metadata().is_encryption_algorithm_set()) {
-    return group.ColumnChunk(column);
+ChunkFacts ParquetFile::ColumnChunk(int64_t row_group, int column) const {
+  ChunkFacts facts;
+  const Failure failure =
+      footer_->chunks->Describe(static_cast<int>(row_group), column, &facts);
+  if (IsOfContent(failure)) {
+    // Arrow reports a missing key like any other failure.
+    if (reader_ != nullptr) throw KeysDoNotFit("column", failure);
+    if (footer_->has_encrypted_parts) throw NoKeys("column");
   }
-  try {
-    return group.ColumnChunk(column);
-  } catch (const parquet::ParquetException& error) {
-    if (has_keys) throw KeysDoNotFit("column", error);
-    throw NoKeys("column");
-  }
+  Check(failure);
+  return facts;
 }
 
-std::unique_ptr<parquet::PageReader> ParquetFile::OpenPages(int64_t row_group,
-                                                            int column) const {
+std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column) const {
   if (reader_ == nullptr) {
     throw NoKeys("column");
   }
+  std::unique_ptr<ArrowPages> pages;
   const std::lock_guard lock(reader_mutex_);
-  return reader_->RowGroup(static_cast<int>(row_group))->GetColumnPageReader(column);
+  Check(reader_->OpenPages(static_cast<int>(row_group), column, &pages));
+  return pages;
 }
 
 ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
@@ -207,13 +136,19 @@ ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& 
 
 // Sets reader_ for a file with keys.
 std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& planned) {
-  auto reader = OpenReader(planned, *file_);
+  FooterFacts facts;
+  auto reader = OpenReader(planned, *file_, &facts);
+  CheckRowCounts(facts);
   auto footer = std::make_shared<ParsedFooter>();
   footer->identity = file_->identity();
-  footer->metadata = reader->metadata();
-  footer->num_bytes = footer->metadata->size();
-  CheckRowCounts(*footer->metadata);
-  footer->leaves = DescribeSchema(*footer->metadata->schema());
+  footer->num_bytes = facts.num_bytes;
+  footer->has_encrypted_parts = facts.has_encrypted_parts;
+  footer->has_short_chunk_sizes = facts.has_short_chunk_sizes;
+  footer->has_wrong_compressed_flags = facts.has_wrong_compressed_flags;
+  footer->chunks = reader->chunks();
+  footer->leaves = DescribeSchema(facts.leaves);
+  ReadDeclaredLengths(facts, &footer->leaves);
+  footer->row_groups = std::move(facts.row_groups);
   for (size_t i = 0; i < footer->leaves.size(); ++i) {
     footer->leaf_of_path.try_emplace(footer->leaves[i].path, static_cast<int>(i));
   }
@@ -225,7 +160,5 @@ int ParquetFile::FindLeaf(const std::string& path) const {
   const auto found = footer_->leaf_of_path.find(path);
   return found == footer_->leaf_of_path.end() ? -1 : found->second;
 }
-
-ParquetFile::~ParquetFile() = default;
 
 }  // namespace torchparquet

@@ -9,17 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bridge/arrow_library.h"
 #include "files/schema.h"
 #include "files/source.h"
-
-namespace parquet {
-class ColumnChunkMetaData;
-class FileDecryptionProperties;
-class FileMetaData;
-class PageReader;
-class ParquetFileReader;
-class RowGroupMetaData;
-}  // namespace parquet
 
 namespace torchparquet {
 
@@ -31,7 +23,7 @@ struct PlannedFile {
   // then a name for messages.
   std::optional<std::span<const uint8_t>> memory = std::nullopt;
   // The keys of an encrypted file; null without keys.
-  std::shared_ptr<parquet::FileDecryptionProperties> decryption = nullptr;
+  std::shared_ptr<const FileKeys> decryption = nullptr;
 };
 
 // Opens the file's bytes. Throws Error as LocalFile and MemoryFile do.
@@ -54,7 +46,11 @@ struct FooterEnd {
 struct ParsedFooter {
   FileIdentity identity;  // of the file
   int64_t num_bytes = 0;  // in the file
-  std::shared_ptr<parquet::FileMetaData> metadata;
+  bool has_encrypted_parts = false;
+  bool has_short_chunk_sizes = false;       // as in FooterFacts
+  bool has_wrong_compressed_flags = false;  // as in FooterFacts
+  std::vector<RowGroupFacts> row_groups = {};
+  std::shared_ptr<const ArrowChunks> chunks = nullptr;
   std::vector<LeafColumn> leaves = {};                     // in the file's order
   std::unordered_map<std::string, int> leaf_of_path = {};  // the first of each
 };
@@ -73,17 +69,15 @@ class ParquetFile {
               std::shared_ptr<const ParsedFooter> known = nullptr);
   explicit ParquetFile(const PlannedFile& planned)
       : ParquetFile(OpenSource(planned), planned) {}
-  ~ParquetFile();
 
   const Source& file() const { return *file_; }
   const std::shared_ptr<const ParsedFooter>& footer() const { return footer_; }
-  const parquet::FileMetaData& metadata() const { return *footer_->metadata; }
+  const std::vector<RowGroupFacts>& row_groups() const { return footer_->row_groups; }
   // The footer's entry for a column chunk. Throws Error(kEncrypted) if it is encrypted
   // and no key fits.
-  std::unique_ptr<parquet::ColumnChunkMetaData> ColumnChunk(
-      const parquet::RowGroupMetaData& group, int column) const;
+  ChunkFacts ColumnChunk(int64_t row_group, int column) const;
   // Opens a page reader that decrypts the pages of an encrypted column chunk.
-  std::unique_ptr<parquet::PageReader> OpenPages(int64_t row_group, int column) const;
+  std::unique_ptr<ArrowPages> OpenPages(int64_t row_group, int column) const;
 
   // The leaf columns in the file's order.
   const std::vector<LeafColumn>& leaves() const { return footer_->leaves; }
@@ -95,7 +89,7 @@ class ParquetFile {
 
   std::unique_ptr<const Source> file_;
   // Null for a file without keys. The mutex guards it while it makes other readers.
-  std::unique_ptr<parquet::ParquetFileReader> reader_;
+  std::unique_ptr<ArrowFile> reader_;
   mutable std::mutex reader_mutex_;
   std::shared_ptr<const ParsedFooter> footer_;
 };

@@ -4,12 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "bridge/footer_facts.h"
 #include "kernels/values/conversion.h"
-
-namespace parquet {
-class ColumnDescriptor;
-class SchemaDescriptor;
-}  // namespace parquet
 
 namespace torchparquet {
 
@@ -22,6 +18,7 @@ struct LeafColumn {
   std::string kind;       // readable type, e.g. "int32", "timestamp[us]", "list<string>"
   std::string dtype;      // torch's name of the default dtype; empty if not covered
   bool nullable = false;  // rows, lists or elements
+  PhysicalType physical = PhysicalType::kUnknown;
   kernels::StoredType stored;  // if covered; of an element, in lists
   // By list around the value, outermost first: the lowest definition level at which the
   // list has an element. One below is an empty list, further below a null.
@@ -54,7 +51,7 @@ struct LeafColumn {
 // Describes a leaf, by the one table from Parquet's physical and logical types to
 // tensors. A type that is not covered has an empty dtype. Throws Error(kCorruptFile) for
 // a name that is not UTF-8, which the format requires.
-LeafColumn DescribeLeaf(const parquet::ColumnDescriptor& descriptor);
-std::vector<LeafColumn> DescribeSchema(const parquet::SchemaDescriptor& schema);
+LeafColumn DescribeLeaf(const SchemaLeaf& stored);
+std::vector<LeafColumn> DescribeSchema(const std::vector<SchemaLeaf>& schema);
 
 }  // namespace torchparquet

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "bridge/byte_source.h"
+
 namespace torchparquet {
 
 // The identity of a file at the time of planning. A file that differs later has been
@@ -22,16 +24,13 @@ struct FileIdentity {
 };
 
 // The bytes of one file, for positional reads. Thread-safe after construction.
-class Source {
+class Source : public ByteSource {
  public:
-  virtual ~Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Reads exactly `num_bytes` at `offset`. Throws Error(kCorruptFile) if the file ends
-  // early or is no longer the expected one, and Error(kIo) if the system reports a
-  // failure.
-  virtual void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const = 0;
+  // ReadAt throws Error(kCorruptFile) if the file ends early or is no longer the expected
+  // one, and Error(kIo) if the system reports a failure.
 
   // The name in messages.
   const std::string& path() const { return path_; }

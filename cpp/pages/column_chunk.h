@@ -14,7 +14,7 @@ struct ColumnChunk {
   int64_t uncompressed_bytes;  // of all pages
   int64_t group_rows;          // of its row group
   int64_t num_entries;         // values, nulls and empty lists, as claimed
-  int codec;                   // a parquet::Compression::type; of pages once decrypted
+  int codec;                   // a Codec::Number; of pages once decrypted
   bool is_encrypted;
   bool is_compressed;      // once decrypted
   int64_t max_expansion;   // bytes that a compressed byte can become; 0: no useful bound

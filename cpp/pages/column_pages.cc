@@ -1,13 +1,12 @@
 #include "pages/column_pages.h"
 
-#include <parquet/types.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "bridge/format.h"
 #include "errors.h"
 #include "kernels/crc32.h"
 #include "kernels/levels/bit_packed_levels.h"
@@ -362,12 +361,12 @@ std::span<const uint8_t> ColumnPages::TakeLevels(std::span<const uint8_t>* body,
                                                  int max_level, int encoding) const {
   if (max_level == 0) return {};
   switch (encoding) {
-    case parquet::Encoding::RLE: {
+    case Encoding::kRle: {
       const int64_t length = ReadLength(*body);
       TakeFront(body, 4);
       return TakeFront(body, length);
     }
-    case parquet::Encoding::BIT_PACKED:
+    case Encoding::kBitPacked:
       return TakeFront(body, BitPackedLevels{.bytes = *body,
                                              .width = LevelWidth(max_level),
                                              .num_values = header_.num_values}
@@ -388,7 +387,7 @@ void ColumnPages::RepackLevels(PageParts* parts) {
                                    .width = LevelWidth(chunk_.max_definition_level),
                                    .num_values = header_.num_values};
   const auto is_packed = [](const BitPackedLevels& levels, int encoding) {
-    return levels.width > 0 && encoding == parquet::Encoding::BIT_PACKED;
+    return levels.width > 0 && encoding == Encoding::kBitPacked;
   };
   const bool packs_repetition = is_packed(repetition, header_.repetition_level_encoding);
   const bool packs_definition = is_packed(definition, header_.definition_level_encoding);

@@ -8,11 +8,6 @@
 #include "files/parquet_file.h"
 #include "pages/page_header.h"
 
-namespace parquet {
-class Page;
-class PageReader;
-}  // namespace parquet
-
 namespace torchparquet {
 
 // The pages of an encrypted column chunk. Arrow's page reader decrypts them, verifies
@@ -22,7 +17,6 @@ class DecryptedPages {
  public:
   // `file` must outlive the pages.
   DecryptedPages(const ParquetFile& file, int64_t row_group, int column);
-  ~DecryptedPages();
 
   // Returns the header of the next page, as a page that is not compressed, or nothing at
   // the end of the column chunk.
@@ -33,7 +27,7 @@ class DecryptedPages {
   // so far, both stored and decompressed.
   int64_t held_bytes() const { return ParquetFile::kAheadBytes + 2 * largest_bytes_; }
   // The content of that page, valid until Next or Seek.
-  std::span<const uint8_t> body() const;
+  std::span<const uint8_t> body() const { return page_->body; }
   // Makes Next continue with the page of that number. Reads the pages before it again.
   void Seek(int64_t number);
 
@@ -41,8 +35,8 @@ class DecryptedPages {
   const ParquetFile& file_;
   const int64_t row_group_;
   const int column_;
-  std::unique_ptr<parquet::PageReader> reader_;
-  std::shared_ptr<parquet::Page> page_;
+  std::unique_ptr<ArrowPages> reader_;
+  std::optional<DecryptedPage> page_;
   int64_t num_read_ = 0;
   int64_t largest_bytes_ = 0;
 };

@@ -5,17 +5,13 @@
 #include <span>
 #include <string>
 
+#include "bridge/arrow_library.h"
 #include "kernels/codecs/block_lanes.h"
 #include "pages/libdeflate.h"
 
-namespace arrow::util {
-class Codec;
-class Decompressor;
-}  // namespace arrow::util
-
 namespace torchparquet {
 
-// The name of a parquet::Compression::type in lower case.
+// The name of a Codec::Number in lower case.
 std::string CodecName(int codec);
 
 // Decompresses pages of one codec after another: Snappy, and LZ4 that compresses well, by
@@ -23,10 +19,7 @@ std::string CodecName(int codec);
 // takes an offset of 0. Contexts are kept from page to page. Used by one thread.
 class PageCodec {
  public:
-  PageCodec();
-  ~PageCodec();
-
-  // Decompresses `bytes` to exactly `out`. `codec` is a parquet::Compression::type.
+  // Decompresses `bytes` to exactly `out`. `codec` is a Codec::Number.
   // Throws Error(kCorruptFile) when the content is damaged or of another size.
   void Decompress(int codec, std::span<const uint8_t> bytes, std::span<uint8_t> out);
 
@@ -45,8 +38,7 @@ class PageCodec {
 
   Libdeflate libdeflate_;
   int codec_type_ = -1;
-  std::unique_ptr<arrow::util::Codec> codec_;
-  std::shared_ptr<arrow::util::Decompressor> decompressor_;  // zstd only
+  std::unique_ptr<ArrowCodec> codec_;
 };
 
 }  // namespace torchparquet

@@ -72,7 +72,7 @@ void ReadDataPageV2(int struct_type, ThriftCompactReader* reader, PageHeader* he
   });
 }
 
-// parquet::PageType, with the numbers of the format.
+// PageType of the format.
 PageHeader::Kind KindOf(int32_t type) {
   switch (type) {
     case 0:

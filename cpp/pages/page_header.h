@@ -16,7 +16,7 @@ struct PageHeader {
   int64_t uncompressed_bytes = 0;  // after decompression
   std::optional<uint32_t> checksum;
   int64_t num_values = 0;  // including nulls
-  int encoding = -1;       // parquet::Encoding::type
+  int encoding = -1;       // Encoding::Number
   // V1 only, of the same type.
   int definition_level_encoding = -1;
   int repetition_level_encoding = -1;

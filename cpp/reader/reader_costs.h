@@ -28,7 +28,7 @@ class ReaderCosts {
   void Add(int64_t index, const TaskCosts& costs, std::chrono::nanoseconds task_time);
 
   const std::vector<CostSums>& columns() const { return columns_; }
-  // By parquet::Compression::type. Only column chunks count, not columns that no file
+  // By Codec::Number. Only column chunks count, not columns that no file
   // stores.
   const std::map<int, CostSums>& codecs() const { return codecs_; }
 

@@ -1,12 +1,11 @@
 #include "values/byte_array_values.h"
 
-#include <parquet/types.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 
+#include "bridge/format.h"
 #include "errors.h"
 #include "values/encoded_reader.h"
 #include "values/page_values.h"
@@ -114,8 +113,8 @@ void ByteArrayValues::ReadDictionary(const PageHeader& header,
 std::unique_ptr<kernels::ByteArrayReader> ByteArrayValues::Open(
     const PageHeader& header, std::span<const uint8_t> bytes) const {
   if (bytes.empty()) return std::make_unique<NoByteArrays>();
-  if (header.encoding == parquet::Encoding::PLAIN_DICTIONARY ||
-      header.encoding == parquet::Encoding::RLE_DICTIONARY) {
+  if (header.encoding == Encoding::kPlainDictionary ||
+      header.encoding == Encoding::kRleDictionary) {
     return std::make_unique<DictionaryByteArrayReader>(bytes, &dictionary_);
   }
   return OpenByteArrayReader(header.encoding, bytes, header.num_values);

@@ -1,9 +1,8 @@
 #include "values/encoded_reader.h"
 
-#include <parquet/types.h>
-
 #include <string>
 
+#include "bridge/format.h"
 #include "errors.h"
 #include "kernels/encodings/byte_stream_split.h"
 #include "kernels/encodings/delta_binary_packed.h"
@@ -103,11 +102,11 @@ std::unique_ptr<StoredReader> OpenEncodedReader(KernelEncoding encoding,
 std::unique_ptr<kernels::ByteArrayReader> OpenByteArrayReader(
     int encoding, std::span<const uint8_t> bytes, int64_t num_values) {
   switch (encoding) {
-    case parquet::Encoding::PLAIN:
+    case Encoding::kPlain:
       return std::make_unique<kernels::PlainByteArrayReader>(bytes);
-    case parquet::Encoding::DELTA_LENGTH_BYTE_ARRAY:
+    case Encoding::kDeltaLengthByteArray:
       return std::make_unique<kernels::DeltaLengthByteArrayReader>(bytes, num_values);
-    case parquet::Encoding::DELTA_BYTE_ARRAY:
+    case Encoding::kDeltaByteArray:
       return std::make_unique<kernels::DeltaByteArrayReader>(bytes, num_values);
     default:
       throw CorruptFile("binary values cannot have encoding number " +

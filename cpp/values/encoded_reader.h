@@ -21,7 +21,7 @@ std::unique_ptr<StoredReader> OpenEncodedReader(KernelEncoding encoding,
                                                 int64_t value_bytes);
 
 // Opens a page's values of different lengths in an encoding that stores them one by one:
-// PLAIN and the two delta encodings. `encoding` is a parquet::Encoding::type. Throws
+// PLAIN and the two delta encodings. `encoding` is an Encoding::Number. Throws
 // Error(kCorruptFile) for any other. The viewed bytes must outlive the reader.
 std::unique_ptr<kernels::ByteArrayReader> OpenByteArrayReader(
     int encoding, std::span<const uint8_t> bytes, int64_t num_values);

@@ -1,36 +1,34 @@
 #include "values/page_values.h"
 
-#include <parquet/schema.h>
-#include <parquet/types.h>
-
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "errors.h"
 #include "values/encoded_reader.h"
-#include "values/fallback_reader.h"
 #include "values/fixed_bytes_dictionary.h"
+#include "values/lengthened_reader.h"
 
 namespace torchparquet {
 namespace {
 
 // The kernel for pages of that encoding, if there is one that the type can have.
-std::optional<KernelEncoding> KernelFor(parquet::Type::type physical, int encoding) {
+std::optional<KernelEncoding> KernelFor(PhysicalType physical, int encoding) {
   const bool is_integer =
-      physical == parquet::Type::INT32 || physical == parquet::Type::INT64;
+      physical == PhysicalType::kInt32 || physical == PhysicalType::kInt64;
   const bool is_float =
-      physical == parquet::Type::FLOAT || physical == parquet::Type::DOUBLE;
-  const bool is_fixed = physical == parquet::Type::FIXED_LEN_BYTE_ARRAY;
+      physical == PhysicalType::kFloat || physical == PhysicalType::kDouble;
+  const bool is_fixed = physical == PhysicalType::kFixedBytes;
   switch (encoding) {
-    case parquet::Encoding::DELTA_BINARY_PACKED:
+    case Encoding::kDeltaBinaryPacked:
       if (is_integer) return KernelEncoding::kDeltaBinaryPacked;
       return std::nullopt;
-    case parquet::Encoding::BYTE_STREAM_SPLIT:
+    case Encoding::kByteStreamSplit:
       if (is_integer || is_float || is_fixed) return KernelEncoding::kByteStreamSplit;
       return std::nullopt;
-    case parquet::Encoding::RLE:
-      if (physical == parquet::Type::BOOLEAN) return KernelEncoding::kRleBool;
+    case Encoding::kRle:
+      if (physical == PhysicalType::kBoolean) return KernelEncoding::kRleBool;
       return std::nullopt;
     default:
       return std::nullopt;
@@ -40,15 +38,15 @@ std::optional<KernelEncoding> KernelFor(parquet::Type::type physical, int encodi
 template <typename Out>
 class FixedSizeValues : public PageValues<Out> {
  public:
-  FixedSizeValues(const parquet::ColumnDescriptor& descriptor,
-                  const kernels::Conversion& conversion, ColumnBuffers* buffers)
-      : descriptor_(descriptor),
+  FixedSizeValues(PhysicalType physical, const kernels::Conversion& conversion,
+                  ColumnBuffers* buffers)
+      : physical_(physical),
         conversion_(conversion),
         dictionary_(&buffers->dictionary),
         fixed_bytes_dictionary_(&buffers->dictionary, &buffers->indices) {}
 
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    if (descriptor_.physical_type() == parquet::Type::BOOLEAN) {
+    if (physical_ == PhysicalType::kBoolean) {
       throw CorruptFile("a boolean column cannot have a dictionary");
     }
     CheckDictionaryHeader(header, has_dictionary_);
@@ -74,11 +72,10 @@ class FixedSizeValues : public PageValues<Out> {
                                          std::span<const uint8_t> bytes) override {
     const int encoding = header.encoding;
     if (bytes.empty()) return std::make_unique<PlainReader<Out>>(bytes, conversion_);
-    if (encoding == parquet::Encoding::PLAIN) return OpenPlain(bytes, header.num_values);
+    if (encoding == Encoding::kPlain) return OpenPlain(bytes, header.num_values);
     // Without a dictionary page the dictionary is empty: reading any index throws, and a
     // page of nulls has none.
-    if (encoding == parquet::Encoding::RLE_DICTIONARY ||
-        encoding == parquet::Encoding::PLAIN_DICTIONARY) {
+    if (encoding == Encoding::kRleDictionary || encoding == Encoding::kPlainDictionary) {
       if constexpr (std::is_same_v<Out, uint8_t>) {
         if (is_cell()) {
           return std::make_unique<FixedBytesDictionaryReader>(bytes,
@@ -87,39 +84,45 @@ class FixedSizeValues : public PageValues<Out> {
       }
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);
     }
-    if (const auto kernel = KernelFor(descriptor_.physical_type(), encoding)) {
+    if (const auto kernel = KernelFor(physical_, encoding)) {
       return std::make_unique<ConvertingReader<Out>>(
           OpenEncodedReader(*kernel, bytes, conversion_.stored_bytes()), conversion_);
     }
-    return OpenFallback(bytes, header.num_values, encoding);
+    return OpenLengthened(bytes, header.num_values, encoding);
   }
 
  private:
   std::unique_ptr<ValueReader<Out>> OpenPlain(std::span<const uint8_t> bytes,
                                               int64_t num_values) const {
-    if (descriptor_.physical_type() == parquet::Type::BOOLEAN) {
+    if (physical_ == PhysicalType::kBoolean) {
       return std::make_unique<ConvertingReader<Out>>(
           std::make_unique<PlainBoolReader>(bytes), conversion_);
     }
-    if (is_binary()) return OpenFallback(bytes, num_values, parquet::Encoding::PLAIN);
+    if (is_binary()) return OpenLengthened(bytes, num_values, Encoding::kPlain);
     return std::make_unique<PlainReader<Out>>(bytes, conversion_);
   }
 
-  std::unique_ptr<ValueReader<Out>> OpenFallback(std::span<const uint8_t> bytes,
-                                                 int64_t num_values, int encoding) const {
-    const EncodedPage page{bytes, static_cast<int>(num_values), encoding};
-    return std::make_unique<ConvertingReader<Out>>(OpenFallbackReader(page, descriptor_),
-                                                   conversion_);
+  // Values that each have their length in front. No other encoding is left.
+  std::unique_ptr<ValueReader<Out>> OpenLengthened(std::span<const uint8_t> bytes,
+                                                   int64_t num_values,
+                                                   int encoding) const {
+    if (!is_binary() && physical_ != PhysicalType::kFixedBytes) {
+      throw CorruptFile("values of the column's type cannot have encoding number " +
+                        std::to_string(encoding));
+    }
+    auto values = OpenByteArrayReader(encoding, bytes, num_values);
+    return std::make_unique<ConvertingReader<Out>>(
+        is_binary() ? OpenDecimals(std::move(values))
+                    : OpenFixedBytes(std::move(values), conversion_.stored_bytes()),
+        conversion_);
   }
 
   // True if a value is several items.
   bool is_cell() const { return conversion_.is_cell(); }
   // True if stored values differ in length.
-  bool is_binary() const {
-    return descriptor_.physical_type() == parquet::Type::BYTE_ARRAY;
-  }
+  bool is_binary() const { return physical_ == PhysicalType::kByteArray; }
 
-  const parquet::ColumnDescriptor& descriptor_;
+  const PhysicalType physical_;
   const kernels::Conversion conversion_;
   kernels::Dictionary<Out> dictionary_;
   FixedBytesDictionary fixed_bytes_dictionary_;  // instead, for a fixed-size binary
@@ -130,27 +133,31 @@ class FixedSizeValues : public PageValues<Out> {
 
 void CheckDictionaryHeader(const PageHeader& header, bool has_dictionary) {
   if (has_dictionary) throw CorruptFile("column chunk has more than one dictionary");
-  if (header.encoding != parquet::Encoding::PLAIN &&
-      header.encoding != parquet::Encoding::PLAIN_DICTIONARY) {
+  if (header.encoding != Encoding::kPlain &&
+      header.encoding != Encoding::kPlainDictionary) {
     throw CorruptFile("dictionary page is not PLAIN but has encoding number " +
                       std::to_string(header.encoding));
   }
 }
 
 template <typename Out>
-std::unique_ptr<PageValues<Out>> MakePageValues(
-    const parquet::ColumnDescriptor& descriptor, const kernels::Conversion& conversion,
-    ColumnBuffers* buffers) {
-  return std::make_unique<FixedSizeValues<Out>>(descriptor, conversion, buffers);
+std::unique_ptr<PageValues<Out>> MakePageValues(PhysicalType physical,
+                                                const kernels::Conversion& conversion,
+                                                ColumnBuffers* buffers) {
+  return std::make_unique<FixedSizeValues<Out>>(physical, conversion, buffers);
 }
 
-template std::unique_ptr<PageValues<uint8_t>> MakePageValues(
-    const parquet::ColumnDescriptor&, const kernels::Conversion&, ColumnBuffers*);
-template std::unique_ptr<PageValues<uint16_t>> MakePageValues(
-    const parquet::ColumnDescriptor&, const kernels::Conversion&, ColumnBuffers*);
-template std::unique_ptr<PageValues<uint32_t>> MakePageValues(
-    const parquet::ColumnDescriptor&, const kernels::Conversion&, ColumnBuffers*);
-template std::unique_ptr<PageValues<uint64_t>> MakePageValues(
-    const parquet::ColumnDescriptor&, const kernels::Conversion&, ColumnBuffers*);
+template std::unique_ptr<PageValues<uint8_t>> MakePageValues(PhysicalType,
+                                                             const kernels::Conversion&,
+                                                             ColumnBuffers*);
+template std::unique_ptr<PageValues<uint16_t>> MakePageValues(PhysicalType,
+                                                              const kernels::Conversion&,
+                                                              ColumnBuffers*);
+template std::unique_ptr<PageValues<uint32_t>> MakePageValues(PhysicalType,
+                                                              const kernels::Conversion&,
+                                                              ColumnBuffers*);
+template std::unique_ptr<PageValues<uint64_t>> MakePageValues(PhysicalType,
+                                                              const kernels::Conversion&,
+                                                              ColumnBuffers*);
 
 }  // namespace torchparquet

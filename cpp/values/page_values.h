@@ -4,14 +4,11 @@
 #include <memory>
 #include <span>
 
+#include "bridge/format.h"
 #include "kernels/values/conversion.h"
 #include "pages/decode_scratch.h"
 #include "pages/page_header.h"
 #include "values/value_reader.h"
-
-namespace parquet {
-class ColumnDescriptor;
-}
 
 namespace torchparquet {
 
@@ -34,11 +31,10 @@ class PageValues {
 void CheckDictionaryHeader(const PageHeader& header, bool has_dictionary);
 
 // Values stored in one size. `Out` is the bit pattern that `conversion` leads to:
-// uint8_t, uint16_t, uint32_t or uint64_t. `descriptor` and `buffers` must outlive the
-// values.
+// uint8_t, uint16_t, uint32_t or uint64_t. `buffers` must outlive the values.
 template <typename Out>
-std::unique_ptr<PageValues<Out>> MakePageValues(
-    const parquet::ColumnDescriptor& descriptor, const kernels::Conversion& conversion,
-    ColumnBuffers* buffers);
+std::unique_ptr<PageValues<Out>> MakePageValues(PhysicalType physical,
+                                                const kernels::Conversion& conversion,
+                                                ColumnBuffers* buffers);
 
 }  // namespace torchparquet

@@ -1,11 +1,10 @@
 #include "values/vocabulary.h"
 
-#include <parquet/types.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "bridge/format.h"
 #include "errors.h"
 #include "values/byte_array_values.h"
 
@@ -68,8 +67,8 @@ class CodeValues : public PageValues<Out> {
 
   std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
                                          std::span<const uint8_t> bytes) override {
-    const bool has_indices = header.encoding == parquet::Encoding::RLE_DICTIONARY ||
-                             header.encoding == parquet::Encoding::PLAIN_DICTIONARY;
+    const bool has_indices = header.encoding == Encoding::kRleDictionary ||
+                             header.encoding == Encoding::kPlainDictionary;
     if (has_indices && !bytes.empty()) {
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &codes_);
     }

@@ -8,9 +8,9 @@
 See `ParquetDataset` for everything else.
 """
 
-from torchparquet._pyarrow import check_pyarrow
+from torchparquet._pyarrow import find_bridge
 
-check_pyarrow()
+find_bridge()  # Before anything that takes long: it may raise.
 
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
 from torchparquet.batches.column import Column  # noqa: E402

@@ -16,7 +16,6 @@ __all__: list[str] = [
     "FieldSpec",
     "Footers",
     "LeafColumn",
-    "PYARROW_VERSION",
     "PageHeader",
     "ReaderMemory",
     "ReaderSpec",
@@ -28,6 +27,7 @@ __all__: list[str] = [
     "epoch_of",
     "has_libdeflate",
     "instructions",
+    "load_arrow",
     "map_shared_words",
     "num_iterations",
     "offer_libdeflate",
@@ -40,9 +40,7 @@ __all__: list[str] = [
 ]
 
 class Decryption:
-    def __init__(
-        self, of_files: collections.abc.Sequence[typing_extensions.CapsuleType | None]
-    ) -> None: ...
+    def __init__(self, of_files: collections.abc.Sequence[typing.Any]) -> None: ...
 
 class DataFiles:
     def __init__(
@@ -308,6 +306,7 @@ def epoch_of(
 ) -> int: ...
 def has_libdeflate() -> bool: ...
 def instructions() -> str: ...
+def load_arrow(path: str) -> str: ...
 def map_shared_words(
     descriptor: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
@@ -340,4 +339,3 @@ def window_row_bytes(
 ) -> float: ...
 
 EPOCH_LEDGER_WORDS: int = 525313
-PYARROW_VERSION: str = "26.0.1"

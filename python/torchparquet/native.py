@@ -5,7 +5,6 @@ from pathlib import Path
 
 from torchparquet._core import (
     EPOCH_LEDGER_WORDS,
-    PYARROW_VERSION,
     BatchReader,
     ColumnSpec,
     DataFiles,
@@ -25,6 +24,7 @@ from torchparquet._core import (
     epoch_of,
     has_libdeflate,
     instructions,
+    load_arrow,
     map_shared_words,
     num_iterations,
     offer_libdeflate,
@@ -35,10 +35,11 @@ from torchparquet._core import (
     window_order,
     window_row_bytes,
 )
+from torchparquet._pyarrow import find_bridge
 
 __all__ = [
     "EPOCH_LEDGER_WORDS",
-    "PYARROW_VERSION",
+    "PYARROW_RELEASE",
     "BatchReader",
     "ColumnSpec",
     "DataFiles",
@@ -67,6 +68,10 @@ __all__ = [
     "window_order",
     "window_row_bytes",
 ]
+
+
+# Of the bridge in use, as in "26.0". Decoding calls Arrow through it.
+PYARROW_RELEASE = load_arrow(str(find_bridge()))
 
 
 def _offer_libdeflate() -> None:

@@ -21,6 +21,7 @@ from tests.fixtures.parquet_files import (
     with_nulls,
     write,
 )
+from tests.fixtures.pyarrow_release import MAJOR
 from tests.oracles.arrow_leaves import LeafRows, table_leaves
 from torchparquet import (
     CastError,
@@ -122,6 +123,8 @@ def test_every_kind_with_masks(tmp_path: Path, kind: Any, layout: str) -> None:
 def test_every_arrow_type_of_lists(
     tmp_path: Path, kind: str, list_kind: str, null_share: float
 ) -> None:
+    if MAJOR < 25 and null_share > 0 and list_kind == "fixed":
+        pytest.skip("pyarrow before 25 does not write fixed-size lists with nulls")
     table = pa.table({"x": fixed_rows(kind, 4, null_share, list_kind=list_kind)})
     path = write(tmp_path / "a.parquet", table, row_group_size=300)
     fill = True if kind == "bool" else 1

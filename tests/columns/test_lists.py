@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import KINDS, random_array, same_bits, with_nulls, write
+from tests.fixtures.pyarrow_release import MAJOR, needs_pyarrow
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import (
     assert_batches_are,
@@ -303,12 +304,14 @@ def test_a_page_for_each_row(tmp_path: Path, version: str) -> None:
         use_dictionary=False,
         row_group_size=4,
     )
-    assert len(pages(path)) == 3  # the first row, which is empty, goes with the next
+    if MAJOR > 22:
+        assert len(pages(path)) == 3  # the first row, which is empty, goes with the next
     for batch_size in (1, 2, 3, 7, None):
         for max_memory in ("1MiB", "1GiB"):
             assert_table_reads_as(table, path, batch_size=batch_size, max_memory=max_memory)
 
 
+@needs_pyarrow(23, "cannot limit the rows of a page")
 def test_a_list_of_a_hundred_thousand_elements(tmp_path: Path) -> None:
     """And the same as strings, between short rows."""
     long = np.arange(100_000) * 2**40

@@ -23,6 +23,7 @@ from tests.fixtures.encrypted_files import (
     decryption_of,
     write_encrypted,
 )
+from tests.fixtures.pyarrow_release import MAJOR, needs_pyarrow
 from torchparquet import Column, CorruptFileError, EncryptedFileError, Jagged, ParquetDataset
 
 NUM_ROWS = 500
@@ -66,6 +67,9 @@ def rows_of(paths: Any, **options: Any) -> dict[str, list[Any]]:
     return rows
 
 
+UNREAD_BEFORE_26 = ("plaintext footer", "AES_GCM_CTR_V1")
+
+
 @pytest.mark.parametrize("options", [{}, {"max_memory": 20_000, "num_threads": 3}], ids=str)
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("algorithm", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
@@ -73,6 +77,8 @@ def rows_of(paths: Any, **options: Any) -> dict[str, list[Any]]:
 def test_what_pyarrow_encrypts_is_read(
     tmp_path: Path, layout: Any, algorithm: str, version: str, options: dict[str, Any]
 ) -> None:
+    if MAJOR < 26 and (layout, algorithm) == UNREAD_BEFORE_26:
+        pytest.skip("pyarrow before 26 does not read these files that it writes")
     table = example()
     path = write_encrypted(
         tmp_path / "a.parquet",
@@ -158,6 +164,7 @@ def test_files_of_which_some_are_encrypted(tmp_path: Path) -> None:
     assert asked == [str(tmp_path / "a.parquet"), str(tmp_path / "plain.parquet")]  # type: ignore[comparison-overlap]
 
 
+@needs_pyarrow(25, "does not encrypt by a key alone")
 def test_a_key_given_directly(tmp_path: Path) -> None:
     """Also whether files that are not encrypted are read is as the properties say."""
     key = b"0123456789abcdef"

@@ -11,16 +11,8 @@ import pytest
 
 CPP = Path(__file__).parents[2] / "cpp"
 
-# The rooms that know Arrow, or the only unit of its room that does, and units of such rooms
-# that do without it. Units that do without Arrow are compiled and tested without its libraries.
-KNOW_ARROW = {"files", "pages", "values", "columns"}
-WITHOUT_ARROW = {
-    "files/footer_scan",
-    "files/source",
-    "files/thrift_compact",
-    "pages/page_header",
-    "pages/read_ahead",
-}
+# Alone knows Arrow. It is compiled for each release of pyarrow, so no other room includes it.
+KNOWS_ARROW = "bridge/arrow"
 MAX_UNITS = 12
 
 
@@ -28,7 +20,8 @@ def rooms() -> list[str]:
     """The folders of cpp/ from the lowest to the highest; "." is cpp/ itself."""
     listed = re.search(r"set\(TORCHPARQUET_ROOMS\s([^)]*)\)", (CPP / "CMakeLists.txt").read_text())
     assert listed is not None
-    return [*listed[1].split(), "bindings"]
+    listed_rooms = listed[1].split()
+    return [*listed_rooms[:2], KNOWS_ARROW, *listed_rooms[2:], "bindings"]
 
 
 ROOMS = rooms()
@@ -137,20 +130,18 @@ def test_only_bindings_know_python() -> None:
             assert not re.search(r"\bPy(Gil|GIL|Obj|Err|Eval)", FILES[name].read_text()), name
 
 
-def test_headers_do_not_know_arrow() -> None:
-    for name, headers in INCLUDES.items():
-        assert name.endswith(".cc") or not any(map(is_arrow, headers)), name
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_few_rooms_know_arrow(unit: Any) -> None:
-    room = room_of(unit)
-    if (unit not in WITHOUT_ARROW and KNOW_ARROW & {unit, room}) or room == "bindings":
-        return
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if room_of(unit) != KNOWS_ARROW])
+def test_one_room_knows_arrow(unit: Any) -> None:
     for name in FILES:
         if unit_of(name) == unit:
             assert not any(map(is_arrow, reached(name)))
-            assert "arrow::" not in FILES[name].read_text()
+            assert not re.search(r"\b(arrow|parquet)::", FILES[name].read_text())
+
+
+def test_the_room_that_knows_arrow_needs_the_interface_alone() -> None:
+    graph = room_graph()
+    assert graph[KNOWS_ARROW] == {"bridge"}
+    assert not [room for room, others in graph.items() if KNOWS_ARROW in others]
 
 
 def test_tests_stand_in_the_room_of_their_unit() -> None:

@@ -24,7 +24,7 @@ ROOMS = ("plan", "files", "ranks", "batches", "reading", "metrics", "iteration",
 MOST_MODULES = 12
 # They stand on the public package, and nothing of it on them.
 ABOVE = ("frameworks", "tools", "cli", "__main__")
-EXTENSIONS = {"_core": "native", "_decryption": "files.decryption"}
+EXTENSIONS = {"_core": "native"}
 # The command line's own requirements, and the modules that may import them.
 SCREEN_LIBRARIES = {"click", "rich", "matplotlib", "plotly"}
 SCREEN_MODULES = ("tools", "cli", "__main__")

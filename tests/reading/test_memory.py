@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
+from tests.fixtures.pyarrow_release import needs_pyarrow
 from tests.fixtures.thrift_bytes import (
     FILE_NUM_ROWS,
     FILE_ROW_GROUPS,
@@ -72,10 +73,13 @@ for case in json.loads(sys.argv[1]):
         sys.exit(f"{case} ended with status {status}")
 """
 
-pytestmark = pytest.mark.skipif(
-    not STATUS.exists() or "VmHWM" not in STATUS.read_text(),
-    reason="this system does not tell the peak of a process's memory",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not STATUS.exists() or "VmHWM" not in STATUS.read_text(),
+        reason="this system does not tell the peak of a process's memory",
+    ),
+    needs_pyarrow(25, "does not encrypt by a key alone"),
+]
 
 RUNS_ROWS, NOISE_ROWS = 4_000_000, 2**22
 WORDS_ROWS, WORDS_GROUP = 1_000_000, 50_000

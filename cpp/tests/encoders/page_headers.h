@@ -6,7 +6,7 @@
 
 namespace torchparquet::testing {
 
-// parquet::Encoding::type, by the numbers that the format gives them.
+// Encodings, by the numbers that the format gives them.
 constexpr int kPlain = 0;
 constexpr int kPlainDictionary = 2;
 constexpr int kDeltaLengthByteArray = 6;

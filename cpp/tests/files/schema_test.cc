@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bridge/arrow/schema_leaves.h"
+
 namespace torchparquet {
 namespace {
 
@@ -57,7 +59,7 @@ NodePtr MapOf(const std::string& name, Repetition::type repetition,
 std::vector<LeafColumn> Describe(const NodeVector& fields) {
   parquet::SchemaDescriptor schema;
   schema.Init(GroupNode::Make("schema", kRequired, fields));
-  return DescribeSchema(schema);
+  return DescribeSchema(bridge::LeavesOf(schema));
 }
 
 struct Expected {

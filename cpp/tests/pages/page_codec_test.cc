@@ -3,13 +3,13 @@
 #include <arrow/result.h>
 #include <arrow/util/compression.h>
 #include <doctest/doctest.h>
-#include <parquet/types.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bridge/format.h"
 #include "caught.h"
 #include "draws.h"
 #include "exact_buffer.h"
@@ -23,11 +23,18 @@ using testing::Draws;
 using testing::ExactBuffer;
 using Bytes = std::vector<uint8_t>;
 
-constexpr parquet::Compression::type kCodecs[] = {
-    parquet::Compression::SNAPPY, parquet::Compression::LZ4, parquet::Compression::ZSTD,
-    parquet::Compression::GZIP, parquet::Compression::BROTLI};
+struct TestedCodec {
+  int number;
+  arrow::Compression::type arrows;
+};
 
-Bytes Compressed(parquet::Compression::type type, const Bytes& content) {
+constexpr TestedCodec kCodecs[] = {{Codec::kSnappy, arrow::Compression::SNAPPY},
+                                   {Codec::kLz4, arrow::Compression::LZ4},
+                                   {Codec::kZstd, arrow::Compression::ZSTD},
+                                   {Codec::kGzip, arrow::Compression::GZIP},
+                                   {Codec::kBrotli, arrow::Compression::BROTLI}};
+
+Bytes Compressed(arrow::Compression::type type, const Bytes& content) {
   const auto codec = arrow::util::Codec::Create(type).ValueOrDie();
   const auto num_bytes = static_cast<int64_t>(content.size());
   Bytes page(static_cast<size_t>(codec->MaxCompressedLen(num_bytes, content.data())));
@@ -48,9 +55,9 @@ TEST_CASE("pages of every codec in turns") {
   Draws draws(1);
   PageCodec codec;
   for (int i = 0; i < 40; ++i) {
-    for (const auto type : kCodecs) {
+    for (const auto& [type, arrows] : kCodecs) {
       const Bytes content = testing::PageContent(draws, draws.Between(1, 20'000));
-      const Bytes page = Compressed(type, content);
+      const Bytes page = Compressed(arrows, content);
       CHECK((Decompressed(codec, type, page, content.size()) == content));
     }
   }
@@ -60,9 +67,9 @@ TEST_CASE("a page that is cut, or of another size, is an error; the next one is 
   Draws draws(2);
   PageCodec codec;
   const Bytes content = testing::PageContent(draws, 5000);
-  for (const auto type : kCodecs) {
+  for (const auto& [type, arrows] : kCodecs) {
     CAPTURE(CodecName(type));
-    const Bytes page = Compressed(type, content);
+    const Bytes page = Compressed(arrows, content);
     const Bytes cut(page.begin(), page.end() - 1);
     for (const auto& [bytes, size] :
          {std::pair{cut, content.size()}, std::pair{page, content.size() - 1},
@@ -80,9 +87,9 @@ TEST_CASE("pairs: the first page's damage is an error, the second's is told") {
   Draws draws(3);
   PageCodec codec;
   const Bytes content = testing::PageContent(draws, 9000);
-  for (const auto type : kCodecs) {
+  for (const auto& [type, arrows] : kCodecs) {
     if (!PageCodec::TakesPairs(type)) continue;
-    const Bytes page = Compressed(type, content);
+    const Bytes page = Compressed(arrows, content);
     const Bytes cut(page.begin(), page.end() - 1);
     Bytes out(content.size());
     Bytes other(content.size());
@@ -100,7 +107,7 @@ TEST_CASE("pairs: the first page's damage is an error, the second's is told") {
 TEST_CASE("a page of two gzip members") {
   Draws draws(4);
   const Bytes content = testing::PageContent(draws, 3000);
-  const Bytes half = Compressed(parquet::Compression::GZIP, content);
+  const Bytes half = Compressed(arrow::Compression::GZIP, content);
   Bytes page = half;
   page.insert(page.end(), half.begin(), half.end());
   Bytes out(2 * content.size());
@@ -115,8 +122,7 @@ TEST_CASE("a page of two gzip members") {
       arrow::util::Codec::Create(arrow::Compression::GZIP).ValueOrDie();
   const auto written =
       arrow_codec->Decompress(std::ssize(page), page.data(), std::ssize(out), out.data());
-  const auto error =
-      testing::Caught([&] { codec.Decompress(parquet::Compression::GZIP, page, out); });
+  const auto error = testing::Caught([&] { codec.Decompress(Codec::kGzip, page, out); });
   CHECK(error.has_value() == !(written.ok() && *written == std::ssize(out)));
 }
 

@@ -71,11 +71,9 @@ class FileKeys:
         Raises:
             EncryptedFileError: The keys do not fit a file.
         """
-        from torchparquet._decryption import capsule_of
         from torchparquet.native import Decryption, read_footers
 
-        given = [self.of_file(path) for path in files]
-        native = Decryption([None if one is None else capsule_of(one) for one in given])
+        native = Decryption([self.of_file(path) for path in files])
         footers = read_footers(
             list(files),
             num_threads,

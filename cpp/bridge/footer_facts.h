@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bridge/format.h"
+
+namespace torchparquet {
+
+// What a footer says, as plain values.
+
+struct LogicalType {
+  enum class Kind : int8_t {
+    kNone,
+    kString,
+    kEnum,
+    kJson,
+    kBson,
+    kNull,
+    kInt,
+    kDate,
+    kTime,
+    kTimestamp,
+    kDecimal,
+    kFloat16,
+    kUuid,
+    kInterval,
+    kOther,
+  };
+  enum class Unit : int8_t { kUnknown, kMillis, kMicros, kNanos };
+
+  Kind kind = Kind::kNone;
+  std::string text = {};  // kOther: the type in words
+  // kInt.
+  bool is_signed = false;
+  int bit_width = 0;
+  // kTime and kTimestamp.
+  Unit unit = Unit::kUnknown;
+  bool is_utc = false;
+  // kDecimal.
+  int32_t precision = 0;
+  int32_t scale = 0;
+};
+
+// A group or a leaf.
+struct SchemaNode {
+  std::string name;
+  bool is_required = false;
+  bool is_repeated = false;
+  bool is_list = false;  // by a logical type or by an older annotation
+  bool is_map = false;
+  int num_fields = 0;  // of a group
+};
+
+struct SchemaLeaf {
+  std::vector<SchemaNode> path;  // from the one below the root to the leaf
+  PhysicalType physical = PhysicalType::kUnknown;
+  int32_t type_length = 0;  // of kFixedBytes
+  LogicalType logical = {};
+  int16_t max_definition_level = 0;
+  int16_t max_repetition_level = 0;
+
+  std::string DotPath() const {
+    std::string text;
+    for (const SchemaNode& node : path) text += (text.empty() ? "" : ".") + node.name;
+    return text;
+  }
+};
+
+struct RowGroupFacts {
+  int64_t num_rows = 0;
+  int num_columns = 0;
+};
+
+struct ChunkFacts {
+  int64_t data_page_offset = 0;
+  int64_t dictionary_page_offset = 0;  // 0: none told
+  int64_t compressed_bytes = 0;        // of all pages, with their headers
+  int64_t uncompressed_bytes = 0;
+  int64_t num_values = 0;  // with nulls and empty lists
+  // Of strings, with dictionaries resolved, where the writer says so.
+  std::optional<int64_t> string_bytes = std::nullopt;
+  int codec = Codec::kUnknown;
+  bool is_encrypted = false;
+};
+
+struct FooterFacts {
+  int64_t num_bytes = 0;  // of the footer
+  int64_t num_rows = 0;
+  int64_t num_schema_elements = 0;
+  bool has_encrypted_parts = false;
+  // parquet-mr before 1.2.9 left the dictionary page's header out of the size.
+  bool has_short_chunk_sizes = false;
+  // Arrow before 3.0 wrote V2 pages that wrongly deny that they are compressed.
+  bool has_wrong_compressed_flags = false;
+  std::string arrow_schema = {};  // in base64; empty where there is none
+  std::vector<RowGroupFacts> row_groups = {};
+  std::vector<SchemaLeaf> leaves = {};
+};
+
+}  // namespace torchparquet

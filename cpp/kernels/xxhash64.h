@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace torchparquet::kernels {
+
+// XXH64 with the seed 0. Source: the specification in the repository of xxHash.
+uint64_t XxHash64(std::span<const uint8_t> bytes);
+
+}  // namespace torchparquet::kernels
