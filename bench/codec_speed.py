@@ -28,8 +28,8 @@ from generated.pages import kinds_of_pages
 from passes.native_program import compiled
 from report.machine import described, environment
 
-# As arrow::Compression numbers them, and as pyarrow.Codec names them.
-_CODECS = {"snappy": (1, "snappy"), "lz4": (5, "lz4_raw"), "zstd": (4, "zstd"), "gzip": (2, "gzip")}
+# As Parquet numbers them, and as pyarrow.Codec names them.
+_CODECS = {"snappy": (1, "snappy"), "lz4": (7, "lz4_raw"), "zstd": (6, "zstd"), "gzip": (2, "gzip")}
 Decompress = Callable[[bytes, int], object]
 
 

@@ -16,7 +16,7 @@ from passes.native_program import compiled
 from passes.sides import CommandSide
 
 # As arrow::Compression numbers them.
-_CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 3, "ZSTD": 4, "LZ4": 5}
+_CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
 Way = Literal["codec", "pread"]
 
 

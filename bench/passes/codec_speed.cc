@@ -3,7 +3,7 @@
 //   codec_speed PAGES CODEC NUM_THREADS REPEATS
 //
 // PAGES has for each page its uncompressed and its compressed size, both uint32, and its
-// compressed bytes. CODEC is a number of arrow::Compression. Every thread decompresses
+// compressed bytes. CODEC is a number of Parquet's. Every thread decompresses
 // all pages, one after the other, into memory that is used again. The ways take turns;
 // the first turn is not timed. Prints a line for each way: its name, and the median over
 // the turns of the GB/s of all threads together.
@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "bridge/loaded_library.h"
 #include "pages/page_codec.h"
 
 namespace {
@@ -46,6 +47,19 @@ std::vector<Page> ReadPages(const char* path) {
   return pages;
 }
 
+arrow::Compression::type ArrowsNumber(int codec) {
+  switch (codec) {
+    case torchparquet::Codec::kSnappy:
+      return arrow::Compression::SNAPPY;
+    case torchparquet::Codec::kGzip:
+      return arrow::Compression::GZIP;
+    case torchparquet::Codec::kZstd:
+      return arrow::Compression::ZSTD;
+    default:
+      return arrow::Compression::LZ4;
+  }
+}
+
 // One thread's memory and codecs.
 class Thread {
  public:
@@ -53,7 +67,7 @@ class Thread {
       : pages_(pages),
         codec_(codec),
         arrow_(
-            *arrow::util::Codec::Create(static_cast<arrow::Compression::type>(codec))) {
+            *arrow::util::Codec::Create(ArrowsNumber(codec))) {
     for (const Page& page : pages) most_ = std::max(most_, page.num_bytes);
     out_[0].resize(most_);
     out_[1].resize(most_);
@@ -120,6 +134,8 @@ double Median(std::vector<double> values) {
 
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
+  torchparquet::UseArrowLibrary(
+      torchparquet::torchparquet_arrow_library(TORCHPARQUET_BRIDGE_ABI));
   const auto pages = ReadPages(argv[1]);
   const int codec = std::atoi(argv[2]);
   const int num_threads = std::atoi(argv[3]);

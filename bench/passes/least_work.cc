@@ -7,7 +7,7 @@
 //
 //   offset bytes codec output_bytes num_rows
 //
-// with codec a number of arrow::Compression and num_rows zero but for one column. By
+// with codec a number of Parquet's and num_rows zero but for one column. By
 // "codec" each page is read by pread, decompressed to memory that stays in the cache,
 // and its share of the output bytes is stored once, of any value. By "pread" the bytes of
 // the column chunk are read to where its values would go, and that is all. By "read" each
@@ -35,6 +35,7 @@
 #include <thread>
 #include <vector>
 
+#include "bridge/loaded_library.h"
 #include "pages/page_codec.h"
 #include "pages/page_header.h"
 
@@ -273,6 +274,8 @@ void PrintPass(std::deque<Worker>& workers) {
 
 int main(int argc, char** argv) try {
   if (argc != 6) throw std::runtime_error("five arguments are required");
+  torchparquet::UseArrowLibrary(
+      torchparquet::torchparquet_arrow_library(TORCHPARQUET_BRIDGE_ABI));
   const int descriptor = open(argv[1], O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw std::runtime_error(std::string("cannot open ") + argv[1]);
   const std::vector<ColumnChunk> chunks = FindPages(descriptor, argv[2]);

@@ -13,6 +13,12 @@ _DIRECTORY = Path(__file__).resolve().parent
 _CPP = _DIRECTORY.parents[1] / "cpp"
 _UNITS = (
     "errors",
+    "bridge/arrow/arrow_file",
+    "bridge/arrow/codecs",
+    "bridge/arrow/library",
+    "bridge/arrow/remembered_keys",
+    "bridge/arrow/schema_leaves",
+    "bridge/loaded_library",
     "kernels/codecs/lz4",
     "kernels/codecs/snappy",
     "pages/libdeflate",
@@ -25,17 +31,18 @@ def compiled(source: str, directory: Path) -> Path:
     """Compiles ``source`` of this room into ``directory``, unless it is there, and returns it."""
     main = _DIRECTORY / source
     sources = [main, *(_CPP / f"{unit}.cc" for unit in _UNITS)]
-    headers = sorted((_CPP / "kernels/codecs").glob("*.h"))
+    headers = sorted([*(_CPP / "kernels/codecs").glob("*.h"), *(_CPP / "bridge").rglob("*.h")])
     text = b"".join(path.read_bytes() for path in [*sources, *headers])
     name = hashlib.sha256(text + pa.__version__.encode()).hexdigest()[:16]
     program = directory / f"{main.stem}_{name}"
     if program.exists():
         return program
     libraries = Path(pa.get_library_dirs()[0])
-    major, minor, *_ = pa.__version__.split(".")
-    linked = [libraries / f"lib{lib}.so.{major}{int(minor):02d}" for lib in ("parquet", "arrow")]
+    release = pa.cpp_build_info.so_version
+    linked = [libraries / f"lib{lib}.so.{release}" for lib in ("parquet", "arrow")]
     compiler = os.environ.get("CXX", "c++").split()
     flags = ["-std=c++20", "-O3", "-march=native", "-pthread", "-ldl", f"-I{_CPP}"]
+    flags += ['-DTORCHPARQUET_BRIDGE_ABI="bench"']
     flags += [f"-I{pa.get_include()}", f"-Wl,-rpath,{libraries}"]
     partial = program.with_suffix(".partial")
     command = [*compiler, *flags, *map(str, sources), *map(str, linked), "-o", str(partial)]
