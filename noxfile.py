@@ -2,7 +2,7 @@
 """One entry for every check of this project: `nox -l` lists them, `nox -s NAME` runs one.
 
 Sessions run in the environment that nox runs in, which CONTRIBUTING.md sets up once.
-Only `frameworks`, `build` and `review` make an environment of their own.
+Only `frameworks`, `build`, `wheel` and `review` make an environment of their own.
 """
 
 import pathlib
@@ -140,6 +140,13 @@ def build(session: nox.Session) -> None:
     session.run("python", ".ci/fetch_pyarrows.py", "build/pyarrows")
     pyarrows = pathlib.Path("build/pyarrows").resolve()
     session.run("python", "-m", "build", f"-Ccmake.define.TORCHPARQUET_PYARROWS={pyarrows}")
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def wheel(session: nox.Session) -> None:
+    """Build a wheel for older systems into dist/, and run the quick start on it."""
+    session.install("--group", "wheel")
+    session.run("python", "packaging/wheel.py")
 
 
 @nox.session(default=False)
