@@ -33,7 +33,8 @@ def build() -> Path:
     """Return a wheel that has no tag of a system yet."""
     pyarrows = WORK / "pyarrows"
     run(sys.executable, ".ci/fetch_pyarrows.py", pyarrows)
-    toolchain = [sys.executable, ROOT / "packaging/older_linux/toolchain.py", WORK / "toolchain"]
+    toolchain: list[str | Path] = [sys.executable, ROOT / "packaging/older_linux/toolchain.py"]
+    toolchain.append(WORK / "toolchain")
     compiler = subprocess.run(toolchain, check=True, capture_output=True, text=True).stdout.strip()
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
         run(
@@ -50,10 +51,8 @@ def tagged(wheel: Path) -> Path:
     """Return the wheel with the tag of older systems, in dist/; raise if it does not fit them."""
     excluded = [f"--exclude={name}" for name in NOT_INCLUDED]
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
-        run(
-            *(sys.executable, "-m", "auditwheel", "-q", "repair", "--plat", TAG),
-            *(*excluded, "-w", folder, wheel),
-        )
+        repair = (sys.executable, "-m", "auditwheel", "repair", "--plat", TAG)
+        run(*repair, *excluded, "-w", folder, wheel)
         (repaired,) = Path(folder).glob("*.whl")
         (ROOT / "dist").mkdir(exist_ok=True)
         return repaired.rename(ROOT / "dist" / repaired.name)

@@ -108,6 +108,14 @@ def make_stub(library: str, soname: str, folder: Path) -> None:
     )
 
 
+def zig_folder() -> Path:
+    """Return the folder of the installed package ziglang."""
+    zig = find_spec("ziglang")
+    if zig is None or zig.origin is None:
+        raise ModuleNotFoundError("the package ziglang is not installed")
+    return Path(zig.origin).parent
+
+
 def header_flags() -> list[str]:
     """Return the flags by which gcc finds its own headers, and glibc's of the older system."""
     probe = subprocess.run(
@@ -116,10 +124,7 @@ def header_flags() -> list[str]:
     listed = probe.stderr.split("#include <...> search starts here:")[1]
     listed = listed.split("End of search list.")[0]
     of_gcc = [Path(path) for path in listed.split() if "/c++/" in path or "/gcc/" in path]
-    zig = find_spec("ziglang")
-    if zig is None or zig.origin is None:
-        raise ModuleNotFoundError("the package ziglang is not installed")
-    libc = Path(zig.origin).parent / "lib/libc/include"
+    libc = zig_folder() / "lib/libc/include"
     of_libc = [libc / name for name in ("x86-linux-gnu", "generic-glibc", "x86-linux-any")]
     folders = [_HERE / "include", *of_gcc, *of_libc, libc / "any-linux-any"]
     flags = ["-nostdinc", f"-D__GLIBC_MINOR__={GLIBC[1]}"]
@@ -149,7 +154,8 @@ def newer_objects(flags: list[str], folder: Path) -> list[Path]:
 
 def write_compiler(path: Path, flags: list[str], linked: list[Path]) -> None:
     """Write a script that compiles by gcc and links by Zig."""
-    zig = shlex.join([sys.executable, "-m", "ziglang", "cc"])
+    # Not `python -m ziglang`: pip hides this environment from the builds that it isolates.
+    zig = shlex.quote(str(zig_folder() / "zig"))
     target = f"x86_64-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     path.write_text(f"""#!/bin/sh
 for argument do
@@ -157,7 +163,7 @@ for argument do
     -c|-E|-M|-MM|--version|-v) exec g++ {shlex.join(flags)} "$@" ;;
   esac
 done
-exec {zig} -target {target} "$@" {shlex.join(map(str, linked))}
+exec {zig} cc -target {target} "$@" {shlex.join(map(str, linked))}
 """)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
