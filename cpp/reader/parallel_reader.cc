@@ -34,13 +34,12 @@ std::unique_ptr<TaskStream> MakeTasks(const TaskContext& context,
   }
   return std::make_unique<SliceStream>(
       context,
-      SliceStream::Bounds{
-          .cut = {.max_rows = memory.max_slice_rows,
-                  .batch_rows = spec.batch_rows / spec.num_lanes(),
-                  // A chunk that is one batch stays whole: of several failures in a
-                  // batch, that of the first column counts.
-                  .split = spec.batch_rows > 0 ? split : WorkSplit{}},
-          .max_held_bytes = MaxHeldBytes(spec, *context.layout, memory)},
+      SliceStream::Bounds{.cut = {.max_rows = memory.max_slice_rows,
+                                  .batch_rows = spec.batch_rows / spec.num_lanes(),
+                                  // A chunk that is one batch stays whole: of several
+                                  // failures in a batch, that of the first column counts.
+                                  .split = spec.batch_rows > 0 ? split : WorkSplit{}},
+                          .max_held_bytes = MaxHeldBytes(spec, *context.layout, memory)},
       std::move(kept));
 }
 
