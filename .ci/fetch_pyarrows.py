@@ -4,7 +4,7 @@
     fetch_pyarrows.py FOLDER [VERSION ...]
 
 CMake's TORCHPARQUET_PYARROWS takes the folder. Without versions, those in pyarrow_releases.txt.
-What is unpacked already is not fetched again.
+A version that is unpacked already is not fetched again.
 """
 
 import subprocess
@@ -31,7 +31,7 @@ def fetch(version: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Fetch what the command line names."""
+    """Fetch the versions that the command line names."""
     for version in sys.argv[2:] or RELEASES:
         fetch(version, Path(sys.argv[1]).resolve())
 

@@ -61,7 +61,8 @@ def tagged(wheel: Path) -> Path:
 def check_content(wheel: Path) -> None:
     """Raise if a bridge is missing or a library is included."""
     releases = (ROOT / ".ci/pyarrow_releases.txt").read_text().split()
-    bridges = {f"torchparquet/_arrow_{''.join(v.split('.')[:1])}00.so" for v in releases}
+    numbers = [version.split(".") for version in releases]
+    bridges = {f"torchparquet/_arrow_{major}{minor:0>2}.so" for major, minor, _ in numbers}
     names = set(zipfile.ZipFile(wheel).namelist())
     libraries = {name for name in names if ".so" in name}
     own = {name for name in libraries if re.match(r"torchparquet/_core\..*\.so$", name)}

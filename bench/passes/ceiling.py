@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from passes.native_program import compiled
 from passes.sides import CommandSide
 
-# As arrow::Compression numbers them.
+# As Parquet numbers them.
 _CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
 Way = Literal["codec", "pread"]
 

@@ -9,7 +9,7 @@
 
 namespace torchparquet {
 
-// What a footer says, as plain values.
+// The content of a footer, as plain values.
 
 struct LogicalType {
   enum class Kind : int8_t {

@@ -64,7 +64,7 @@ class FlatReader : public ColumnReader {
   // Opens the page that row_ stands in, or the first page that reaches past the start of
   // the range.
   void OpenPage(const RowRange& rows) {
-    while (const PageHeader* header = pages_.Next(UseOfNext(rows))) {
+    while (const PageHeader* header = pages_.Next(rows.begin - page_end_)) {
       if (header->kind == PageHeader::Kind::kDictionary) {
         page_values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
         continue;
@@ -84,14 +84,6 @@ class FlatReader : public ColumnReader {
     }
     throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
                       std::to_string(rows.end()));
-  }
-
-  // Most pages have as many rows as the page before.
-  ColumnPages::Use UseOfNext(const RowRange& rows) const {
-    const int64_t likely_rows = page_end_ - place_.first_row;
-    return page_end_ < rows.begin && page_end_ + likely_rows <= rows.begin
-               ? ColumnPages::Use::kLikelySkip
-               : ColumnPages::Use::kRead;
   }
 
   void OpenValues(const PageHeader& header, bool goes_on) {

@@ -48,26 +48,20 @@ void RowWalk::Start() {
 // Opens the next data page. Returns false at the end of the column chunk.
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   const bool is_flat = leaf_.element_levels.empty();
-  int64_t page_rows = 0;  // of the last page
-  const auto use_of_next = [&] {
-    return is_flat && mode == Mode::kSkip && row_ + page_rows < end_row
-               ? ColumnPages::Use::kLikelySkip
-               : ColumnPages::Use::kRead;
-  };
-  while (const PageHeader* header = pages_.Next(use_of_next())) {
+  const bool skips = is_flat && mode == Mode::kSkip;
+  while (const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0)) {
     if (header->kind == PageHeader::Kind::kDictionary) {
       ReadDictionary(*header, pages_.ReadDictionaryPage());
       continue;
     }
     if (!header->is_data()) continue;
     place_ = {.offset = pages_.page_offset(), .first_row = row_};
-    page_rows = header->num_values;
     if (is_flat && header->num_values > pages_.group_rows() - row_) {
       throw CorruptFile("column chunk holds more rows than its row group: " +
                         std::to_string(row_ + header->num_values) + ", " +
                         std::to_string(pages_.group_rows()));
     }
-    if (is_flat && mode == Mode::kSkip && header->num_values <= end_row - row_) {
+    if (skips && header->num_values <= end_row - row_) {
       row_ += header->num_values;
       continue;
     }

@@ -78,14 +78,16 @@ void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
 // The end of a read that begins at next_offset_: far enough for the bytes that are likely
 // to be wanted, near enough for them to stay in a core's L2 cache until then. Most pages
 // are as long as the page before: one call reads a long page.
-int64_t ColumnPages::AheadEnd(Use use) const {
+int64_t ColumnPages::AheadEnd(int64_t num_skipped) const {
   constexpr int64_t kMinBytes = int64_t{4} << 10;
   constexpr int64_t kMaxBytes = int64_t{128} << 10;
   const int64_t first_bytes =
       next_offset_ == chunk_.range.offset ? chunk_.dictionary_bytes : 0;
   const int64_t last_page_bytes = header_.header_bytes + header_.compressed_bytes;
-  // Short pages are read together, also those that are skipped.
-  if (use == Use::kLikelySkip && last_page_bytes >= 4 * kMinBytes) {
+  // Most pages have as many entries as the page before. Short pages are read together,
+  // also those that are skipped.
+  if (num_skipped > 0 && header_.num_values <= num_skipped &&
+      last_page_bytes >= 4 * kMinBytes) {
     return std::min(next_offset_ + kMinBytes, chunk_.range.end());
   }
   const bool in_pairs = PageCodec::GainsByPair(chunk_.codec, header_.compressed_bytes,
@@ -112,7 +114,7 @@ const PageHeader* ColumnPages::NextDecrypted() {
   return &header_;
 }
 
-const PageHeader* ColumnPages::Next(Use use) {
+const PageHeader* ColumnPages::Next(int64_t num_skipped) {
   if (decrypted_) return NextDecrypted();
   if (next_page_.offset == next_offset_) {
     header_ = next_page_.header;
@@ -123,7 +125,7 @@ const PageHeader* ColumnPages::Next(Use use) {
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
   const int64_t rest_bytes = chunk_.range.end() - next_offset_;
   if (rest_bytes <= 0) return nullptr;
-  const int64_t ahead_end = AheadEnd(use);
+  const int64_t ahead_end = AheadEnd(num_skipped);
   // Few headers are longer than this: only those with long strings in their statistics.
   for (int64_t num_bytes = 256;; num_bytes *= 8) {
     num_bytes = std::min(num_bytes, rest_bytes);

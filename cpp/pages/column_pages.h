@@ -44,10 +44,10 @@ class ColumnPages {
   void BeginTask(DecodeScratch* scratch, int64_t num_rows);
 
   // Returns the header of the next page, or null at the end of the column chunk. Skips
-  // the part of the last page that was not read. If the page is likely to be skipped too,
-  // and long, little more than its header is read from the file.
-  enum class Use : uint8_t { kRead, kLikelySkip };
-  const PageHeader* Next(Use use = Use::kRead);
+  // the part of the last page that was not read. If the page is long and likely to be
+  // among the next `num_skipped` entries, little more than its header is read from the
+  // file.
+  const PageHeader* Next(int64_t num_skipped = 0);
   // The offset in the file of the header that Next returned last; in an encrypted column
   // chunk, the number of its page.
   int64_t page_offset() const { return page_offset_; }
@@ -96,7 +96,7 @@ class ColumnPages {
   void Decompress(const kernels::CompressedBlock& block);
   void DecompressPair(const kernels::CompressedBlock& block, NextPage next);
   PageParts ReadStored(std::span<const uint8_t> body);
-  int64_t AheadEnd(Use use) const;
+  int64_t AheadEnd(int64_t num_skipped) const;
 
   const ColumnChunk chunk_;
   const Limits limits_;

@@ -1,4 +1,4 @@
-// What the headers of gcc 12 refer to, and the C++ library of an older system lacks.
+// Symbols that the headers of gcc 12 refer to and the C++ library of an older system lacks.
 // Compiled into each extension, and not visible outside of it.
 
 #include <cstdlib>
