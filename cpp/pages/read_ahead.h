@@ -3,18 +3,12 @@
 #include <cstdint>
 #include <span>
 
+#include "byte_range.h"
 #include "files/source.h"
 #include "scratch_buffer.h"
 #include "task_costs.h"
 
 namespace torchparquet {
-
-struct ByteRange {
-  int64_t offset = 0;
-  int64_t num_bytes = 0;
-
-  int64_t end() const { return offset + num_bytes; }
-};
 
 // Views of a file's bytes, read on demand. Holds one stretch of the file at a time, in
 // memory that the caller owns and may take away. Used by one thread.

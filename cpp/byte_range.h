@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+namespace torchparquet {
+
+struct ByteRange {
+  int64_t offset = 0;
+  int64_t num_bytes = 0;
+
+  int64_t end() const { return offset + num_bytes; }
+  bool contains(const ByteRange& other) const {
+    return other.offset >= offset && other.end() <= end();
+  }
+  bool operator==(const ByteRange&) const = default;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,51 @@
+#include "network/fetch.h"
+
+#include <chrono>
+#include <utility>
+
+namespace torchparquet {
+
+Fetch::Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
+             ScratchBuffer memory)
+    : object_(std::move(object)), range_(range), memory_(std::move(memory)) {
+  memory_.Reserve(static_cast<size_t>(range_.num_bytes + kPaddingBytes));
+}
+
+int64_t Fetch::num_arrived() const {
+  const std::lock_guard lock(mutex_);
+  return num_arrived_;
+}
+
+bool Fetch::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return error_.has_value() || num_arrived_ == range_.num_bytes;
+}
+
+void Fetch::Await(int64_t num_bytes) const {
+  std::unique_lock lock(mutex_);
+  arrived_.wait(lock, [&] { return num_arrived_ >= num_bytes || error_.has_value(); });
+  if (num_arrived_ < num_bytes) throw *error_;
+}
+
+bool Fetch::AwaitFor(int64_t num_bytes, int64_t milliseconds) const {
+  std::unique_lock lock(mutex_);
+  arrived_.wait_for(lock, std::chrono::milliseconds(milliseconds),
+                    [&] { return num_arrived_ >= num_bytes || error_.has_value(); });
+  if (num_arrived_ >= num_bytes) return true;
+  if (error_) throw *error_;
+  return false;
+}
+
+void Fetch::Arrive(int64_t num_arrived) {
+  const std::lock_guard lock(mutex_);
+  num_arrived_ = num_arrived;
+  arrived_.notify_all();
+}
+
+void Fetch::Fail(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!error_ && num_arrived_ < range_.num_bytes) error_ = error;
+  arrived_.notify_all();
+}
+
+}  // namespace torchparquet

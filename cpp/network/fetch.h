@@ -1,0 +1,66 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "byte_range.h"
+#include "errors.h"
+#include "network/remote_object.h"
+#include "scratch_buffer.h"
+
+namespace torchparquet {
+
+// The read of one range of an object: what is asked, and the bytes as they arrive, first
+// to last. Shared by the readers that want the bytes and the fetcher that brings them, so
+// whoever lets go last frees the memory. Thread-safe.
+class Fetch {
+ public:
+  // Readable bytes after the range, for kernels that load whole words.
+  static constexpr int64_t kPaddingBytes = 64;
+
+  // `memory` comes from an earlier fetch, or is empty.
+  Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
+        ScratchBuffer memory = {});
+
+  const RemoteObject& object() const { return *object_; }
+  const ByteRange& range() const { return range_; }
+
+  // For readers.
+
+  // The bytes that have arrived, from the first. Ends as `range` does, once whole.
+  int64_t num_arrived() const;
+  bool is_over() const;  // whole or failed
+  // Returns when the first `num_bytes` are there. Throws the Error of a failure, at each
+  // call.
+  void Await(int64_t num_bytes) const;
+  // As Await, for `milliseconds` at most. Returns false if the bytes are not there yet.
+  bool AwaitFor(int64_t num_bytes, int64_t milliseconds) const;
+  const uint8_t* data() const { return memory_.data(); }
+  // Takes the memory of a fetch that nobody else holds.
+  ScratchBuffer TakeMemory() { return std::move(memory_); }
+
+  // For fetchers: one thread at a time.
+
+  // Writes there, beyond what has arrived.
+  uint8_t* out() { return memory_.data(); }
+  // Tells that bytes up to `num_arrived` are written.
+  void Arrive(int64_t num_arrived);
+  // Ends the fetch. What arrived before stays usable.
+  void Fail(const Error& error);
+
+ private:
+  const std::shared_ptr<const RemoteObject> object_;
+  const ByteRange range_;
+  ScratchBuffer memory_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable arrived_;
+  int64_t num_arrived_ = 0;     // guarded by mutex_
+  std::optional<Error> error_;  // guarded by mutex_
+};
+
+}  // namespace torchparquet

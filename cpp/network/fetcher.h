@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "network/fetch.h"
+
+namespace torchparquet {
+
+// What came over the network since the process began to use it. Durations in nanoseconds.
+struct FetchStats {
+  int64_t num_requests = 0;  // sent, with retries and hedges
+  int64_t num_retries = 0;
+  int64_t num_hedges = 0;  // second requests for a slow first byte
+  int64_t num_hedges_won = 0;
+  int64_t bytes_received = 0;
+  int64_t bytes_wasted = 0;     // received twice, or not wanted any more
+  int64_t num_connections = 0;  // opened
+  int64_t concurrency = 0;      // requests in flight that are allowed now
+  int64_t first_byte_time = 0;  // sum over requests
+};
+
+// How patient a fetcher is.
+struct FetchOptions {
+  int64_t max_tries = 10;    // of one fetch
+  double max_seconds = 180;  // from the first failure of a fetch to its last try
+  double connect_seconds = 10;
+  int64_t stall_bytes_per_second = 64
+                                   << 10;  // slower than this for stall_seconds: retried
+  double stall_seconds = 5;
+  int64_t min_connections = 16;
+  int64_t max_connections = 64;
+  bool hedges = true;
+};
+
+// Brings ranges of objects. Thread-safe.
+class Fetcher {
+ public:
+  virtual ~Fetcher() = default;
+  // Begins a fetch. Fetches begin in the order of these calls, except that those which a
+  // reader waits for go first.
+  virtual void Start(std::shared_ptr<Fetch> fetch) = 0;
+  // Tells that a reader waits for the fetch.
+  virtual void Hurry(const std::shared_ptr<Fetch>& fetch) = 0;
+  // Ends a fetch that nobody wants any more; it fails with Error(kStopped).
+  virtual void Cancel(const std::shared_ptr<Fetch>& fetch) = 0;
+  // Addresses were given: fetches that lacked one can begin.
+  virtual void Wake() = 0;
+  virtual FetchStats stats() const = 0;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torchparquet {
+
+// Where an object can be read for a while.
+struct ObjectAddress {
+  std::string url;
+  std::vector<std::string> headers;  // "Name: value"; go to the host of `url` only
+  // The time after which `url` and `headers` are refused, in seconds since 1970.
+  double expires_at = 0;
+};
+
+// Gives addresses of objects, by number. Thread-safe.
+class AddressBook {
+ public:
+  virtual ~AddressBook() = default;
+  // An address that holds for another minute; null if there is none yet. It is then asked
+  // for, and `Fetcher::Wake` is called when it is there.
+  virtual std::shared_ptr<const ObjectAddress> Find(int64_t object) = 0;
+  // The store refused the address (401 or 403): it is not given again.
+  virtual void Refused(int64_t object, const ObjectAddress& address) = 0;
+  // Why no address can be had for the object: a message, empty if there is no reason.
+  virtual std::string Failure(int64_t object) const = 0;
+};
+
+// An object of a store, as it was listed.
+struct RemoteObject {
+  std::string path;  // for messages: s3://bucket/key
+  int64_t num_bytes = -1;
+  std::string etag;    // as listed, with its quotes; empty where there is none
+  int64_t number = 0;  // in `addresses`
+  std::shared_ptr<AddressBook> addresses = nullptr;  // null where a broker reads
+};
+
+}  // namespace torchparquet
