@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "files/parquet_file.h"
-#include "files/schema.h"
+#include "footers/schema.h"
 #include "kernels/values/conversion.h"
 #include "values/segment_writer.h"
 #include "values/vocabulary.h"

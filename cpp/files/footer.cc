@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "files/footer_scan.h"
-#include "kernels/xxhash64.h"
+#include "footers/footer_bytes.h"
+#include "footers/parsed_footer.h"
 
 namespace torchparquet {
 namespace {
@@ -69,67 +69,19 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
   footer->row_group_num_bytes.push_back(total);
 }
 
-// The footer's bytes.
-class FooterBytes {
- public:
-  // Reads the end of the file, which usually includes the whole footer, by one call.
-  explicit FooterBytes(const Source& file) {
-    const int64_t most = file.num_bytes();
-    Read(file, std::min(most, kUsualBytes));
-    if (most < FooterEnd::kNumBytes) return;
-    const std::span<const uint8_t> bytes(bytes_);
-    end_ = FooterEnd::Read(bytes.last<FooterEnd::kNumBytes>(), most);
-    const int64_t wanted = end_.num_bytes + FooterEnd::kNumBytes;
-    if (wanted > std::ssize(bytes_)) Read(file, wanted);
-  }
-
-  std::span<const uint8_t> bytes() const {
-    const auto size = static_cast<size_t>(end_.num_bytes);
-    const size_t trailer = std::min(bytes_.size(), size_t{FooterEnd::kNumBytes});
-    return std::span(bytes_).first(bytes_.size() - trailer).last(size);
-  }
-  // The footer and all that follows it.
-  std::vector<uint8_t> Content() const {
-    return {bytes_.end() - end_.num_bytes - FooterEnd::kNumBytes, bytes_.end()};
-  }
-  // Nothing where it takes a real parser to tell what the footer says.
-  std::optional<FooterScan> Scan() const {
-    return end_.is_plain ? ScanFooter(bytes()) : std::nullopt;
-  }
-  // Sizes, places and statistics of all column chunks are in there, so that other values
-  // hardly ever have the same.
-  int64_t Digest() const { return static_cast<int64_t>(kernels::XxHash64(bytes())); }
-
- private:
-  static constexpr int64_t kUsualBytes = int64_t{16} << 10;
-
-  void Read(const Source& file, int64_t num_bytes) {
-    bytes_.resize(static_cast<size_t>(num_bytes));
-    file.ReadAt(file.num_bytes() - num_bytes, num_bytes, bytes_.data());
-  }
-
-  std::vector<uint8_t> bytes_;
-  FooterEnd end_;
-};
-
-// True if the row groups belong to a file with that schema.
-bool Fits(const FooterScan& scan, const std::vector<LeafColumn>& leaves) {
-  if (scan.num_column_orders.value_or(leaves.size()) != leaves.size()) return false;
-  if (scan.row_group_num_rows.empty()) return true;
-  if (scan.has_value_per_row.size() != leaves.size()) return false;
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    const bool is_flat = leaves[i].element_levels.empty();
-    if (is_flat && !scan.has_value_per_row[i]) return false;
-  }
-  return true;
-}
-
-void ParseFooter(std::unique_ptr<const Source> source, const PlannedFile& planned,
-                 Footer* footer) {
-  const ParquetFile file(std::move(source), planned);
-  footer->schema = std::make_shared<const std::vector<LeafColumn>>(file.leaves());
+void AddRowGroups(const ParquetFile& file, Footer* footer) {
   const int num_row_groups = static_cast<int>(file.row_groups().size());
   for (int i = 0; i < num_row_groups; ++i) AddRowGroup(file, i, footer);
+}
+
+void TakeRowGroups(FooterScan scan, Footer* footer) {
+  footer->row_group_num_rows = std::move(scan.row_group_num_rows);
+  footer->row_group_num_bytes = std::move(scan.row_group_num_bytes);
+  footer->leaf_bytes = std::move(scan.column_bytes);
+  footer->chunk_num_bytes.reserve(scan.chunks.size());
+  for (const ChunkPlace& chunk : scan.chunks) {
+    footer->chunk_num_bytes.push_back(chunk.compressed_bytes);
+  }
 }
 
 }  // namespace
@@ -144,15 +96,13 @@ Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* k
     std::optional<FooterScan> scan;
     if (planned.decryption == nullptr) scan = bytes.Scan();
     footer.schema = scan ? known->Find(*scan) : nullptr;
-    if (footer.schema == nullptr || !Fits(*scan, *footer.schema)) {
-      ParseFooter(std::move(source), planned, &footer);
-      if (scan) known->Add(*scan, footer.schema);
-    } else {
-      footer.row_group_num_rows = std::move(scan->row_group_num_rows);
-      footer.row_group_num_bytes = std::move(scan->row_group_num_bytes);
-      footer.leaf_bytes = std::move(scan->column_bytes);
-      footer.chunk_num_bytes = std::move(scan->chunk_num_bytes);
+    const auto fits = [&] { return scan && Fits(*scan, *footer.schema); };
+    if (footer.schema == nullptr || !fits()) {
+      const ParquetFile file(std::move(source), planned, known);
+      footer.schema = file.footer()->schema;
+      if (!fits()) AddRowGroups(file, &footer);
     }
+    if (fits()) TakeRowGroups(std::move(*scan), &footer);
     if (!parts.chunk_num_bytes) footer.chunk_num_bytes = {};
     if (parts.content) footer.content = bytes.Content();
   } catch (...) {

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "errors.h"
-#include "files/known_schemas.h"
 #include "files/parquet_file.h"
-#include "files/source.h"
+#include "footers/known_schemas.h"
+#include "sources/source.h"
 
 namespace torchparquet {
 
@@ -25,7 +26,7 @@ struct Footer {
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;
   std::vector<int64_t> chunk_num_bytes;  // empty unless asked for
-  Leaves schema;
+  std::shared_ptr<const Schema> schema;
   std::vector<double> leaf_bytes;  // empty without row groups
   // The file's bytes from the footer to the end, which make a file without values.
   // Empty unless asked for.

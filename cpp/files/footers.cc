@@ -7,14 +7,16 @@
 #include <utility>
 
 #include "files/footer.h"
-#include "files/known_schemas.h"
+#include "footers/known_schemas.h"
 
 namespace torchparquet {
 namespace {
 
+using SharedSchema = std::shared_ptr<const Schema>;
+
 // Numbers a schema among the distinct schemas, of which there are few.
-size_t NumberSchema(const Leaves& schema, std::vector<Leaves>* schemas) {
-  const auto found = std::ranges::find_if(*schemas, [&](const Leaves& other) {
+size_t NumberSchema(const SharedSchema& schema, std::vector<SharedSchema>* schemas) {
+  const auto found = std::ranges::find_if(*schemas, [&](const SharedSchema& other) {
     return other == schema || *other == *schema;
   });
   const auto number = static_cast<size_t>(found - schemas->begin());
@@ -22,7 +24,7 @@ size_t NumberSchema(const Leaves& schema, std::vector<Leaves>* schemas) {
   return number;
 }
 
-void Append(Footer footer, std::vector<Leaves>* schemas, Footers* out) {
+void Append(Footer footer, std::vector<SharedSchema>* schemas, Footers* out) {
   if (footer.error) throw *footer.error;
   int64_t num_rows = 0;
   for (const int64_t rows : footer.row_group_num_rows) num_rows += rows;
@@ -38,7 +40,7 @@ void Append(Footer footer, std::vector<Leaves>* schemas, Footers* out) {
   out->file_schema.push_back(static_cast<int64_t>(schema));
   out->schema_leaf_bytes.resize(schemas->size());
   std::vector<double>& leaf_bytes = out->schema_leaf_bytes[schema];
-  leaf_bytes.resize(footer.schema->size());
+  leaf_bytes.resize(footer.schema->leaves().size());
   for (size_t i = 0; i < footer.leaf_bytes.size(); ++i) {
     leaf_bytes[i] += footer.leaf_bytes[i];
   }
@@ -80,9 +82,9 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
     read();
   }
   Footers out;
-  std::vector<Leaves> schemas;
+  std::vector<SharedSchema> schemas;
   for (Footer& footer : footers) Append(std::move(footer), &schemas, &out);
-  for (const Leaves& schema : schemas) out.schemas.push_back(*schema);
+  for (const SharedSchema& schema : schemas) out.schemas.push_back(schema->leaves());
   return out;
 }
 

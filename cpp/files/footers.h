@@ -5,7 +5,7 @@
 
 #include "files/footer.h"
 #include "files/parquet_file.h"
-#include "files/schema.h"
+#include "footers/schema.h"
 
 namespace torchparquet {
 

@@ -1,13 +1,13 @@
 #include "files/parquet_file.h"
 
-#include <array>
-#include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "bridge/loaded_library.h"
 #include "errors.h"
-#include "files/declared_lengths.h"
+#include "footers/declared_lengths.h"
+#include "footers/footer_bytes.h"
 
 namespace torchparquet {
 namespace {
@@ -27,13 +27,6 @@ void CheckRowCounts(const FooterFacts& facts) {
   }
 }
 
-FooterEnd ReadFooterEnd(const Source& file) {
-  std::array<uint8_t, FooterEnd::kNumBytes> end{};
-  if (file.num_bytes() < FooterEnd::kNumBytes) return {};
-  file.ReadAt(file.num_bytes() - FooterEnd::kNumBytes, FooterEnd::kNumBytes, end.data());
-  return FooterEnd::Read(end, file.num_bytes());
-}
-
 Error NoKeys(const std::string& what) {
   return Error(ErrorKind::kEncrypted,
                what + " is encrypted and needs its keys: give decryption_properties");
@@ -51,8 +44,7 @@ bool IsOfContent(const Failure& failure) {
 }
 
 std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const Source& file,
-                                      FooterFacts* facts) {
-  const FooterEnd footer = ReadFooterEnd(file);
+                                      const FooterEnd& footer, FooterFacts* facts) {
   if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
   if (footer.is_encrypted && planned.decryption == nullptr) {
     throw NoKeys("file");
@@ -89,24 +81,9 @@ std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
   return std::make_unique<LocalFile>(planned.path, planned.identity);
 }
 
-FooterEnd FooterEnd::Read(std::span<const uint8_t, kNumBytes> end, int64_t file_bytes) {
-  int64_t num_bytes = 0;
-  for (size_t i = 0; i < 4; ++i) num_bytes |= int64_t{end[i]} << (8 * i);
-  const auto letters_are = [&](const char* letters) {
-    return std::memcmp(end.data() + 4, letters, 4) == 0;
-  };
-  const bool fits = num_bytes <= file_bytes - kNumBytes;
-  const bool is_encrypted = letters_are("PARE");
-  const bool is_plain = fits && letters_are("PAR1");
-  return {.num_bytes = is_plain || (fits && is_encrypted) ? num_bytes : 0,
-          .is_plain = is_plain,
-          .is_encrypted = is_encrypted};
-}
-
 ChunkFacts ParquetFile::ColumnChunk(int64_t row_group, int column) const {
   ChunkFacts facts;
-  const Failure failure =
-      footer_->chunks->Describe(static_cast<int>(row_group), column, &facts);
+  const Failure failure = footer_->Describe(row_group, column, &facts);
   if (IsOfContent(failure)) {
     // Arrow reports a missing key like any other failure.
     if (reader_ != nullptr) throw KeysDoNotFit("column", failure);
@@ -127,38 +104,45 @@ std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column
 }
 
 ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
-                         std::shared_ptr<const ParsedFooter> known)
+                         KnownSchemas* schemas, std::shared_ptr<const ParsedFooter> known)
     : file_(std::move(file)),
       footer_(known != nullptr && planned.decryption == nullptr &&
                       known->identity == file_->identity()
                   ? std::move(known)
-                  : ParseFooter(planned)) {}
+                  : ParseFooter(planned, schemas)) {}
 
 // Sets reader_ for a file with keys.
-std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& planned) {
+std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& planned,
+                                                             KnownSchemas* schemas) {
+  const FooterBytes bytes(*file_);
+  std::optional<FooterScan> scan;
+  if (planned.decryption == nullptr) scan = bytes.Scan();
+  const auto known = scan && schemas != nullptr ? schemas->Find(*scan) : nullptr;
+  const auto scanned = [&](const std::shared_ptr<const Schema>& schema) {
+    return std::make_shared<const ParsedFooter>(
+        FooterOf(*scan, bytes.end().num_bytes, file_->identity(), schema));
+  };
+  const bool is_usable = scan && !scan->may_have_old_writer;
+  if (is_usable && known != nullptr && Fits(*scan, *known)) return scanned(known);
   FooterFacts facts;
-  auto reader = OpenReader(planned, *file_, &facts);
+  auto reader = OpenReader(planned, *file_, bytes.end(), &facts);
   CheckRowCounts(facts);
+  std::vector<LeafColumn> leaves = DescribeSchema(facts.leaves);
+  ReadDeclaredLengths(facts, &leaves);
+  auto schema = std::make_shared<const Schema>(std::move(leaves));
+  if (scan && schemas != nullptr) schemas->Add(*scan, schema);
+  if (is_usable && Fits(*scan, *schema)) return scanned(schema);
   auto footer = std::make_shared<ParsedFooter>();
   footer->identity = file_->identity();
   footer->num_bytes = facts.num_bytes;
   footer->has_encrypted_parts = facts.has_encrypted_parts;
   footer->has_short_chunk_sizes = facts.has_short_chunk_sizes;
   footer->has_wrong_compressed_flags = facts.has_wrong_compressed_flags;
-  footer->chunks = reader->chunks();
-  footer->leaves = DescribeSchema(facts.leaves);
-  ReadDeclaredLengths(facts, &footer->leaves);
   footer->row_groups = std::move(facts.row_groups);
-  for (size_t i = 0; i < footer->leaves.size(); ++i) {
-    footer->leaf_of_path.try_emplace(footer->leaves[i].path, static_cast<int>(i));
-  }
+  footer->schema = std::move(schema);
+  footer->arrow_chunks = reader->chunks();
   if (planned.decryption != nullptr) reader_ = std::move(reader);
   return footer;
-}
-
-int ParquetFile::FindLeaf(const std::string& path) const {
-  const auto found = footer_->leaf_of_path.find(path);
-  return found == footer_->leaf_of_path.end() ? -1 : found->second;
 }
 
 }  // namespace torchparquet

@@ -6,12 +6,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "bridge/arrow_library.h"
-#include "files/schema.h"
-#include "files/source.h"
+#include "footers/known_schemas.h"
+#include "footers/parsed_footer.h"
+#include "footers/schema.h"
+#include "sources/source.h"
 
 namespace torchparquet {
 
@@ -29,32 +30,6 @@ struct PlannedFile {
 // Opens the file's bytes. Throws Error as LocalFile and MemoryFile do.
 std::unique_ptr<const Source> OpenSource(const PlannedFile& planned);
 
-// The meaning of the last bytes of a file.
-struct FooterEnd {
-  static constexpr int64_t kNumBytes = 8;  // the length and four letters
-
-  // Bytes of the footer; 0 if this is no Parquet file, or the file is too short for the
-  // footer.
-  int64_t num_bytes = 0;
-  bool is_plain = false;  // a footer that is not encrypted
-  bool is_encrypted = false;
-
-  static FooterEnd Read(std::span<const uint8_t, kNumBytes> end, int64_t file_bytes);
-};
-
-// The parsed footer of a file. Immutable, thread-safe.
-struct ParsedFooter {
-  FileIdentity identity;  // of the file
-  int64_t num_bytes = 0;  // in the file
-  bool has_encrypted_parts = false;
-  bool has_short_chunk_sizes = false;       // as in FooterFacts
-  bool has_wrong_compressed_flags = false;  // as in FooterFacts
-  std::vector<RowGroupFacts> row_groups = {};
-  std::shared_ptr<const ArrowChunks> chunks = nullptr;
-  std::vector<LeafColumn> leaves = {};                     // in the file's order
-  std::unordered_map<std::string, int> leaf_of_path = {};  // the first of each
-};
-
 // An open Parquet file with its footer. Immutable, thread-safe.
 class ParquetFile {
  public:
@@ -64,11 +39,12 @@ class ParquetFile {
   // Throws Error(kCorruptFile) if the file is no Parquet file or its footer contradicts
   // itself, and Error(kEncrypted) if the keys do not fit the footer. `known` is an
   // earlier footer of this file, or null. It is used if the file has not changed. A file
-  // with keys has its footer read again.
+  // with keys has its footer read again. `schemas` are those of other footers, and become
+  // those of this one too; or null.
   ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
-              std::shared_ptr<const ParsedFooter> known = nullptr);
+              KnownSchemas* schemas, std::shared_ptr<const ParsedFooter> known = nullptr);
   explicit ParquetFile(const PlannedFile& planned)
-      : ParquetFile(OpenSource(planned), planned) {}
+      : ParquetFile(OpenSource(planned), planned, nullptr) {}
 
   const Source& file() const { return *file_; }
   const std::shared_ptr<const ParsedFooter>& footer() const { return footer_; }
@@ -80,12 +56,13 @@ class ParquetFile {
   std::unique_ptr<ArrowPages> OpenPages(int64_t row_group, int column) const;
 
   // The leaf columns in the file's order.
-  const std::vector<LeafColumn>& leaves() const { return footer_->leaves; }
+  const std::vector<LeafColumn>& leaves() const { return footer_->schema->leaves(); }
   // The index of the first leaf with that dotted path, or -1.
-  int FindLeaf(const std::string& path) const;
+  int FindLeaf(const std::string& path) const { return footer_->schema->Find(path); }
 
  private:
-  std::shared_ptr<const ParsedFooter> ParseFooter(const PlannedFile& planned);
+  std::shared_ptr<const ParsedFooter> ParseFooter(const PlannedFile& planned,
+                                                  KnownSchemas* schemas);
 
   std::unique_ptr<const Source> file_;
   // Null for a file without keys. The mutex guards it while it makes other readers.

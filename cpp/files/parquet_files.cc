@@ -16,7 +16,8 @@ std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
   const PlannedFile& planned = planned_[static_cast<size_t>(file)];
   const auto kept = footers_.find(file);
   auto opened = std::make_shared<const ParquetFile>(
-      OpenSource(planned), planned, kept == footers_.end() ? nullptr : kept->second);
+      OpenSource(planned), planned, &schemas_,
+      kept == footers_.end() ? nullptr : kept->second);
   if (planned.decryption == nullptr) KeepFooter(file, opened->footer());
   if (open_.size() >= kMaxOpenFiles) open_.pop_back();
   open_.push_front({file, opened});
@@ -25,7 +26,7 @@ std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
 
 void ParquetFiles::KeepFooter(int64_t file,
                               const std::shared_ptr<const ParsedFooter>& footer) {
-  const int64_t num_bytes = kFooterBytes + footer->num_bytes;
+  const int64_t num_bytes = footer->MemoryBytes();
   if (footer_bytes_ + num_bytes > kMaxFooterBytes) return;
   if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
 }

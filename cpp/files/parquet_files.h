@@ -21,10 +21,8 @@ namespace torchparquet {
 class ParquetFiles {
  public:
   static constexpr size_t kMaxOpenFiles = 64;
-  // The limit on kept footers, by their stored bytes plus kFooterBytes each. Parsed
-  // footers can take 20 times that, in addition to the memory of readers.
-  static constexpr int64_t kMaxFooterBytes = int64_t{1} << 20;
-  static constexpr int64_t kFooterBytes = int64_t{4} << 10;
+  // The limit on the memory of kept footers, in addition to the memory of readers.
+  static constexpr int64_t kMaxFooterBytes = int64_t{16} << 20;
 
   explicit ParquetFiles(std::vector<PlannedFile> planned)
       : planned_(std::move(planned)) {}
@@ -53,7 +51,8 @@ class ParquetFiles {
   // By file. Kept footers stay: if passes over more files than fit replaced the oldest,
   // every footer would be gone when it is needed again. Guarded by mutex_.
   std::unordered_map<int64_t, std::shared_ptr<const ParsedFooter>> footers_;
-  int64_t footer_bytes_ = 0;  // as kMaxFooterBytes counts them; guarded by mutex_
+  int64_t footer_bytes_ = 0;  // guarded by mutex_
+  KnownSchemas schemas_;
 };
 
 }  // namespace torchparquet

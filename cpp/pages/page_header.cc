@@ -3,7 +3,7 @@
 #include <string>
 
 #include "errors.h"
-#include "files/thrift_compact.h"
+#include "footers/thrift_compact.h"
 
 namespace torchparquet {
 namespace {

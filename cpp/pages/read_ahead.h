@@ -4,8 +4,8 @@
 #include <span>
 
 #include "byte_range.h"
-#include "files/source.h"
 #include "scratch_buffer.h"
+#include "sources/source.h"
 #include "task_costs.h"
 
 namespace torchparquet {

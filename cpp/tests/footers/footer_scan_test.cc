@@ -1,4 +1,4 @@
-#include "files/footer_scan.h"
+#include "footers/footer_scan.h"
 
 #include <doctest/doctest.h>
 
@@ -53,18 +53,21 @@ struct Chunk {
   int64_t value_bytes = 0;
   int64_t num_bytes = 0;
   std::optional<int64_t> string_bytes = std::nullopt;
+  std::optional<int64_t> dictionary_offset = std::nullopt;
+  int32_t codec = 1;
 };
 
 Fields MetaData(const Chunk& chunk) {
   Fields fields{compact::I32(1, 1),
                 List(2, compact::kI32, {compact::Zigzag(0), compact::Zigzag(3)}),
                 List(3, compact::kBinary, {Text("a"), Text("b")}),
-                compact::I32(4, 1),
+                compact::I32(4, chunk.codec),
                 I64(5, chunk.num_values),
                 I64(6, chunk.value_bytes),
                 I64(7, chunk.num_bytes),
                 I64(9, 4),
                 compact::StructField(12, {Binary(1, "max"), I64(3, 0)})};
+  if (chunk.dictionary_offset) fields.push_back(I64(11, *chunk.dictionary_offset));
   if (chunk.string_bytes) {
     const Field histogram = List(3, compact::kI64, {compact::Zigzag(2)});
     fields.push_back(compact::StructField(16, {I64(1, *chunk.string_bytes), histogram}));
@@ -137,7 +140,7 @@ TEST_CASE("a scan tells rows, bytes and schema") {
     std::vector<Bytes> groups;
     std::vector<int64_t> num_rows(static_cast<size_t>(draws.Below(20)));
     std::vector<int64_t> num_bytes;
-    std::vector<int64_t> chunk_num_bytes;
+    std::vector<ChunkPlace> places;
     int64_t total = 0;
     for (int64_t& rows : num_rows) {
       rows = draws.OneIn(9) ? 0 : draws.Below(1000);
@@ -148,9 +151,16 @@ TEST_CASE("a scan tells rows, bytes and schema") {
         Chunk chunk{rows, draws.Between(-9, 1 << 30), draws.Below(1 << 30)};
         if (draws.OneIn(9)) ++chunk.num_values;
         if (draws.OneIn(2)) chunk.string_bytes = draws.Between(-9, 1 << 30);
+        if (draws.OneIn(2)) chunk.dictionary_offset = draws.Between(-9, 1 << 30);
+        chunk.codec = static_cast<int32_t>(draws.Below(8));
         if (chunk.num_values != rows) has_value_per_row[column] = false;
         num_bytes.back() += chunk.num_bytes;
-        chunk_num_bytes.push_back(chunk.num_bytes);
+        places.push_back({.data_page_offset = 4,
+                          .dictionary_page_offset = chunk.dictionary_offset.value_or(0),
+                          .compressed_bytes = chunk.num_bytes,
+                          .uncompressed_bytes = chunk.value_bytes,
+                          .num_values = chunk.num_values,
+                          .codec = chunk.codec});
         const int64_t bytes = chunk.string_bytes.value_or(chunk.value_bytes);
         column_bytes[column] += static_cast<double>(std::max<int64_t>(bytes, 0));
         chunks.push_back(compact::Struct(ColumnChunk(MetaData(chunk)), &draws));
@@ -164,7 +174,7 @@ TEST_CASE("a scan tells rows, bytes and schema") {
     CHECK(scan->num_rows == total);
     CHECK(scan->row_group_num_rows == num_rows);
     CHECK(scan->row_group_num_bytes == num_bytes);
-    CHECK(scan->chunk_num_bytes == chunk_num_bytes);
+    CHECK(scan->chunks == places);
     if (!num_rows.empty()) {
       CHECK(scan->column_bytes == column_bytes);
       CHECK(scan->has_value_per_row == has_value_per_row);
@@ -235,6 +245,36 @@ TEST_CASE("a footer that contradicts itself is not scanned") {
   CHECK_FALSE(IsScanned(compact::Struct(FileMetaData(10, {less, more}))));
   const Bytes most = compact::Struct(RowGroup(INT64_MAX, {chunk}));
   CHECK_FALSE(IsScanned(compact::Struct(FileMetaData(-2, {most, most}))));
+}
+
+TEST_CASE("a footer that names no codec of the format is not scanned") {
+  for (const int32_t codec : {-1, 8}) {
+    Chunk chunk = kChunk;
+    chunk.codec = codec;
+    CHECK_FALSE(IsScanned(FooterOf(chunk)));
+  }
+}
+
+TEST_CASE("writers whose footers are read in a way of their own are told") {
+  const auto may_be_old = [](std::string_view writer) {
+    ExactBuffer<uint8_t> footer(Footer(Part::kFile, [&](Fields* fields) {
+      *std::ranges::find(*fields, 6, &Field::id) = Binary(6, writer);
+    }));
+    return ScanFooter(footer.span()).value().may_have_old_writer;
+  };
+  for (const auto* old :
+       {"parquet-mr", "parquet-mr version 1.2.8 (build x)", "parquet-mr version 1.1",
+        "parquet-mr version 1.1.0", "Parquet-MR version 1.2.0",
+        "parquet-cpp version 1.5.1", "impala, by parquet-cpp"}) {
+    CAPTURE(old);
+    CHECK(may_be_old(old));
+  }
+  for (const auto* later :
+       {"", "writer", "parquet-mr version 1.10.1 (build x)", "parquet-rs version 1.1.0",
+        "parquet-mr version 1.15.0", "parquet-cpp-arrow version 1.5.1"}) {
+    CAPTURE(later);
+    CHECK_FALSE(may_be_old(later));
+  }
 }
 
 TEST_CASE("an encrypted footer or column is not scanned") {

@@ -1,4 +1,4 @@
-#include "files/schema.h"
+#include "footers/schema.h"
 
 #include <doctest/doctest.h>
 #include <parquet/schema.h>

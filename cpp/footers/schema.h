@@ -2,6 +2,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "bridge/footer_facts.h"
@@ -46,6 +48,24 @@ struct LeafColumn {
   std::vector<std::string> dtypes() const;
 
   bool operator==(const LeafColumn&) const = default;
+};
+
+// The leaf columns of a file, in its order. Immutable, thread-safe.
+class Schema {
+ public:
+  explicit Schema(std::vector<LeafColumn> leaves);
+  Schema(const Schema&) = delete;
+  Schema& operator=(const Schema&) = delete;
+
+  const std::vector<LeafColumn>& leaves() const { return leaves_; }
+  // The index of the first leaf with that dotted path, or -1.
+  int Find(const std::string& path) const;
+
+  bool operator==(const Schema& other) const { return leaves_ == other.leaves_; }
+
+ private:
+  const std::vector<LeafColumn> leaves_;
+  std::unordered_map<std::string_view, int> leaf_of_path_;  // views of leaves_
 };
 
 // Describes a leaf, by the one table from Parquet's physical and logical types to

@@ -1,4 +1,4 @@
-#include "files/source.h"
+#include "sources/source.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "bridge/footer_facts.h"
-#include "files/schema.h"
+#include "footers/schema.h"
 
 namespace torchparquet {
 

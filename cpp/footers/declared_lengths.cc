@@ -1,4 +1,4 @@
-#include "files/declared_lengths.h"
+#include "footers/declared_lengths.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "errors.h"
-#include "files/flat_table.h"
+#include "footers/flat_table.h"
 
 namespace torchparquet {
 namespace {

@@ -1,4 +1,4 @@
-#include "files/schema.h"
+#include "footers/schema.h"
 
 #include <algorithm>
 #include <map>
@@ -248,6 +248,17 @@ std::vector<LeafColumn> DescribeSchema(const std::vector<SchemaLeaf>& schema) {
     if (num_with_path[path] > 1) path = schema[i].DotPath();
   }
   return leaves;
+}
+
+Schema::Schema(std::vector<LeafColumn> leaves) : leaves_(std::move(leaves)) {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    leaf_of_path_.try_emplace(leaves_[i].path, static_cast<int>(i));
+  }
+}
+
+int Schema::Find(const std::string& path) const {
+  const auto found = leaf_of_path_.find(path);
+  return found == leaf_of_path_.end() ? -1 : found->second;
 }
 
 }  // namespace torchparquet

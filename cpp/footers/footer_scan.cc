@@ -1,10 +1,13 @@
-#include "files/footer_scan.h"
+#include "footers/footer_scan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <initializer_list>
+#include <string>
 
-#include "files/thrift_compact.h"
+#include "bridge/format.h"
+#include "footers/thrift_compact.h"
 
 namespace torchparquet {
 namespace {
@@ -43,10 +46,31 @@ int64_t Sum(int64_t a, int64_t b) {
 }
 
 struct ColumnChunk {
-  int64_t num_values = 0;
-  int64_t num_bytes = 0;    // compressed
-  int64_t value_bytes = 0;  // decompressed
+  ChunkPlace place;
+  int64_t value_bytes = 0;  // decompressed, with dictionaries resolved if that is told
 };
+
+int32_t KnownCodec(int32_t codec) {
+  if (codec < Codec::kNone || codec > Codec::kLz4) throw NotPlain{};
+  return codec;
+}
+
+// Files of parquet-mr before 1.2.9 and of parquet-cpp before 2 are read in a way of their
+// own. True for every name like these, unless it plainly tells a later release.
+bool MayBeOldWriter(std::string_view created_by) {
+  std::string name(created_by);
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::tolower(letter));
+  });
+  constexpr std::string_view kLaterJava = "parquet-mr version 1.1";  // of 1.10 to 1.19
+  if (name.starts_with(kLaterJava) && name.size() > kLaterJava.size()) {
+    const auto next = static_cast<unsigned char>(name[kLaterJava.size()]);
+    if (std::isdigit(next) != 0) return false;
+  }
+  if (name.starts_with("parquet-cpp-arrow version ")) return false;
+  return name.find("parquet-mr") != std::string::npos ||
+         name.find("parquet-cpp") != std::string::npos;
+}
 
 // SizeStatistics: the bytes of strings, without their lengths.
 std::optional<int64_t> ReadStringBytes(ThriftCompactReader* reader, int struct_type) {
@@ -75,12 +99,12 @@ void CheckEncodingStats(ThriftCompactReader* reader, int struct_type) {
 ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   ColumnChunk chunk;
+  ChunkPlace& place = chunk.place;
   std::optional<int64_t> string_bytes;
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
     seen.Add(id);
     switch (id) {
       case 1:  // type
-      case 4:  // codec
         reader->ReadI32(type);
         return;
       case 2:  // encodings
@@ -89,17 +113,23 @@ ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
       case 3:  // path_in_schema
         reader->ReadList(type, [&](int element) { reader->ReadBinary(element); });
         return;
+      case 4:
+        place.codec = KnownCodec(reader->ReadI32(type));
+        return;
       case 5:
-        chunk.num_values = reader->ReadI64(type);
+        place.num_values = reader->ReadI64(type);
         return;
       case 6:
-        chunk.value_bytes = reader->ReadI64(type);
+        place.uncompressed_bytes = reader->ReadI64(type);
         return;
       case 7:
-        chunk.num_bytes = NotNegative(reader->ReadI64(type));
+        place.compressed_bytes = NotNegative(reader->ReadI64(type));
         return;
-      case 9:  // data_page_offset
-        reader->ReadI64(type);
+      case 9:
+        place.data_page_offset = reader->ReadI64(type);
+        return;
+      case 11:
+        place.dictionary_page_offset = reader->ReadI64(type);
         return;
       case 13:
         reader->ReadList(type, [&](int element) { CheckEncodingStats(reader, element); });
@@ -112,7 +142,8 @@ ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
     }
   });
   seen.Require({1, 2, 3, 4, 5, 6, 7, 9});
-  chunk.value_bytes = std::max<int64_t>(string_bytes.value_or(chunk.value_bytes), 0);
+  chunk.value_bytes =
+      std::max<int64_t>(string_bytes.value_or(place.uncompressed_bytes), 0);
   return chunk;
 }
 
@@ -158,9 +189,9 @@ void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan
           if (is_first) scan->column_bytes.push_back(0);
           if (column >= scan->column_bytes.size()) throw NotPlain{};
           scan->column_bytes[column] += static_cast<double>(chunk.value_bytes);
-          num_bytes = Sum(num_bytes, chunk.num_bytes);
-          scan->chunk_num_bytes.push_back(chunk.num_bytes);
-          num_values.push_back(chunk.num_values);
+          num_bytes = Sum(num_bytes, chunk.place.compressed_bytes);
+          scan->chunks.push_back(chunk.place);
+          num_values.push_back(chunk.place.num_values);
         });
         return;
       case 2:  // total_byte_size
@@ -231,6 +262,9 @@ void ReadFooter(ThriftCompactReader* reader, FooterScan* scan) {
         reader->ReadList(type, [&](int element) {
           ReadKeyValue(reader, element, &has_arrow_schema, scan);
         });
+        return;
+      case 6:
+        scan->may_have_old_writer = MayBeOldWriter(reader->ReadBinary(type));
         return;
       case 7:
         scan->num_column_orders = 0;

@@ -36,6 +36,8 @@ class Source : public ByteSource {
   const std::string& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }
   int64_t num_bytes() const { return identity_.num_bytes; }
+  // How much of the end to read at once for a footer.
+  virtual int64_t footer_read_bytes() const { return int64_t{16} << 10; }
 
  protected:
   explicit Source(std::string path) : path_(std::move(path)) {}

@@ -9,6 +9,18 @@
 
 namespace torchparquet {
 
+// A column chunk as its footer tells. One is kept for each column chunk of many files.
+struct ChunkPlace {
+  int64_t data_page_offset = 0;
+  int64_t dictionary_page_offset = 0;  // 0: none told
+  int64_t compressed_bytes = 0;        // of all pages, with their headers
+  int64_t uncompressed_bytes = 0;
+  int64_t num_values = 0;  // with nulls and empty lists
+  int32_t codec = 0;       // a Codec::Number
+
+  bool operator==(const ChunkPlace&) const = default;
+};
+
 // The contents of a footer, except strings and statistics. Views the footer's bytes.
 struct FooterScan {
   // The list of the schema's elements as it stands: equal bytes are equal schemas.
@@ -17,7 +29,7 @@ struct FooterScan {
   int64_t num_rows = 0;
   std::vector<int64_t> row_group_num_rows;
   std::vector<int64_t> row_group_num_bytes;  // compressed, all columns
-  std::vector<int64_t> chunk_num_bytes;      // compressed; row group after row group
+  std::vector<ChunkPlace> chunks;            // row group after row group
   // For each column, over all row groups: what its values take, decompressed and with
   // dictionaries resolved where the writer says so; and whether all of its column chunks
   // have as many values as rows. Empty without row groups.
@@ -25,6 +37,9 @@ struct FooterScan {
   std::vector<bool> has_value_per_row;
   // Columns whose order is told; nothing where none are.
   std::optional<size_t> num_column_orders;
+  // The writer may be one of those whose footers are read in a way of their own: see
+  // FooterFacts.
+  bool may_have_old_writer = false;
 };
 
 // Reads a footer that is plain and sound. Nothing for any other: encrypted, broken,

@@ -8,12 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "files/footer_scan.h"
-#include "files/schema.h"
+#include "footers/footer_scan.h"
+#include "footers/schema.h"
 
 namespace torchparquet {
-
-using Leaves = std::shared_ptr<const std::vector<LeafColumn>>;
 
 // The schemas of files opened before, by their bytes in footers: most files of a data set
 // have the same schema. Thread-safe.
@@ -23,19 +21,20 @@ class KnownSchemas {
   static constexpr size_t kMaxSchemas = 256;
 
   // Null if it is not known.
-  Leaves Find(const FooterScan& footer) const;
-  void Add(const FooterScan& footer, const Leaves& leaves);
+  std::shared_ptr<const Schema> Find(const FooterScan& footer) const;
+  void Add(const FooterScan& footer, const std::shared_ptr<const Schema>& schema);
 
  private:
-  struct Schema {
+  struct Known {
     bool has_lists = false;
     // By the Arrow schema, which declares the lengths of lists; by "" if there are no
     // lists.
-    std::map<std::string, Leaves, std::less<>> leaves = {};
+    std::map<std::string, std::shared_ptr<const Schema>, std::less<>> by_arrow_schema =
+        {};
   };
 
   mutable std::shared_mutex mutex_;
-  std::map<std::string, Schema, std::less<>> schemas_;  // guarded by mutex_
+  std::map<std::string, Known, std::less<>> schemas_;  // guarded by mutex_
 };
 
 }  // namespace torchparquet

@@ -1,0 +1,35 @@
+#include "footers/known_schemas.h"
+
+#include <algorithm>
+#include <mutex>
+
+namespace torchparquet {
+
+std::shared_ptr<const Schema> KnownSchemas::Find(const FooterScan& footer) const {
+  const std::shared_lock lock(mutex_);
+  const auto schema = schemas_.find(footer.schema);
+  if (schema == schemas_.end()) return nullptr;
+  const auto& [has_lists, by_arrow_schema] = schema->second;
+  const auto found =
+      by_arrow_schema.find(has_lists ? footer.arrow_schema : std::string_view());
+  return found == by_arrow_schema.end() ? nullptr : found->second;
+}
+
+void KnownSchemas::Add(const FooterScan& footer,
+                       const std::shared_ptr<const Schema>& added) {
+  const bool has_lists = std::ranges::any_of(added->leaves(), [](const LeafColumn& leaf) {
+    return !leaf.element_levels.empty();
+  });
+  const std::lock_guard lock(mutex_);
+  auto schema = schemas_.find(footer.schema);
+  if (schema == schemas_.end()) {
+    if (schemas_.size() >= kMaxSchemas) return;
+    schema = schemas_.emplace(footer.schema, Known{.has_lists = has_lists}).first;
+  }
+  auto& known = schema->second.by_arrow_schema;
+  if (known.size() >= kMaxSchemas) return;
+  known.try_emplace(std::string(has_lists ? footer.arrow_schema : std::string_view()),
+                    added);
+}
+
+}  // namespace torchparquet
