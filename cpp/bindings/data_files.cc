@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/remote_store.h"
 #include "bridge/loaded_library.h"
 
 namespace py = pybind11;
@@ -65,7 +66,8 @@ std::shared_ptr<DataFiles> MakeDataFiles(
     const std::vector<std::string>& paths, const Int64Array& num_bytes,
     const Int64Array& mtime_ns, const Int64Array& inode,
     const std::vector<py::buffer>& contents,
-    const std::optional<std::shared_ptr<KeyRing>>& decryption) {
+    const std::optional<std::shared_ptr<KeyRing>>& decryption,
+    const std::optional<std::shared_ptr<RemoteStore>>& remote) {
   std::vector<PlannedFile> planned;
   planned.reserve(paths.size());
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -78,7 +80,13 @@ std::shared_ptr<DataFiles> MakeDataFiles(
   HeldContents held(contents);
   held.AddTo(&planned);
   AddKeys(decryption, &planned);
-  return std::make_shared<DataFiles>(std::move(planned), std::move(held));
+  std::vector<std::shared_ptr<const ParsedFooter>> footers;
+  if (remote) {
+    (*remote)->AddTo(&planned);
+    footers = (*remote)->footers();
+  }
+  return std::make_shared<DataFiles>(std::move(planned), std::move(held),
+                                     std::move(footers));
 }
 
 }  // namespace
@@ -130,7 +138,7 @@ void BindDataFiles(py::module_& m) {
   py::class_<DataFiles, std::shared_ptr<DataFiles>>(m, "DataFiles")
       .def(py::init(&MakeDataFiles), py::kw_only(), py::arg("paths"),
            py::arg("num_bytes"), py::arg("mtime_ns"), py::arg("inode"),
-           py::arg("contents"), py::arg("decryption"));
+           py::arg("contents"), py::arg("decryption"), py::arg("remote") = py::none());
 }
 
 }  // namespace torchparquet

@@ -44,9 +44,11 @@ void AddKeys(const std::optional<std::shared_ptr<KeyRing>>& decryption,
 // destroyed with the GIL.
 class DataFiles {
  public:
-  // `contents` are those of the files in `planned`.
-  DataFiles(std::vector<PlannedFile> planned, HeldContents contents)
-      : contents_(std::move(contents)), files_(std::move(planned)) {}
+  // `contents` are those of the files in `planned`. `footers` are as ParquetFiles takes
+  // them.
+  DataFiles(std::vector<PlannedFile> planned, HeldContents contents,
+            std::vector<std::shared_ptr<const ParsedFooter>> footers)
+      : contents_(std::move(contents)), files_(std::move(planned), std::move(footers)) {}
 
   // Keeps `data` alive, as the files need its contents.
   static std::shared_ptr<ParquetFiles> Of(const std::shared_ptr<DataFiles>& data) {

@@ -13,6 +13,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
+#include "bindings/remote_store.h"
 #include "bindings/without_gil.h"
 #include "files/footers.h"
 #include "pages/page_header.h"
@@ -73,21 +74,24 @@ void BindFooters(py::module_& m) {
       [](const std::vector<std::string>& paths, int64_t num_threads,
          const std::vector<py::buffer>& contents,
          const std::optional<std::shared_ptr<KeyRing>>& decryption, bool with_chunk_sizes,
-         bool with_contents) {
+         bool with_contents, const std::optional<std::shared_ptr<RemoteStore>>& remote) {
         std::vector<PlannedFile> files;
         for (const std::string& path : paths) files.push_back({path, {}});
         const HeldContents held(contents);
         held.AddTo(&files);
         AddKeys(decryption, &files);
-        auto footers = WithoutGil([&] {
-          return ReadFooters(files, {with_chunk_sizes, with_contents}, num_threads);
-        });
+        if (remote) (*remote)->AddTo(&files);
+        const FooterParts parts{.chunk_num_bytes = with_chunk_sizes,
+                                .content = with_contents,
+                                .parsed = remote.has_value()};
+        auto footers = WithoutGil([&] { return ReadFooters(files, parts, num_threads); });
+        if (remote) (*remote)->KeepFooters(std::move(footers.parsed));
         if (decryption) (*decryption)->Close();
         return footers;
       },
       py::arg("paths"), py::arg("num_threads"), py::arg("contents"),
       py::arg("decryption") = py::none(), py::arg("with_chunk_sizes") = false,
-      py::arg("with_contents") = false);
+      py::arg("with_contents") = false, py::arg("remote") = py::none());
   py::class_<PageHeader>(m, "PageHeader")
       .def_property_readonly("is_data", &PageHeader::is_data)
       .def_property_readonly("is_dictionary",

@@ -9,8 +9,8 @@
 #include "bindings/epoch_ledger.h"
 #include "bindings/exceptions.h"
 #include "bindings/footers.h"
+#include "bindings/remote_store.h"
 #include "bindings/specs.h"
-#include "bindings/windows.h"
 #include "bindings/without_gil.h"
 #include "bridge/loaded_library.h"
 #include "errors.h"
@@ -37,17 +37,12 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
       pybind11::arg("path"));
   m.def("offer_libdeflate", &OfferLibdeflate, pybind11::arg("path"));
   m.def("has_libdeflate", &Libdeflate::IsAvailable);
-  m.def("await_gloo_threads", [] {
-    WithoutGil([] {
-      AwaitGlooThreads();
-      return true;
-    });
-  });
+  m.def("await_gloo_threads", [] { WithoutGil([] { AwaitGlooThreads(); }); });
   BindDecryption(m);
+  BindRemoteStore(m);
   BindDataFiles(m);
   BindFooters(m);
   BindEpochLedger(m);
   BindSpecs(m);
-  BindWindows(m);
   BindReader(m);
 }

@@ -1,7 +1,9 @@
 #include "bindings/specs.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +13,8 @@
 
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
+#include "kernels/shuffle/permutation.h"
+#include "reader/window_memory.h"
 #include "tasks/reader_spec.h"
 #include "tasks/share.h"
 
@@ -128,6 +132,16 @@ void BindSpecs(py::module_& m) {
            py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
            py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
            py::arg("max_memory_bytes"), py::arg("lent_slabs"));
+  m.def(
+      "window_order",
+      [](uint64_t key, int64_t num_rows) {
+        py::array_t<uint32_t> rows(num_rows);
+        kernels::PermutedRows(key, {rows.mutable_data(), static_cast<size_t>(num_rows)});
+        return rows;
+      },
+      py::arg("key"), py::arg("num_rows"));
+  m.def("window_row_bytes", &WindowRowBytes, py::arg("fields"), py::arg("batch_rows"));
+  m.def("tensor_bytes", &TensorBytes, py::arg("fields"), py::arg("num_rows"));
 }
 
 }  // namespace torchparquet

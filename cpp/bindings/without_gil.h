@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace torchparquet {
@@ -12,17 +13,24 @@ namespace torchparquet {
 // because that never returns in a thread that outlives the interpreter.
 template <typename Call>
 auto WithoutGil(Call&& call) {
-  std::optional<decltype(call())> result;
-  std::exception_ptr error;
-  PyThreadState* thread_state = PyEval_SaveThread();
-  try {
-    result.emplace(call());
-  } catch (...) {
-    error = std::current_exception();
+  if constexpr (std::is_void_v<decltype(call())>) {
+    WithoutGil([&] {
+      call();
+      return true;
+    });
+  } else {
+    std::optional<decltype(call())> result;
+    std::exception_ptr error;
+    PyThreadState* thread_state = PyEval_SaveThread();
+    try {
+      result.emplace(call());
+    } catch (...) {
+      error = std::current_exception();
+    }
+    PyEval_RestoreThread(thread_state);
+    if (error) std::rethrow_exception(error);
+    return std::move(*result);
   }
-  PyEval_RestoreThread(thread_state);
-  if (error) std::rethrow_exception(error);
-  return std::move(*result);
 }
 
 }  // namespace torchparquet

@@ -86,10 +86,11 @@ void TakeRowGroups(FooterScan scan, Footer* footer) {
 
 }  // namespace
 
-Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known) {
+Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known,
+                  std::shared_ptr<RemoteReads> reads) {
   Footer footer;
   try {
-    auto source = OpenSource(planned);
+    auto source = OpenSource(planned, std::move(reads));
     const FooterBytes bytes(*source);
     footer.identity = source->identity();
     footer.digest = bytes.Digest();
@@ -97,9 +98,16 @@ Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* k
     if (planned.decryption == nullptr) scan = bytes.Scan();
     footer.schema = scan ? known->Find(*scan) : nullptr;
     const auto fits = [&] { return scan && Fits(*scan, *footer.schema); };
-    if (footer.schema == nullptr || !fits()) {
+    const bool is_plain =
+        footer.schema != nullptr && fits() && !scan->may_have_old_writer;
+    if (is_plain && parts.parsed) {
+      footer.parsed = std::make_shared<const ParsedFooter>(
+          FooterOf(*scan, bytes.end().num_bytes, footer.identity, footer.schema));
+    }
+    if (footer.schema == nullptr || !fits() || (parts.parsed && !is_plain)) {
       const ParquetFile file(std::move(source), planned, known);
       footer.schema = file.footer()->schema;
+      if (parts.parsed && planned.decryption == nullptr) footer.parsed = file.footer();
       if (!fits()) AddRowGroups(file, &footer);
     }
     if (fits()) TakeRowGroups(std::move(*scan), &footer);

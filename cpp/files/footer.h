@@ -16,6 +16,7 @@ namespace torchparquet {
 struct FooterParts {
   bool chunk_num_bytes = false;
   bool content = false;
+  bool parsed = false;  // of files without keys
 };
 
 // One file's part of the footers, or why it has none.
@@ -31,11 +32,14 @@ struct Footer {
   // The file's bytes from the footer to the end, which make a file without values.
   // Empty unless asked for.
   std::vector<uint8_t> content;
+  std::shared_ptr<const ParsedFooter> parsed = nullptr;  // null unless asked for
   std::optional<Error> error;
 };
 
 // Reads one file's footer. `known` are schemas of others, and becomes those of this one
-// too. Whatever is wrong with the file stands in the result.
-Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known);
+// too. A file in a store is read through `reads`. Whatever is wrong with the file stands
+// in the result.
+Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known,
+                  std::shared_ptr<RemoteReads> reads = nullptr);
 
 }  // namespace torchparquet

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "files/footer.h"
 #include "footers/known_schemas.h"
+#include "sources/remote_file.h"
+#include "sources/remote_reads.h"
 
 namespace torchparquet {
 namespace {
@@ -24,7 +28,8 @@ size_t NumberSchema(const SharedSchema& schema, std::vector<SharedSchema>* schem
   return number;
 }
 
-void Append(Footer footer, std::vector<SharedSchema>* schemas, Footers* out) {
+void Append(Footer footer, std::vector<SharedSchema>* schemas, int64_t* parsed_bytes,
+            Footers* out) {
   if (footer.error) throw *footer.error;
   int64_t num_rows = 0;
   for (const int64_t rows : footer.row_group_num_rows) num_rows += rows;
@@ -53,7 +58,46 @@ void Append(Footer footer, std::vector<SharedSchema>* schemas, Footers* out) {
   out->chunk_num_bytes.insert(out->chunk_num_bytes.end(), footer.chunk_num_bytes.begin(),
                               footer.chunk_num_bytes.end());
   out->contents.push_back(std::move(footer.content));
+  if (footer.parsed != nullptr) {
+    *parsed_bytes += footer.parsed->MemoryBytes();
+    if (*parsed_bytes > Footers::kMaxParsedBytes) footer.parsed = nullptr;
+  }
+  out->parsed.push_back(std::move(footer.parsed));
 }
+
+// The ends of files in stores, which hold their footers, as they are asked for: many at
+// once, since each takes a round trip.
+class FileEnds {
+ public:
+  static constexpr size_t kMaxInFlight = 256;
+
+  explicit FileEnds(const std::vector<PlannedFile>& files)
+      : files_(files), reads_(files.size()) {}
+
+  // Null for a file that is in no store. Asks for the ends of the following files too.
+  std::shared_ptr<RemoteReads> Of(size_t file) {
+    const std::lock_guard lock(mutex_);
+    for (; next_ < std::min(files_.size(), file + kMaxInFlight); ++next_) Ask(next_);
+    return std::move(reads_[file]);
+  }
+
+ private:
+  void Ask(size_t number) {
+    const PlannedFile& file = files_[number];
+    if (file.remote == nullptr) return;
+    reads_[number] = std::make_shared<RemoteReads>(file.fetcher);
+    const int64_t num_bytes =
+        std::min(file.remote->num_bytes, RemoteFile::kFooterReadBytes);
+    if (num_bytes <= 0) return;
+    const ByteRange end{file.remote->num_bytes - num_bytes, num_bytes};
+    reads_[number]->Hold(std::make_shared<Fetch>(file.remote, end), {end});
+  }
+
+  const std::vector<PlannedFile>& files_;
+  std::mutex mutex_;
+  size_t next_ = 0;                                  // guarded by mutex_
+  std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
+};
 
 }  // namespace
 
@@ -61,12 +105,13 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
                     int64_t num_threads) {
   std::vector<Footer> footers(files.size());
   KnownSchemas known;
+  FileEnds ends(files);
   std::atomic<size_t> next{0};
   const auto read = [&] {
     // Relaxed: joining the threads publishes what they wrote.
     for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < files.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      footers[i] = ReadFooter(files[i], parts, &known);
+      footers[i] = ReadFooter(files[i], parts, &known, ends.Of(i));
     }
   };
   {
@@ -83,7 +128,8 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
   }
   Footers out;
   std::vector<SharedSchema> schemas;
-  for (Footer& footer : footers) Append(std::move(footer), &schemas, &out);
+  int64_t parsed_bytes = 0;
+  for (Footer& footer : footers) Append(std::move(footer), &schemas, &parsed_bytes, &out);
   for (const SharedSchema& schema : schemas) out.schemas.push_back(schema->leaves());
   return out;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "files/footer.h"
@@ -32,6 +33,11 @@ struct Footers {
   std::vector<std::vector<double>> schema_leaf_bytes;
   // For each file its bytes from the footer to the end; empty unless asked for.
   std::vector<std::vector<uint8_t>> contents;
+  // For each file its footer as column readers use it, as far as kMaxParsedBytes go;
+  // empty unless asked for.
+  std::vector<std::shared_ptr<const ParsedFooter>> parsed;
+
+  static constexpr int64_t kMaxParsedBytes = int64_t{256} << 20;
 };
 
 // Reads the footers of `files` on `num_threads` threads, which end before it returns.

@@ -1,6 +1,9 @@
 #include "files/parquet_file.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -8,6 +11,7 @@
 #include "errors.h"
 #include "footers/declared_lengths.h"
 #include "footers/footer_bytes.h"
+#include "sources/remote_file.h"
 
 namespace torchparquet {
 namespace {
@@ -27,6 +31,26 @@ void CheckRowCounts(const FooterFacts& facts) {
   }
 }
 
+// A file whose end is in memory.
+class FileWithEnd : public ByteSource {
+ public:
+  FileWithEnd(const Source& file, std::span<const uint8_t> end)
+      : file_(file), end_(end), end_begin_(file.num_bytes() - std::ssize(end)) {}
+
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
+    const int64_t begin = offset - end_begin_;
+    if (begin < 0 || num_bytes > std::ssize(end_) - begin) {
+      return file_.ReadAt(offset, num_bytes, out);
+    }
+    std::copy_n(end_.begin() + begin, num_bytes, out);
+  }
+
+ private:
+  const Source& file_;
+  const std::span<const uint8_t> end_;
+  const int64_t end_begin_;
+};
+
 Error NoKeys(const std::string& what) {
   return Error(ErrorKind::kEncrypted,
                what + " is encrypted and needs its keys: give decryption_properties");
@@ -43,9 +67,11 @@ bool IsOfContent(const Failure& failure) {
   return failure.kind == Failure::Kind::kFailed;
 }
 
-std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const Source& file,
-                                      const FooterEnd& footer, FooterFacts* facts) {
-  if (file.num_bytes() == 0) throw CorruptFile("empty file (0 bytes)");
+// `bytes` must outlive what is returned.
+std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const ByteSource& bytes,
+                                      int64_t file_bytes, const FooterEnd& footer,
+                                      FooterFacts* facts) {
+  if (file_bytes == 0) throw CorruptFile("empty file (0 bytes)");
   if (footer.is_encrypted && planned.decryption == nullptr) {
     throw NoKeys("file");
   }
@@ -54,17 +80,17 @@ std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const Source& 
     throw CorruptFile("file does not end with a Parquet footer");
   }
   std::unique_ptr<ArrowFile> opened;
-  ArrowOpening opening{.file_bytes = file.num_bytes(),
+  ArrowOpening opening{.file_bytes = file_bytes,
                        .footer_bytes = footer.num_bytes,
                        .page_buffer_bytes = ParquetFile::kAheadBytes,
                        .keys = planned.decryption};
-  const Failure failure = Arrow().Open(file, opening, &opened, facts);
+  const Failure failure = Arrow().Open(bytes, opening, &opened, facts);
   if (opening.keys != nullptr && IsOfContent(failure)) {
     if (footer.is_encrypted) throw KeysDoNotFit("file", failure);
     // Throws for a file that nobody can read. Otherwise the problem is a plain footer
     // that the key did not sign, or a plain file that should be encrypted.
     opening.keys = nullptr;
-    Check(Arrow().Open(file, opening, &opened, facts));
+    Check(Arrow().Open(bytes, opening, &opened, facts));
     throw Error(ErrorKind::kEncrypted,
                 "file does not fit decryption_properties: " + Printable(failure.message));
   }
@@ -74,7 +100,13 @@ std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const Source& 
 
 }  // namespace
 
-std::unique_ptr<const Source> OpenSource(const PlannedFile& planned) {
+std::unique_ptr<const Source> OpenSource(const PlannedFile& planned,
+                                         std::shared_ptr<RemoteReads> reads) {
+  if (planned.remote != nullptr) {
+    if (reads == nullptr) reads = std::make_shared<RemoteReads>(planned.fetcher);
+    return std::make_unique<RemoteFile>(planned.remote, std::move(reads),
+                                        planned.identity);
+  }
   if (planned.memory) {
     return std::make_unique<MemoryFile>(planned.path, *planned.memory, planned.identity);
   }
@@ -91,6 +123,36 @@ ChunkFacts ParquetFile::ColumnChunk(int64_t row_group, int column) const {
   }
   Check(failure);
   return facts;
+}
+
+ByteRange ParquetFile::ChunkRange(int64_t row_group, int column) const {
+  if (row_group < 0 || row_group >= std::ssize(row_groups())) {
+    throw CorruptFile("file has only " + std::to_string(row_groups().size()) +
+                      " row groups");
+  }
+  return ChunkRange(ColumnChunk(row_group, column));
+}
+
+ByteRange ParquetFile::ChunkRange(const ChunkFacts& chunk) const {
+  const int64_t file_bytes = file_->num_bytes();
+  ByteRange range{chunk.data_page_offset, chunk.compressed_bytes};
+  // Some writers leave the dictionary's offset 0 or unset; it then stands where the
+  // data pages are said to begin.
+  const int64_t dictionary_offset = chunk.dictionary_page_offset;
+  if (dictionary_offset > 0 && dictionary_offset < range.offset)
+    range.offset = dictionary_offset;
+  if (range.offset < 0 || range.num_bytes < 0 || range.offset > file_bytes ||
+      range.num_bytes > file_bytes - range.offset) {
+    throw CorruptFile("column chunk lies outside the file: offset " +
+                      std::to_string(range.offset) + ", " +
+                      std::to_string(range.num_bytes) + " bytes, file of " +
+                      std::to_string(file_bytes));
+  }
+  if (footer_->has_short_chunk_sizes) {
+    constexpr int64_t kMaxDictionaryHeaderBytes = 100;
+    range.num_bytes += std::min(kMaxDictionaryHeaderBytes, file_bytes - range.end());
+  }
+  return range;
 }
 
 std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column) const {
@@ -124,8 +186,13 @@ std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& 
   };
   const bool is_usable = scan && !scan->may_have_old_writer;
   if (is_usable && known != nullptr && Fits(*scan, *known)) return scanned(known);
+  // Pages of a file with keys are read through what is opened here.
+  const FileWithEnd with_end(*file_, bytes.file_end());
+  const bool has_keys = planned.decryption != nullptr;
   FooterFacts facts;
-  auto reader = OpenReader(planned, *file_, bytes.end(), &facts);
+  auto reader =
+      OpenReader(planned, has_keys ? static_cast<const ByteSource&>(*file_) : with_end,
+                 file_->num_bytes(), bytes.end(), &facts);
   CheckRowCounts(facts);
   std::vector<LeafColumn> leaves = DescribeSchema(facts.leaves);
   ReadDeclaredLengths(facts, &leaves);
@@ -141,7 +208,7 @@ std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& 
   footer->row_groups = std::move(facts.row_groups);
   footer->schema = std::move(schema);
   footer->arrow_chunks = reader->chunks();
-  if (planned.decryption != nullptr) reader_ = std::move(reader);
+  if (has_keys) reader_ = std::move(reader);
   return footer;
 }
 

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "bridge/arrow_library.h"
+#include "byte_range.h"
 #include "footers/known_schemas.h"
 #include "footers/parsed_footer.h"
 #include "footers/schema.h"
+#include "network/fetcher.h"
+#include "network/remote_object.h"
+#include "sources/remote_reads.h"
 #include "sources/source.h"
 
 namespace torchparquet {
@@ -25,10 +29,15 @@ struct PlannedFile {
   std::optional<std::span<const uint8_t>> memory = std::nullopt;
   // The keys of an encrypted file; null without keys.
   std::shared_ptr<const FileKeys> decryption = nullptr;
+  // The object of a file in a store, and what brings its bytes; else null.
+  std::shared_ptr<const RemoteObject> remote = nullptr;
+  std::shared_ptr<Fetcher> fetcher = nullptr;
 };
 
-// Opens the file's bytes. Throws Error as LocalFile and MemoryFile do.
-std::unique_ptr<const Source> OpenSource(const PlannedFile& planned);
+// Opens the file's bytes. A file in a store is read through `reads`, or by itself if that
+// is null. Throws Error as LocalFile, MemoryFile and RemoteFile do.
+std::unique_ptr<const Source> OpenSource(const PlannedFile& planned,
+                                         std::shared_ptr<RemoteReads> reads = nullptr);
 
 // An open Parquet file with its footer. Immutable, thread-safe.
 class ParquetFile {
@@ -52,6 +61,10 @@ class ParquetFile {
   // The footer's entry for a column chunk. Throws Error(kEncrypted) if it is encrypted
   // and no key fits.
   ChunkFacts ColumnChunk(int64_t row_group, int column) const;
+  // The bytes of a column chunk, dictionary page included. Throws Error(kCorruptFile) if
+  // they lie outside the file, and as ColumnChunk does.
+  ByteRange ChunkRange(int64_t row_group, int column) const;
+  ByteRange ChunkRange(const ChunkFacts& chunk) const;
   // Opens a page reader that decrypts the pages of an encrypted column chunk.
   std::unique_ptr<ArrowPages> OpenPages(int64_t row_group, int column) const;
 

@@ -4,6 +4,40 @@
 
 namespace torchparquet {
 
+ParquetFiles::ParquetFiles(std::vector<PlannedFile> planned,
+                           std::vector<std::shared_ptr<const ParsedFooter>> footers)
+    : planned_(std::move(planned)) {
+  for (size_t i = 0; i < footers.size(); ++i) {
+    if (footers[i] != nullptr) footers_.emplace(static_cast<int64_t>(i), footers[i]);
+  }
+}
+
+std::shared_ptr<const ParquetFile> ParquetFiles::OpenRemote(
+    int64_t file, const std::shared_ptr<RemoteReads>& reads) {
+  const PlannedFile& planned = planned_[static_cast<size_t>(file)];
+  std::shared_ptr<const ParsedFooter> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = footers_.find(file);
+    if (found != footers_.end()) kept = found->second;
+  }
+  // Without the lock: a footer that is not kept comes over the network.
+  auto opened = std::make_shared<const ParquetFile>(OpenSource(planned, reads), planned,
+                                                    &schemas_, kept);
+  if (kept == nullptr && planned.decryption == nullptr) {
+    const std::lock_guard lock(mutex_);
+    KeepFooter(file, opened->footer());
+  }
+  return opened;
+}
+
+std::shared_ptr<Fetcher> ParquetFiles::fetcher() const {
+  for (const PlannedFile& file : planned_) {
+    if (file.fetcher != nullptr) return file.fetcher;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& entry) {

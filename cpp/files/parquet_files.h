@@ -24,10 +24,15 @@ class ParquetFiles {
   // The limit on the memory of kept footers, in addition to the memory of readers.
   static constexpr int64_t kMaxFooterBytes = int64_t{16} << 20;
 
-  explicit ParquetFiles(std::vector<PlannedFile> planned)
-      : planned_(std::move(planned)) {}
+  // `footers` are those of the planned files that were read before, or null; or there are
+  // none.
+  explicit ParquetFiles(std::vector<PlannedFile> planned,
+                        std::vector<std::shared_ptr<const ParsedFooter>> footers = {});
 
   std::shared_ptr<const ParquetFile> Open(int64_t file);
+  // Opens a file in a store for one reader.
+  std::shared_ptr<const ParquetFile> OpenRemote(
+      int64_t file, const std::shared_ptr<RemoteReads>& reads);
   // Closes files that no reader uses at the moment.
   void Close();
   const std::string& path(int64_t file) const {
@@ -35,6 +40,15 @@ class ParquetFiles {
   }
   // True if keys were given for any of the files.
   bool have_keys() const;
+  bool is_remote(int64_t file) const {
+    return planned_[static_cast<size_t>(file)].remote != nullptr;
+  }
+  // The object of a file in a store.
+  const std::shared_ptr<const RemoteObject>& remote(int64_t file) const {
+    return planned_[static_cast<size_t>(file)].remote;
+  }
+  // What brings the bytes of files in stores; null if there are none.
+  std::shared_ptr<Fetcher> fetcher() const;
   int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }
 
  private:

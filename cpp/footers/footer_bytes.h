@@ -35,6 +35,8 @@ class FooterBytes {
   std::vector<uint8_t> Content() const;
   // Nothing where it takes a real parser to tell what the footer says. Views the bytes.
   std::optional<FooterScan> Scan() const;
+  // The file's bytes from some place to its end, with the footer.
+  std::span<const uint8_t> file_end() const { return bytes_; }
   // Sizes, places and statistics of all column chunks are in there, so that other values
   // hardly ever have the same.
   int64_t Digest() const;

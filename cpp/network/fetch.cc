@@ -37,15 +37,27 @@ bool Fetch::AwaitFor(int64_t num_bytes, int64_t milliseconds) const {
 }
 
 void Fetch::Arrive(int64_t num_arrived) {
-  const std::lock_guard lock(mutex_);
-  num_arrived_ = num_arrived;
-  arrived_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.has_value()) return;
+    num_arrived_ = num_arrived;
+    arrived_.notify_all();
+  }
+  if (num_arrived == range_.num_bytes) End();
 }
 
 void Fetch::Fail(const Error& error) {
-  const std::lock_guard lock(mutex_);
-  if (!error_ && num_arrived_ < range_.num_bytes) error_ = error;
-  arrived_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.has_value() || num_arrived_ == range_.num_bytes) return;
+    error_ = error;
+    arrived_.notify_all();
+  }
+  End();
+}
+
+void Fetch::End() {
+  if (const auto over = std::exchange(over_, nullptr)) over();
 }
 
 }  // namespace torchparquet

@@ -3,10 +3,10 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 
 #include "byte_range.h"
 #include "errors.h"
@@ -41,8 +41,9 @@ class Fetch {
   // As Await, for `milliseconds` at most. Returns false if the bytes are not there yet.
   bool AwaitFor(int64_t num_bytes, int64_t milliseconds) const;
   const uint8_t* data() const { return memory_.data(); }
-  // Takes the memory of a fetch that nobody else holds.
-  ScratchBuffer TakeMemory() { return std::move(memory_); }
+  // Calls `over` once, when the fetch is over, on the thread that ends it and without
+  // locks of the fetch. Set it before the fetch is started.
+  void OnOver(std::function<void()> over) { over_ = std::move(over); }
 
   // For fetchers: one thread at a time.
 
@@ -54,9 +55,12 @@ class Fetch {
   void Fail(const Error& error);
 
  private:
+  void End();
+
   const std::shared_ptr<const RemoteObject> object_;
   const ByteRange range_;
   ScratchBuffer memory_;
+  std::function<void()> over_;
   mutable std::mutex mutex_;
   mutable std::condition_variable arrived_;
   int64_t num_arrived_ = 0;     // guarded by mutex_

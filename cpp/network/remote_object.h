@@ -32,8 +32,8 @@ class AddressBook {
 struct RemoteObject {
   std::string path;  // for messages: s3://bucket/key
   int64_t num_bytes = -1;
-  std::string etag;    // as listed, with its quotes; empty where there is none
-  int64_t number = 0;  // in `addresses`
+  std::string etag = {};  // as listed, with its quotes; empty where there is none
+  int64_t number = 0;     // in `addresses`
   std::shared_ptr<AddressBook> addresses = nullptr;  // null where a broker reads
 };
 

@@ -10,29 +10,6 @@
 namespace torchparquet {
 namespace {
 
-// The bytes of a column chunk, dictionary page included.
-ByteRange ColumnChunkRange(const ParquetFile& file, const ChunkFacts& chunk) {
-  const int64_t file_bytes = file.file().num_bytes();
-  ByteRange range{chunk.data_page_offset, chunk.compressed_bytes};
-  // Some writers leave the dictionary's offset 0 or unset; it then stands where the
-  // data pages are said to begin.
-  const int64_t dictionary_offset = chunk.dictionary_page_offset;
-  if (dictionary_offset > 0 && dictionary_offset < range.offset)
-    range.offset = dictionary_offset;
-  if (range.offset < 0 || range.num_bytes < 0 || range.offset > file_bytes ||
-      range.num_bytes > file_bytes - range.offset) {
-    throw CorruptFile("column chunk lies outside the file: offset " +
-                      std::to_string(range.offset) + ", " +
-                      std::to_string(range.num_bytes) + " bytes, file of " +
-                      std::to_string(file_bytes));
-  }
-  if (file.footer()->has_short_chunk_sizes) {
-    constexpr int64_t kMaxDictionaryHeaderBytes = 100;
-    range.num_bytes += std::min(kMaxDictionaryHeaderBytes, file_bytes - range.end());
-  }
-  return range;
-}
-
 // The most bytes that one compressed byte can become, or 0 if the codec sets no useful
 // bound.
 int64_t MaxExpansion(int codec) {
@@ -70,7 +47,7 @@ ColumnChunk DescribeColumnChunk(const ParquetFile& file, int64_t row_group, int 
                 "pages are compressed by a codec that is not built in");
   }
   const int codec = chunk.is_encrypted ? int{Codec::kNone} : chunk.codec;
-  const ByteRange range = ColumnChunkRange(file, chunk);
+  const ByteRange range = file.ChunkRange(chunk);
   return {.range = range,
           .dictionary_bytes = std::clamp<int64_t>(chunk.data_page_offset - range.offset,
                                                   0, range.num_bytes),

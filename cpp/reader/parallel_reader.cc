@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "reader/read_order.h"
 #include "reader/reader_plan.h"
 #include "slices/slice_stream.h"
 #include "windows/window_stream.h"
@@ -22,6 +23,12 @@ std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
   const int64_t max_bytes = spec.max_memory_bytes;
   if (offered != nullptr && offered->max_sink_bytes() == max_bytes) return offered;
   return SinkPool::Make(max_bytes / 4, max_bytes);
+}
+
+std::shared_ptr<RemoteReads> MakeRemoteReads(const ReaderSpec& spec) {
+  std::shared_ptr<Fetcher> fetcher = spec.files->fetcher();
+  if (fetcher == nullptr) return nullptr;
+  return std::make_shared<RemoteReads>(std::move(fetcher));
 }
 
 std::unique_ptr<TaskStream> MakeTasks(const TaskContext& context,
@@ -67,9 +74,12 @@ ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)
       slabs(ChooseSlabs(std::move(offered.slabs), *this)),
       scratch(offered.scratch != nullptr ? std::move(offered.scratch)
                                          : std::make_shared<ScratchPool>()),
+      remote(MakeRemoteReads(spec)),
+      files(std::make_shared<ReaderFiles>(spec.files, remote)),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
              ChooseSinks(std::move(offered.sinks), spec)),
       ring(batches.num_batches(), memory.max_slabs),
+      prefetcher(MakePrefetcher()),
       tasks(MakeTasks(context(), memory, scratch->TakeKept())),
       costs(spec.num_tasks()) {}
 
@@ -77,10 +87,25 @@ TaskContext ParallelReader::State::context() {
   return {.spec = &spec,
           .batches = &batches,
           .layout = &layout,
-          .files = spec.files.get(),
+          .files = files.get(),
           .jagged = &jagged,
           .ring = &ring,
-          .stopping = &stopping};
+          .stopping = &stopping,
+          .prefetcher = prefetcher.get()};
+}
+
+std::unique_ptr<Prefetcher> ParallelReader::State::MakePrefetcher() {
+  if (remote == nullptr) return nullptr;
+  return std::make_unique<Prefetcher>(
+      Prefetcher::Parts{.files = files,
+                        .reads = remote,
+                        .columns = StoredPaths(spec),
+                        .next_steps = ReadOrder(spec, batches),
+                        .budget_bytes = spec.prefetch_bytes,
+                        .on_ready = [this] {
+                          const std::lock_guard lock(mutex);
+                          work.notify_all();
+                        }});
 }
 
 ParallelReader::ParallelReader(ReaderSpec spec, ReaderMemory memory)
@@ -188,6 +213,7 @@ void ParallelReader::Stop() {
     state.thread_ends.Stop(Clock::now());
   }
   state.work.notify_all();
+  if (state.prefetcher != nullptr) state.prefetcher->Stop();
   const std::lock_guard lock(state.lifecycle);
   if (std::exchange(state.stopped, true)) return;
   state.started = true;  // a reader that was stopped starts no thread any more
@@ -244,16 +270,20 @@ std::vector<int64_t> ParallelReader::DeliveredBytes() const {
 
 void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
                           bool is_spare) {
+  if (state->prefetcher != nullptr) state->prefetcher->Advance();
+  const auto num_columns = std::ssize(state->spec.columns);
   std::unique_lock lock(state->mutex);
   state->thread_ends.Begin();
   while (std::unique_ptr<DecodeTask> task = NextTask(state, lock, is_spare)) {
     lock.unlock();
+    const ReadStep step = StepOf(task->chunk());
+    const int64_t index = task->index();
     scratch->costs = {};
     const auto begin = Clock::now();
     const bool is_paused = !RunTask(state, task.get(), scratch.get());
     const auto duration = Clock::now() - begin;
     lock.lock();
-    state->costs.Add(task->index(), scratch->costs, duration);
+    state->costs.Add(index, scratch->costs, duration);
     if (is_paused) {
       task->Pause();
       state->is_pressed = true;
@@ -262,6 +292,9 @@ void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
     }
     lock.unlock();
     task.reset();
+    if (state->prefetcher != nullptr && !is_paused && index < num_columns) {
+      state->prefetcher->Done(step, index);
+    }
     lock.lock();
   }
   state->thread_ends.End(Clock::now());

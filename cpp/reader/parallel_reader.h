@@ -16,10 +16,13 @@
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
+#include "files/reader_files.h"
+#include "prefetch/prefetcher.h"
 #include "reader/memory_plan.h"
 #include "reader/reader_costs.h"
 #include "reader/reader_memory.h"
 #include "reader/waits.h"
+#include "sources/remote_reads.h"
 #include "tasks/reader_spec.h"
 #include "tasks/task_context.h"
 #include "tasks/task_stream.h"
@@ -89,6 +92,7 @@ class ParallelReader {
   struct State {
     State(ReaderSpec reader_spec, ReaderMemory offered);
     TaskContext context();
+    std::unique_ptr<Prefetcher> MakePrefetcher();
 
     const ReaderSpec spec;
     const BatchMap batches;
@@ -96,6 +100,8 @@ class ParallelReader {
     const MemoryPlan memory;
     const std::shared_ptr<SlabPool> slabs;
     const std::shared_ptr<ScratchPool> scratch;
+    const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
+    const std::shared_ptr<ReaderFiles> files;
     JaggedMemory jagged;
     BatchRing ring;
 
@@ -105,8 +111,9 @@ class ParallelReader {
 
     std::mutex mutex;
     std::condition_variable work;
-    const std::unique_ptr<TaskStream> tasks;  // used under mutex
-    std::deque<BatchMemory> lent;             // guarded by mutex, as all below
+    const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
+    const std::unique_ptr<TaskStream> tasks;       // used under mutex
+    std::deque<BatchMemory> lent;                  // guarded by mutex, as all below
     bool failed = false;
     bool spare_waits = false;  // for the consumer to have less before it
     bool is_pressed = false;   // tasks wait for memory of variable length

@@ -27,7 +27,9 @@ void SliceQueue::Push(OpenSlice slice) {
 }
 
 std::optional<SliceTask> SliceQueue::Take(Choice choice,
-                                          const std::optional<Pressure>& pressure) {
+                                          const std::optional<Pressure>& pressure,
+                                          const IsReady& is_ready) {
+  ++num_takes_;
   for (Entry& entry : entries_) {
     for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
       const auto i = static_cast<size_t>(index);
@@ -35,10 +37,22 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
       if (choice == Choice::kUnshared && entry.chunk->columns[i].num_running > 0)
         continue;
       if (pressure && MustWait(entry, index, *pressure)) continue;
+      if (is_ready && MustAwaitBytes(&entry, index, is_ready)) continue;
       return TakeFrom(&entry, index);
     }
   }
   return std::nullopt;
+}
+
+// Bytes may come at any moment. A column that was not ready in one slice is not looked at
+// in later ones, since slices of a column are taken in order.
+bool SliceQueue::MustAwaitBytes(Entry* entry, int64_t index,
+                                const IsReady& is_ready) const {
+  Column& column = entry->chunk->columns[static_cast<size_t>(index)];
+  if (column.unready_at == num_takes_) return true;
+  if (is_ready(entry->slice.slice.chunk, index)) return false;
+  column.unready_at = num_takes_;
+  return true;
 }
 
 bool SliceQueue::MustWait(const Entry& entry, int64_t index, const Pressure& pressure) {

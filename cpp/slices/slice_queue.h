@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -61,9 +62,13 @@ class SliceQueue {
     const std::vector<bool>* waits;
     const InFlightBatch* front;
   };
-  // Takes the first such task of the earliest slice. Returns nothing if there is none.
+  // Says if the bytes of a chunk's column are there.
+  using IsReady = std::function<bool(const Chunk&, int64_t index)>;
+  // Takes the first such task of the earliest slice, of those that are ready where that
+  // is asked. Returns nothing if there is none.
   std::optional<SliceTask> Take(Choice choice,
-                                const std::optional<Pressure>& pressure = std::nullopt);
+                                const std::optional<Pressure>& pressure = std::nullopt,
+                                const IsReady& is_ready = nullptr);
   // Takes back a task that is not done, to be taken again. Returns as Finish does.
   SliceTask Pause(SliceTask task);
   // Takes back a task with its reader, which is null after a failure. Returns the memory
@@ -83,6 +88,7 @@ class SliceQueue {
     PagePlace place;  // the furthest known
     int64_t num_running = 0;
     bool last_taken = false;  // the task of the chunk's last slice
+    int64_t unready_at = -1;  // the number of the last Take that found it not ready
   };
   struct OpenChunk {
     int64_t number;
@@ -103,6 +109,7 @@ class SliceQueue {
     int64_t num_unfinished = 0;
   };
 
+  bool MustAwaitBytes(Entry* entry, int64_t index, const IsReady& is_ready) const;
   static bool MustWait(const Entry& entry, int64_t index, const Pressure& pressure);
   SliceTask TakeFrom(Entry* entry, int64_t index);
   Entry& EntryOf(const SliceTask& task);
@@ -121,6 +128,7 @@ class SliceQueue {
   std::vector<ColumnBuffers> spare_;
   int64_t held_bytes_ = 0;
   int64_t num_running_ = 0;
+  int64_t num_takes_ = 0;
 };
 
 }  // namespace torchparquet

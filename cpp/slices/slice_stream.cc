@@ -19,6 +19,7 @@ class SliceStream::Task : public DecodeTask {
     }
   }
   int64_t index() const override { return task_.index; }
+  const Chunk& chunk() const override { return task_.slice->slice.chunk; }
   FailureKey failure_key() const override {
     return {task_.slice->first_batch + task_.num_spans_done, task_.slice->number,
             task_.index};
@@ -72,7 +73,7 @@ std::unique_ptr<DecodeTask> SliceStream::Take(Choice choice) {
   if (context_.jagged->is_full()) {
     pressure = SliceQueue::Pressure{&is_jagged_, context_.ring->front()};
   }
-  auto task = slices_.Take(choice, pressure);
+  auto task = slices_.Take(choice, pressure, ReadyTasks(context_, num_running()));
   return task ? std::make_unique<Task>(this, std::move(*task)) : nullptr;
 }
 

@@ -116,6 +116,10 @@ ReaderParts Checked(ReaderParts spec) {
     num_rows += NumRows(spec.lane(lane));
   }
   CheckBatches(spec, num_rows);
+  if (spec.files->fetcher() != nullptr) {
+    spec.prefetch_bytes = spec.max_memory_bytes / 4;
+    spec.max_memory_bytes -= spec.prefetch_bytes;
+  }
   // A page may be larger than batches need, but not by what is claimed alone.
   constexpr int64_t kMinPageBytes = int64_t{64} << 20;
   for (ColumnSpec& column : spec.columns) {

@@ -39,7 +39,8 @@ struct ReaderParts {
   int64_t row_valid_field = -1;  // bool; -1: not wanted
   int64_t num_threads = 1;
   int64_t max_memory_bytes = int64_t{1} << 30;
-  bool lent_slabs = false;  // the consumer brings the memory of batches
+  int64_t prefetch_bytes = 0;  // set by ReaderSpec: the part for files in stores
+  bool lent_slabs = false;     // the consumer brings the memory of batches
 
   int64_t num_lanes() const { return 1 + static_cast<int64_t>(beside.size()); }
   const Share& lane(int64_t number) const {
@@ -56,7 +57,8 @@ struct ReaderParts {
 
 // The parts, which contradict neither themselves nor each other.
 struct ReaderSpec : ReaderParts {
-  // Bounds the pages of columns by the reader's memory. Throws Error(kInvalidArgument).
+  // Bounds the pages of columns by the reader's memory, of which a part is set aside for
+  // bytes of files in stores. Throws Error(kInvalidArgument).
   explicit ReaderSpec(ReaderParts parts);
 };
 

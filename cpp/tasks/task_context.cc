@@ -49,6 +49,21 @@ void WriteGenerated(TaskKind kind, const Chunk& chunk, int64_t first_row,
   }
 }
 
+ReadStep StepOf(const Chunk& chunk) {
+  return {.file = chunk.file,
+          .row_group = chunk.rows.row_group,
+          .num_rows = chunk.rows.num_rows};
+}
+
+std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
+                                                            int64_t num_running) {
+  if (context.prefetcher == nullptr) return nullptr;
+  return [&context, num_running](const Chunk& chunk, int64_t index) {
+    if (KindOfTask(*context.spec, index) != TaskKind::kColumn) return true;
+    return context.prefetcher->IsReady(StepOf(chunk), index, num_running > 0);
+  };
+}
+
 std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t index,
                                              const Chunk& chunk, const PagePlace& place,
                                              ColumnBuffers* buffers) {

@@ -2,13 +2,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
 #include "columns/column_reader.h"
-#include "files/parquet_file.h"
+#include "files/reader_files.h"
+#include "prefetch/prefetcher.h"
 #include "tasks/reader_spec.h"
 #include "tasks/share.h"
 
@@ -19,10 +21,11 @@ struct TaskContext {
   const ReaderSpec* spec;
   const BatchMap* batches;
   const BatchLayout* layout;
-  ParquetFiles* files;
+  ReaderFiles* files;
   JaggedMemory* jagged;
   BatchRing* ring;
   const std::atomic<bool>* stopping;  // true: running tasks end early
+  Prefetcher* prefetcher = nullptr;   // null if no file is in a store
 };
 
 // Tasks by index: first the stored columns, then row ids and validity.
@@ -36,6 +39,12 @@ int64_t ElementOfTask(const ReaderSpec& spec, int64_t index);
 // Writes the rows of a generated column from the chunk's row `first_row` on.
 void WriteGenerated(TaskKind kind, const Chunk& chunk, int64_t first_row,
                     const Segment& segment);
+
+// Says which tasks need not wait for bytes; null if none ever does. `num_running` are
+// other tasks of the reader. The context and they must outlive it.
+std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
+                                                            int64_t num_running);
+ReadStep StepOf(const Chunk& chunk);
 
 // Opens a reader for a stored column of the chunk at `place`. Takes `buffers` if it opens
 // one. Throws Error with path, row group and column.

@@ -7,6 +7,7 @@
 #include "batches/batch_ring.h"
 #include "pages/decode_scratch.h"
 #include "tasks/scratch_pool.h"
+#include "tasks/share.h"
 
 namespace torchparquet {
 
@@ -27,6 +28,8 @@ class DecodeTask {
   virtual bool Run(DecodeScratch* scratch) = 0;
   // The number of the task among those of its chunk.
   virtual int64_t index() const = 0;
+  // The rows that it reads, which it knows until it is given back.
+  virtual const Chunk& chunk() const = 0;
   // Its place in the order, for a failure of Run.
   virtual FailureKey failure_key() const = 0;
 

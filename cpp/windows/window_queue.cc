@@ -17,11 +17,12 @@ void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
        .num_unfinished = num_all});
 }
 
-std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
+std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
+                                            const IsReady& is_ready) {
   for (Entry& entry : entries_) {
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
-    if (const auto index = ChooseColumn(&entry, has_front)) {
+    if (const auto index = ChooseColumn(&entry, has_front, is_ready)) {
       Column& column = entry.columns[static_cast<size_t>(*index)];
       if (column.next_chunk == 0) ++num_columns_;
       ++column.num_running;
@@ -35,7 +36,8 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front) {
 
 // A column that was begun and has no thread, else one that was not begun, else the one
 // with the fewest threads.
-std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) {
+std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
+                                                 const IsReady& is_ready) {
   const int64_t num_chunks = std::ssize(entry->window->chunks);
   std::optional<int64_t> fresh;
   std::optional<int64_t> shared;
@@ -47,8 +49,12 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front) {
       continue;
     }
     if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
-    if (column.next_chunk == 0) {
-      if (has_room() && !fresh) fresh = index;
+    const bool is_fresh = column.next_chunk == 0;
+    if (is_fresh && (fresh || !has_room())) continue;
+    const auto next = static_cast<size_t>(column.next_chunk);
+    if (is_ready && !is_ready(entry->window->chunks[next], index)) continue;
+    if (is_fresh) {
+      fresh = index;
       continue;
     }
     if (column.num_running == 0) return index;

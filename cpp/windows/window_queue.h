@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -24,11 +25,16 @@ class WindowQueue {
 
   void Push(std::unique_ptr<OpenWindow> window);
 
+  // Says if the bytes of a chunk's column are there.
+  using IsReady = std::function<bool(const Chunk&, int64_t index)>;
+
   // Takes the next task of the first window that has one. Each thread has a column of its
   // own while there are enough: memory that another core has touched costs more to write
   // to. With `front`, the number of a batch, tasks that decode items of different lengths
-  // must belong to a window with that batch.
-  std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt);
+  // must belong to a window with that batch. Takes only what is ready where that is
+  // asked.
+  std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt,
+                                 const IsReady& is_ready = nullptr);
   // Takes back a task. Returns the window after its last task.
   std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
   // True if another column may begin.
@@ -54,7 +60,8 @@ class WindowQueue {
     int64_t first_column = 0;  // with a chunk that is not taken
   };
 
-  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front);
+  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front,
+                                      const IsReady& is_ready);
 
   const int64_t num_tasks_;  // of each chunk
   const std::vector<bool> is_jagged_;

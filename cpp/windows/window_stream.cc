@@ -19,6 +19,9 @@ class WindowStream::Task : public DecodeTask {
     return true;
   }
   int64_t index() const override { return task_.index; }
+  const Chunk& chunk() const override {
+    return task_.window->chunks[static_cast<size_t>(task_.chunk)];
+  }
   FailureKey failure_key() const override {
     const OpenWindow& window = *task_.window;
     const int64_t task =
@@ -121,7 +124,7 @@ std::unique_ptr<DecodeTask> WindowStream::Take(Choice /*choice*/) {
   // Tasks for the batch at the front may always run.
   std::optional<int64_t> front;
   if (context_.jagged->is_full()) front = context_.ring->num_taken();
-  const auto task = windows_.Take(front);
+  const auto task = windows_.Take(front, ReadyTasks(context_, num_running()));
   return task ? std::make_unique<Task>(this, *task) : nullptr;
 }
 

@@ -1,0 +1,160 @@
+#include "bindings/remote_store.h"
+
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "bindings/without_gil.h"
+#include "errors.h"
+#include "network/http_fetcher.h"
+
+namespace py = pybind11;
+
+namespace torchparquet {
+namespace {
+
+// The bytes of a Python buffer while it lives.
+class BufferView {
+ public:
+  explicit BufferView(const py::buffer& buffer) {
+    if (PyObject_GetBuffer(buffer.ptr(), &view_, PyBUF_SIMPLE) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  ~BufferView() { PyBuffer_Release(&view_); }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+
+  std::span<const uint8_t> bytes() const {
+    return {static_cast<const uint8_t*>(view_.buf), static_cast<size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+ErrorKind KindNamed(const std::string& name) {
+  if (name == "not_found") return ErrorKind::kFileNotFound;
+  if (name == "changed") return ErrorKind::kCorruptFile;
+  if (name == "io") return ErrorKind::kIo;
+  throw py::value_error("no such kind of failure: " + name);
+}
+
+void Fail(RemoteStore& store, const BrokerRequest& request, const std::string& kind,
+          const std::string& message) {
+  const Error error(KindNamed(kind), Printable(message));
+  // Waiting threads are told under locks that others hold without the GIL.
+  WithoutGil([&] { store.broker().Fail(request, error); });
+}
+
+py::dict DictOf(const FetchStats& stats) {
+  py::dict dict;
+  dict["requests"] = stats.num_requests;
+  dict["retries"] = stats.num_retries;
+  dict["hedges"] = stats.num_hedges;
+  dict["hedges_won"] = stats.num_hedges_won;
+  dict["bytes_received"] = stats.bytes_received;
+  dict["bytes_wasted"] = stats.bytes_wasted;
+  dict["connections"] = stats.num_connections;
+  dict["concurrency"] = stats.concurrency;
+  dict["first_byte_nanoseconds"] = stats.first_byte_time;
+  return dict;
+}
+
+}  // namespace
+
+RemoteStore::RemoteStore(const std::vector<std::string>& paths,
+                         const Int64Array& num_bytes,
+                         const std::vector<std::string>& etags, bool with_addresses,
+                         const FetchOptions& options)
+    : broker_(std::make_shared<Broker>(static_cast<int64_t>(paths.size()))),
+      fetcher_(broker_) {
+  if (with_addresses) {
+    fetcher_ = ProcessFetcher(options);
+    broker_->Tell(fetcher_);
+  }
+  for (size_t i = 0; i < paths.size(); ++i) {
+    objects_.push_back(std::make_shared<const RemoteObject>(
+        RemoteObject{.path = paths[i],
+                     .num_bytes = num_bytes.at(static_cast<py::ssize_t>(i)),
+                     .etag = etags.at(i),
+                     .number = static_cast<int64_t>(i),
+                     .addresses = with_addresses ? broker_ : nullptr}));
+  }
+}
+
+void RemoteStore::AddTo(std::vector<PlannedFile>* files) const {
+  if (files->size() != objects_.size()) {
+    throw py::value_error("files and those of their store differ in number");
+  }
+  for (size_t i = 0; i < files->size(); ++i) {
+    (*files)[i].remote = objects_[i];
+    (*files)[i].fetcher = fetcher_;
+  }
+}
+
+void BindRemoteStore(py::module_& m) {
+  m.def("have_http", &HaveHttp);
+  py::class_<BrokerRequest>(m, "RemoteRequest")
+      .def_property_readonly("kind",
+                             [](const BrokerRequest& request) {
+                               const bool is_address =
+                                   request.kind == BrokerRequest::Kind::kAddress;
+                               return is_address ? "address" : "bytes";
+                             })
+      .def_readonly("file", &BrokerRequest::object)
+      .def_readonly("refused", &BrokerRequest::refused)
+      .def_property_readonly("offset",
+                             [](const BrokerRequest& request) {
+                               return request.fetch ? request.fetch->range().offset : 0;
+                             })
+      .def_property_readonly("num_bytes", [](const BrokerRequest& request) {
+        return request.fetch ? request.fetch->range().num_bytes : 0;
+      });
+  py::class_<RemoteStore, std::shared_ptr<RemoteStore>>(m, "RemoteStore")
+      .def(py::init([](const std::vector<std::string>& paths, const Int64Array& num_bytes,
+                       const std::vector<std::string>& etags, bool with_addresses,
+                       int64_t max_tries, double max_seconds, int64_t max_connections,
+                       bool hedges) {
+             return std::make_shared<RemoteStore>(
+                 paths, num_bytes, etags, with_addresses,
+                 FetchOptions{.max_tries = max_tries,
+                              .max_seconds = max_seconds,
+                              .max_connections = max_connections,
+                              .hedges = hedges});
+           }),
+           py::kw_only(), py::arg("paths"), py::arg("num_bytes"), py::arg("etags"),
+           py::arg("with_addresses"), py::arg("max_tries") = FetchOptions{}.max_tries,
+           py::arg("max_seconds") = FetchOptions{}.max_seconds,
+           py::arg("max_connections") = FetchOptions{}.max_connections,
+           py::arg("hedges") = FetchOptions{}.hedges)
+      .def("next_request",
+           [](RemoteStore& store) {
+             return WithoutGil([&] { return store.broker().Next(); });
+           })
+      .def(
+          "give_address",
+          [](RemoteStore& store, const BrokerRequest& request, std::string url,
+             std::vector<std::string> headers, double expires_at) {
+            ObjectAddress address{std::move(url), std::move(headers), expires_at};
+            WithoutGil([&] { store.broker().GiveAddress(request, std::move(address)); });
+          },
+          py::arg("request"), py::arg("url"), py::arg("headers"), py::arg("expires_at"))
+      .def(
+          "give_bytes",
+          [](RemoteStore& store, const BrokerRequest& request,
+             const py::buffer& content) {
+            const BufferView view(content);
+            WithoutGil([&] { store.broker().GiveBytes(request, view.bytes()); });
+          },
+          py::arg("request"), py::arg("content"))
+      .def("fail", &Fail, py::arg("request"), py::arg("kind"), py::arg("message"))
+      .def("close",
+           [](RemoteStore& store) { WithoutGil([&] { store.broker().Close(); }); })
+      .def("stats", [](const RemoteStore& store) { return DictOf(store.stats()); });
+}
+
+}  // namespace torchparquet

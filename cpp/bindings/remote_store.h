@@ -1,0 +1,51 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "files/parquet_file.h"
+#include "network/broker.h"
+#include "network/fetcher.h"
+
+namespace torchparquet {
+
+// The files of a data set in a store, for one process: what brings their bytes, the
+// requests that Python answers, and the footers that were read.
+class RemoteStore {
+ public:
+  // With addresses, bytes come by HTTP; without, Python reads them. Throws
+  // Error(kNotSupported) if addresses are given and this build has no HTTP.
+  RemoteStore(const std::vector<std::string>& paths, const Int64Array& num_bytes,
+              const std::vector<std::string>& etags, bool with_addresses,
+              const FetchOptions& options);
+  ~RemoteStore() { broker_->Close(); }
+  RemoteStore(const RemoteStore&) = delete;
+  RemoteStore& operator=(const RemoteStore&) = delete;
+
+  // Gives each file its object. Throws ValueError for another number of files.
+  void AddTo(std::vector<PlannedFile>* files) const;
+  void KeepFooters(std::vector<std::shared_ptr<const ParsedFooter>> footers) {
+    footers_ = std::move(footers);
+  }
+  const std::vector<std::shared_ptr<const ParsedFooter>>& footers() const {
+    return footers_;
+  }
+  Broker& broker() { return *broker_; }
+  FetchStats stats() const { return fetcher_->stats(); }
+
+ private:
+  const std::shared_ptr<Broker> broker_;
+  std::shared_ptr<Fetcher> fetcher_;
+  std::vector<std::shared_ptr<const RemoteObject>> objects_;
+  std::vector<std::shared_ptr<const ParsedFooter>> footers_;
+};
+
+// Adds the files of stores.
+void BindRemoteStore(pybind11::module_& m);
+
+}  // namespace torchparquet

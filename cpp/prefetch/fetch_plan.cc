@@ -1,0 +1,62 @@
+#include "prefetch/fetch_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torchparquet {
+namespace {
+
+// True if the block may go into the request, with the hole before it.
+bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const ReadBlock& block) {
+  const int64_t gap = block.range.offset - fetch.range.end();
+  const int64_t num_bytes = block.range.end() - fetch.range.offset;
+  return gap <= kMaxHoleBytes && num_bytes <= kMaxBlockBytes &&
+         static_cast<double>(hole_bytes + gap) <=
+             kMaxWaste * static_cast<double>(num_bytes);
+}
+
+}  // namespace
+
+std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks) {
+  std::vector<ChunkBytes> ordered(chunks.begin(), chunks.end());
+  std::ranges::stable_sort(ordered, {},
+                           [](const ChunkBytes& chunk) { return chunk.range.offset; });
+  std::vector<ReadBlock> blocks;
+  ByteRange before{-1, 0};
+  size_t first_block = 0;  // of the chunk before
+  for (const ChunkBytes& chunk : ordered) {
+    if (chunk.range.num_bytes == 0) continue;
+    if (chunk.range == before) {
+      for (size_t i = first_block; i < blocks.size(); ++i) {
+        blocks[i].columns.push_back(chunk.column);
+      }
+      continue;
+    }
+    if (before.offset >= 0 && chunk.range.offset < before.end()) continue;
+    before = chunk.range;
+    first_block = blocks.size();
+    for (int64_t at = before.offset; at < before.end(); at += kMaxBlockBytes) {
+      const int64_t end = std::min(at + kMaxBlockBytes, before.end());
+      blocks.push_back({.range = {at, end - at}, .columns = {chunk.column}});
+    }
+  }
+  return blocks;
+}
+
+std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks) {
+  std::vector<PlannedFetch> fetches;
+  int64_t hole_bytes = 0;
+  for (ReadBlock& block : blocks) {
+    if (fetches.empty() || !Joins(fetches.back(), hole_bytes, block)) {
+      hole_bytes = 0;
+      fetches.push_back({.range = block.range, .blocks = {}});
+    }
+    PlannedFetch& fetch = fetches.back();
+    hole_bytes += std::max<int64_t>(block.range.offset - fetch.range.end(), 0);
+    fetch.range.num_bytes = block.range.end() - fetch.range.offset;
+    fetch.blocks.push_back(std::move(block));
+  }
+  return fetches;
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "byte_range.h"
+
+namespace torchparquet {
+
+// The stored bytes of one column of a row group.
+struct ChunkBytes {
+  int64_t column = 0;  // among those that are read
+  ByteRange range;
+};
+
+// A part of one column chunk, of at most kMaxBlockBytes. Its place depends on nothing but
+// the column chunk, so that a block that was kept fits any selection of columns.
+struct ReadBlock {
+  ByteRange range;
+  std::vector<int64_t> columns;  // that are read from it
+};
+
+// One request: neighbouring blocks of a file, in order.
+struct PlannedFetch {
+  ByteRange range;
+  std::vector<ReadBlock> blocks;
+};
+
+// Where requests of one size are the cheapest.
+constexpr int64_t kMaxBlockBytes = int64_t{8} << 20;
+// Blocks go into one request over holes as small as this, which cost less than another
+// request, as long as they add little to the whole.
+constexpr int64_t kMaxHoleBytes = int64_t{1} << 20;
+constexpr double kMaxWaste = 0.1;
+
+// Cuts column chunks of one file to blocks, ordered by place. A column chunk that
+// overlaps one before it, as no sound file has, is left out.
+std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks);
+
+// Joins neighbouring blocks to requests of up to kMaxBlockBytes.
+std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks);
+
+}  // namespace torchparquet

@@ -1,0 +1,355 @@
+#include "prefetch/prefetcher.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+// A request of a few bytes counts for little of the budget, but it has a price.
+constexpr int64_t kMaxInFlight = 1024;
+
+// The part of its column chunk that comes before a block.
+double PositionOf(const ReadBlock& block, const std::vector<ChunkBytes>& chunks) {
+  const auto chunk =
+      std::ranges::find(chunks, block.columns.front(), &ChunkBytes::column);
+  return static_cast<double>(block.range.offset - chunk->range.offset) /
+         static_cast<double>(chunk->range.num_bytes);
+}
+
+int64_t SumBytes(const std::vector<ReadBlock>& blocks) {
+  return std::accumulate(
+      blocks.begin(), blocks.end(), int64_t{0},
+      [](int64_t sum, const ReadBlock& block) { return sum + block.range.num_bytes; });
+}
+
+}  // namespace
+
+Prefetcher::Prefetcher(Parts parts)
+    : parts_(std::move(parts)), signal_(std::make_shared<Signal>()) {
+  signal_->prefetcher = this;
+  parts_.reads->OnPassed([this](const RemoteObject& object, int64_t offset) {
+    Passed(object.number, offset);
+  });
+}
+
+void Prefetcher::Advance() {
+  const std::lock_guard advance_lock(advance_);
+  while (true) {
+    if (!waiting_.empty()) {
+      if (!MayAsk(waiting_.front())) return;
+      Waiting next = std::move(waiting_.front());
+      waiting_.pop_front();
+      Ask(std::move(next));
+      continue;
+    }
+    if (is_at_end_) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return;
+    }
+    const auto steps = parts_.next_steps();
+    is_at_end_ = !steps;
+    if (steps) std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
+  }
+}
+
+// The column chunks that the step reads. Nothing where that cannot be told: its tasks
+// find the error again, and name its place.
+std::optional<std::vector<ChunkBytes>> Prefetcher::ChunksOf(const ReadStep& step) {
+  std::vector<ChunkBytes> chunks;
+  try {
+    const auto file = parts_.files->Open(step.file);
+    for (size_t i = 0; i < parts_.columns.size(); ++i) {
+      if (parts_.columns[i].empty()) continue;
+      const int leaf = file->FindLeaf(parts_.columns[i]);
+      if (leaf < 0) continue;
+      chunks.push_back({static_cast<int64_t>(i), file->ChunkRange(step.row_group, leaf)});
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return chunks;
+}
+
+// Registers the blocks of a step and returns them. Blocks that the columns of an earlier
+// step still hold are not asked for again.
+std::vector<ReadBlock> Prefetcher::BlocksOf(const ReadStep& step,
+                                            const std::vector<ChunkBytes>& chunks) {
+  std::vector<ReadBlock> blocks = CutBlocks(chunks);
+  const std::lock_guard lock(mutex_);
+  const Place place{step.file, step.row_group};
+  Group& group = GroupAt(place);
+  group.is_planned = true;
+  std::vector<bool> wanted;
+  for (size_t i = 0; i < group.columns.size(); ++i) {
+    Column& column = group.columns[i];
+    const bool is_held = column.rows_left > 0;
+    if (!parts_.columns[i].empty()) column.rows_left += step.num_rows;
+    wanted.push_back(!is_held && column.rows_left > 0);
+  }
+  std::erase_if(blocks, [&](ReadBlock& block) {
+    std::erase_if(block.columns,
+                  [&](int64_t column) { return !wanted[static_cast<size_t>(column)]; });
+    return block.columns.empty() || blocks_.contains({step.file, block.range.offset});
+  });
+  for (const ReadBlock& block : blocks) {
+    blocks_[{step.file, block.range.offset}] = {
+        .group = place, .columns = block.columns, .columns_left = block.columns.size()};
+    for (const int64_t number : block.columns) {
+      Column& column = group.columns[static_cast<size_t>(number)];
+      column.offsets.push_back(block.range.offset);
+      ++column.num_unfinished;
+    }
+  }
+  EraseIfDone(place);
+  return blocks;
+}
+
+// All of a step in requests over neighbouring columns, if the budget has room for that.
+// Otherwise several steps go column by column, as shuffle windows are read. A single step
+// goes by position in its column chunks, as slices of large row groups are read.
+std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& steps) {
+  struct PlannedStep {
+    int64_t file;
+    std::vector<ChunkBytes> chunks;
+    std::vector<ReadBlock> blocks;
+  };
+  std::vector<PlannedStep> planned;
+  int64_t num_bytes = 0;
+  for (const ReadStep& step : steps) {
+    if (!parts_.files->is_remote(step.file)) continue;
+    auto chunks = ChunksOf(step).value_or(std::vector<ChunkBytes>());
+    auto blocks = BlocksOf(step, chunks);
+    num_bytes += SumBytes(blocks);
+    planned.push_back({step.file, std::move(chunks), std::move(blocks)});
+  }
+  std::vector<Waiting> waiting;
+  const auto add = [&](int64_t file, std::vector<ReadBlock> blocks) {
+    for (PlannedFetch& fetch : JoinBlocks(std::move(blocks))) {
+      waiting.push_back({file, std::move(fetch)});
+    }
+  };
+  if (num_bytes <= parts_.budget_bytes / 2) {
+    for (PlannedStep& step : planned) add(step.file, std::move(step.blocks));
+    return waiting;
+  }
+  for (const PlannedStep& step : planned) DropWhenPassed(step.file, step.blocks);
+  if (planned.size() == 1) {
+    PlannedStep& step = planned.front();
+    std::ranges::stable_sort(step.blocks, {}, [&](const ReadBlock& block) {
+      return PositionOf(block, step.chunks);
+    });
+    for (ReadBlock& block : step.blocks) add(step.file, {std::move(block)});
+    return waiting;
+  }
+  for (size_t column = 0; column < parts_.columns.size(); ++column) {
+    for (PlannedStep& step : planned) {
+      std::vector<ReadBlock> blocks;
+      for (ReadBlock& block : step.blocks) {
+        if (block.columns.empty()) continue;  // moved before
+        if (block.columns.front() != static_cast<int64_t>(column)) continue;
+        blocks.push_back(std::exchange(block, {}));
+      }
+      add(step.file, std::move(blocks));
+    }
+  }
+  return waiting;
+}
+
+// Column chunks that would fill much of the budget leave it block by block.
+void Prefetcher::DropWhenPassed(int64_t file, const std::vector<ReadBlock>& blocks) {
+  const std::lock_guard lock(mutex_);
+  for (const ReadBlock& block : blocks) {
+    const auto found = blocks_.find({file, block.range.offset});
+    if (found == blocks_.end()) continue;
+    Group& group = GroupAt(found->second.group);
+    for (const int64_t number : block.columns) {
+      Column& column = group.columns[static_cast<size_t>(number)];
+      column.drops_when_passed = column.offsets.size() > 1;
+    }
+  }
+}
+
+bool Prefetcher::MayAsk(const Waiting& waiting) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_ || num_in_flight_ >= kMaxInFlight) return false;
+  return held_bytes_ == 0 ||
+         held_bytes_ + waiting.fetch.range.num_bytes <= parts_.budget_bytes;
+}
+
+void Prefetcher::Ask(Waiting waiting) {
+  auto fetch =
+      std::make_shared<Fetch>(parts_.files->remote(waiting.file), waiting.fetch.range);
+  std::vector<ByteRange> ranges;
+  std::vector<int64_t> offsets;
+  {
+    const std::lock_guard lock(mutex_);
+    auto request = std::make_shared<Request>();
+    for (const ReadBlock& block : waiting.fetch.blocks) {
+      const auto found = blocks_.find({waiting.file, block.range.offset});
+      if (found == blocks_.end()) continue;  // read by now
+      found->second.request = request;
+      ranges.push_back(block.range);
+      offsets.push_back(block.range.offset);
+    }
+    if (ranges.empty()) return;
+    *request = {.num_bytes = waiting.fetch.range.num_bytes,
+                .blocks_left = ranges.size(),
+                .fetch = fetch};
+    held_bytes_ += request->num_bytes;
+    ++num_in_flight_;
+  }
+  const std::vector<int64_t> offsets_held = offsets;
+  fetch->OnOver([signal = signal_, file = waiting.file, offsets = std::move(offsets)] {
+    const std::lock_guard lock(signal->mutex);
+    if (signal->prefetcher != nullptr) signal->prefetcher->Over(file, offsets);
+  });
+  parts_.reads->Hold(fetch, ranges);
+  // Tasks may have read a block by themselves meanwhile.
+  const std::lock_guard lock(mutex_);
+  for (const int64_t offset : offsets_held) {
+    if (!blocks_.contains({waiting.file, offset})) {
+      parts_.reads->Drop(fetch->object(), offset);
+    }
+  }
+}
+
+void Prefetcher::Over(int64_t file, const std::vector<int64_t>& offsets) {
+  {
+    const std::lock_guard lock(mutex_);
+    --num_in_flight_;
+    for (const int64_t offset : offsets) {
+      const auto found = blocks_.find({file, offset});
+      if (found != blocks_.end()) Finish(&found->second);
+    }
+  }
+  parts_.on_ready();
+}
+
+void Prefetcher::Finish(Block* block) {
+  if (std::exchange(block->is_over, true)) return;
+  Group& group = GroupAt(block->group);
+  for (const int64_t column : block->columns) {
+    --group.columns[static_cast<size_t>(column)].num_unfinished;
+  }
+}
+
+bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) {
+  if (!parts_.files->is_remote(step.file)) return true;
+  if (parts_.columns[static_cast<size_t>(column)].empty()) return true;
+  const std::lock_guard lock(mutex_);
+  const auto group = groups_.find({step.file, step.row_group});
+  if (group != groups_.end() && group->second.is_planned) {
+    const Column& found = group->second.columns[static_cast<size_t>(column)];
+    if (found.num_unfinished == 0) return true;
+    if (found.drops_when_passed) {
+      const auto first = blocks_.find({step.file, found.offsets.front()});
+      if (first != blocks_.end() && first->second.is_over) return true;
+    }
+  }
+  return num_in_flight_ == 0 && !others_run;
+}
+
+void Prefetcher::Done(const ReadStep& step, int64_t column) {
+  if (!parts_.files->is_remote(step.file)) return;
+  if (parts_.columns[static_cast<size_t>(column)].empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    const Place place{step.file, step.row_group};
+    Column& found = GroupAt(place).columns[static_cast<size_t>(column)];
+    found.rows_left -= step.num_rows;
+    if (found.rows_left <= 0) {
+      for (const int64_t offset : std::exchange(found.offsets, {})) {
+        Leave({step.file, offset});
+      }
+      EraseIfDone(place);
+    }
+  }
+  CancelUnwanted();
+  Advance();
+}
+
+void Prefetcher::Passed(int64_t file, int64_t offset) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find({file, offset});
+    if (found == blocks_.end()) return;
+    Group& group = GroupAt(found->second.group);
+    const std::vector<int64_t> columns = found->second.columns;
+    for (const int64_t number : columns) {
+      Column& column = group.columns[static_cast<size_t>(number)];
+      if (!column.drops_when_passed) return;
+      std::erase(column.offsets, offset);
+    }
+    for (size_t i = 0; i < columns.size(); ++i) Leave({file, offset});
+  }
+  CancelUnwanted();
+  Advance();
+}
+
+// What is under way and wanted no more.
+void Prefetcher::CancelUnwanted() {
+  std::vector<std::shared_ptr<Fetch>> unwanted;
+  {
+    const std::lock_guard lock(mutex_);
+    unwanted = std::exchange(unwanted_, {});
+  }
+  for (const auto& fetch : unwanted) {
+    if (!fetch->is_over()) parts_.reads->fetcher().Cancel(fetch);
+  }
+}
+
+// One column wants the block no more.
+void Prefetcher::Leave(const Place& place) {
+  const auto found = blocks_.find(place);
+  if (found == blocks_.end() || --found->second.columns_left > 0) return;
+  Block& block = found->second;
+  Finish(&block);
+  if (block.request != nullptr && --block.request->blocks_left == 0) {
+    held_bytes_ -= block.request->num_bytes;
+    if (auto fetch = block.request->fetch.lock()) unwanted_.push_back(std::move(fetch));
+  }
+  parts_.reads->Drop(*parts_.files->remote(place.first), place.second);
+  blocks_.erase(found);
+}
+
+Prefetcher::Group& Prefetcher::GroupAt(const Place& place) {
+  Group& group = groups_[place];
+  group.columns.resize(parts_.columns.size());
+  return group;
+}
+
+// A group whose rows were all read is forgotten.
+void Prefetcher::EraseIfDone(const Place& place) {
+  const auto found = groups_.find(place);
+  const bool has_rows = std::ranges::any_of(
+      found->second.columns, [](const Column& column) { return column.rows_left != 0; });
+  if (!has_rows) groups_.erase(found);
+}
+
+void Prefetcher::Stop() {
+  {
+    const std::lock_guard lock(signal_->mutex);
+    signal_->prefetcher = nullptr;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  parts_.reads->Stop();
+}
+
+PrefetchStats Prefetcher::stats() const {
+  const std::lock_guard lock(mutex_);
+  return {.budget_bytes = parts_.budget_bytes,
+          .held_bytes = held_bytes_,
+          .num_in_flight = num_in_flight_};
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "files/reader_files.h"
+#include "network/fetch.h"
+#include "prefetch/fetch_plan.h"
+#include "sources/remote_reads.h"
+
+namespace torchparquet {
+
+// Rows of one row group that are read together.
+struct ReadStep {
+  int64_t file = 0;
+  int64_t row_group = 0;
+  int64_t num_rows = 0;
+};
+
+struct PrefetchStats {
+  int64_t budget_bytes = 0;
+  int64_t held_bytes = 0;  // asked for and not dropped yet
+  int64_t num_in_flight = 0;
+};
+
+// Asks for the column chunks of files in stores, in the order in which they will be read,
+// as far ahead as a budget of bytes goes. What a task reads is never wrong without it,
+// only late. Thread-safe.
+class Prefetcher {
+ public:
+  // Steps that are read at once, column by column if there are several; nothing at the
+  // end.
+  using NextSteps = std::function<std::optional<std::vector<ReadStep>>()>;
+
+  struct Parts {
+    std::shared_ptr<ReaderFiles> files;
+    std::shared_ptr<RemoteReads> reads;
+    std::vector<std::string> columns;  // by their number among tasks
+    NextSteps next_steps;
+    int64_t budget_bytes = 0;
+    // Called on a thread of the fetcher when tasks may have become ready.
+    std::function<void()> on_ready;
+  };
+  explicit Prefetcher(Parts parts);
+  ~Prefetcher() { Stop(); }
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  // Asks for what the budget has room for. May wait for footers. Call it without locks.
+  void Advance();
+  // True if a task would not wait for bytes. Also if nothing would ever make it ready:
+  // what the budget had no room for is read by the task itself. `others_run` says that
+  // other tasks, which may free room, are running.
+  bool IsReady(const ReadStep& step, int64_t column, bool others_run);
+  // A task has read its rows of a column, or will not. Advances. Call it without locks.
+  void Done(const ReadStep& step, int64_t column);
+  // Ends all fetches. `on_ready` is not called any more. Call it without locks.
+  void Stop();
+
+  PrefetchStats stats() const;
+
+ private:
+  using Place = std::pair<int64_t, int64_t>;  // file, and row group or offset
+
+  // What one request holds of the budget, until its last block is dropped.
+  struct Request {
+    int64_t num_bytes = 0;
+    size_t blocks_left = 0;
+    std::weak_ptr<Fetch> fetch = {};
+  };
+  struct Block {
+    Place group;
+    std::vector<int64_t> columns;
+    size_t columns_left = 0;
+    std::shared_ptr<Request> request = nullptr;
+    bool is_over = false;
+  };
+  struct Column {
+    int64_t rows_left = 0;              // below 0: read before they were asked for
+    int64_t num_unfinished = 0;         // blocks that are not there yet
+    std::vector<int64_t> offsets = {};  // of its blocks, in order
+    bool drops_when_passed = false;
+  };
+  struct Group {
+    std::vector<Column> columns;
+    bool is_planned = false;
+  };
+  // A request that is still to be made.
+  struct Waiting {
+    int64_t file = 0;
+    PlannedFetch fetch;
+  };
+  // Lets fetches tell a prefetcher that may be gone.
+  struct Signal {
+    std::mutex mutex;
+    Prefetcher* prefetcher = nullptr;
+  };
+
+  std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
+  std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step);
+  std::vector<ReadBlock> BlocksOf(const ReadStep& step,
+                                  const std::vector<ChunkBytes>& chunks);
+  void DropWhenPassed(int64_t file, const std::vector<ReadBlock>& blocks);
+  bool MayAsk(const Waiting& waiting);
+  void Ask(Waiting waiting);
+  void Over(int64_t file, const std::vector<int64_t>& offsets);
+  void Passed(int64_t file, int64_t offset);
+  void CancelUnwanted();
+  // Called under mutex_.
+  void Finish(Block* block);
+  void Leave(const Place& place);
+  Group& GroupAt(const Place& place);
+  void EraseIfDone(const Place& place);
+
+  const Parts parts_;
+  const std::shared_ptr<Signal> signal_;
+
+  std::mutex advance_;           // taken before mutex_; held while footers are read
+  std::deque<Waiting> waiting_;  // guarded by advance_
+  bool is_at_end_ = false;       // guarded by advance_
+
+  mutable std::mutex mutex_;  // guards all below
+  std::map<Place, Group> groups_;
+  std::map<Place, Block> blocks_;
+  std::vector<std::shared_ptr<Fetch>> unwanted_;
+  int64_t held_bytes_ = 0;
+  int64_t num_in_flight_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace torchparquet

@@ -1,0 +1,64 @@
+#include "reader/read_order.h"
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tasks/lane_walks.h"
+#include "tasks/share.h"
+#include "tasks/task_context.h"
+
+namespace torchparquet {
+namespace {
+
+std::vector<ReadStep> StepsOf(const Slice& slice) { return {StepOf(slice.chunk)}; }
+
+std::vector<ReadStep> StepsOf(const ChunkWindow& window) {
+  std::vector<ReadStep> steps;
+  for (const Chunk& chunk : window.chunks) steps.push_back(StepOf(chunk));
+  return steps;
+}
+
+template <typename Walk>
+Prefetcher::NextSteps StepsAlong(std::shared_ptr<std::deque<Walk>> walks,
+                                 const BatchMap& batches) {
+  return [walks = std::move(walks), &batches]() -> std::optional<std::vector<ReadStep>> {
+    Walk* walk = FirstWalk(batches, *walks);
+    if (walk == nullptr) return std::nullopt;
+    std::vector<ReadStep> steps = StepsOf(*walk->next());
+    walk->Advance();
+    return steps;
+  };
+}
+
+}  // namespace
+
+Prefetcher::NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches) {
+  if (spec.has_windows()) {
+    auto walks = std::make_shared<std::deque<WindowWalk>>();
+    for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+      walks->emplace_back(&spec.lane(lane), WorkSplit{}, lane);
+    }
+    return StepsAlong(std::move(walks), batches);
+  }
+  const SliceCut whole{.max_rows = std::numeric_limits<int64_t>::max()};
+  auto walks = std::make_shared<std::deque<SliceWalk>>();
+  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
+    walks->emplace_back(&spec.lane(lane), whole, lane);
+  }
+  return StepsAlong(std::move(walks), batches);
+}
+
+std::vector<std::string> StoredPaths(const ReaderSpec& spec) {
+  std::vector<std::string> paths;
+  for (const ColumnSpec& column : spec.columns) {
+    paths.push_back(column.file_bits.empty() ? column.request.path : std::string());
+  }
+  return paths;
+}
+
+}  // namespace torchparquet
