@@ -7,17 +7,19 @@ namespace torchparquet {
 namespace {
 
 // True if the block may go into the request, with the hole before it.
-bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const ReadBlock& block) {
+bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const ReadBlock& block,
+           int64_t max_bytes) {
   const int64_t gap = block.range.offset - fetch.range.end();
   const int64_t num_bytes = block.range.end() - fetch.range.offset;
-  return gap <= kMaxHoleBytes && num_bytes <= kMaxBlockBytes &&
+  return gap <= kMaxHoleBytes && num_bytes <= max_bytes &&
          static_cast<double>(hole_bytes + gap) <=
              kMaxWaste * static_cast<double>(num_bytes);
 }
 
 }  // namespace
 
-std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks) {
+std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks,
+                                 int64_t max_block_bytes) {
   std::vector<ChunkBytes> ordered(chunks.begin(), chunks.end());
   std::ranges::stable_sort(ordered, {},
                            [](const ChunkBytes& chunk) { return chunk.range.offset; });
@@ -35,19 +37,19 @@ std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks) {
     if (before.offset >= 0 && chunk.range.offset < before.end()) continue;
     before = chunk.range;
     first_block = blocks.size();
-    for (int64_t at = before.offset; at < before.end(); at += kMaxBlockBytes) {
-      const int64_t end = std::min(at + kMaxBlockBytes, before.end());
+    for (int64_t at = before.offset; at < before.end(); at += max_block_bytes) {
+      const int64_t end = std::min(at + max_block_bytes, before.end());
       blocks.push_back({.range = {at, end - at}, .columns = {chunk.column}});
     }
   }
   return blocks;
 }
 
-std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks) {
+std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks, int64_t max_bytes) {
   std::vector<PlannedFetch> fetches;
   int64_t hole_bytes = 0;
   for (ReadBlock& block : blocks) {
-    if (fetches.empty() || !Joins(fetches.back(), hole_bytes, block)) {
+    if (fetches.empty() || !Joins(fetches.back(), hole_bytes, block, max_bytes)) {
       hole_bytes = 0;
       fetches.push_back({.range = block.range, .blocks = {}});
     }

@@ -14,7 +14,7 @@ struct ChunkBytes {
   ByteRange range;
 };
 
-// A part of one column chunk, of at most kMaxBlockBytes. Its place depends on nothing but
+// A part of one column chunk. Its place depends on nothing but
 // the column chunk, so that a block that was kept fits any selection of columns.
 struct ReadBlock {
   ByteRange range;
@@ -36,9 +36,11 @@ constexpr double kMaxWaste = 0.1;
 
 // Cuts column chunks of one file to blocks, ordered by place. A column chunk that
 // overlaps one before it, as no sound file has, is left out.
-std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks);
+std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks,
+                                 int64_t max_block_bytes = kMaxBlockBytes);
 
-// Joins neighbouring blocks to requests of up to kMaxBlockBytes.
-std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks);
+// Joins neighbouring blocks to requests of up to `max_bytes`, or of one block.
+std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks,
+                                     int64_t max_bytes = kMaxBlockBytes);
 
 }  // namespace torchparquet

@@ -80,7 +80,7 @@ std::optional<std::vector<ChunkBytes>> Prefetcher::ChunksOf(const ReadStep& step
 // step still hold are not asked for again.
 std::vector<ReadBlock> Prefetcher::BlocksOf(const ReadStep& step,
                                             const std::vector<ChunkBytes>& chunks) {
-  std::vector<ReadBlock> blocks = CutBlocks(chunks);
+  std::vector<ReadBlock> blocks = CutBlocks(chunks, parts_.max_block_bytes);
   const std::lock_guard lock(mutex_);
   const Place place{step.file, step.row_group};
   Group& group = GroupAt(place);
@@ -130,7 +130,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   }
   std::vector<Waiting> waiting;
   const auto add = [&](int64_t file, std::vector<ReadBlock> blocks) {
-    for (PlannedFetch& fetch : JoinBlocks(std::move(blocks))) {
+    for (PlannedFetch& fetch : JoinBlocks(std::move(blocks), parts_.max_block_bytes)) {
       waiting.push_back({file, std::move(fetch)});
     }
   };

@@ -46,6 +46,7 @@ class Prefetcher {
     std::vector<std::string> columns;  // by their number among tasks
     NextSteps next_steps;
     int64_t budget_bytes = 0;
+    int64_t max_block_bytes = kMaxBlockBytes;
     // Called on a thread of the fetcher when tasks may have become ready.
     std::function<void()> on_ready;
   };

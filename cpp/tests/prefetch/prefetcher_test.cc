@@ -1,0 +1,207 @@
+#include "prefetch/prefetcher.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "caught.h"
+#include "draws.h"
+#include "recipes/reading.h"
+#include "recipes/store.h"
+
+namespace torchparquet {
+namespace {
+
+using testing::DataSet;
+using testing::Draws;
+using testing::PlannedIn;
+using testing::Store;
+
+// A prefetcher over all row groups of one file of two columns, one step each.
+struct Setting {
+  Setting(int64_t num_groups, int64_t budget_bytes, int64_t max_block_bytes,
+          bool as_window = false)
+      : data(
+            {.columns = {{"a", "int64"}, {"b", "int64"}},
+             .row_group_rows = std::vector<int64_t>(static_cast<size_t>(num_groups), 100),
+             .page_rows = 10,
+             .compressed = false},
+            1),
+        store(std::make_shared<Store>()),
+        reads(std::make_shared<RemoteReads>(store)),
+        files(std::make_shared<ReaderFiles>(
+            std::make_shared<ParquetFiles>(PlannedIn(data, store)), reads)) {
+    files->Open(0);
+    num_footer_requests = store->num_started();
+    for (int64_t group = 0; group < num_groups; ++group) steps.push_back({0, group, 100});
+    auto order = [this, as_window,
+                  next = size_t{0}]() mutable -> std::optional<std::vector<ReadStep>> {
+      if (next == steps.size()) return std::nullopt;
+      if (!as_window) return std::vector{steps[next++]};
+      next = steps.size();
+      return steps;
+    };
+    prefetcher = std::make_unique<Prefetcher>(
+        Prefetcher::Parts{.files = files,
+                          .reads = reads,
+                          .columns = {"a", "b"},
+                          .next_steps = order,
+                          .budget_bytes = budget_bytes,
+                          .max_block_bytes = max_block_bytes,
+                          .on_ready = [this] { ++num_ready; }});
+  }
+
+  ByteRange Chunk(int64_t group, int column) {
+    return files->Open(0)->ChunkRange(group, column);
+  }
+  int64_t num_requests() const { return store->num_started() - num_footer_requests; }
+  // Reads a column chunk as a column reader does: header by header.
+  void Read(int64_t group, int column) {
+    const ByteRange chunk = Chunk(group, column);
+    const auto source = files->Open(0);
+    std::vector<uint8_t> bytes(64);
+    std::vector<uint8_t> expected(64);
+    const LocalFile local(data.path(0), {});
+    for (int64_t at = chunk.offset; at < chunk.end(); at += 64) {
+      const int64_t num_bytes = std::min<int64_t>(64, chunk.end() - at);
+      source->file().ReadAt(at, num_bytes, bytes.data());
+      local.ReadAt(at, num_bytes, expected.data());
+      CHECK(std::equal(bytes.begin(), bytes.begin() + num_bytes, expected.begin()));
+    }
+  }
+  void AwaitAll() {
+    while (prefetcher->stats().num_in_flight > 0) std::this_thread::yield();
+  }
+
+  const DataSet data;
+  const std::shared_ptr<Store> store;
+  const std::shared_ptr<RemoteReads> reads;
+  const std::shared_ptr<ReaderFiles> files;
+  std::vector<ReadStep> steps;
+  std::atomic<int64_t> num_ready{0};
+  int64_t num_footer_requests = 0;
+  std::unique_ptr<Prefetcher> prefetcher;
+};
+
+TEST_CASE("as much is held as the budget has room for, and more as tasks end") {
+  Setting setting(6, 5'000, 1 << 20);
+  const int64_t group_bytes =
+      setting.Chunk(0, 0).num_bytes + setting.Chunk(0, 1).num_bytes;
+  REQUIRE(group_bytes < 2'500);
+  REQUIRE(group_bytes > 1'700);
+  Prefetcher& prefetcher = *setting.prefetcher;
+  prefetcher.Advance();
+  setting.AwaitAll();
+  CHECK(setting.num_requests() == 2);
+  CHECK(prefetcher.stats().held_bytes == group_bytes(0) + group_bytes(1));
+  CHECK(prefetcher.IsReady(setting.steps[0], 0, true));
+  CHECK(prefetcher.IsReady(setting.steps[1], 1, true));
+  CHECK_FALSE(prefetcher.IsReady(setting.steps[2], 0, true));
+  // The request of both columns stays until both are done.
+  prefetcher.Done(setting.steps[0], 0);
+  CHECK(setting.num_requests() == 2);
+  prefetcher.Done(setting.steps[0], 1);
+  CHECK(setting.num_requests() == 3);
+  for (const ReadStep& step : setting.steps) {
+    if (step.row_group == 0) continue;
+    prefetcher.Done(step, 0);
+    prefetcher.Done(step, 1);
+  }
+  CHECK(prefetcher.stats().held_bytes == 0);
+}
+
+TEST_CASE("what will not come is read by the task, once nothing else runs") {
+  Setting setting(6, 5'000, 1 << 20);
+  Prefetcher& prefetcher = *setting.prefetcher;
+  prefetcher.Advance();
+  setting.AwaitAll();
+  CHECK_FALSE(prefetcher.IsReady(setting.steps[5], 0, true));
+  CHECK(prefetcher.IsReady(setting.steps[5], 0, false));
+  const int64_t before = setting.num_requests();
+  setting.Read(5, 0);
+  CHECK(setting.num_requests() > before);
+  prefetcher.Done(setting.steps[5], 0);
+  prefetcher.Done(setting.steps[5], 1);
+  // It is not fetched again when its turn comes.
+  const int64_t after = setting.num_requests();
+  for (int64_t group = 0; group < 5; ++group) {
+    prefetcher.Done(setting.steps[static_cast<size_t>(group)], 0);
+    prefetcher.Done(setting.steps[static_cast<size_t>(group)], 1);
+  }
+  CHECK(setting.num_requests() == after + 3);
+  CHECK(prefetcher.stats().held_bytes == 0);
+}
+
+TEST_CASE("a row group beyond the budget goes block by block") {
+  Setting setting(2, 600, 200);
+  Prefetcher& prefetcher = *setting.prefetcher;
+  prefetcher.Advance();
+  setting.AwaitAll();
+  CHECK(prefetcher.stats().held_bytes <= 600);
+  // The beginnings of both columns are there first.
+  CHECK(prefetcher.IsReady(setting.steps[0], 0, true));
+  CHECK(prefetcher.IsReady(setting.steps[0], 1, true));
+  int64_t most = 0;
+  for (int64_t group = 0; group < 2; ++group) {
+    for (int column = 0; column < 2; ++column) {
+      setting.Read(group, column);
+      most = std::max(most, prefetcher.stats().held_bytes);
+      prefetcher.Done(setting.steps[static_cast<size_t>(group)], column);
+    }
+  }
+  CHECK(most <= 600);
+  setting.AwaitAll();
+  CHECK(prefetcher.stats().held_bytes == 0);
+}
+
+TEST_CASE("a window beyond the budget goes column by column") {
+  Setting setting(6, 4'000, 1 << 20, true);
+  Prefetcher& prefetcher = *setting.prefetcher;
+  prefetcher.Advance();
+  setting.AwaitAll();
+  CHECK(prefetcher.IsReady(setting.steps[2], 0, true));
+  CHECK_FALSE(prefetcher.IsReady(setting.steps[0], 1, true));
+  for (int column = 0; column < 2; ++column) {
+    for (const ReadStep& step : setting.steps) {
+      setting.Read(step.row_group, column);
+      prefetcher.Done(step, column);
+    }
+  }
+  CHECK(setting.num_requests() == 12);
+  CHECK(prefetcher.stats().held_bytes == 0);
+}
+
+TEST_CASE(
+    "tasks that are done before bytes come free the budget and cancel the request") {
+  Setting setting(6, 5'000, 1 << 20);
+  setting.store->Stall();
+  Prefetcher& prefetcher = *setting.prefetcher;
+  prefetcher.Advance();
+  CHECK(prefetcher.stats().num_in_flight == 2);
+  for (const ReadStep& step : setting.steps) {
+    prefetcher.Done(step, 0);
+    prefetcher.Done(step, 1);
+  }
+  CHECK(prefetcher.stats().held_bytes == 0);
+  CHECK(prefetcher.stats().num_in_flight == 0);
+}
+
+TEST_CASE("a stopped prefetcher ends waits and calls nobody") {
+  Setting setting(6, 5'000, 1 << 20);
+  setting.store->Stall();
+  setting.prefetcher->Advance();
+  setting.prefetcher->Stop();
+  const int64_t num_ready = setting.num_ready;
+  CHECK(testing::Throws(ErrorKind::kStopped, [&] { setting.Read(0, 0); }));
+  setting.store->Release();
+  setting.prefetcher->Advance();
+  setting.prefetcher->Done(setting.steps[0], 0);
+  CHECK(setting.num_ready == num_ready);
+}
+
+}  // namespace
+}  // namespace torchparquet
