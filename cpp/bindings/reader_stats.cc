@@ -63,6 +63,26 @@ void BindStats(py::module_& m) {
           [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_memory); })
       .def_property_readonly("idle_at_end_seconds",
                              SecondsOf<ReaderStats>(&ReaderStats::idle_at_end))
+      .def_property_readonly("wait_for_bytes_seconds",
+                             SecondsOf<ReaderStats>(&ReaderStats::byte_waits))
+      .def_readonly("is_http", &ReaderStats::is_http)
+      .def_property_readonly(
+          "num_requests",
+          [](const ReaderStats& stats) { return stats.fetched.num_requests; })
+      .def_property_readonly(
+          "num_retries",
+          [](const ReaderStats& stats) { return stats.fetched.num_retries; })
+      .def_property_readonly(
+          "num_hedges", [](const ReaderStats& stats) { return stats.fetched.num_hedges; })
+      .def_property_readonly(
+          "num_hedges_won",
+          [](const ReaderStats& stats) { return stats.fetched.num_hedges_won; })
+      .def_property_readonly(
+          "bytes_received",
+          [](const ReaderStats& stats) { return stats.fetched.bytes_received; })
+      .def_property_readonly(
+          "bytes_wasted",
+          [](const ReaderStats& stats) { return stats.fetched.bytes_wasted; })
       .def_readonly("num_waits", &ReaderStats::num_waits)
       .def_readonly("num_complete", &ReaderStats::num_complete)
       .def_readonly("num_in_flight", &ReaderStats::num_in_flight)

@@ -86,10 +86,8 @@ class FileEnds {
     const PlannedFile& file = files_[number];
     if (file.remote == nullptr) return;
     reads_[number] = std::make_shared<RemoteReads>(file.fetcher);
-    const int64_t num_bytes =
-        std::min(file.remote->num_bytes, RemoteFile::kFooterReadBytes);
-    if (num_bytes <= 0) return;
-    const ByteRange end{file.remote->num_bytes - num_bytes, num_bytes};
+    const ByteRange end = RemoteFile::FooterRange(*file.remote);
+    if (end.num_bytes == 0) return;
     reads_[number]->Hold(std::make_shared<Fetch>(file.remote, end), {end});
   }
 

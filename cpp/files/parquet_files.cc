@@ -31,6 +31,11 @@ std::shared_ptr<const ParquetFile> ParquetFiles::OpenRemote(
   return opened;
 }
 
+bool ParquetFiles::HasFooter(int64_t file) {
+  const std::lock_guard lock(mutex_);
+  return footers_.contains(file);
+}
+
 std::shared_ptr<Fetcher> ParquetFiles::fetcher() const {
   for (const PlannedFile& file : planned_) {
     if (file.fetcher != nullptr) return file.fetcher;

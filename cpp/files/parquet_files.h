@@ -43,6 +43,7 @@ class ParquetFiles {
   bool is_remote(int64_t file) const {
     return planned_[static_cast<size_t>(file)].remote != nullptr;
   }
+  bool HasFooter(int64_t file);
   // The object of a file in a store.
   const std::shared_ptr<const RemoteObject>& remote(int64_t file) const {
     return planned_[static_cast<size_t>(file)].remote;

@@ -23,6 +23,7 @@ class ReaderFiles {
 
   std::shared_ptr<const ParquetFile> Open(int64_t file);
   bool is_remote(int64_t file) const { return files_->is_remote(file); }
+  bool has_footer(int64_t file) const { return files_->HasFooter(file); }
   const std::shared_ptr<const RemoteObject>& remote(int64_t file) const {
     return files_->remote(file);
   }

@@ -54,6 +54,7 @@ class Broker : public Fetcher, public AddressBook {
   void Cancel(const std::shared_ptr<Fetch>& fetch) override;
   void Wake() override {}
   FetchStats stats() const override;
+  bool is_http() const override { return false; }
 
   // AddressBook.
   std::shared_ptr<const ObjectAddress> Find(int64_t object) override;

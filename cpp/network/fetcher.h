@@ -4,21 +4,9 @@
 #include <memory>
 
 #include "network/fetch.h"
+#include "network/fetch_stats.h"
 
 namespace torchparquet {
-
-// What came over the network since the process began to use it. Durations in nanoseconds.
-struct FetchStats {
-  int64_t num_requests = 0;  // sent, with retries and hedges
-  int64_t num_retries = 0;
-  int64_t num_hedges = 0;  // second requests for a slow first byte
-  int64_t num_hedges_won = 0;
-  int64_t bytes_received = 0;
-  int64_t bytes_wasted = 0;     // received twice, or not wanted any more
-  int64_t num_connections = 0;  // opened
-  int64_t concurrency = 0;      // requests in flight that are allowed now
-  int64_t first_byte_time = 0;  // sum over requests
-};
 
 // How patient a fetcher is.
 struct FetchOptions {
@@ -47,6 +35,8 @@ class Fetcher {
   // Addresses were given: fetches that lacked one can begin.
   virtual void Wake() = 0;
   virtual FetchStats stats() const = 0;
+  // True if it fetches by HTTP itself, false if it asks a store's library.
+  virtual bool is_http() const { return true; }
 };
 
 }  // namespace torchparquet

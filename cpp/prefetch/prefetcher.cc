@@ -6,12 +6,15 @@
 #include <utility>
 
 #include "errors.h"
+#include "sources/remote_file.h"
 
 namespace torchparquet {
 namespace {
 
 // A request of a few bytes counts for little of the budget, but it has a price.
 constexpr int64_t kMaxInFlight = 1024;
+constexpr size_t kStepsAhead = 32;
+constexpr size_t kMaxFootersAhead = 64;
 
 // The part of its column chunk that comes before a block.
 double PositionOf(const ReadBlock& block, const std::vector<ChunkBytes>& chunks) {
@@ -47,15 +50,49 @@ void Prefetcher::Advance() {
       Ask(std::move(next));
       continue;
     }
-    if (is_at_end_) return;
     {
       const std::lock_guard lock(mutex_);
       if (stopped_) return;
     }
-    const auto steps = parts_.next_steps();
-    is_at_end_ = !steps;
-    if (steps) std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
+    const auto steps = TakeSteps();
+    if (!steps) return;
+    std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
   }
+}
+
+// Asks for the footers of steps to come, since each takes a round trip.
+std::optional<std::vector<ReadStep>> Prefetcher::TakeSteps() {
+  while (!is_at_end_ && upcoming_.size() < kStepsAhead &&
+         footers_.size() < kMaxFootersAhead) {
+    auto steps = parts_.next_steps();
+    is_at_end_ = !steps;
+    if (!steps) break;
+    for (const ReadStep& step : *steps) AskForFooter(step.file);
+    upcoming_.push_back(std::move(*steps));
+  }
+  if (upcoming_.empty()) {
+    auto steps = is_at_end_ ? std::nullopt : parts_.next_steps();
+    is_at_end_ = !steps;
+    return steps;
+  }
+  auto next = std::move(upcoming_.front());
+  upcoming_.pop_front();
+  return next;
+}
+
+void Prefetcher::AskForFooter(int64_t file) {
+  if (!parts_.files->is_remote(file) || parts_.files->has_footer(file)) return;
+  const auto& object = parts_.files->remote(file);
+  const ByteRange end = RemoteFile::FooterRange(*object);
+  if (end.num_bytes == 0 || !footers_.insert(file).second) return;
+  parts_.reads->Hold(std::make_shared<Fetch>(object, end), {end});
+}
+
+// Once the file is open, or was found to be none.
+void Prefetcher::DropFooter(int64_t file) {
+  if (footers_.erase(file) == 0) return;
+  const auto& object = parts_.files->remote(file);
+  parts_.reads->Drop(*object, RemoteFile::FooterRange(*object).offset);
 }
 
 // The column chunks that the step reads. Nothing where that cannot be told: its tasks
@@ -124,6 +161,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   for (const ReadStep& step : steps) {
     if (!parts_.files->is_remote(step.file)) continue;
     auto chunks = ChunksOf(step).value_or(std::vector<ChunkBytes>());
+    DropFooter(step.file);
     auto blocks = BlocksOf(step, chunks);
     num_bytes += SumBytes(blocks);
     planned.push_back({step.file, std::move(chunks), std::move(blocks)});

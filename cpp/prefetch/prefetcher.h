@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +106,9 @@ class Prefetcher {
     Prefetcher* prefetcher = nullptr;
   };
 
+  std::optional<std::vector<ReadStep>> TakeSteps();
+  void AskForFooter(int64_t file);
+  void DropFooter(int64_t file);
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step);
   std::vector<ReadBlock> BlocksOf(const ReadStep& step,
@@ -126,7 +130,9 @@ class Prefetcher {
 
   std::mutex advance_;           // taken before mutex_; held while footers are read
   std::deque<Waiting> waiting_;  // guarded by advance_
-  bool is_at_end_ = false;       // guarded by advance_
+  std::deque<std::vector<ReadStep>> upcoming_;  // guarded by advance_
+  std::set<int64_t> footers_;                   // asked for; guarded by advance_
+  bool is_at_end_ = false;                      // guarded by advance_
 
   mutable std::mutex mutex_;  // guards all below
   std::map<Place, Group> groups_;

@@ -76,6 +76,7 @@ ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)
                                          : std::make_shared<ScratchPool>()),
       remote(MakeRemoteReads(spec)),
       files(std::make_shared<ReaderFiles>(spec.files, remote)),
+      fetched_before(remote == nullptr ? FetchStats() : remote->fetcher().stats()),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
              ChooseSinks(std::move(offered.sinks), spec)),
       ring(batches.num_batches(), memory.max_slabs),
@@ -92,6 +93,10 @@ TaskContext ParallelReader::State::context() {
           .ring = &ring,
           .stopping = &stopping,
           .prefetcher = prefetcher.get()};
+}
+
+FetchStats ParallelReader::State::Fetched() const {
+  return remote == nullptr ? FetchStats() : remote->fetcher().stats() - fetched_before;
 }
 
 std::unique_ptr<Prefetcher> ParallelReader::State::MakePrefetcher() {
@@ -243,6 +248,9 @@ ReaderStats ParallelReader::stats() const {
           .first_wait = first_wait_,
           .room_waits = state.room_waits.Total(now),
           .idle_at_end = state.thread_ends.Idle(now),
+          .byte_waits = state.byte_waits.Total(now).all(),
+          .fetched = state.Fetched(),
+          .is_http = state.remote != nullptr && state.remote->fetcher().is_http(),
           .num_waits = state.num_waits,
           .num_complete = state.ring.num_complete(),
           .num_in_flight = num_in_flight,
@@ -302,11 +310,12 @@ void ParallelReader::Work(State* state, std::unique_ptr<DecodeScratch> scratch,
   if (!state->failed) state->scratch->ReturnThread(std::move(scratch));
 }
 
-void ParallelReader::WaitForWork(State* state, std::unique_lock<std::mutex>& lock) {
+void ParallelReader::WaitForWork(State* state, RoomWaits* waits,
+                                 std::unique_lock<std::mutex>& lock) {
   ++state->num_waits;
-  state->room_waits.Begin(Clock::now());
+  waits->Begin(Clock::now());
   state->work.wait(lock);
-  state->room_waits.End(Clock::now());
+  waits->End(Clock::now());
 }
 
 // True if so many complete batches wait that the consumer needs the core of the last
@@ -341,7 +350,7 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
     const bool has_work = tasks.has_untaken() || tasks.next();
     if (is_spare && has_work && !state->failed && HasEnough(*state)) {
       state->spare_waits = true;
-      WaitForWork(state, lock);
+      WaitForWork(state, &state->room_waits, lock);
       state->spare_waits = false;
       continue;
     }
@@ -357,7 +366,10 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
     const bool has_untaken = tasks.has_untaken();
     if (is_last && !has_untaken) return nullptr;
     if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
-    WaitForWork(state, lock);
+    // A task that is open and not taken waits for bytes, or for room for its items.
+    const bool for_bytes =
+        has_untaken && state->prefetcher != nullptr && !state->jagged.is_full();
+    WaitForWork(state, for_bytes ? &state->byte_waits : &state->room_waits, lock);
   }
   return nullptr;
 }

@@ -42,10 +42,14 @@ struct ReaderStats {
   std::chrono::nanoseconds first_wait{0};     // thereof, for the first one
   RoomWaits::Sums room_waits = {};            // of all threads
   std::chrono::nanoseconds idle_at_end{0};    // of all threads
-  int64_t num_waits = 0;                      // of all threads, that have begun
-  int64_t num_complete = 0;                   // batches that wait to be taken
-  int64_t num_in_flight = 0;                  // batches, with those
-  int64_t held_bytes = 0;  // by batches in flight and what is kept beside them
+  std::chrono::nanoseconds byte_waits{0};     // of all threads, for bytes of stores
+  // What all readers of the process fetched since this one began.
+  FetchStats fetched = {};
+  bool is_http = false;
+  int64_t num_waits = 0;      // of all threads, that have begun
+  int64_t num_complete = 0;   // batches that wait to be taken
+  int64_t num_in_flight = 0;  // batches, with those
+  int64_t held_bytes = 0;     // by batches in flight and what is kept beside them
 };
 
 // Reads one share of an epoch into batches on threads of its own.
@@ -93,6 +97,7 @@ class ParallelReader {
     State(ReaderSpec reader_spec, ReaderMemory offered);
     TaskContext context();
     std::unique_ptr<Prefetcher> MakePrefetcher();
+    FetchStats Fetched() const;
 
     const ReaderSpec spec;
     const BatchMap batches;
@@ -102,6 +107,7 @@ class ParallelReader {
     const std::shared_ptr<ScratchPool> scratch;
     const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
     const std::shared_ptr<ReaderFiles> files;
+    const FetchStats fetched_before;
     JaggedMemory jagged;
     BatchRing ring;
 
@@ -120,6 +126,7 @@ class ParallelReader {
     ReaderCosts costs;
     ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
     RoomWaits room_waits{&consumer_wait};
+    RoomWaits byte_waits{&consumer_wait};
     ThreadEnds thread_ends;
     int64_t num_waits = 0;
 
@@ -141,7 +148,8 @@ class ParallelReader {
   static std::unique_ptr<DecodeTask> NextTask(State* state,
                                               std::unique_lock<std::mutex>& lock,
                                               bool is_spare);
-  static void WaitForWork(State* state, std::unique_lock<std::mutex>& lock);
+  static void WaitForWork(State* state, RoomWaits* waits,
+                          std::unique_lock<std::mutex>& lock);
   static bool HasEnough(const State& state);
   static bool LetsThreadGoOn(const State& state);
   static bool OpenNext(State* state);

@@ -41,6 +41,8 @@ class RoomWaits {
   struct Sums {
     std::chrono::nanoseconds for_consumer{0};
     std::chrono::nanoseconds for_memory{0};
+
+    std::chrono::nanoseconds all() const { return for_consumer + for_memory; }
   };
   // The sums over all threads, including waits under way.
   Sums Total(Clock::time_point now) const;

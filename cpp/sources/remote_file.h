@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
+#include "byte_range.h"
 #include "network/remote_object.h"
 #include "sources/remote_reads.h"
 #include "sources/source.h"
@@ -21,6 +23,11 @@ class RemoteFile : public Source {
   int64_t footer_read_bytes() const override { return kFooterReadBytes; }
 
   static constexpr int64_t kFooterReadBytes = int64_t{64} << 10;
+  // What is read of an object to find its footer.
+  static ByteRange FooterRange(const RemoteObject& object) {
+    const int64_t num_bytes = std::clamp<int64_t>(object.num_bytes, 0, kFooterReadBytes);
+    return {std::max<int64_t>(object.num_bytes, 0) - num_bytes, num_bytes};
+  }
 
  private:
   const std::shared_ptr<const RemoteObject> object_;

@@ -191,6 +191,31 @@ TEST_CASE(
   CHECK(prefetcher.stats().num_in_flight == 0);
 }
 
+TEST_CASE("footers of files to come are asked for together, and once") {
+  const DataSet data({.columns = {{"a", "int64"}}, .row_group_rows = {100}}, 20);
+  const auto store = std::make_shared<Store>();
+  const auto reads = std::make_shared<RemoteReads>(store);
+  const auto files = std::make_shared<ReaderFiles>(
+      std::make_shared<ParquetFiles>(PlannedIn(data, store)), reads);
+  int64_t next = 0;
+  Prefetcher prefetcher({.files = files,
+                         .reads = reads,
+                         .columns = {"a"},
+                         .next_steps = [&]() -> std::optional<std::vector<ReadStep>> {
+                           if (next == 20) return std::nullopt;
+                           return std::vector{ReadStep{next++, 0, 100}};
+                         },
+                         .budget_bytes = 1 << 20,
+                         .on_ready = [] {}});
+  store->Stall();
+  std::thread advance([&] { prefetcher.Advance(); });
+  store->AwaitStarted(20);
+  store->Release();
+  advance.join();
+  CHECK(store->num_started() == 40);
+  for (int64_t file = 0; file < 20; ++file) CHECK(files->has_footer(file));
+}
+
 TEST_CASE("a stopped prefetcher ends waits and calls nobody") {
   Setting setting(6, 5'000, 1 << 20);
   setting.store->Stall();

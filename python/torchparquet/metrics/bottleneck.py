@@ -25,6 +25,8 @@ class Sides:
         decoding: Threads did other decoding.
         for_loop: Threads waited for the loop.
         for_memory: Threads waited for memory while the loop waited too.
+        for_bytes: Threads waited for bytes of a store.
+        received: Bytes that came from a store.
         max_batches: Batches that fit the memory.
         of_codec: `decompressing` by codec.
         of_column: `decompressing` and `decoding` by column.
@@ -40,6 +42,8 @@ class Sides:
     decoding: float
     for_loop: float
     for_memory: float
+    for_bytes: float
+    received: int
     max_batches: int
     of_codec: Mapping[str, float]
     of_column: Mapping[str, float]
@@ -70,6 +74,14 @@ def describe(sides: Sides) -> str:
             f"max_memory bounds reading: {beside}, and decode threads waited "
             f"{sides.for_memory:.3g} s for room; {sides.max_batches} batches fit; a "
             "larger max_memory, or a smaller batch_size, shuffle_window or num_threads, helps"
+        )
+    if sides.received > 0 and sides.for_bytes + sides.reading > busy:
+        rate = sides.received / 1e6 / elapsed
+        return (
+            f"the network is the slower side: {beside}, and decode threads waited "
+            f"{sides.for_bytes + sides.reading:.3g} s for bytes, of which {rate:.3g} MB came per "
+            "second; fewer columns, a denser codec, a larger max_memory, a cache_dir or a machine "
+            "closer to the store help"
         )
     if sides.reading > busy:
         return (

@@ -90,8 +90,18 @@ class Metrics:
         threads_waited_for_loop_seconds: Time in which decode threads were ahead of the loop.
         threads_waited_for_memory_seconds: Time in which decode threads had no room for further
             batches while the loop waited too.
+        threads_waited_for_bytes_seconds: Time in which decode threads had no task whose bytes had
+            come from a store.
         threads_idle_at_end_seconds: Time of decode threads that found no more to do, until the last
             one of their epoch ended too.
+        http_requests: Requests to a store by the native HTTP client. This and the following counts
+            are of the process, while this data set was read.
+        broker_requests: Ranges that the store's own library read, since its files have no address.
+        retries: Requests that were made again.
+        hedges: Second requests where the first byte was slow to come.
+        hedges_won: Those whose answer came first.
+        bytes_received: Bytes that came from the store.
+        bytes_wasted: Those that came twice, or that nobody wanted any more.
         ring: The present batches in flight.
         columns: Metrics by name in the files; `row.id` and `row.valid` included.
         codecs: Metrics by name of the codec, such as "zstd" or "uncompressed".
@@ -112,7 +122,15 @@ class Metrics:
     decode_seconds: float = 0.0
     threads_waited_for_loop_seconds: float = 0.0
     threads_waited_for_memory_seconds: float = 0.0
+    threads_waited_for_bytes_seconds: float = 0.0
     threads_idle_at_end_seconds: float = 0.0
+    http_requests: int = 0
+    broker_requests: int = 0
+    retries: int = 0
+    hedges: int = 0
+    hedges_won: int = 0
+    bytes_received: int = 0
+    bytes_wasted: int = 0
     ring: Ring = field(default_factory=Ring)
     columns: Mapping[str, ColumnMetrics] = field(default_factory=dict)
     codecs: Mapping[str, CodecMetrics] = field(default_factory=dict)
@@ -142,6 +160,8 @@ class Metrics:
             decoding=self.decode_seconds,
             for_loop=self.threads_waited_for_loop_seconds,
             for_memory=self.threads_waited_for_memory_seconds,
+            for_bytes=self.threads_waited_for_bytes_seconds,
+            received=self.bytes_received,
             max_batches=self.ring.max_batches_in_flight,
             of_codec={name: one.decompress_seconds for name, one in self.codecs.items()},
             of_column={

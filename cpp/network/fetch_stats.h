@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+namespace torchparquet {
+
+// What came over the network since the process began to use it. Durations in nanoseconds.
+struct FetchStats {
+  int64_t num_requests = 0;  // sent, with retries and hedges
+  int64_t num_retries = 0;
+  int64_t num_hedges = 0;  // second requests for a slow first byte
+  int64_t num_hedges_won = 0;
+  int64_t bytes_received = 0;
+  int64_t bytes_wasted = 0;     // received twice, or not wanted any more
+  int64_t num_connections = 0;  // opened
+  int64_t concurrency = 0;      // requests in flight that are allowed now
+  int64_t first_byte_time = 0;  // sum over requests
+};
+
+// What was counted after `before`. The concurrency is that of now.
+FetchStats operator-(const FetchStats& now, const FetchStats& before);
+
+}  // namespace torchparquet
