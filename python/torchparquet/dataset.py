@@ -15,10 +15,11 @@ from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import Batch
 from torchparquet.batches.transforms import Processor, Transform
 from torchparquet.checks import checked_int
+from torchparquet.files.cache_file import CacheArgument
 from torchparquet.files.decryption import DecryptionArgument
 from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
-from torchparquet.files.manifest_cache import CacheArgument
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.iteration.assembly import (
     DataArguments,
     DeliveryArguments,
@@ -93,16 +94,18 @@ class ParquetDataset(IterableDataset[Batch]):
         transform: Transform | None = None,
         decryption_properties: DecryptionArgument = None,
         manifest_cache: CacheArgument = None,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
 
         Args:
-            paths: A file, directory, glob pattern or `file://` URL, or a sequence of these. A
-                directory stands for the files in it, at any depth, that end in `.parquet`, `.parq`
-                or `.pq`, or for all files if there are none. Or data in memory: a buffer that
-                holds a Parquet file
-                (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a
-                `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
+            paths: A file, directory, glob pattern or URL (`s3://`, `gs://`, `az://`, `hf://`,
+                `https://` and others that fsspec knows), or a sequence of these. A directory
+                stands for the files in it, at any depth, that end in `.parquet`, `.parq` or
+                `.pq`, or for all files if there are none. Or data in memory: a buffer that holds a
+                Parquet file (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`),
+                a `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
                 these. Tables are encoded once, as 64 row groups. Buffers that can be written to
                 are copied. Pickling the data set pickles data in memory with it.
             batch_size: Rows per batch and rank; None for one batch per row group.
@@ -171,12 +174,18 @@ class ParquetDataset(IterableDataset[Batch]):
                 workers need a function that they can import.
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
-                that it lists, no footer is read. Otherwise all are, and it is written anew.
+                (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
+                written anew. It may be a URL.
                 `filters` need the footers in any case. `balance="bytes"` writes a cache anew that
                 was made without it. Ranks may share the file.
+            storage_options: Options of the store that URLs are of, credentials among them, by the
+                names that pandas (fsspec) or Polars take.
+            filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of, in place of
+                URLs and `storage_options`.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
+            ImportError: A store's package is missing; the message names the extra.
             CorruptFileError: A file is not Parquet, or is damaged.
             EncryptedFileError: A file is encrypted, and no key decrypts it.
             SchemaMismatchError: Files disagree about a selected column.
@@ -187,7 +196,15 @@ class ParquetDataset(IterableDataset[Batch]):
         super().__init__()
         self._feed = assemble(
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
-            DataArguments(paths, columns, nulls, filters, decryption_properties, manifest_cache),
+            DataArguments(
+                paths,
+                columns,
+                nulls,
+                filters,
+                decryption_properties,
+                manifest_cache,
+                StorageArguments(storage_options, filesystem),
+            ),
             PlanOptions(
                 batch_size,
                 shuffle=shuffle,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -62,11 +63,15 @@ class FileKeys:
         files: Sequence[str],
         num_threads: int,
         contents: Sequence[pa.Buffer],
-        *,
-        with_chunk_sizes: bool = False,
-        with_contents: bool = False,
+        options: Mapping[str, Any],
     ) -> Footers:
         """Read the footers of ``files`` and remember their keys.
+
+        Args:
+            files: As `torchparquet.native.read_footers` takes them.
+            num_threads: The same.
+            contents: The same.
+            options: Its other arguments by name.
 
         Raises:
             EncryptedFileError: The keys do not fit a file.
@@ -74,23 +79,25 @@ class FileKeys:
         from torchparquet.native import Decryption, read_footers
 
         native = Decryption([self.of_file(path) for path in files])
-        footers = read_footers(
-            list(files),
-            num_threads,
-            list(contents),
-            native,
-            with_chunk_sizes=with_chunk_sizes,
-            with_contents=with_contents,
-        )
+        footers = read_footers(list(files), num_threads, list(contents), native, **options)
         self._native = native
         return footers
 
+    @property
+    def is_read(self) -> bool:
+        """True if the keys are remembered."""
+        return self._native is not None
+
     def native(
-        self, files: Sequence[str], num_threads: int, contents: Sequence[pa.Buffer]
+        self,
+        files: Sequence[str],
+        num_threads: int,
+        contents: Sequence[pa.Buffer],
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> Decryption:
         """Return the keys of the files; a copy reads the footers first."""
         if self._native is None:
-            self.read_footers(files, num_threads, contents)
+            self.read_footers(files, num_threads, contents, options)
         assert self._native is not None  # noqa: S101
         return self._native
 

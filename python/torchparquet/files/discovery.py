@@ -6,25 +6,25 @@ import contextlib
 import errno
 import glob
 import os
-import re
 import stat
-import warnings
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from torchparquet.errors import CorruptFileError
+from torchparquet.files.remote.path_rules import (
+    HIDDEN_PREFIXES,
+    MAGICS,
+    PathArgument,
+    has_parquet_suffix,
+    is_written_out,
+    path_texts,
+    samples_of_suffixes,
+    warn_of_left_out,
+)
+from torchparquet.files.remote.urls import split_scheme, without_credentials
 
-PathArgument = str | os.PathLike[str]
-
-_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-_HIDDEN_PREFIXES = ("_", ".")
-_MAGICS = (b"PAR1", b"PARE")
-_MAX_SUFFIXES = 32
-_MAX_OF_SUFFIX = 4
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # The errors of stat() for a text that is a pattern, not the name of an existing file.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
@@ -80,7 +80,8 @@ def find_files(
             other than ``file://``; or the sequence is empty; or a file is named twice.
         TypeError: ``paths`` is not a path or a sequence of paths.
     """
-    found = [file for text in _path_texts(paths) for file in _expand(text)]
+    texts = [_without_scheme(text) for text in path_texts(paths)]
+    found = [file for text in texts for file in _expand(text)]
     for path, status in found:
         if status.st_size == 0 and not empty_files:
             raise CorruptFileError(f"empty file (0 bytes): {path!r}")
@@ -88,41 +89,14 @@ def find_files(
     return found
 
 
-def _path_texts(paths: object) -> list[str]:
-    if isinstance(paths, str | os.PathLike):
-        return [_path_text(paths, "paths")]
-    if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
-        raise TypeError(
-            "paths must be a str, an os.PathLike or a list or tuple of them (give other "
-            "collections an order: sorted(...)), or in memory: a Parquet file's bytes, a "
-            f"pyarrow.Table, a pandas or Polars DataFrame; got {type(paths).__name__}"
-        )
-    if not paths:
-        raise ValueError(f"paths must name at least one file; got {paths!r}")
-    return [_path_text(path, f"paths[{index}]") for index, path in enumerate(paths)]
-
-
-def _path_text(path: object, argument: str) -> str:
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-    if not isinstance(text, str):
-        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {text!r}")
-    if not text:
-        # As a relative path it would mean the current directory.
-        raise ValueError(f"{argument} must not be empty; got {text!r}")
-    if "\0" in text:
-        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
-    return _without_scheme(text)
-
-
 def _without_scheme(text: str) -> str:
-    url = _URL.fullmatch(text)
-    if url is None:
+    scheme, rest = split_scheme(text)
+    if not scheme:
         return text
-    scheme, rest = url.groups()
-    if scheme.lower() != "file":
+    if scheme != "file":
         raise ValueError(
-            f"only local paths and file:// URLs can be read for now; got scheme {scheme!r}: "
-            f"{text!r}"
+            "a local path must be a path or a file:// URL; got scheme "
+            f"{scheme!r}: {without_credentials(text)!r}"
         )
     host, slash, path = rest.partition("/")
     if not slash or host.lower() not in ("", "localhost"):
@@ -167,7 +141,7 @@ def _expand_pattern(pattern: str) -> list[FoundFile]:
     marked = [part for part in pattern.split("/") if part.startswith("_")]
     found: dict[str, FoundFile] = {}  # "**" matches a directory and the files below it.
     for match in matches:
-        if _is_written_out(match, marked):
+        if is_written_out(match, marked):
             path = _absolute(match)
             found.update((file.path, file) for file in _expand_existing(path, Path(path).stat()))
     if not found:
@@ -175,19 +149,10 @@ def _expand_pattern(pattern: str) -> list[FoundFile]:
     return [found[path] for path in sorted(found)]
 
 
-def _is_written_out(match: str, marked: list[str]) -> bool:
-    """True if the pattern spells out each part of ``match`` with a leading ``_``."""
-    return all(
-        any(fnmatchcase(part, pattern) for pattern in marked)
-        for part in match.split("/")
-        if part.startswith("_")
-    )
-
-
 def _list_directory(root: str) -> list[FoundFile]:
     """Return the Parquet files below ``root``, sorted; an empty list if there is none."""
     entries = sorted(_walk(root), key=lambda entry: entry.path)
-    parquet = [entry for entry in entries if entry.name.lower().endswith(_PARQUET_SUFFIXES)]
+    parquet = [entry for entry in entries if has_parquet_suffix(entry.name)]
     if parquet:
         _warn_of_others(root, entries)
         return [_checked(entry.path, entry.stat()) for entry in parquet]
@@ -202,30 +167,18 @@ def _list_directory(root: str) -> list[FoundFile]:
 
 def _warn_of_others(root: str, entries: Sequence[os.DirEntry[str]]) -> None:
     """Warn of files that are Parquet by content only; look at a few of each suffix."""
-    by_suffix: dict[str, list[os.DirEntry[str]]] = {}
-    for entry in entries:
-        suffix = Path(entry.name).suffix.lower()
-        if suffix not in _PARQUET_SUFFIXES:
-            by_suffix.setdefault(suffix, []).append(entry)
-    left_out = []
-    for same in list(by_suffix.values())[:_MAX_SUFFIXES]:
-        for entry in same[:_MAX_OF_SUFFIX]:
-            # A file that cannot be opened, or is gone by now, is not one to warn of.
-            with contextlib.suppress(OSError):
-                if entry.is_file() and _begins_as_parquet(entry.path):
-                    left_out.append(entry.path)
-    if left_out:
-        warnings.warn(
-            f"left out files below {root!r} that begin like Parquet files but do not end in "
-            f"{', '.join(_PARQUET_SUFFIXES)}, such as {left_out[0]!r}; to read them, add their "
-            "names or a pattern to paths",
-            stacklevel=2,
-        )
+    by_path = {entry.path: entry for entry in entries}
+    for path in samples_of_suffixes(by_path):
+        # A file that cannot be opened, or is gone by now, is not one to warn of.
+        with contextlib.suppress(OSError):
+            if by_path[path].is_file() and _begins_as_parquet(path):
+                warn_of_left_out(root, path)
+                return
 
 
 def _begins_as_parquet(path: str) -> bool:
     with Path(path).open("rb") as file:
-        return file.read(len(_MAGICS[0])) in _MAGICS
+        return file.read(len(MAGICS[0])) in MAGICS
 
 
 def _walk(root: str) -> list[os.DirEntry[str]]:
@@ -243,7 +196,7 @@ def _walk(root: str) -> list[os.DirEntry[str]]:
             continue
         visited.add((status.st_dev, status.st_ino))
         with os.scandir(directory) as scan:
-            shown = [entry for entry in scan if not entry.name.startswith(_HIDDEN_PREFIXES)]
+            shown = [entry for entry in scan if not entry.name.startswith(HIDDEN_PREFIXES)]
         below = [entry.path for entry in shown if entry.is_dir()]
         # Sorted, so that every machine follows the same one of two links to a directory.
         pending.extend(sorted(below, reverse=True))

@@ -108,7 +108,9 @@ class _Fragments:
     def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
         """Read the footers of files on disk, unless they are given."""
         if footers is None and not manifest.memory:
-            footers = footers_of(manifest.files, keys=keys, with_contents=True)
+            footers = footers_of(
+                manifest.files, keys=keys, remote=manifest.remote, with_contents=True
+            )
         self._manifest = manifest
         self._keys = keys
         self._footers = footers

@@ -6,24 +6,29 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
 import numpy as np
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.discovery import PathArgument, discover_files
+from torchparquet.files.discovery import discover_files
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet.files.remote.path_rules import PathArgument, path_texts
+from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
+from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet.files.remote.urls import split_scheme
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import ArrayLike, NDArray
 
     from torchparquet.files.decryption import FileKeys
-    from torchparquet.native import Footers, LeafColumn
+    from torchparquet.native import Decryption, Footers, LeafColumn
 
 PathsArgument: TypeAlias = "PathArgument | Sequence[PathArgument]"
 SourceArgument: TypeAlias = "PathsArgument | MemorySource | Sequence[MemorySource]"
@@ -39,11 +44,12 @@ class Manifest:
     groups; all arrays are int64.
 
     Attributes:
-        files: Absolute paths, in data set order; of files in memory names such as ``"<buffer>"``.
+        files: Absolute paths, in data set order; of files in a store URLs without credentials, of
+            files in memory names such as ``"<buffer>"``.
         root: The deepest directory that holds all files; ``""`` for files in memory.
         file_num_bytes: [F] sizes in bytes.
-        file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 in memory.
-        file_inode: [F] inode numbers; -1 in memory.
+        file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 unless on disk.
+        file_inode: [F] inode numbers; -1 unless on disk.
         file_digest: [F] XXH64 of the footers, which hold sizes, offsets and statistics.
         file_has_hidden_columns: [F] 1 if a column is encrypted and no key decrypts it.
         file_num_rows: [F] rows.
@@ -54,10 +60,13 @@ class Manifest:
         row_group_num_rows: [G] rows.
         row_group_num_bytes: [G] compressed bytes of all columns.
         row_group_first_row: [G] global row number, in file order, of the first row.
-        fingerprint: Hex digest, equal for equal relative names, sizes, times of change,
+        fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
             footers, row groups and schemas. For files in memory it depends on the bytes instead
             of names and times.
-        memory: [F] the files in memory; empty for those on disk.
+        memory: [F] the files in memory; empty for others.
+        file_identity: [F] what a store says that changes with the content, such as an ETag;
+            empty for files that are not in a store.
+        remote: The files in a store, and how to reach them; None for others.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
     """
@@ -79,6 +88,8 @@ class Manifest:
     row_group_first_row: NDArray[np.int64]
     fingerprint: str
     memory: tuple[MemoryFile, ...] = ()
+    file_identity: tuple[str, ...] = ()
+    remote: RemoteFiles | None = None
     chunk_num_bytes: NDArray[np.int64] | None = None
 
     @property
@@ -93,8 +104,9 @@ class Manifest:
 
     @property
     def content_fingerprint(self) -> str:
-        """Like ``fingerprint`` without times of change, so equal for copies of the same files."""
-        return replace(self, file_mtime_ns=_frozen(np.zeros(len(self.files)))).digest()
+        """Like ``fingerprint`` without times and ETags, so equal for copies of the same files."""
+        times = _frozen(np.zeros(len(self.files)))
+        return replace(self, file_mtime_ns=times, file_identity=()).digest()
 
     def digest(self) -> str:
         """Compute ``fingerprint``, with the length of each piece before the piece."""
@@ -111,9 +123,10 @@ class Manifest:
             self.row_group_in_file,
             self.row_group_num_rows,
         )
+        texts = [names, schemas, list(self.file_identity)]
         digest = hashlib.blake2b(digest_size=16)
         for piece in (
-            json.dumps([names, schemas]).encode(),
+            json.dumps(texts if self.file_identity else texts[:2]).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
         ):
             digest.update(len(piece).to_bytes(8, "little"))
@@ -170,16 +183,20 @@ class Manifest:
 
 
 def read_manifest(
-    paths: SourceArgument, num_threads: int | None = None, keys: FileKeys | None = None
+    paths: SourceArgument,
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    storage: StorageArguments = NO_STORAGE,
 ) -> Manifest:
     """Find the files of a data set and read their footers.
 
     Args:
-        paths: Path, directory, pattern, ``file://`` URL, or a sequence of them; see
+        paths: Path, directory, pattern, URL, or a sequence of them; see
             :func:`torchparquet.files.discovery.find_files`. Or files in memory; see
             :func:`torchparquet.files.memory_files.memory_files`.
         num_threads: Threads that read footers; None for one per usable core, at most 16.
         keys: Keys of encrypted files; None if no file is encrypted.
+        storage: Of the store that the paths are of.
 
     Returns:
         The manifest.
@@ -191,7 +208,7 @@ def read_manifest(
         ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
         TypeError: ``paths`` or ``num_threads`` has a wrong type.
     """
-    return walk_footers(paths, num_threads, keys)[0]
+    return walk_footers(paths, num_threads, keys, storage=storage)[0]
 
 
 def walk_footers(
@@ -199,6 +216,8 @@ def walk_footers(
     num_threads: int | None = None,
     keys: FileKeys | None = None,
     *,
+    storage: StorageArguments = NO_STORAGE,
+    remote: RemoteFiles | None = None,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers]:
@@ -208,6 +227,8 @@ def walk_footers(
         paths: As those of `read_manifest`.
         num_threads: As that of `read_manifest`.
         keys: As those of `read_manifest`.
+        storage: As that of `read_manifest`.
+        remote: The files, if they are in a store and have been listed just now.
         with_chunk_sizes: True if the manifest has `chunk_num_bytes`.
         with_contents: True if the footers have their `content`; those of files in memory have
             none.
@@ -216,19 +237,41 @@ def walk_footers(
         The manifest and the footers.
     """
     memory = memory_files(paths)
-    files = [file.name for file in memory] or discover_files(cast("PathsArgument", paths))
+    if remote is None and not memory:
+        remote = remote_files(paths, storage)
+    if memory:
+        files = [file.name for file in memory]
+    elif remote is not None:
+        files = list(remote.paths)
+    else:
+        files = discover_files(cast("PathsArgument", paths))
     footers = footers_of(
         files,
         num_threads,
         keys,
         [file.content for file in memory],
+        remote,
         with_chunk_sizes=with_chunk_sizes,
         with_contents=with_contents and not memory,
     )
-    manifest = build_manifest(files, footers, memory)
+    manifest = build_manifest(files, footers, memory, remote)
     if with_chunk_sizes:
         manifest = replace(manifest, chunk_num_bytes=_frozen(footers.chunk_num_bytes))
     return manifest, footers
+
+
+def remote_files(
+    paths: SourceArgument, storage: StorageArguments, *, empty_files: bool = False
+) -> RemoteFiles | None:
+    """List the files of a store that ``paths`` names; return None for paths on disk.
+
+    Raises:
+        FileNotFoundError: A path leads to no file.
+        OSError: The store cannot be listed.
+        TypeError: ``paths`` is not a path or a sequence of paths.
+        ValueError: Paths are of several stores, or do not fit ``storage``.
+    """
+    return find_remote_files(path_texts(paths), storage, empty_files=empty_files)
 
 
 def footers_of(
@@ -236,6 +279,7 @@ def footers_of(
     num_threads: int | None = None,
     keys: FileKeys | None = None,
     contents: Sequence[pa.Buffer] = (),
+    remote: RemoteFiles | None = None,
     *,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
@@ -247,28 +291,42 @@ def footers_of(
         num_threads: As that of `read_manifest`.
         keys: As those of `read_manifest`.
         contents: The bytes of files in memory.
+        remote: The files, if they are in a store.
         with_chunk_sizes: True to return `chunk_num_bytes`.
         with_contents: True to return the `content` of footers.
     """
     threads = _resolve_num_threads(num_threads)
-    if keys is not None:
-        return keys.read_footers(
-            files, threads, contents, with_chunk_sizes=with_chunk_sizes, with_contents=with_contents
-        )
     # Imported here, so that unpickling a manifest does not load the native module.
     from torchparquet.native import read_footers
 
-    return read_footers(
-        list(files),
-        threads,
-        list(contents),
-        with_chunk_sizes=with_chunk_sizes,
-        with_contents=with_contents,
-    )
+    asked = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
+    with ExitStack() as open_until_read:
+        options: dict[str, Any] = asked | _remote_option(remote, open_until_read)
+        if keys is not None:
+            return keys.read_footers(files, threads, contents, options)
+        return read_footers(list(files), threads, list(contents), **options)
+
+
+def native_keys(manifest: Manifest, keys: FileKeys, num_threads: int) -> Decryption:
+    """Return the native keys of a manifest's files; a copy of `keys` reads the footers first."""
+    contents = [file.content for file in manifest.memory]
+    with ExitStack() as open_until_read:
+        options = {} if keys.is_read else _remote_option(manifest.remote, open_until_read)
+        return keys.native(manifest.files, num_threads, contents, options)
+
+
+def _remote_option(remote: RemoteFiles | None, scope: ExitStack) -> dict[str, Any]:
+    """Return the argument `remote` of `read_footers`, open until the scope ends."""
+    if remote is None:
+        return {}
+    return {"remote": scope.enter_context(remote.connect(just_listed=True)).native}
 
 
 def build_manifest(
-    files: Sequence[str], footers: Footers, memory: Sequence[MemoryFile] = ()
+    files: Sequence[str],
+    footers: Footers,
+    memory: Sequence[MemoryFile] = (),
+    remote: RemoteFiles | None = None,
 ) -> Manifest:
     """Build the manifest of ``files`` from their footers.
 
@@ -276,6 +334,7 @@ def build_manifest(
         files: Absolute paths, or the names of files in memory; at least one.
         footers: The result of ``read_footers`` for exactly these files.
         memory: The files, if they are in memory.
+        remote: The files, if they are in a store.
 
     Returns:
         The manifest; it shares no memory with ``footers``.
@@ -292,12 +351,13 @@ def build_manifest(
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
     first_row_group = np.cumsum(counts) - counts
+    unknown = np.full(len(files), -1)
     manifest = Manifest(
         files=tuple(files),
-        root="" if memory else os.path.commonpath({os.path.dirname(f) for f in files}),  # noqa: PTH120
+        root="" if memory else _common_root(files),
         file_num_bytes=_frozen(footers.file_num_bytes),
-        file_mtime_ns=_frozen(footers.file_mtime_ns),
-        file_inode=_frozen(footers.file_inode),
+        file_mtime_ns=_frozen(footers.file_mtime_ns if remote is None else unknown),
+        file_inode=_frozen(footers.file_inode if remote is None else unknown),
         file_digest=_frozen(footers.file_digest),
         file_has_hidden_columns=_frozen(footers.file_has_hidden_columns),
         file_num_rows=_frozen(footers.file_num_rows),
@@ -310,8 +370,18 @@ def build_manifest(
         row_group_first_row=_frozen(np.cumsum(rows) - rows),
         fingerprint="",
         memory=tuple(memory),
+        file_identity=() if remote is None else remote.identities,
+        remote=remote,
     )
     return replace(manifest, fingerprint=manifest.digest())
+
+
+def _common_root(files: Sequence[str]) -> str:
+    """Return the deepest directory that holds all files, which may be URLs."""
+    scheme, _ = split_scheme(files[0])
+    directories = {os.path.dirname(split_scheme(file)[1]) for file in files}  # noqa: PTH120
+    root = os.path.commonpath(directories)
+    return f"{scheme}://{root}" if scheme else root
 
 
 def _resolve_num_threads(num_threads: int | None) -> int:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import tempfile
 import warnings
 import zipfile
-from dataclasses import asdict, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from torchparquet.errors import one_line
+from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.discovery import FoundFile, find_files
 from torchparquet.files.leaf import Leaf
-from torchparquet.files.manifest import Manifest, walk_footers
+from torchparquet.files.manifest import Manifest, remote_files, walk_footers
 from torchparquet.files.memory_files import memory_files
+from torchparquet.files.remote.path_rules import path_texts
+from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 
 if TYPE_CHECKING:
     from torchparquet.files.decryption import FileKeys
     from torchparquet.files.manifest import PathsArgument, SourceArgument
+    from torchparquet.files.remote.remote_files import RemoteFiles
     from torchparquet.native import Footers
 
-CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
-
 # The version of the file's content and of how footers are read; others are written anew.
-_FORMAT = 1
-_TEXTS = ("files", "root", "schemas", "fingerprint")
+_FORMAT = 2
+_TEXTS = ("files", "root", "schemas", "fingerprint", "file_identity")
 _CHUNK_SIZES = "chunk_num_bytes"  # stands there only if it was asked for
-_OTHERS = (*_TEXTS, "memory", _CHUNK_SIZES)
+_OTHERS = (*_TEXTS, "memory", "remote", _CHUNK_SIZES)
 _ARRAYS = tuple(field.name for field in fields(Manifest) if field.name not in _OTHERS)
 
 
@@ -40,21 +40,23 @@ def open_manifest(
     keys: FileKeys | None = None,
     cache: CacheArgument = None,
     *,
+    storage: StorageArguments = NO_STORAGE,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers | None]:
     """Return the manifest of a data set, from its cache if the files have not changed since.
 
-    The call finds the files and gets their sizes, times of change and inodes. If these and the
-    paths are those in the cache, no file is opened. Otherwise all footers are read and the cache
-    is replaced atomically, so several processes may use the same one. A cache without sizes of
-    column chunks is also replaced if they are asked for.
+    The call finds the files and gets their sizes, times of change and inodes, or in a store their
+    ETags. If these and the paths are those in the cache, no file is opened. Otherwise all footers
+    are read and the cache is replaced atomically, so several processes may use the same one. A
+    cache without sizes of column chunks is also replaced if they are asked for.
 
     Args:
         paths: As `read_manifest` takes them.
         num_threads: Threads that read footers.
         keys: Keys of encrypted files; None if no file is encrypted.
-        cache: The file that stores the manifest; None for none.
+        cache: The file that stores the manifest, on disk or in a store; None for none.
+        storage: Of the store that the paths are of. A cache with a URL is reached by it too.
         with_chunk_sizes: As that of `walk_footers`.
         with_contents: As that of `walk_footers`.
 
@@ -71,25 +73,35 @@ def open_manifest(
             paths,
             num_threads,
             keys,
+            storage=storage,
             with_chunk_sizes=with_chunk_sizes,
             with_contents=with_contents,
         )
+    memory = memory_files(paths)
+    cache_file = CacheFile(cache, storage, () if memory else path_texts(paths))
     if keys is not None:
         raise ValueError(
             "manifest_cache must not be given with decryption_properties, because it would hold "
-            f"the content of encrypted footers in plain text; got {os.fspath(cache)!r}"
+            f"the content of encrypted footers in plain text; got {cache_file.shown!r}"
         )
-    if memory_files(paths):
-        raise ValueError(f"manifest_cache needs files on disk; got {os.fspath(cache)!r}")
-    path = Path(cache)
-    found = find_files(cast("PathsArgument", paths))
-    cached = _load(path, with_chunk_sizes)
-    if cached is not None and _fits(cached, found):
+    if memory:
+        raise ValueError(f"manifest_cache needs files on disk; got {cache_file.shown!r}")
+    remote = remote_files(paths, storage)
+    found = [] if remote is not None else find_files(cast("PathsArgument", paths))
+    cached = _load(cache_file, with_chunk_sizes)
+    if cached is not None and remote is not None and _fits_listing(cached, remote):
+        return replace(cached, remote=remote), None
+    if cached is not None and remote is None and _fits(cached, found):
         return cached, None
     manifest, footers = walk_footers(
-        paths, num_threads, with_chunk_sizes=with_chunk_sizes, with_contents=with_contents
+        paths,
+        num_threads,
+        storage=storage,
+        remote=remote,
+        with_chunk_sizes=with_chunk_sizes,
+        with_contents=with_contents,
     )
-    _save(manifest, path)
+    cache_file.write(_content(manifest))
     return manifest, footers
 
 
@@ -103,34 +115,41 @@ def _fits(manifest: Manifest, found: list[FoundFile]) -> bool:
     return now == list(zip(*(array.tolist() for array in then), strict=True))
 
 
-def _save(manifest: Manifest, path: Path) -> None:
+def _fits_listing(manifest: Manifest, remote: RemoteFiles) -> bool:
+    """True if all files of a store are unchanged, as far as the store tells."""
+    return (
+        manifest.files == remote.paths
+        and manifest.file_identity == remote.identities
+        and manifest.file_num_bytes.tolist() == list(remote.num_bytes)
+        and all(remote.identities)
+    )
+
+
+def _content(manifest: Manifest) -> bytes:
     texts = {
         "format": _FORMAT,
         "files": manifest.files,
         "root": manifest.root,
         "schemas": [[asdict(leaf) for leaf in schema] for schema in manifest.schemas],
         "fingerprint": manifest.fingerprint,
+        "file_identity": manifest.file_identity,
     }
     content = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     arrays = {name: getattr(manifest, name) for name in _ARRAYS}
     if manifest.chunk_num_bytes is not None:
         arrays[_CHUNK_SIZES] = manifest.chunk_num_bytes
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as to:
-        try:
-            np.savez(to, texts=content, **arrays)
-            to.close()
-            Path(to.name).replace(path)
-        except BaseException:
-            Path(to.name).unlink(missing_ok=True)
-            raise
+    file = io.BytesIO()
+    np.savez(file, texts=content, **arrays)
+    return file.getvalue()
 
 
-def _load(path: Path, with_chunk_sizes: bool) -> Manifest | None:
+def _load(file: CacheFile, with_chunk_sizes: bool) -> Manifest | None:
     """Return the cached manifest; None unless it has this format and all parts asked for."""
-    if not path.exists():
+    content = file.read()
+    if content is None:
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             texts = json.loads(stored["texts"].tobytes())
             if texts["format"] != _FORMAT:
                 return None
@@ -140,7 +159,7 @@ def _load(path: Path, with_chunk_sizes: bool) -> Manifest | None:
             return _manifest(texts, {name: stored[name] for name in names})
     except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
-            f"manifest_cache is damaged ({one_line(error)}), it is written anew: {str(path)!r}",
+            f"manifest_cache is damaged ({one_line(error)}), it is written anew: {file.shown!r}",
             stacklevel=4,
         )
         return None
@@ -157,6 +176,7 @@ def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
             for schema in texts["schemas"]
         ),
         fingerprint=texts["fingerprint"],
+        file_identity=tuple(texts["file_identity"]),
         **arrays,
     )
     chunk_sizes = manifest.chunk_num_bytes

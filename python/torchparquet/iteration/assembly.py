@@ -11,10 +11,12 @@ from torchparquet.batches.columns import ColumnsArgument, resolve_columns
 from torchparquet.batches.device_transfer import parsed_device
 from torchparquet.batches.transforms import Processor, Transform, Transforms
 from torchparquet.checks import checked_bool, checked_int
+from torchparquet.files.cache_file import CacheArgument
 from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_keys
 from torchparquet.files.filters import FiltersArgument, filter_row_groups
 from torchparquet.files.manifest import Manifest, SourceArgument
-from torchparquet.files.manifest_cache import CacheArgument, open_manifest
+from torchparquet.files.manifest_cache import open_manifest
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.iteration.feed import Feed
 from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
@@ -41,6 +43,7 @@ class DataArguments:
         filters: The selection of row groups.
         decryption_properties: The keys of encrypted files.
         manifest_cache: The file that stores the manifest.
+        storage: Of the store that the paths are of.
     """
 
     paths: SourceArgument
@@ -49,6 +52,7 @@ class DataArguments:
     filters: FiltersArgument
     decryption_properties: DecryptionArgument
     manifest_cache: CacheArgument
+    storage: StorageArguments
 
     def open(self, num_threads: int | None, keys: FileKeys | None, *, with_sizes: bool) -> Manifest:
         """Return the manifest of the row groups that the filters leave.
@@ -63,6 +67,7 @@ class DataArguments:
             num_threads,
             keys,
             self.manifest_cache,
+            storage=self.storage,
             with_chunk_sizes=with_sizes,
             with_contents=self.filters is not None,
         )

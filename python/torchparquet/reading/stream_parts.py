@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import batch_names, slab_order
@@ -61,6 +61,10 @@ class StreamParts:
             decryption: Keys of encrypted files.
         """
         self.manifest = manifest
+        self._reading = manifest.remote.connect() if manifest.remote is not None else None
+        options: dict[str, Any] = {}
+        if self._reading is not None:
+            options["remote"] = self._reading.native
         self.files = DataFiles(
             paths=list(manifest.files),
             num_bytes=manifest.file_num_bytes,
@@ -68,6 +72,7 @@ class StreamParts:
             inode=manifest.file_inode,
             contents=[file.content for file in manifest.memory],
             decryption=decryption,
+            **options,
         )
         given = with_row_fields(fields, row_ids=row_ids, row_valid=row_valid)
         self.names = batch_names(given)
@@ -79,6 +84,11 @@ class StreamParts:
         self.column_specs = _column_specs(self.fields)
         self.row_id_field = places[ROW_ID] if row_ids else -1
         self.row_valid_field = places[ROW_VALID] if row_valid else -1
+
+    def close(self) -> None:
+        """End the threads that bring bytes of a store. All streams must have ended."""
+        if self._reading is not None:
+            self._reading.close()
 
 
 def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:

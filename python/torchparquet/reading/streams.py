@@ -12,6 +12,7 @@ import torch
 
 from torchparquet.batches.device_transfer import resolved_device
 from torchparquet.batches.tensors import batch_names
+from torchparquet.files.manifest import native_keys
 from torchparquet.native import ReaderMemory
 from torchparquet.ranks.sharding import in_worker
 from torchparquet.reading.batch_stream import BatchStream
@@ -53,10 +54,15 @@ class StreamOpener:
 
     def __post_init__(self) -> None:
         """Begin without memory."""
-        self.forget()
+        self._begin()
 
     def forget(self) -> None:
-        """Free the memory of ended streams, and their footers."""
+        """Free the memory of ended streams, and their footers; end the threads of a store."""
+        if self._parts is not None and self._owner_pid == os.getpid():
+            self._parts.close()
+        self._begin()
+
+    def _begin(self) -> None:
         self._memory = ReaderMemory()
         self._parts: StreamParts | None = None
         self._resolved_device: torch.device | None = None
@@ -98,8 +104,7 @@ class StreamOpener:
             manifest, keys = self.manifest, self.keys
             decryption = None
             if keys is not None:
-                contents = [file.content for file in manifest.memory]
-                decryption = keys.native(manifest.files, num_threads, contents)
+                decryption = native_keys(manifest, keys, num_threads)
             self._parts = parts = StreamParts(
                 manifest,
                 self.fields,
@@ -141,4 +146,4 @@ class StreamOpener:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Begin without memory in this process."""
         self.__dict__.update(state)
-        self.forget()
+        self._begin()

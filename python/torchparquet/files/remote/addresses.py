@@ -1,0 +1,189 @@
+"""Addresses of files for the native HTTP client: a URL and headers that hold for a while."""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
+
+from torchparquet.files.remote.file_access import ChangedError, FileAccess
+from torchparquet.files.remote.fsspec_access import FsspecAccess
+from torchparquet.files.remote.urls import AZURE, HTTP
+
+_SIGNED_SECONDS = 3600
+# Of a URL by another host that does not tell when it expires.
+_UNKNOWN_SECONDS = 600
+_AZURE_SCOPE = "https://storage.azure.com/.default"
+_AZURE_VERSION = "2023-11-03"
+
+
+class Address(NamedTuple):
+    """Where a file can be read for a while.
+
+    Attributes:
+        url: Of the file.
+        headers: Such as "Authorization: Bearer 1234".
+        expires_at: When it is refused, in seconds since 1970; infinite if never.
+    """
+
+    url: str
+    headers: tuple[str, ...] = ()
+    expires_at: float = math.inf
+
+
+# From a file's name and identity; None where the store's files have no address.
+AddressMaker = Callable[[str, str], Address | None]
+
+
+def address_maker(access: FileAccess) -> AddressMaker | None:
+    """Return what makes addresses of a store's files; None if the store has none.
+
+    Its calls may ask the store, so they raise what the store's library raises.
+    """
+    if not isinstance(access, FsspecAccess):
+        return None
+    makers: dict[str, Callable[[Any, str, str], Address | None]] = {
+        **dict.fromkeys(("s3", "s3a"), _s3),
+        **dict.fromkeys(("gs", "gcs"), _gcs),
+        **dict.fromkeys(AZURE, _azure),
+        **dict.fromkeys(HTTP, _http),
+        "hf": _hf,
+    }
+    maker = makers.get(access.scheme)
+    if maker is None:
+        return None
+    filesystem = access.filesystem
+    return lambda name, identity: maker(filesystem, name, identity)
+
+
+def _s3(filesystem: Any, name: str, identity: str) -> Address | None:
+    """Return a presigned URL, or a plain one if access is anonymous."""
+    client, config = filesystem.client_kwargs, filesystem.config_kwargs
+    if filesystem.s3_additional_kwargs or client.get("verify") is not None:
+        return None
+    if not set(config) <= {"s3", "signature_version", "region_name", "retries"}:
+        return None  # proxies, certificates
+    signed = filesystem.sign(name, expiration=_SIGNED_SECONDS, **filesystem.req_kw)
+    if filesystem.anon:
+        return Address(signed)
+    expires_at = time.time() + _SIGNED_SECONDS
+    signer = getattr(filesystem._s3, "_request_signer", None)
+    credentials = getattr(signer, "_credentials", None)
+    # Those of a role or of a machine end, and all that they have signed with them.
+    until = getattr(credentials, "_expiry_time", None)
+    if isinstance(until, datetime):
+        expires_at = min(expires_at, until.timestamp())
+    return Address(signed, (), expires_at)
+
+
+def _gcs(filesystem: Any, name: str, identity: str) -> Address | None:
+    """Return the URL of the media with a token; it is refused if the generation changes."""
+    if getattr(filesystem, "_use_mtls_endpoint", False):
+        return None
+    url = filesystem.url(name)
+    kind, _, generation = identity.partition(" ")
+    if kind == "generation" and "generation=" not in url:
+        url += f"&ifGenerationMatch={quote(generation)}"
+    if filesystem.requester_pays:
+        payer = filesystem.requester_pays
+        url += f"&userProject={quote(payer if isinstance(payer, str) else filesystem.project)}"
+    headers: dict[str, str] = {}
+    filesystem.credentials.apply(headers)
+    until = getattr(filesystem.credentials.credentials, "expiry", None)
+    expires_at = math.inf
+    if headers:
+        expires_at = time.time() + _SIGNED_SECONDS
+    if isinstance(until, datetime):
+        expires_at = until.replace(tzinfo=UTC).timestamp()
+    return Address(url, _lines(headers), expires_at)
+
+
+def _azure(filesystem: Any, name: str, identity: str) -> Address | None:
+    """Return a URL with a shared access signature, or with a token."""
+    container, blob, version = filesystem.split_path(name)
+    plain = f"{filesystem.account_url.rstrip('/')}/{quote(container)}/{quote(blob)}"
+    if filesystem.sas_token:
+        token = filesystem.sas_token.lstrip("?")
+        end = parse_qs(token).get("se", [""])[0]
+        return Address(f"{plain}?{token}", (), _moment(end) if end else math.inf)
+    connection = filesystem.connection_string or ""
+    if filesystem.account_key or "accountkey=" in connection.lower():
+        signed = filesystem.sign(name, expiration=_SIGNED_SECONDS)
+        return Address(signed, (), time.time() + _SIGNED_SECONDS)
+    if connection or version:
+        return None
+    credential = filesystem.credential
+    if credential is None:
+        return Address(plain)
+    if not hasattr(credential, "get_token"):
+        return None
+    from fsspec.asyn import sync
+
+    token = sync(filesystem.loop, credential.get_token, _AZURE_SCOPE)
+    headers = {"Authorization": f"Bearer {token.token}", "x-ms-version": _AZURE_VERSION}
+    return Address(plain, _lines(headers), float(token.expires_on))
+
+
+def _http(filesystem: Any, name: str, identity: str) -> Address | None:
+    """Return the URL itself with the user's headers, unless there are other options."""
+    client, request = filesystem.client_kwargs, filesystem.kwargs
+    if set(client) - {"headers", "timeout"} or set(request) - {"headers"}:
+        return None
+    headers = {**client.get("headers", {}), **request.get("headers", {})}
+    parts = urlsplit(name)
+    user, has_user, host = parts.netloc.rpartition("@")
+    if has_user:
+        pair = base64.b64encode(unquote(user).encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    path = quote(parts.path, safe="/%:@!$&'()*+,;=~-._")
+    url = urlunsplit((parts.scheme, host, path, parts.query, ""))
+    return Address(url, _lines(headers))
+
+
+def _hf(filesystem: Any, name: str, identity: str) -> Address | None:
+    """Return the address that the Hub redirects to, which saves a redirect for each range.
+
+    Raises:
+        ChangedError: The file is not the one that was listed.
+    """
+    from huggingface_hub import get_hf_file_metadata, get_token
+
+    token = filesystem.token
+    url = filesystem.url(name)
+    found = get_hf_file_metadata(url, token=token, endpoint=filesystem.endpoint)
+    kind, _, digest = identity.partition(" ")
+    if kind in ("sha256", "blob") and found.etag and found.etag != digest:
+        raise ChangedError(f"the file has changed since it was listed: 'hf://{name}'")
+    if urlsplit(found.location).netloc != urlsplit(url).netloc:
+        return Address(found.location, (), _signed_until(found.location))
+    if found.commit_hash and found.commit_hash not in url:
+        resolved = filesystem.resolve_path(name)
+        revision = quote(resolved.revision, safe="")
+        url = url.replace(f"/resolve/{revision}/", f"/resolve/{found.commit_hash}/", 1)
+    sent = get_token() if token in (None, True) else token
+    return Address(url, _lines({"Authorization": f"Bearer {sent}"} if sent else {}))
+
+
+def _signed_until(url: str) -> float:
+    """Return when a signed URL is refused, by what its query says."""
+    query = {key.lower(): values[0] for key, values in parse_qs(urlsplit(url).query).items()}
+    if query.get("expires", "").isdecimal():
+        return float(query["expires"])
+    if "x-amz-date" in query and query.get("x-amz-expires", "").isdecimal():
+        begun = datetime.strptime(query["x-amz-date"], "%Y%m%dT%H%M%SZ")
+        end = begun.replace(tzinfo=UTC) + timedelta(seconds=int(query["x-amz-expires"]))
+        return end.timestamp()
+    return time.time() + _UNKNOWN_SECONDS
+
+
+def _moment(text: str) -> float:
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _lines(headers: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{name}: {value}" for name, value in headers.items())

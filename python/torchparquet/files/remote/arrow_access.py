@@ -1,0 +1,121 @@
+"""Files of a store by a file system of pyarrow."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from torchparquet.files.remote.file_access import Entry, plain_errors
+from torchparquet.files.remote.urls import split_scheme
+
+_MAX_OPEN = 64
+_MAX_THREADS = 16
+# pyarrow's names of kinds of file system, where they are not the schemes of URLs.
+_SCHEMES = {"gcs": "gs", "abfs": "abfs"}
+
+
+class ArrowAccess:
+    """Files of a store by a file system of pyarrow; see `FileAccess`.
+
+    pyarrow asks for a file's size as it opens one, so the last few files stay open.
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        """Use a file system of pyarrow."""
+        self.filesystem = filesystem
+        self.scheme = _SCHEMES.get(filesystem.type_name, str(filesystem.type_name))
+        self.secrets: tuple[str, ...] = ()
+        self._open: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()  # guards _open
+
+    def name_of(self, text: str) -> str:
+        """Return pyarrow's name of a path or URL."""
+        _, rest = split_scheme(text)
+        return rest.rstrip("/") or rest
+
+    def shown(self, name: str) -> str:
+        """Return the URL of a name."""
+        return f"{self.scheme}://{name}"
+
+    def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
+        """Return a file or directory; None if there is neither. Nothing is remembered."""
+        import pyarrow.fs as pafs
+
+        with plain_errors("look up", self.shown(name), self.secrets):
+            info = self.filesystem.get_file_info(name)
+        return None if info.type == pafs.FileType.NotFound else _entry(info)
+
+    def files_below(self, name: str, prefix: str = "") -> list[Entry]:
+        """Return all files below a directory; none if it does not exist."""
+        import pyarrow.fs as pafs
+
+        selector = pafs.FileSelector(name, allow_not_found=True, recursive=True)
+        with plain_errors("list", self.shown(name), self.secrets):
+            infos = self.filesystem.get_file_info(selector)
+        return [_entry(info) for info in infos if info.type == pafs.FileType.File]
+
+    def read(self, name: str, offset: int, num_bytes: int) -> bytes:
+        """Return a range of a file; less at its end."""
+        with plain_errors("read", self.shown(name), self.secrets):
+            return bytes(self._opened(name).read_at(num_bytes, offset))
+
+    def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
+        """Return the first bytes of files; b"" for one that cannot be read."""
+
+        def head(name: str) -> bytes:
+            try:
+                return self.read(name, 0, num_bytes)
+            except OSError:
+                return b""
+
+        with ThreadPoolExecutor(_MAX_THREADS) as threads:
+            return list(threads.map(head, names))
+
+    def open(self, name: str) -> Any:
+        """Return a file to read in any order."""
+        with plain_errors("open", self.shown(name), self.secrets):
+            return self.filesystem.open_input_file(name)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file, which replaces one of that name."""
+        with (
+            plain_errors("write", self.shown(name), self.secrets),
+            self.filesystem.open_output_stream(name) as file,
+        ):
+            file.write(content)
+
+    def upload(self, name: str, path: str) -> None:
+        """Write a local file as a file of the store."""
+        import pyarrow.fs as pafs
+
+        with plain_errors("write", self.shown(name), self.secrets):
+            pafs.copy_files(
+                path,
+                name,
+                source_filesystem=pafs.LocalFileSystem(),
+                destination_filesystem=self.filesystem,
+            )
+
+    def _opened(self, name: str) -> Any:
+        with self._lock:
+            if name in self._open:
+                self._open.move_to_end(name)
+                return self._open[name]
+        opened = self.filesystem.open_input_file(name)
+        with self._lock:
+            # A file that is dropped here stays open for threads that read it.
+            self._open[name] = opened
+            if len(self._open) > _MAX_OPEN:
+                self._open.popitem(last=False)
+        return opened
+
+
+def _entry(info: Any) -> Entry:
+    import pyarrow.fs as pafs
+
+    identity = "" if info.mtime_ns is None else f"modified {info.mtime_ns}"
+    num_bytes = -1 if info.size is None else int(info.size)
+    return Entry(info.path, num_bytes, identity, info.type == pafs.FileType.Directory)

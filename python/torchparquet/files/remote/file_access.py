@@ -1,0 +1,121 @@
+"""How files of a store are listed and read, whichever library does it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from torchparquet.errors import one_line
+from torchparquet.files.remote.urls import redacted
+
+
+class Entry(NamedTuple):
+    """A file or directory of a store.
+
+    Attributes:
+        name: As the store's library calls it.
+        num_bytes: Its size; -1 if the store does not tell.
+        identity: As `identity_of` returns it.
+        is_directory: True for a directory.
+    """
+
+    name: str
+    num_bytes: int
+    identity: str
+    is_directory: bool = False
+
+
+class ChangedError(OSError):
+    """A file is not the one that was listed."""
+
+
+class FileAccess(Protocol):
+    """Lists, reads and writes files of one store. Threads may share it; forks must not.
+
+    Methods raise FileNotFoundError, PermissionError or OSError with the file's path, and
+    without credentials.
+
+    Attributes:
+        scheme: Of the store's URLs.
+        secrets: Texts that no message may show.
+    """
+
+    scheme: str
+    secrets: tuple[str, ...]
+
+    def name_of(self, text: str) -> str:
+        """Return the library's name of a path or URL."""
+
+    def shown(self, name: str) -> str:
+        """Return the URL of a name, without credentials."""
+
+    def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
+        """Return a file or directory; None if there is neither.
+
+        Args:
+            name: Of the file or directory.
+            afresh: True to ask the store even if the answer is remembered.
+        """
+
+    def files_below(self, name: str, prefix: str = "") -> list[Entry]:
+        """Return all files below a directory; none if it does not exist.
+
+        Args:
+            name: Of the directory.
+            prefix: The names below the directory may be limited to those that begin so.
+        """
+
+    def read(self, name: str, offset: int, num_bytes: int) -> bytes:
+        """Return a range of a file; less at its end."""
+
+    def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
+        """Return the first bytes of files; b"" for one that cannot be read."""
+
+    def open(self, name: str) -> Any:
+        """Return a file to read in any order, as pyarrow takes it."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file, which replaces one of that name."""
+
+    def upload(self, name: str, path: str) -> None:
+        """Write a local file as a file of the store."""
+
+
+@contextmanager
+def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
+    """Turn the errors of any library into ones that name the path and no credential.
+
+    Args:
+        action: What is done, as in "list".
+        path: Of the file, as it is shown.
+        secrets: Texts to leave out.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        PermissionError: The store refuses the access.
+        OSError: Anything else went wrong.
+    """
+    try:
+        yield
+    except ChangedError:
+        raise
+    except Exception as error:
+        raw = one_line(error)
+        text = redacted(raw, secrets)
+        # A traceback would show the message of the cause.
+        cause = error if text == raw and error.__cause__ is error.__context__ is None else None
+        raise _plain_error(error, action, path, text) from cause
+
+
+def _plain_error(error: Exception, action: str, path: str, text: str) -> OSError:
+    # fsspec reports any refusal of an HTTP server as a missing file.
+    status = getattr(error.__cause__, "status", None)
+    if isinstance(error, FileNotFoundError):
+        if status in (None, 404, 410):
+            return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        text = f"HTTP status {status}"
+    if isinstance(error, PermissionError) or status in (401, 403):
+        return PermissionError(f"access was denied, cannot {action} {path!r}: {text}")
+    return OSError(f"cannot {action} {path!r}: {text}")

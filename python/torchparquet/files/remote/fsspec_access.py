@@ -1,0 +1,180 @@
+"""Files of a store by fsspec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from torchparquet.errors import one_line
+from torchparquet.files.remote.file_access import Entry, plain_errors
+from torchparquet.files.remote.identity import identity_of
+from torchparquet.files.remote.option_names import fsspec_options
+from torchparquet.files.remote.urls import (
+    HTTP,
+    redacted,
+    secrets_of,
+    split_scheme,
+    without_credentials,
+)
+
+# By scheme: the extra of torchparquet, and the package that it installs.
+_EXTRAS = {
+    **dict.fromkeys(("s3", "s3a"), ("s3", "s3fs")),
+    **dict.fromkeys(("gs", "gcs"), ("gcs", "gcsfs")),
+    **dict.fromkeys(("az", "abfs", "abfss", "adl"), ("azure", "adlfs")),
+    "hf": ("hf", "huggingface_hub"),
+    **dict.fromkeys(("http", "https"), ("http", "aiohttp")),
+}
+# Their `find` takes a prefix.
+_WITH_PREFIX = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
+_OPENED_BLOCK_BYTES = 1 << 20
+
+
+def fsspec_for(scheme: str) -> Any:
+    """Return the module fsspec, with what it needs for a scheme.
+
+    Args:
+        scheme: Of a URL; several joined by ``::`` in a chain.
+
+    Raises:
+        ImportError: A package is missing; the message names the extra that installs it.
+    """
+    try:
+        fsspec = import_module("fsspec")
+    except ImportError as error:
+        raise ImportError(
+            "remote paths need the package fsspec (pip install 'torchparquet[remote]')"
+        ) from error
+    for part in scheme.split("::"):
+        if part not in _EXTRAS:
+            continue
+        extra, package = _EXTRAS[part]
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise ImportError(
+                f"{part}:// paths need the package {package} "
+                f"(pip install 'torchparquet[{extra}]'): {error}"
+            ) from error
+    return fsspec
+
+
+def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
+    """Return a new file system of fsspec for a URL.
+
+    Args:
+        url: Any URL of the store.
+        options: Storage options, as the user gave them.
+
+    Raises:
+        ImportError: A package is missing.
+        ValueError: The scheme is unknown, or the options do not fit it.
+    """
+    scheme, _ = split_scheme(url)
+    fsspec = fsspec_for(scheme)
+    try:
+        made, _ = fsspec.core.url_to_fs(
+            url, skip_instance_cache=True, **fsspec_options(scheme, options)
+        )
+    except ImportError as error:
+        raise ImportError(f"{scheme}:// paths need another package: {one_line(error)}") from error
+    except Exception as error:
+        text = redacted(one_line(error), secrets_of(options))
+        raise ValueError(
+            f"cannot open the file system of {without_credentials(url)!r} (storage_options go to "
+            f"fsspec's class for {scheme}://): {text}"
+        ) from None
+    return made
+
+
+class FsspecAccess:
+    """Files of a store by fsspec; see `FileAccess`."""
+
+    def __init__(self, filesystem: Any, scheme: str, host: str, secrets: tuple[str, ...]) -> None:
+        """Use a file system of fsspec.
+
+        Args:
+            filesystem: The file system.
+            scheme: Of the store's URLs.
+            host: The part of URLs before a file's name, without credentials.
+            secrets: Texts that no message may show.
+        """
+        self.filesystem = filesystem
+        self.scheme = scheme
+        self.secrets = secrets
+        self._host = host
+
+    def name_of(self, text: str) -> str:
+        """Return fsspec's name of a path or URL."""
+        if self.scheme in HTTP:
+            return text
+        name = str(self.filesystem._strip_protocol(text))
+        return name.rstrip("/") or name
+
+    def shown(self, name: str) -> str:
+        """Return the URL of a name, without credentials."""
+        if self.scheme in HTTP:
+            return without_credentials(name)
+        slash = "/" if self._host and not name.startswith("/") else ""
+        return f"{self.scheme}://{self._host}{slash}{name if self._host else name.lstrip('/')}"
+
+    def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
+        """Return a file or directory; None if there is neither."""
+        try:
+            with plain_errors("look up", self.shown(name), self.secrets):
+                if afresh:
+                    self.filesystem.invalidate_cache()
+                info = self.filesystem.info(name)
+        except FileNotFoundError:
+            return None
+        if self.scheme in HTTP and str(info.get("mimetype")) == "text/html":
+            raise ValueError(
+                "an http(s):// path must be of a Parquet file (directories and patterns cannot "
+                f"be listed, give the files themselves): {self.shown(name)!r} is a page"
+            )
+        return self._entry(info)
+
+    def files_below(self, name: str, prefix: str = "") -> list[Entry]:
+        """Return all files below a directory; none if it does not exist."""
+        limits = {"prefix": prefix} if prefix and self.scheme in _WITH_PREFIX else {}
+        try:
+            with plain_errors("list", self.shown(name), self.secrets):
+                self.filesystem.invalidate_cache()
+                found = self.filesystem.find(name, detail=True, **limits)
+        except FileNotFoundError:
+            return []
+        entries = [self._entry(info) for info in found.values()]
+        return [entry for entry in entries if not entry.is_directory and entry.name != name]
+
+    def read(self, name: str, offset: int, num_bytes: int) -> bytes:
+        """Return a range of a file; less at its end."""
+        with plain_errors("read", self.shown(name), self.secrets):
+            return bytes(self.filesystem.cat_file(name, start=offset, end=offset + num_bytes))
+
+    def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
+        """Return the first bytes of files; b"" for one that cannot be read."""
+        ends = [num_bytes] * len(names)
+        found = self.filesystem.cat_ranges(list(names), [0] * len(names), ends, on_error="return")
+        return [b"" if isinstance(head, Exception) else bytes(head) for head in found]
+
+    def open(self, name: str) -> Any:
+        """Return a file to read in any order, as pyarrow takes it."""
+        with plain_errors("open", self.shown(name), self.secrets):
+            return self.filesystem.open(name, "rb", block_size=_OPENED_BLOCK_BYTES)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file, which replaces one of that name."""
+        with plain_errors("write", self.shown(name), self.secrets):
+            self.filesystem.pipe_file(name, content)
+
+    def upload(self, name: str, path: str) -> None:
+        """Write a local file as a file of the store."""
+        with plain_errors("write", self.shown(name), self.secrets):
+            self.filesystem.put_file(path, name)
+
+    def _entry(self, info: Mapping[str, Any]) -> Entry:
+        size = info.get("size")
+        num_bytes = -1 if size is None else int(size)
+        is_directory = info.get("type") == "directory"
+        return Entry(str(info["name"]), num_bytes, identity_of(info), is_directory)

@@ -1,0 +1,64 @@
+"""The identity of a remote file: what a store says that changes whenever its content does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+# By kind, the fields of fsspec's info that tell it. Kinds that follow the content come first.
+_FIELDS = (
+    ("blob", ("blob_id", "xet_hash")),
+    ("generation", ("generation",)),
+    ("etag", ("ETag", "etag", "e_tag")),
+    ("md5", ("md5Hash", "content_md5", "Content-MD5")),
+    ("modified", ("Last-Modified", "LastModified", "last_modified", "mtime", "modified")),
+    ("created", ("created",)),
+)
+_ETAG = "etag "
+
+
+def identity_of(info: Mapping[str, Any]) -> str:
+    """Return a file's identity, such as "etag 0x8D"; "" if the store tells nothing.
+
+    Args:
+        info: The answer of fsspec's `info` or `ls`.
+    """
+    lfs = info.get("lfs")
+    if lfs and lfs.get("sha256"):
+        return f"sha256 {lfs['sha256']}"
+    for kind, names in _FIELDS:
+        for name in names:
+            text = _text(info.get(name))
+            if text:
+                return f"{kind} {text}"
+    return ""
+
+
+def may_be_same(identity: str, other: str) -> bool:
+    """True unless both tell the same kind of thing, and tell it differently."""
+    same_kind = identity.partition(" ")[0] == other.partition(" ")[0]
+    return identity == other or not same_kind
+
+
+def entity_tag(identity: str) -> str:
+    """Return the ETag that an HTTP request can ask for, with its quotes; "" if there is none.
+
+    A weak one (`W/`) does not tell one sequence of bytes from another.
+    """
+    if not identity.startswith(_ETAG) or identity.startswith(f"{_ETAG}W/"):
+        return ""
+    return f'"{identity[len(_ETAG) :]}"'
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        # Listings tell seconds where the look-up of one file tells a moment.
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    # Azure quotes an ETag in some answers and not in others.
+    text = "" if value is None else str(value)
+    return text if text.startswith("W/") else text.strip('"')

@@ -1,0 +1,148 @@
+"""The files of a data set that lie in a store: their listing, and the way to their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchparquet.files.remote.addresses import address_maker
+from torchparquet.files.remote.broker import Broker, BrokeredFiles
+from torchparquet.files.remote.file_access import plain_errors
+from torchparquet.files.remote.identity import entity_tag
+from torchparquet.files.remote.listing import find_entries
+from torchparquet.files.remote.storage import Storage, StorageArguments, storage_of
+
+if TYPE_CHECKING:
+    from torchparquet.files.remote.broker import RequestQueue
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteFiles:
+    """Files of a store, as they were listed. Pickles without threads and connections.
+
+    Attributes:
+        storage: Their store.
+        paths: Their URLs, without credentials.
+        names: As the store's library calls them; these may hold credentials.
+        num_bytes: Their sizes.
+        identities: What else tells them from later files of their names, such as an ETag.
+    """
+
+    storage: Storage
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    num_bytes: tuple[int, ...]
+    identities: tuple[str, ...]
+
+    def connect(self, *, just_listed: bool = False) -> RemoteReading:
+        """Open what the native reader reads the files through.
+
+        Args:
+            just_listed: True if the files need not be compared with their listing.
+        """
+        return RemoteReading(self, just_listed)
+
+    def open(self, path: str) -> Any:
+        """Return a file to read in any order, as pyarrow takes it."""
+        return self.storage.access().open(self.names[self.paths.index(path)])
+
+    def __repr__(self) -> str:
+        """Return nothing of the names."""
+        return f"<RemoteFiles: {len(self.paths)} files, {self.storage!r}>"
+
+
+def find_remote_files(
+    texts: Sequence[str], arguments: StorageArguments, *, empty_files: bool = False
+) -> RemoteFiles | None:
+    """List the files that paths name; return None if the paths are local.
+
+    Args:
+        texts: Paths or URLs.
+        arguments: Of their store.
+        empty_files: Also list files of 0 bytes.
+
+    Raises:
+        ImportError: The package for the store is missing.
+        FileNotFoundError: A path leads to no file.
+        OSError: The store cannot be listed.
+        ValueError: Paths are of several stores, or do not fit the arguments.
+    """
+    storage = storage_of(texts, arguments)
+    if storage is None:
+        return None
+    access = storage.access()
+    entries = find_entries(texts, access, empty_files=empty_files)
+    paths: dict[str, None] = {}
+    for entry in entries:
+        path = shown = access.shown(entry.name)
+        number = 1
+        while path in paths:  # URLs that differ in their queries, which are not shown
+            number += 1
+            path = f"{shown}#{number}"
+        paths[path] = None
+    return RemoteFiles(
+        storage,
+        tuple(paths),
+        tuple(entry.name for entry in entries),
+        tuple(entry.num_bytes for entry in entries),
+        tuple(entry.identity for entry in entries),
+    )
+
+
+class RemoteReading:
+    """A native store of some files, and the broker that answers its requests.
+
+    A context manager. Belongs to one process; a forked child must make its own.
+
+    Attributes:
+        native: The `torchparquet.native.RemoteStore`.
+    """
+
+    def __init__(self, files: RemoteFiles, just_listed: bool) -> None:
+        """Start the broker.
+
+        Raises:
+            OSError: The store's library refuses an address.
+        """
+        # Imported here, so that unpickling does not load the native module.
+        from torchparquet import native
+
+        access = files.storage.access()
+        maker = address_maker(access)
+        if maker is not None:
+            with plain_errors("make an address of", files.paths[0], access.secrets):
+                if maker(files.names[0], files.identities[0]) is None:
+                    maker = None
+        made: Any = native
+        self.native: RequestQueue = made.RemoteStore(
+            paths=list(files.paths),
+            num_bytes=np.array(files.num_bytes, np.int64),
+            etags=[entity_tag(identity) for identity in files.identities],
+            with_addresses=maker is not None,
+        )
+        known = set(range(len(files.paths))) if just_listed else set()
+        self._broker = Broker(
+            self.native,
+            BrokeredFiles(access, files.names, files.num_bytes, files.identities, maker, known),
+        )
+
+    def close(self) -> None:
+        """End the broker's threads."""
+        self._broker.close()
+
+    def __enter__(self) -> RemoteReading:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()

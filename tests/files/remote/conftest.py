@@ -1,0 +1,95 @@
+"""What tests of remote files share: trees in stores, and servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.files.remote import fake_native
+from tests.files.remote.http_server import RangeServer
+
+
+@pytest.fixture
+def native_store() -> Iterator[type[fake_native.FakeRemoteStore]]:
+    """The stand-in for the native store, in use."""
+    with fake_native.installed():
+        yield fake_native.FakeRemoteStore
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """fsspec's file system in memory, empty."""
+    filesystem = fsspec.filesystem("memory")
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+    yield filesystem
+    filesystem.store.clear()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RangeServer]:
+    """A server of the files below `tmp_path/served`."""
+    root = tmp_path / "served"
+    root.mkdir()
+    made = RangeServer(root)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    """The URL of a server of S3."""
+    from moto.server import ThreadedMotoServer
+
+    made = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    made.start()
+    host, port = made.get_host_and_port()
+    yield f"http://{host}:{port}"
+    made.stop()
+
+
+@pytest.fixture
+def s3_options(s3_url: str) -> dict[str, Any]:
+    """Storage options of that server."""
+    return {"key": "AKIAEXAMPLE", "secret": "s3cr3t-of-the-test", "endpoint_url": s3_url}
+
+
+@pytest.fixture
+def bucket(s3_options: dict[str, Any], request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """The name of an empty bucket, and fsspec's file system for it."""
+    filesystem = fsspec.filesystem("s3", skip_instance_cache=True, **s3_options)
+    name = f"bucket-{abs(hash(request.node.nodeid))}"
+    filesystem.mkdir(name)
+    return name, filesystem
+
+
+def table_of(number: int, rows: int = 100) -> pa.Table:
+    ids = np.arange(rows * number, rows * (number + 1))
+    return pa.table({"id": ids, "x": ids / 7, "text": [f"row {i}" for i in ids]})
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Parquet files in two directories of a key, with a few files that are not to be read."""
+    root = tmp_path / "tree"
+    for number in range(4):
+        directory = root / f"day={number // 2}"
+        directory.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table_of(number), directory / f"part-{number}.parquet", row_group_size=30)
+    (root / "_SUCCESS").write_bytes(b"")
+    (root / "day=0" / ".part-0.parquet.crc").write_bytes(b"crc")
+    (root / "_temporary").mkdir()
+    (root / "_temporary" / "part-9.parquet").write_bytes(b"PAR1")
+    return root

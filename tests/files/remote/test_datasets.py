@@ -1,0 +1,323 @@
+"""Data sets of stores read as data sets of the same files on disk."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import multiprocessing
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+
+from tests.files.remote.fake_native import FakeRemoteStore
+from tests.files.remote.http_server import RangeServer
+from torchparquet import CorruptFileError, ParquetDataset, mix
+from torchparquet.files.manifest import read_manifest
+
+pytestmark = pytest.mark.usefixtures("native_store")
+
+OPTIONS: dict[str, Any] = {
+    "batch_size": 32,
+    "shuffle": True,
+    "seed": 3,
+    "rank": 0,
+    "world_size": 1,
+    "columns": ["id", "x", "day"],
+}
+
+
+def upload(tree: Path, filesystem: Any, root: str) -> None:
+    for path in sorted(tree.rglob("*")):
+        if path.is_file():
+            filesystem.pipe_file(f"{root}/{path.relative_to(tree)}", path.read_bytes())
+
+
+def rows(dataset: Any) -> list[Any]:
+    return [row for batch in dataset for row in batch["id"].tolist()]
+
+
+def assert_same(dataset: ParquetDataset, tree: Path, **options: Any) -> None:
+    local = ParquetDataset(tree, **(OPTIONS | options))
+    assert dataset.manifest.content_fingerprint == local.manifest.content_fingerprint
+    assert dataset.manifest.num_rows == local.manifest.num_rows
+    assert (dataset.manifest.file_mtime_ns == -1).all()
+    assert (dataset.manifest.file_inode == -1).all()
+    state = dataset.state_dict()
+    for mine, theirs in zip(dataset, local, strict=True):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    local.load_state_dict(state)
+    dataset.close()
+
+
+def test_memory(tree: Path, memory: Any, native_store: type[FakeRemoteStore]) -> None:
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    assert dataset.manifest.files[0] == "memory://root/day=0/part-0.parquet"
+    assert dataset.manifest.root == "memory://root"
+    assert_same(dataset, tree)
+    # One for footers, one for batches; both are closed.
+    assert [store.with_addresses for store in native_store.made] == [False, False]
+    assert all(store.closed for store in native_store.made)
+
+
+def test_s3(
+    tree: Path,
+    bucket: tuple[str, Any],
+    s3_options: dict[str, Any],
+    native_store: type[FakeRemoteStore],
+) -> None:
+    name, filesystem = bucket
+    upload(tree, filesystem, f"{name}/root")
+    url = f"s3://{name}/root"
+    dataset = ParquetDataset(url, storage_options=s3_options, **OPTIONS)
+    assert_same(dataset, tree)
+    assert all(store.with_addresses for store in native_store.made)
+    assert all(etag.startswith('"') for store in native_store.made for etag in store.etags)
+    # By a file system of fsspec, with and without a scheme.
+    for paths in (url, f"{name}/root", [f"{name}/root/day=0", f"{name}/root/day=1/*"]):
+        assert_same(ParquetDataset(paths, filesystem=filesystem, **OPTIONS), tree)
+
+
+def test_s3_by_names_of_polars(
+    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
+) -> None:
+    name, filesystem = bucket
+    upload(tree, filesystem, f"{name}/root")
+    options = {
+        "aws_access_key_id": s3_options["key"],
+        "AWS_SECRET_ACCESS_KEY": s3_options["secret"],
+        "aws_endpoint_url": s3_options["endpoint_url"],
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+    }
+    assert_same(ParquetDataset(f"s3://{name}/root", storage_options=options, **OPTIONS), tree)
+
+
+def test_s3_by_pyarrow(
+    tree: Path,
+    bucket: tuple[str, Any],
+    s3_options: dict[str, Any],
+    native_store: type[FakeRemoteStore],
+) -> None:
+    import pyarrow.fs as pafs
+
+    name, filesystem = bucket
+    upload(tree, filesystem, f"{name}/root")
+    made = pafs.S3FileSystem(
+        access_key=s3_options["key"],
+        secret_key=s3_options["secret"],
+        endpoint_override=s3_options["endpoint_url"],
+        region="us-east-1",
+    )
+    dataset = ParquetDataset(f"{name}/root", filesystem=made, **OPTIONS)
+    assert dataset.manifest.files[0] == f"s3://{name}/root/day=0/part-0.parquet"
+    again = pickle.loads(pickle.dumps(dataset))
+    assert_same(dataset, tree)
+    assert_same(again, tree)
+    assert not any(store.with_addresses for store in native_store.made)
+
+
+def test_http(tree: Path, server: RangeServer) -> None:
+    for path in tree.rglob("part-[0-3].parquet"):
+        (server.root / path.name).write_bytes(path.read_bytes())
+    urls = [f"{server.url}/part-{number}.parquet" for number in range(4)]
+    server.wanted = {"Authorization": "Bearer t0ken-of-the-test"}
+    with pytest.raises(PermissionError, match=rf"denied.*{urls[0]}.*401"):
+        ParquetDataset(urls, batch_size=32)
+    local = ParquetDataset([*sorted(tree.rglob("part-[0-3].parquet"))], batch_size=32)
+    for options in (
+        {"headers": server.wanted},
+        {"client_kwargs": {"headers": server.wanted}},
+        dict(server.wanted),  # as pandas takes them
+    ):
+        dataset = ParquetDataset(urls, batch_size=32, storage_options=options)
+        assert rows(dataset) == rows(local)
+        dataset.close()
+
+
+def test_local_file_systems_are_local(tree: Path, native_store: type[FakeRemoteStore]) -> None:
+    import pyarrow.fs as pafs
+
+    for filesystem in (pafs.LocalFileSystem(), fsspec.filesystem("file")):
+        dataset = ParquetDataset(str(tree), filesystem=filesystem, **OPTIONS)
+        assert rows(dataset) == rows(ParquetDataset(tree, **OPTIONS))
+    assert not native_store.made
+
+
+def test_a_file_that_changed_is_an_error(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    memory.pipe_file("/root/day=1/part-3.parquet", (tree / "day=0/part-0.parquet").read_bytes())
+    with pytest.raises(CorruptFileError, match=r"has changed.*memory://root/day=1/part-3\.parquet"):
+        rows(dataset)
+
+
+def test_s3_file_that_changed_is_an_error(
+    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
+) -> None:
+    name, filesystem = bucket
+    upload(tree, filesystem, f"{name}/root")
+    dataset = ParquetDataset(f"s3://{name}/root", storage_options=s3_options, **OPTIONS)
+    content = (tree / "day=0/part-0.parquet").read_bytes()
+    filesystem.pipe_file(f"{name}/root/day=1/part-3.parquet", content)
+    with pytest.raises(CorruptFileError, match=r"part-3\.parquet"):
+        rows(dataset)
+
+
+def test_a_file_that_is_gone_is_an_error(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    memory.rm("/root/day=1/part-3.parquet")
+    with pytest.raises(FileNotFoundError, match=r"memory://root/day=1/part-3\.parquet"):
+        rows(dataset)
+
+
+def test_identity_is_in_the_fingerprint_and_not_in_states(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    first = ParquetDataset("memory://root", **OPTIONS)
+    state = first.state_dict()
+    upload(tree, memory, "/root")  # the same content, written later
+    second = ParquetDataset("memory://root", **OPTIONS)
+    assert first.manifest.fingerprint != second.manifest.fingerprint
+    second.load_state_dict(state)
+    upload(tree, memory, "/elsewhere")
+    ParquetDataset("memory://elsewhere", **OPTIONS).load_state_dict(state)
+
+
+@pytest.mark.parametrize("where", ["disk", "store"])
+def test_manifest_cache(
+    tree: Path,
+    memory: Any,
+    tmp_path: Path,
+    native_store: type[FakeRemoteStore],
+    where: str,
+) -> None:
+    upload(tree, memory, "/root")
+    cache = str(tmp_path / "cache") if where == "disk" else "memory://caches/cache"
+    first = ParquetDataset("memory://root", manifest_cache=cache, **OPTIONS)
+    assert len(native_store.made) == 1
+    second = ParquetDataset("memory://root", manifest_cache=cache, **OPTIONS)
+    assert len(native_store.made) == 1  # no footer was read
+    assert second.manifest.fingerprint == first.manifest.fingerprint
+    assert_same(second, tree)
+    count = len(native_store.made)
+    upload(tree, memory, "/root")
+    third = ParquetDataset("memory://root", manifest_cache=cache, **OPTIONS)
+    assert len(native_store.made) == count + 1
+    assert third.manifest.fingerprint != first.manifest.fingerprint
+
+
+def test_filters(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    for filters in ([("day", "=", 1)], [("id", "<", 60)]):
+        dataset = ParquetDataset("memory://root", filters=filters, **OPTIONS)
+        local = ParquetDataset(tree, filters=filters, **OPTIONS)
+        assert rows(dataset) == rows(local)
+
+
+def test_copies_and_pickles(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    copies = [copy.copy(dataset), copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))]
+    expected = rows(ParquetDataset(tree, **OPTIONS))
+    for one in [dataset, *copies]:
+        assert rows(one) == expected
+        one.close()
+
+
+def test_mix(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    plain = OPTIONS | {"columns": ["id", "x"]}
+
+    def mixed(first: Any, second: Any) -> Any:
+        made = [ParquetDataset(paths, **plain) for paths in (first, second)]
+        return mix(made, weights=[1, 2])
+
+    day0, day1 = str(tree / "day=0"), str(tree / "day=1")
+    expected = rows(mixed(day0, day1))
+    assert rows(mixed("memory://root/day=0", "memory://root/day=1")) == expected
+    assert rows(mixed("memory://root/day=0", day1)) == expected
+
+
+def _read_in_child(dataset: ParquetDataset, queue: Any) -> None:
+    queue.put(rows(dataset))
+    dataset.close()
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+def test_a_forked_child_makes_its_own_connections(
+    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], has_read: bool
+) -> None:
+    name, filesystem = bucket
+    upload(tree, filesystem, f"{name}/root")
+    dataset = ParquetDataset(f"s3://{name}/root", storage_options=s3_options, **OPTIONS)
+    if has_read:
+        iterator = iter(dataset)
+        next(iterator)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_read_in_child, args=(dataset, queue))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join(60)
+    assert child.exitcode == 0
+    assert sorted(found) == list(range(400))
+    dataset.close()
+
+
+def test_workers(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+    assert sorted(rows(loader)) == list(range(400))
+
+
+def broker_threads() -> set[threading.Thread]:
+    gc.collect()  # Data sets of other tests may wait for it.
+    return {thread for thread in threading.enumerate() if "torchparquet" in thread.name}
+
+
+def test_threads_live_as_long_as_reading(tree: Path, memory: Any) -> None:
+    before = broker_threads()
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    assert broker_threads() <= before
+    iterator = iter(dataset)
+    next(iterator)
+    assert broker_threads() - before
+    dataset.close()
+    assert broker_threads() <= before
+
+
+def test_threads_do_not_keep_a_data_set_alive(tree: Path, memory: Any) -> None:
+    before = broker_threads()
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    iterator = iter(dataset)
+    next(iterator)
+    threads = broker_threads() - before
+    assert threads
+    del iterator, dataset
+    gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_manifest_says_nothing_of_processes(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    manifest = pickle.loads(pickle.dumps(read_manifest("memory://root")))
+    assert manifest.remote is not None
+    assert manifest.remote.paths == manifest.files
+    assert np.array_equal(manifest.file_num_bytes, manifest.remote.num_bytes)
+    assert os.getpid() > 0

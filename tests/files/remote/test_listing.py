@@ -1,0 +1,236 @@
+"""Paths of a store name the same files as paths on disk name of the same tree."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchparquet.errors import CorruptFileError
+from torchparquet.files.discovery import discover_files
+from torchparquet.files.remote.remote_files import find_remote_files
+from torchparquet.files.remote.storage import StorageArguments
+
+NO_OPTIONS = StorageArguments()
+
+FILES = {
+    "a.parquet": b"PAR1",
+    "B.PARQUET": b"PAR1",
+    "note.txt": b"text",
+    "day=1/z.parquet": b"PAR1",
+    "day=1/a.pq": b"PAR1",
+    "day=1/deep/er/x.parq": b"PAR1",
+    "day=1/_tmp/x.parquet": b"PAR1",
+    "day=1/.hidden.parquet": b"PAR1",
+    "day=2/é.parquet": b"PAR1",
+    "day=2/\U0001f600.parquet": b"PAR1",
+    "day=2/\uffee.parquet": b"PAR1",
+    "day=2/part-[0].parquet": b"PAR1",
+    "day=2/part-0.parquet": b"PAR1",
+    "_secret/a.parquet": b"PAR1",
+    ".git/a.parquet": b"PAR1",
+    "bare/one": b"PAR1",
+    "bare/two": b"PARE",
+    "bare/empty": b"",
+    "bare/_log": b"PAR1",
+    "text/one": b"text",
+    "mixed/a.parquet": b"PAR1",
+    "mixed/b.data": b"PAR1",
+    "star*/a.parquet": b"PAR1",
+}
+
+PATHS = (
+    "",
+    "/",
+    "a.parquet",
+    "note.txt",
+    "day=1",
+    "day=1/",
+    "day=2",
+    "_secret",
+    "_secret/a.parquet",
+    "bare",
+    "text",
+    "mixed",
+    "none",
+    "none.parquet",
+    "*.parquet",
+    "*.PARQUET",
+    "*",
+    "*/",
+    "day=*",
+    "day=*/*.parquet",
+    "day=1/*",
+    "day=1/.*",
+    "day=?/[a-z].*",
+    "day=1/**",
+    "**",
+    "**/x.*",
+    "**/er",
+    "day=1/**/x.parq",
+    "day=2/part-[0].parquet",
+    "day=2/part-[!1].parquet",
+    "_*",
+    "_secret/*",
+    "_s*/a*",
+    "star*",
+    "star[*]",
+    "bare/*",
+    "bare/one*",
+    "none*",
+    "none*/a.parquet",
+    "day=1/none/*.parquet",
+)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for name, content in FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return root
+
+
+@pytest.fixture
+def in_memory(memory: Any) -> str:
+    for name, content in FILES.items():
+        memory.pipe_file(f"/root/{name}", content)
+    return "memory://root"
+
+
+def found(paths: Any, root: str, arguments: StorageArguments | None = None) -> Any:
+    """Return the files below `root` or the class of the error, and the names in warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            if arguments is None:
+                files = discover_files(paths)
+            else:
+                listing = find_remote_files([paths] if isinstance(paths, str) else paths, arguments)
+                assert listing is not None
+                files = list(listing.paths)
+        except (OSError, ValueError) as error:
+            return type(error)
+    assert all(file.startswith(f"{root}/") for file in files)
+    warned = [str(warning.message).replace(root, "ROOT") for warning in caught]
+    return [file.removeprefix(f"{root}/") for file in files], sorted(warned)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_memory_lists_as_disk_does(local: Path, in_memory: str, path: str) -> None:
+    expected = found(f"{local}/{path}", str(local))
+    assert found(f"{in_memory}/{path}", in_memory, NO_OPTIONS) == expected
+
+
+def test_s3_lists_as_disk_does(
+    local: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
+) -> None:
+    name, filesystem = bucket
+    for file, content in FILES.items():
+        filesystem.pipe_file(f"{name}/root/{file}", content)
+    root, arguments = f"s3://{name}/root", StorageArguments(s3_options)
+    for path in PATHS:
+        expected = found(f"{local}/{path}", str(local))
+        assert found(f"{root}/{path}", root, arguments) == expected, path
+
+
+def test_arrow_s3_lists_as_disk_does(local: Path, bucket: tuple[str, Any], s3_url: str) -> None:
+    import pyarrow.fs as pafs
+
+    name, filesystem = bucket
+    for file, content in FILES.items():
+        filesystem.pipe_file(f"{name}/root/{file}", content)
+    made = pafs.S3FileSystem(
+        access_key="AKIAEXAMPLE", secret_key="s3cr3t", endpoint_override=s3_url, region="us-east-1"
+    )
+    arguments = StorageArguments(filesystem=made)
+    for path in PATHS:
+        expected = found(f"{local}/{path}", str(local))
+        # Without a scheme.
+        assert found(f"{name}/root/{path}", f"s3://{name}/root", arguments) == expected, path
+
+
+def generated(seed: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield trees of files and patterns that may match some of them."""
+    draw = random.Random(seed)
+    parts = ("a", "b", "_a", ".a", "ab", "a.parquet", "b.pq", "_b.parquet", "[a]")
+    magic = ("*", "**", "?", "a*", "_*", "[ab]", "*.parquet", ".*", "[!a]*", "a")
+    while True:
+        tree: set[str] = set()
+        for _ in range(draw.randint(1, 12)):
+            file = "/".join(draw.choices(parts, k=draw.randint(1, 4)))
+            if not any(
+                f"{file}/".startswith(f"{o}/") or f"{o}/".startswith(f"{file}/") for o in tree
+            ):
+                tree.add(file)
+        patterns = ["/".join(draw.choices(magic, k=draw.randint(1, 4))) for _ in range(12)]
+        yield sorted(tree), patterns
+
+
+def test_random_patterns_match_as_on_disk(tmp_path: Path, memory: Any) -> None:
+    for number, (tree, patterns) in enumerate(itertools.islice(generated(7), 60)):
+        for file in tree:
+            path = tmp_path / str(number) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"PAR1")
+            memory.pipe_file(f"/{number}/{file}", b"PAR1")
+        local, remote = f"{tmp_path}/{number}", f"memory://{number}"
+        for pattern in patterns:
+            expected = found(f"{local}/{pattern}", local)
+            assert found(f"{remote}/{pattern}", remote, NO_OPTIONS) == expected, (tree, pattern)
+
+
+def test_sequence_keeps_its_order_and_names_each_file_once(in_memory: str) -> None:
+    paths = [f"{in_memory}/day=2", f"{in_memory}/a.parquet", f"{in_memory}/day=1/*.pq"]
+    listing = find_remote_files(paths, NO_OPTIONS)
+    assert listing is not None
+    assert listing.paths[-2:] == (f"{in_memory}/a.parquet", f"{in_memory}/day=1/a.pq")
+    with pytest.raises(ValueError, match=r"named only once.*day=1/a\.pq"):
+        find_remote_files([f"{in_memory}/day=1", f"{in_memory}/day=1/a.pq"], NO_OPTIONS)
+
+
+def test_empty_file_is_an_error(memory: Any) -> None:
+    memory.pipe_file("/d/a.parquet", b"")
+    memory.pipe_file("/d/b.parquet", b"PAR1")
+    for path in ("memory://d", "memory://d/a.parquet", "memory://d/*.parquet"):
+        with pytest.raises(
+            CorruptFileError, match=r"empty file \(0 bytes\).*memory://d/a\.parquet"
+        ):
+            find_remote_files([path], NO_OPTIONS)
+    listing = find_remote_files(["memory://d"], NO_OPTIONS, empty_files=True)
+    assert listing is not None
+    assert listing.num_bytes == (0, 4)
+
+
+def test_objects_that_mark_directories_are_no_files(
+    bucket: tuple[str, Any], s3_options: dict[str, Any]
+) -> None:
+    name, filesystem = bucket
+    filesystem.pipe_file(f"{name}/d/a.parquet", b"PAR1")
+    for marker in ("d", "d/", "d/e.parquet/", "d/e.parquet"):
+        filesystem.call_s3("put_object", Bucket=name, Key=marker, Body=b"")
+    filesystem.pipe_file(f"{name}/d/e.parquet/b.parquet", b"PAR1")
+    for path in (f"s3://{name}/d", f"s3://{name}/d/", f"s3://{name}/*", f"s3://{name}/d/**"):
+        listing = find_remote_files([path], StorageArguments(s3_options))
+        assert listing is not None
+        files = [file.removeprefix(f"s3://{name}/") for file in listing.paths]
+        assert files == ["d/a.parquet", "d/e.parquet/b.parquet"], path
+
+
+def test_missing_path_names_itself(in_memory: str) -> None:
+    for name in ("none", "none.parquet", "none*"):
+        with pytest.raises(FileNotFoundError) as caught:
+            find_remote_files([f"{in_memory}/{name}"], NO_OPTIONS)
+        assert caught.value.filename == f"{in_memory}/{name}"
+
+
+def test_a_pattern_spells_out_the_bucket(s3_options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must spell out the bucket.*s3://\*/a"):
+        find_remote_files(["s3://*/a.parquet"], StorageArguments(s3_options))
