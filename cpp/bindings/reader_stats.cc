@@ -65,6 +65,7 @@ void BindStats(py::module_& m) {
                              SecondsOf<ReaderStats>(&ReaderStats::idle_at_end))
       .def_property_readonly("wait_for_bytes_seconds",
                              SecondsOf<ReaderStats>(&ReaderStats::byte_waits))
+      .def_readonly("bytes_from_cache", &ReaderStats::bytes_from_cache)
       .def_readonly("is_http", &ReaderStats::is_http)
       .def_property_readonly(
           "num_requests",

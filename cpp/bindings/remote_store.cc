@@ -50,8 +50,20 @@ void Fail(RemoteStore& store, const BrokerRequest& request, const std::string& k
   WithoutGil([&] { store.broker().Fail(request, error); });
 }
 
-py::dict DictOf(const FetchStats& stats) {
+// Footers for another store of the same files.
+struct KeptFooters {
+  std::vector<std::shared_ptr<const ParsedFooter>> footers;
+};
+
+py::dict StatsOf(const RemoteStore& store) {
+  const FetchStats stats = store.stats();
   py::dict dict;
+  if (store.cached() != nullptr) {
+    const BlockCache& cache = store.cached()->cache();
+    dict["bytes_from_cache"] = cache.stats().bytes_read;
+    dict["bytes_to_cache"] = cache.stats().bytes_written;
+    dict["cache_failure"] = cache.failure();
+  }
   dict["requests"] = stats.num_requests;
   dict["retries"] = stats.num_retries;
   dict["hedges"] = stats.num_hedges;
@@ -68,19 +80,24 @@ py::dict DictOf(const FetchStats& stats) {
 
 RemoteStore::RemoteStore(const std::vector<std::string>& paths,
                          const Int64Array& num_bytes,
-                         const std::vector<std::string>& etags, bool with_addresses,
-                         const FetchOptions& options)
+                         const std::vector<std::string>& etags,
+                         const std::vector<std::string>& identities, bool with_addresses,
+                         const FetchOptions& options, std::shared_ptr<BlockCache> cache)
     : broker_(std::make_shared<Broker>(static_cast<int64_t>(paths.size()))),
       fetcher_(broker_) {
   if (with_addresses) {
     fetcher_ = ProcessFetcher(options);
     broker_->Tell(fetcher_);
   }
+  if (cache != nullptr) {
+    cached_ = std::make_shared<CachedFetcher>(std::move(cache), fetcher_);
+  }
   for (size_t i = 0; i < paths.size(); ++i) {
     objects_.push_back(std::make_shared<const RemoteObject>(
         RemoteObject{.path = paths[i],
                      .num_bytes = num_bytes.at(static_cast<py::ssize_t>(i)),
                      .etag = etags.at(i),
+                     .identity = identities.at(i),
                      .number = static_cast<int64_t>(i),
                      .addresses = with_addresses ? broker_ : nullptr}));
   }
@@ -93,11 +110,13 @@ void RemoteStore::AddTo(std::vector<PlannedFile>* files) const {
   for (size_t i = 0; i < files->size(); ++i) {
     (*files)[i].remote = objects_[i];
     (*files)[i].fetcher = fetcher_;
+    (*files)[i].cached = cached_;
   }
 }
 
 void BindRemoteStore(py::module_& m) {
-  m.def("have_http", &HaveHttp);
+  m.def("has_http", &HaveHttp);
+  py::class_<KeptFooters>(m, "KeptFooters");
   py::class_<BrokerRequest>(m, "RemoteRequest")
       .def_property_readonly("kind",
                              [](const BrokerRequest& request) {
@@ -116,21 +135,30 @@ void BindRemoteStore(py::module_& m) {
       });
   py::class_<RemoteStore, std::shared_ptr<RemoteStore>>(m, "RemoteStore")
       .def(py::init([](const std::vector<std::string>& paths, const Int64Array& num_bytes,
-                       const std::vector<std::string>& etags, bool with_addresses,
+                       const std::vector<std::string>& etags,
+                       const std::vector<std::string>& identities, bool with_addresses,
                        int64_t max_tries, double max_seconds, int64_t max_connections,
-                       bool hedges) {
+                       bool hedges, const std::optional<std::string>& cache_folder,
+                       int64_t cache_limit) {
+             std::shared_ptr<BlockCache> cache;
+             if (cache_folder) {
+               cache = std::make_shared<BlockCache>(*cache_folder, cache_limit);
+             }
              return std::make_shared<RemoteStore>(
-                 paths, num_bytes, etags, with_addresses,
+                 paths, num_bytes, etags, identities, with_addresses,
                  FetchOptions{.max_tries = max_tries,
                               .max_seconds = max_seconds,
                               .max_connections = max_connections,
-                              .hedges = hedges});
+                              .hedges = hedges},
+                 std::move(cache));
            }),
            py::kw_only(), py::arg("paths"), py::arg("num_bytes"), py::arg("etags"),
-           py::arg("with_addresses"), py::arg("max_tries") = FetchOptions{}.max_tries,
+           py::arg("identities"), py::arg("with_addresses"),
+           py::arg("max_tries") = FetchOptions{}.max_tries,
            py::arg("max_seconds") = FetchOptions{}.max_seconds,
            py::arg("max_connections") = FetchOptions{}.max_connections,
-           py::arg("hedges") = FetchOptions{}.hedges)
+           py::arg("hedges") = FetchOptions{}.hedges,
+           py::arg("cache_folder") = py::none(), py::arg("cache_limit") = 0)
       .def("next_request",
            [](RemoteStore& store) {
              return WithoutGil([&] { return store.broker().Next(); });
@@ -154,7 +182,13 @@ void BindRemoteStore(py::module_& m) {
       .def("fail", &Fail, py::arg("request"), py::arg("kind"), py::arg("message"))
       .def("close",
            [](RemoteStore& store) { WithoutGil([&] { store.broker().Close(); }); })
-      .def("stats", [](const RemoteStore& store) { return DictOf(store.stats()); });
+      .def_property(
+          "footers",
+          [](const RemoteStore& store) { return KeptFooters(store.footers()); },
+          [](RemoteStore& store, const KeptFooters& kept) {
+            store.KeepFooters(kept.footers);
+          })
+      .def("stats", &StatsOf);
 }
 
 }  // namespace torchparquet

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "cache/block_cache.h"
 #include "files/parquet_file.h"
 #include "network/broker.h"
+#include "network/cached_fetcher.h"
 #include "network/fetcher.h"
 
 namespace torchparquet {
@@ -21,8 +23,9 @@ class RemoteStore {
   // With addresses, bytes come by HTTP; without, Python reads them. Throws
   // Error(kNotSupported) if addresses are given and this build has no HTTP.
   RemoteStore(const std::vector<std::string>& paths, const Int64Array& num_bytes,
-              const std::vector<std::string>& etags, bool with_addresses,
-              const FetchOptions& options);
+              const std::vector<std::string>& etags,
+              const std::vector<std::string>& identities, bool with_addresses,
+              const FetchOptions& options, std::shared_ptr<BlockCache> cache);
   ~RemoteStore() { broker_->Close(); }
   RemoteStore(const RemoteStore&) = delete;
   RemoteStore& operator=(const RemoteStore&) = delete;
@@ -37,10 +40,12 @@ class RemoteStore {
   }
   Broker& broker() { return *broker_; }
   FetchStats stats() const { return fetcher_->stats(); }
+  const CachedFetcher* cached() const { return cached_.get(); }
 
  private:
   const std::shared_ptr<Broker> broker_;
   std::shared_ptr<Fetcher> fetcher_;
+  std::shared_ptr<CachedFetcher> cached_;  // null without a cache on disk
   std::vector<std::shared_ptr<const RemoteObject>> objects_;
   std::vector<std::shared_ptr<const ParsedFooter>> footers_;
 };

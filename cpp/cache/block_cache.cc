@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "errors.h"
 #include "cache/block_store.h"
 #include "cache/cache_ledger.h"
+#include "errors.h"
 
 namespace torchparquet {
 namespace {
@@ -53,6 +53,14 @@ BlockCache::BlockCache(std::string folder, int64_t limit_bytes)
 }
 
 BlockCache::~BlockCache() = default;
+
+bool BlockCache::Has(const BlockKey& key) const {
+  try {
+    return static_cast<bool>(OpenBlock(folder_, DigestOf(key)));
+  } catch (const Error&) {
+    return false;  // what cannot be read is fetched
+  }
+}
 
 bool BlockCache::Read(const BlockKey& key, uint8_t* out) {
   try {

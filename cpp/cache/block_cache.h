@@ -39,6 +39,9 @@ class BlockCache {
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
 
+  // True if the block is there, sound or not.
+  bool Has(const BlockKey& key) const;
+
   // Writes the block to `out` and marks it as used. Returns false if it is not there, or
   // not sound; `out` then holds anything. A damaged block is removed.
   bool Read(const BlockKey& key, uint8_t* out);

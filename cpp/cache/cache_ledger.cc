@@ -8,8 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "kernels/xxhash64.h"
 #include "cache/block_store.h"
+#include "kernels/xxhash64.h"
 
 namespace torchparquet {
 namespace {

@@ -13,6 +13,7 @@
 #include "footers/known_schemas.h"
 #include "footers/parsed_footer.h"
 #include "footers/schema.h"
+#include "network/cached_fetcher.h"
 #include "network/fetcher.h"
 #include "network/remote_object.h"
 #include "sources/remote_reads.h"
@@ -32,6 +33,7 @@ struct PlannedFile {
   // The object of a file in a store, and what brings its bytes; else null.
   std::shared_ptr<const RemoteObject> remote = nullptr;
   std::shared_ptr<Fetcher> fetcher = nullptr;
+  std::shared_ptr<CachedFetcher> cached = nullptr;  // null without a cache on disk
 };
 
 // Opens the file's bytes. A file in a store is read through `reads`, or by itself if that

@@ -70,6 +70,13 @@ void ParquetFiles::KeepFooter(int64_t file,
   if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
 }
 
+std::shared_ptr<CachedFetcher> ParquetFiles::cached() const {
+  for (const PlannedFile& file : planned_) {
+    if (file.cached != nullptr) return file.cached;
+  }
+  return nullptr;
+}
+
 bool ParquetFiles::have_keys() const {
   return std::ranges::any_of(
       planned_, [](const PlannedFile& file) { return file.decryption != nullptr; });

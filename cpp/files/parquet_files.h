@@ -50,6 +50,7 @@ class ParquetFiles {
   }
   // What brings the bytes of files in stores; null if there are none.
   std::shared_ptr<Fetcher> fetcher() const;
+  std::shared_ptr<CachedFetcher> cached() const;
   int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }
 
  private:

@@ -33,7 +33,9 @@ struct RemoteObject {
   std::string path;  // for messages: s3://bucket/key
   int64_t num_bytes = -1;
   std::string etag = {};  // as listed, with its quotes; empty where there is none
-  int64_t number = 0;     // in `addresses`
+  // What tells its content from all others, for a cache; empty if nothing does.
+  std::string identity = {};
+  int64_t number = 0;                                // in `addresses`
   std::shared_ptr<AddressBook> addresses = nullptr;  // null where a broker reads
 };
 

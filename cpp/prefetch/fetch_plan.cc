@@ -7,7 +7,7 @@ namespace torchparquet {
 namespace {
 
 // True if the block may go into the request, with the hole before it.
-bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const ReadBlock& block,
+bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const WantedBlock& block,
            int64_t max_bytes) {
   const int64_t gap = block.range.offset - fetch.range.end();
   const int64_t num_bytes = block.range.end() - fetch.range.offset;
@@ -18,12 +18,12 @@ bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const ReadBlock& block
 
 }  // namespace
 
-std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks,
-                                 int64_t max_block_bytes) {
+std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
+                                   int64_t max_block_bytes) {
   std::vector<ChunkBytes> ordered(chunks.begin(), chunks.end());
   std::ranges::stable_sort(ordered, {},
                            [](const ChunkBytes& chunk) { return chunk.range.offset; });
-  std::vector<ReadBlock> blocks;
+  std::vector<WantedBlock> blocks;
   ByteRange before{-1, 0};
   size_t first_block = 0;  // of the chunk before
   for (const ChunkBytes& chunk : ordered) {
@@ -45,10 +45,10 @@ std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks,
   return blocks;
 }
 
-std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks, int64_t max_bytes) {
+std::vector<PlannedFetch> JoinBlocks(std::vector<WantedBlock> blocks, int64_t max_bytes) {
   std::vector<PlannedFetch> fetches;
   int64_t hole_bytes = 0;
-  for (ReadBlock& block : blocks) {
+  for (WantedBlock& block : blocks) {
     if (fetches.empty() || !Joins(fetches.back(), hole_bytes, block, max_bytes)) {
       hole_bytes = 0;
       fetches.push_back({.range = block.range, .blocks = {}});

@@ -16,7 +16,7 @@ struct ChunkBytes {
 
 // A part of one column chunk. Its place depends on nothing but
 // the column chunk, so that a block that was kept fits any selection of columns.
-struct ReadBlock {
+struct WantedBlock {
   ByteRange range;
   std::vector<int64_t> columns;  // that are read from it
 };
@@ -24,7 +24,7 @@ struct ReadBlock {
 // One request: neighbouring blocks of a file, in order.
 struct PlannedFetch {
   ByteRange range;
-  std::vector<ReadBlock> blocks;
+  std::vector<WantedBlock> blocks;
 };
 
 // Where requests of one size are the cheapest.
@@ -36,11 +36,11 @@ constexpr double kMaxWaste = 0.1;
 
 // Cuts column chunks of one file to blocks, ordered by place. A column chunk that
 // overlaps one before it, as no sound file has, is left out.
-std::vector<ReadBlock> CutBlocks(std::span<const ChunkBytes> chunks,
-                                 int64_t max_block_bytes = kMaxBlockBytes);
+std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
+                                   int64_t max_block_bytes = kMaxBlockBytes);
 
 // Joins neighbouring blocks to requests of up to `max_bytes`, or of one block.
-std::vector<PlannedFetch> JoinBlocks(std::vector<ReadBlock> blocks,
+std::vector<PlannedFetch> JoinBlocks(std::vector<WantedBlock> blocks,
                                      int64_t max_bytes = kMaxBlockBytes);
 
 }  // namespace torchparquet

@@ -17,17 +17,17 @@ constexpr size_t kStepsAhead = 32;
 constexpr size_t kMaxFootersAhead = 64;
 
 // The part of its column chunk that comes before a block.
-double PositionOf(const ReadBlock& block, const std::vector<ChunkBytes>& chunks) {
+double PositionOf(const WantedBlock& block, const std::vector<ChunkBytes>& chunks) {
   const auto chunk =
       std::ranges::find(chunks, block.columns.front(), &ChunkBytes::column);
   return static_cast<double>(block.range.offset - chunk->range.offset) /
          static_cast<double>(chunk->range.num_bytes);
 }
 
-int64_t SumBytes(const std::vector<ReadBlock>& blocks) {
+int64_t SumBytes(const std::vector<WantedBlock>& blocks) {
   return std::accumulate(
       blocks.begin(), blocks.end(), int64_t{0},
-      [](int64_t sum, const ReadBlock& block) { return sum + block.range.num_bytes; });
+      [](int64_t sum, const WantedBlock& block) { return sum + block.range.num_bytes; });
 }
 
 }  // namespace
@@ -115,9 +115,9 @@ std::optional<std::vector<ChunkBytes>> Prefetcher::ChunksOf(const ReadStep& step
 
 // Registers the blocks of a step and returns them. Blocks that the columns of an earlier
 // step still hold are not asked for again.
-std::vector<ReadBlock> Prefetcher::BlocksOf(const ReadStep& step,
-                                            const std::vector<ChunkBytes>& chunks) {
-  std::vector<ReadBlock> blocks = CutBlocks(chunks, parts_.max_block_bytes);
+std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
+                                              const std::vector<ChunkBytes>& chunks) {
+  std::vector<WantedBlock> blocks = CutBlocks(chunks, parts_.max_block_bytes);
   const std::lock_guard lock(mutex_);
   const Place place{step.file, step.row_group};
   Group& group = GroupAt(place);
@@ -129,12 +129,12 @@ std::vector<ReadBlock> Prefetcher::BlocksOf(const ReadStep& step,
     if (!parts_.columns[i].empty()) column.rows_left += step.num_rows;
     wanted.push_back(!is_held && column.rows_left > 0);
   }
-  std::erase_if(blocks, [&](ReadBlock& block) {
+  std::erase_if(blocks, [&](WantedBlock& block) {
     std::erase_if(block.columns,
                   [&](int64_t column) { return !wanted[static_cast<size_t>(column)]; });
     return block.columns.empty() || blocks_.contains({step.file, block.range.offset});
   });
-  for (const ReadBlock& block : blocks) {
+  for (const WantedBlock& block : blocks) {
     blocks_[{step.file, block.range.offset}] = {
         .group = place, .columns = block.columns, .columns_left = block.columns.size()};
     for (const int64_t number : block.columns) {
@@ -154,7 +154,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   struct PlannedStep {
     int64_t file;
     std::vector<ChunkBytes> chunks;
-    std::vector<ReadBlock> blocks;
+    std::vector<WantedBlock> blocks;
   };
   std::vector<PlannedStep> planned;
   int64_t num_bytes = 0;
@@ -167,10 +167,8 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
     planned.push_back({step.file, std::move(chunks), std::move(blocks)});
   }
   std::vector<Waiting> waiting;
-  const auto add = [&](int64_t file, std::vector<ReadBlock> blocks) {
-    for (PlannedFetch& fetch : JoinBlocks(std::move(blocks), parts_.max_block_bytes)) {
-      waiting.push_back({file, std::move(fetch)});
-    }
+  const auto add = [&](int64_t file, std::vector<WantedBlock> blocks) {
+    std::ranges::move(Requests(file, std::move(blocks)), std::back_inserter(waiting));
   };
   if (num_bytes <= parts_.budget_bytes / 2) {
     for (PlannedStep& step : planned) add(step.file, std::move(step.blocks));
@@ -179,16 +177,16 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   for (const PlannedStep& step : planned) DropWhenPassed(step.file, step.blocks);
   if (planned.size() == 1) {
     PlannedStep& step = planned.front();
-    std::ranges::stable_sort(step.blocks, {}, [&](const ReadBlock& block) {
+    std::ranges::stable_sort(step.blocks, {}, [&](const WantedBlock& block) {
       return PositionOf(block, step.chunks);
     });
-    for (ReadBlock& block : step.blocks) add(step.file, {std::move(block)});
+    for (WantedBlock& block : step.blocks) add(step.file, {std::move(block)});
     return waiting;
   }
   for (size_t column = 0; column < parts_.columns.size(); ++column) {
     for (PlannedStep& step : planned) {
-      std::vector<ReadBlock> blocks;
-      for (ReadBlock& block : step.blocks) {
+      std::vector<WantedBlock> blocks;
+      for (WantedBlock& block : step.blocks) {
         if (block.columns.empty()) continue;  // moved before
         if (block.columns.front() != static_cast<int64_t>(column)) continue;
         blocks.push_back(std::exchange(block, {}));
@@ -199,10 +197,31 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   return waiting;
 }
 
+// Blocks in the cache come one by one, others in requests over neighbours.
+std::vector<Prefetcher::Waiting> Prefetcher::Requests(
+    int64_t file, std::vector<WantedBlock> blocks) const {
+  std::vector<Waiting> waiting;
+  std::vector<WantedBlock> others;
+  for (WantedBlock& block : blocks) {
+    const bool is_cached = parts_.cached != nullptr &&
+                           parts_.cached->Has(*parts_.files->remote(file), block.range);
+    if (!is_cached) {
+      others.push_back(std::move(block));
+      continue;
+    }
+    const ByteRange range = block.range;
+    waiting.push_back({file, {range, {std::move(block)}}, true});
+  }
+  for (PlannedFetch& fetch : JoinBlocks(std::move(others), parts_.max_block_bytes)) {
+    waiting.push_back({file, std::move(fetch), false});
+  }
+  return waiting;
+}
+
 // Column chunks that would fill much of the budget leave it block by block.
-void Prefetcher::DropWhenPassed(int64_t file, const std::vector<ReadBlock>& blocks) {
+void Prefetcher::DropWhenPassed(int64_t file, const std::vector<WantedBlock>& blocks) {
   const std::lock_guard lock(mutex_);
-  for (const ReadBlock& block : blocks) {
+  for (const WantedBlock& block : blocks) {
     const auto found = blocks_.find({file, block.range.offset});
     if (found == blocks_.end()) continue;
     Group& group = GroupAt(found->second.group);
@@ -225,10 +244,11 @@ void Prefetcher::Ask(Waiting waiting) {
       std::make_shared<Fetch>(parts_.files->remote(waiting.file), waiting.fetch.range);
   std::vector<ByteRange> ranges;
   std::vector<int64_t> offsets;
+  Keeping kept;
   {
     const std::lock_guard lock(mutex_);
     auto request = std::make_shared<Request>();
-    for (const ReadBlock& block : waiting.fetch.blocks) {
+    for (const WantedBlock& block : waiting.fetch.blocks) {
       const auto found = blocks_.find({waiting.file, block.range.offset});
       if (found == blocks_.end()) continue;  // read by now
       found->second.request = request;
@@ -237,17 +257,24 @@ void Prefetcher::Ask(Waiting waiting) {
     }
     if (ranges.empty()) return;
     *request = {.num_bytes = waiting.fetch.range.num_bytes,
-                .blocks_left = ranges.size(),
+                .num_holders = ranges.size(),
                 .fetch = fetch};
     held_bytes_ += request->num_bytes;
     ++num_in_flight_;
+    if (parts_.cached != nullptr && !waiting.is_cached) {
+      ++request->num_holders;
+      kept = {std::move(request), ranges};
+    }
   }
   const std::vector<int64_t> offsets_held = offsets;
-  fetch->OnOver([signal = signal_, file = waiting.file, offsets = std::move(offsets)] {
+  fetch->OnOver([signal = signal_, file = waiting.file, offsets = std::move(offsets),
+                 kept = std::move(kept)] {
     const std::lock_guard lock(signal->mutex);
-    if (signal->prefetcher != nullptr) signal->prefetcher->Over(file, offsets);
+    if (signal->prefetcher == nullptr) return;
+    if (kept.request != nullptr) signal->prefetcher->KeepInCache(kept);
+    signal->prefetcher->Over(file, offsets);
   });
-  parts_.reads->Hold(fetch, ranges);
+  parts_.reads->Hold(fetch, ranges, waiting.is_cached ? parts_.cached.get() : nullptr);
   // Tasks may have read a block by themselves meanwhile.
   const std::lock_guard lock(mutex_);
   for (const int64_t offset : offsets_held) {
@@ -267,6 +294,33 @@ void Prefetcher::Over(int64_t file, const std::vector<int64_t>& offsets) {
     }
   }
   parts_.on_ready();
+}
+
+// Called with what came over the network, or failed to.
+void Prefetcher::KeepInCache(const Keeping& kept) {
+  const auto fetch = kept.request->fetch.lock();
+  const bool is_whole =
+      fetch != nullptr && fetch->num_arrived() == fetch->range().num_bytes;
+  if (!is_whole || fetch->object().identity.empty()) {
+    const std::lock_guard lock(mutex_);
+    LetGo(kept.request.get());
+    return;
+  }
+  parts_.cached->Keep(fetch, kept.blocks, [signal = signal_, request = kept.request] {
+    const std::lock_guard lock(signal->mutex);
+    if (signal->prefetcher == nullptr) return;
+    {
+      const std::lock_guard held_lock(signal->prefetcher->mutex_);
+      signal->prefetcher->LetGo(request.get());
+    }
+    signal->prefetcher->parts_.on_ready();
+  });
+}
+
+void Prefetcher::LetGo(Request* request) {
+  if (--request->num_holders > 0) return;
+  held_bytes_ -= request->num_bytes;
+  if (auto fetch = request->fetch.lock()) unwanted_.push_back(std::move(fetch));
 }
 
 void Prefetcher::Finish(Block* block) {
@@ -349,10 +403,7 @@ void Prefetcher::Leave(const Place& place) {
   if (found == blocks_.end() || --found->second.columns_left > 0) return;
   Block& block = found->second;
   Finish(&block);
-  if (block.request != nullptr && --block.request->blocks_left == 0) {
-    held_bytes_ -= block.request->num_bytes;
-    if (auto fetch = block.request->fetch.lock()) unwanted_.push_back(std::move(fetch));
-  }
+  if (block.request != nullptr) LetGo(block.request.get());
   parts_.reads->Drop(*parts_.files->remote(place.first), place.second);
   blocks_.erase(found);
 }

@@ -44,7 +44,8 @@ class Prefetcher {
   struct Parts {
     std::shared_ptr<ReaderFiles> files;
     std::shared_ptr<RemoteReads> reads;
-    std::vector<std::string> columns;  // by their number among tasks
+    std::shared_ptr<CachedFetcher> cached;  // null without a cache on disk
+    std::vector<std::string> columns;       // by their number among tasks
     NextSteps next_steps;
     int64_t budget_bytes = 0;
     int64_t max_block_bytes = kMaxBlockBytes;
@@ -75,8 +76,13 @@ class Prefetcher {
   // What one request holds of the budget, until its last block is dropped.
   struct Request {
     int64_t num_bytes = 0;
-    size_t blocks_left = 0;
+    size_t num_holders = 0;  // blocks, and the cache while it keeps them
     std::weak_ptr<Fetch> fetch = {};
+  };
+  // What a request leaves in the cache.
+  struct Keeping {
+    std::shared_ptr<Request> request = nullptr;
+    std::vector<ByteRange> blocks = {};
   };
   struct Block {
     Place group;
@@ -99,6 +105,7 @@ class Prefetcher {
   struct Waiting {
     int64_t file = 0;
     PlannedFetch fetch;
+    bool is_cached = false;
   };
   // Lets fetches tell a prefetcher that may be gone.
   struct Signal {
@@ -111,15 +118,18 @@ class Prefetcher {
   void DropFooter(int64_t file);
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step);
-  std::vector<ReadBlock> BlocksOf(const ReadStep& step,
-                                  const std::vector<ChunkBytes>& chunks);
-  void DropWhenPassed(int64_t file, const std::vector<ReadBlock>& blocks);
+  std::vector<WantedBlock> BlocksOf(const ReadStep& step,
+                                    const std::vector<ChunkBytes>& chunks);
+  void DropWhenPassed(int64_t file, const std::vector<WantedBlock>& blocks);
   bool MayAsk(const Waiting& waiting);
   void Ask(Waiting waiting);
+  std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks) const;
   void Over(int64_t file, const std::vector<int64_t>& offsets);
+  void KeepInCache(const Keeping& kept);
   void Passed(int64_t file, int64_t offset);
   void CancelUnwanted();
   // Called under mutex_.
+  void LetGo(Request* request);
   void Finish(Block* block);
   void Leave(const Place& place);
   Group& GroupAt(const Place& place);

@@ -77,6 +77,7 @@ ParallelReader::State::State(ReaderSpec reader_spec, ReaderMemory offered)
       remote(MakeRemoteReads(spec)),
       files(std::make_shared<ReaderFiles>(spec.files, remote)),
       fetched_before(remote == nullptr ? FetchStats() : remote->fetcher().stats()),
+      cached_before(CachedBytes()),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
              ChooseSinks(std::move(offered.sinks), spec)),
       ring(batches.num_batches(), memory.max_slabs),
@@ -99,11 +100,17 @@ FetchStats ParallelReader::State::Fetched() const {
   return remote == nullptr ? FetchStats() : remote->fetcher().stats() - fetched_before;
 }
 
+int64_t ParallelReader::State::CachedBytes() const {
+  const auto cached = spec.files->cached();
+  return cached == nullptr ? 0 : cached->cache().stats().bytes_read;
+}
+
 std::unique_ptr<Prefetcher> ParallelReader::State::MakePrefetcher() {
   if (remote == nullptr) return nullptr;
   return std::make_unique<Prefetcher>(
       Prefetcher::Parts{.files = files,
                         .reads = remote,
+                        .cached = spec.files->cached(),
                         .columns = StoredPaths(spec),
                         .next_steps = ReadOrder(spec, batches),
                         .budget_bytes = spec.prefetch_bytes,
@@ -251,6 +258,7 @@ ReaderStats ParallelReader::stats() const {
           .byte_waits = state.byte_waits.Total(now).all(),
           .fetched = state.Fetched(),
           .is_http = state.remote != nullptr && state.remote->fetcher().is_http(),
+          .bytes_from_cache = state.CachedBytes() - state.cached_before,
           .num_waits = state.num_waits,
           .num_complete = state.ring.num_complete(),
           .num_in_flight = num_in_flight,
@@ -370,6 +378,12 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
     const bool for_bytes =
         has_untaken && state->prefetcher != nullptr && !state->jagged.is_full();
     WaitForWork(state, for_bytes ? &state->byte_waits : &state->room_waits, lock);
+    if (for_bytes) {
+      // Room for further bytes may be why this thread was woken.
+      lock.unlock();
+      state->prefetcher->Advance();
+      lock.lock();
+    }
   }
   return nullptr;
 }

@@ -46,10 +46,11 @@ struct ReaderStats {
   // What all readers of the process fetched since this one began.
   FetchStats fetched = {};
   bool is_http = false;
-  int64_t num_waits = 0;      // of all threads, that have begun
-  int64_t num_complete = 0;   // batches that wait to be taken
-  int64_t num_in_flight = 0;  // batches, with those
-  int64_t held_bytes = 0;     // by batches in flight and what is kept beside them
+  int64_t bytes_from_cache = 0;  // since this one began, by all of the data set
+  int64_t num_waits = 0;         // of all threads, that have begun
+  int64_t num_complete = 0;      // batches that wait to be taken
+  int64_t num_in_flight = 0;     // batches, with those
+  int64_t held_bytes = 0;        // by batches in flight and what is kept beside them
 };
 
 // Reads one share of an epoch into batches on threads of its own.
@@ -98,6 +99,7 @@ class ParallelReader {
     TaskContext context();
     std::unique_ptr<Prefetcher> MakePrefetcher();
     FetchStats Fetched() const;
+    int64_t CachedBytes() const;
 
     const ReaderSpec spec;
     const BatchMap batches;
@@ -108,6 +110,7 @@ class ParallelReader {
     const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
     const std::shared_ptr<ReaderFiles> files;
     const FetchStats fetched_before;
+    const int64_t cached_before;
     JaggedMemory jagged;
     BatchRing ring;
 

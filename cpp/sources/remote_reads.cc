@@ -73,7 +73,7 @@ void RemoteReads::Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes) 
 }
 
 void RemoteReads::Hold(const std::shared_ptr<Fetch>& fetch,
-                       const std::vector<ByteRange>& blocks) {
+                       const std::vector<ByteRange>& blocks, Fetcher* by) {
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
@@ -82,7 +82,7 @@ void RemoteReads::Hold(const std::shared_ptr<Fetch>& fetch,
       of_object.insert_or_assign(block.offset, Block{block, fetch});
     }
   }
-  fetcher_->Start(fetch);
+  (by != nullptr ? by : fetcher_.get())->Start(fetch);
 }
 
 void RemoteReads::Drop(const RemoteObject& object, int64_t offset) {

@@ -28,9 +28,10 @@ class RemoteReads {
   void Read(const std::shared_ptr<const RemoteObject>& object, const ByteRange& range,
             uint8_t* out);
 
-  // Begins a fetch and makes its blocks available to Read. Blocks of an object must not
-  // overlap.
-  void Hold(const std::shared_ptr<Fetch>& fetch, const std::vector<ByteRange>& blocks);
+  // Begins a fetch, by `by` if that is not null, and makes its blocks available to Read.
+  // Blocks of an object must not overlap.
+  void Hold(const std::shared_ptr<Fetch>& fetch, const std::vector<ByteRange>& blocks,
+            Fetcher* by = nullptr);
   // Forgets a block by its offset. Its memory goes when the last block of its fetch does
   // and nobody reads it.
   void Drop(const RemoteObject& object, int64_t offset);

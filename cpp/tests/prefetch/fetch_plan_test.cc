@@ -37,10 +37,10 @@ TEST_CASE("blocks are the column chunks, each byte once for each column") {
   for (int round = 0; round < 3'000; ++round) {
     const std::vector<ChunkBytes> chunks = DrawChunks(&draws);
     const int64_t max_bytes = draws.Between(100, 3'000);
-    const std::vector<ReadBlock> blocks = CutBlocks(chunks, max_bytes);
+    const std::vector<WantedBlock> blocks = CutBlocks(chunks, max_bytes);
     for (const ChunkBytes& chunk : chunks) {
       int64_t at = chunk.range.offset;
-      for (const ReadBlock& block : blocks) {
+      for (const WantedBlock& block : blocks) {
         if (std::ranges::count(block.columns, chunk.column) == 0) continue;
         CHECK(block.range.offset == at);
         CHECK((at - chunk.range.offset) % max_bytes == 0);
@@ -60,13 +60,13 @@ TEST_CASE("a request holds neighbouring blocks and few other bytes") {
   Draws draws(2);
   for (int round = 0; round < 3'000; ++round) {
     const int64_t max_bytes = draws.Between(100, 9'000);
-    const std::vector<ReadBlock> blocks = CutBlocks(DrawChunks(&draws), max_bytes);
+    const std::vector<WantedBlock> blocks = CutBlocks(DrawChunks(&draws), max_bytes);
     const std::vector<PlannedFetch> fetches = JoinBlocks(blocks, max_bytes);
     size_t next = 0;
     for (const PlannedFetch& fetch : fetches) {
       REQUIRE_FALSE(fetch.blocks.empty());
       int64_t wanted = 0;
-      for (const ReadBlock& block : fetch.blocks) {
+      for (const WantedBlock& block : fetch.blocks) {
         CHECK(block.range == blocks[next++].range);
         wanted += block.range.num_bytes;
       }

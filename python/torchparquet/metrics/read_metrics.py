@@ -102,6 +102,7 @@ class Metrics:
         hedges_won: Those whose answer came first.
         bytes_received: Bytes that came from the store.
         bytes_wasted: Those that came twice, or that nobody wanted any more.
+        bytes_from_cache: Bytes that came from `cache_dir` instead.
         ring: The present batches in flight.
         columns: Metrics by name in the files; `row.id` and `row.valid` included.
         codecs: Metrics by name of the codec, such as "zstd" or "uncompressed".
@@ -131,6 +132,7 @@ class Metrics:
     hedges_won: int = 0
     bytes_received: int = 0
     bytes_wasted: int = 0
+    bytes_from_cache: int = 0
     ring: Ring = field(default_factory=Ring)
     columns: Mapping[str, ColumnMetrics] = field(default_factory=dict)
     codecs: Mapping[str, CodecMetrics] = field(default_factory=dict)

@@ -104,6 +104,7 @@ class Reading:
             "hedges_won": stats.num_hedges_won,
             "bytes_received": stats.bytes_received,
             "bytes_wasted": stats.bytes_wasted,
+            "bytes_from_cache": stats.bytes_from_cache,
             "threads_idle_at_end_seconds": stats.idle_at_end_seconds,
             "elapsed_seconds": time.perf_counter() - self._begin,
             "bytes_produced": sum(stats.delivered_bytes),

@@ -122,6 +122,7 @@ class RemoteReading:
             paths=list(files.paths),
             num_bytes=np.array(files.num_bytes, np.int64),
             etags=[entity_tag(identity) for identity in files.identities],
+            identities=list(files.identities),
             with_addresses=maker is not None,
         )
         known = set(range(len(files.paths))) if just_listed else set()
