@@ -2,7 +2,7 @@
 """One entry for every check of this project: `nox -l` lists them, `nox -s NAME` runs one.
 
 Sessions run in the environment that nox runs in, which CONTRIBUTING.md sets up once.
-Only `frameworks`, `build`, `wheel` and `review` make an environment of their own.
+Only `frameworks`, `servers`, `build`, `wheel` and `review` make an environment of their own.
 """
 
 import pathlib
@@ -13,6 +13,17 @@ nox.needs_version = ">=2025.10.14"
 nox.options.default_venv_backend = "none"
 
 CPP = "'cpp/*.h' 'cpp/*.cc'"
+# Newer ones want a newer Node.
+AZURITE = (
+    "npm",
+    "install",
+    "--no-audit",
+    "--no-fund",
+    "--prefix",
+    "build/azurite",
+    "azurite@3.35.0",
+)
+SERVER_TESTS = ("tests/servers", "tests/remote", "tests/frameworks/documents/test_stores.py")
 # The bindings need Python's headers, which the C++ tests do without.
 CPP_UNITS = "'cpp/*.cc' ':!cpp/bindings' ':!cpp/tests'"
 
@@ -74,6 +85,19 @@ def frameworks(session: nox.Session) -> None:
     """Run every example and every snippet of the documents, in a new environment."""
     session.install("-c", "constraints.txt", ".", "--group", "frameworks")
     session.run("python", "-m", "pytest", "tests/frameworks", *session.posargs)
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def servers(session: nox.Session) -> None:
+    """Read from servers that speak as stores do, all of them, in a new environment."""
+    # Alone, as resolving them together with the others takes long.
+    session.install("s3fs", "gcsfs", "adlfs")
+    session.install("-c", "constraints.txt", ".[servers]", "sybil>=10")
+    if not pathlib.Path("build/azurite/node_modules/.bin/azurite-blob").exists():
+        session.run(*AZURITE, external=True)
+    environment = {"TORCHPARQUET_SERVERS": "require"}
+    tests = session.posargs or ["-m", "not soak", *SERVER_TESTS]
+    session.run("python", "-m", "pytest", *tests, env=environment)
 
 
 @nox.session(default=False)
