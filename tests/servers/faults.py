@@ -112,7 +112,7 @@ class Script:
         seed: int = 0,
         most_in_a_row: int = 3,
     ) -> None:
-        """Draw faults for the object requests that no rule decides about.
+        """Draw faults for the reads of ranges that no rule decides about.
 
         Draws depend on the seed, the request and how often it was seen, not on the order in which
         requests come in. A request that was refused so often in a row is answered.
@@ -127,12 +127,12 @@ class Script:
             self._used.clear()
             self._chance = (0.0, (), 0, 0)
 
-    def fault_for(self, subject: str, request: str) -> Fault:
+    def fault_for(self, subject: str, request: str | None) -> Fault:
         """Return what goes wrong with a request.
 
         Args:
             subject: What patterns are matched with.
-            request: All that makes two requests the same, such as the range.
+            request: Object and range of a read, for chance; None for other requests.
         """
         with self._lock:
             for number, rule in enumerate(self._rules):
@@ -142,7 +142,7 @@ class Script:
                 if used < len(rule.faults) or rule.forever:
                     self._used[number] += 1
                     return rule.faults[min(used, len(rule.faults) - 1)]
-            return self._draw(request)
+            return NONE if request is None else self._draw(request)
 
     def _draw(self, request: str) -> Fault:
         probability, faults, seed, most_in_a_row = self._chance

@@ -252,9 +252,10 @@ class _Handler(socketserver.BaseRequestHandler):
             for request in _requests(stream):
                 if origin.closing.is_set():
                     return
+                span = request.header("Range")
                 fault = origin.script.fault_for(
                     f"{request.method} {request.path}",
-                    f"{request.method} {request.path} {request.header('Range')}",
+                    f"{request.path} {span}" if request.method == "GET" and span else None,
                 )
                 request = Request(**vars(request) | {"fault": fault.name})
                 answer: Answer = answer_to(origin, request, fault)

@@ -1,0 +1,78 @@
+"""Data sets in stores, and the same on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fixtures.parquet_files import KINDS, random_array
+from tests.servers.faulty_origin import FaultyOrigin
+from tests.servers.fixtures import open_store, origin, servers_are_required, store
+from torchparquet import ParquetDataset
+
+__all__ = ["open_store", "origin", "store"]
+
+# What is said without the reading of stores, or without a package that it takes.
+NOT_YET = ("argument 'storage_options'", "only local paths", "aiohttp", "fsspec")
+NUM_FILES, ROW_GROUP_ROWS = 5, 190
+
+
+def table(number: int, num_rows: int) -> pa.Table:
+    """Return rows of all kinds; `id` is different in all files."""
+    rng = np.random.default_rng(number)
+    words = [None if n % 7 == 0 else "é" * (n % 5) for n in range(num_rows)]
+    lengths = rng.integers(0, 6, num_rows)
+    columns = {"id": pa.array(np.arange(num_rows) + 10_000 * number)}
+    columns |= {kind: random_array(kind, num_rows, rng) for kind in KINDS}
+    columns["word"] = pa.array(words)
+    columns["items"] = pa.array([list(range(n)) for n in lengths], pa.list_(pa.int32()))
+    columns["vector"] = pa.array([[float(n), 1.0] for n in lengths], pa.list_(pa.float32(), 2))
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `train`, flat, and `keyed`, in folders that are keys."""
+    root = tmp_path_factory.mktemp("remote")
+    for folder in ("train", "keyed"):
+        for number in range(NUM_FILES):
+            key = f"country={'de' if number % 2 else 'fr'}" if folder == "keyed" else ""
+            path = root / folder / key / f"part-{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rows = table(number, 300 + 170 * number)
+            pq.write_table(rows, path, row_group_size=ROW_GROUP_ROWS)
+    return root
+
+
+def why_no_urls(data: Path) -> str:
+    """Return why `ParquetDataset` cannot read a URL; empty if it can."""
+    with FaultyOrigin() as origin:
+        origin.put("a.parquet", (data / "train" / "part-0.parquet").read_bytes())
+        try:
+            dataset = ParquetDataset(
+                origin.url_of("a.parquet"), batch_size=10, nulls="mask", storage_options={}
+            )  # type: ignore[call-arg,unused-ignore]
+            next(iter(dataset))
+        except (TypeError, ValueError, ImportError) as error:
+            if any(words in str(error) for words in NOT_YET):
+                return f"ParquetDataset reads no URLs yet: {error}"
+            raise
+    return ""
+
+
+@pytest.fixture(scope="session")
+def _reads_urls(data: Path) -> str:
+    return why_no_urls(data)
+
+
+@pytest.fixture(autouse=True)
+def reads_urls(_reads_urls: str) -> None:
+    """Skip what cannot run yet."""
+    if _reads_urls:
+        if servers_are_required():
+            pytest.fail(_reads_urls)
+        pytest.skip(_reads_urls)

@@ -1,0 +1,74 @@
+"""Reading in few words: digests of batches, and data sets in a store that fails as it is told."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.servers.faulty_origin import FaultyOrigin
+from torchparquet import ParquetDataset
+
+KEY, SECRET = "the-key-of-the-tests", "the-secret-of-the-tests"
+open_dataset = partial(
+    ParquetDataset, batch_size=64, rank=0, world_size=1, num_threads=2, nulls="mask"
+)
+
+
+def digests(batches: Iterable[dict[str, Any]]) -> list[str]:
+    """Return a digest of each batch: names, types, shapes and bytes of all columns."""
+    return [digest_of(batch) for batch in batches]
+
+
+def digest_of(batch: dict[str, Any]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in batch.items():
+        digest.update(name.encode())
+        for tensor in [value] if isinstance(value, torch.Tensor) else value:
+            if isinstance(tensor, torch.Tensor):
+                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+            else:
+                digest.update(repr(tensor).encode())
+    return digest.hexdigest()
+
+
+def whole(paths: Any, **options: Any) -> list[str]:
+    """Return the digests of one epoch."""
+    return digests(open_dataset(paths, **options))
+
+
+@dataclass
+class FaultyStore:
+    """A folder in a faulty origin, by a way that URLs lead to it.
+
+    Attributes:
+        options: For `ParquetDataset`.
+    """
+
+    origin: FaultyOrigin
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def open(self, **options: Any) -> ParquetDataset:
+        """Return a data set of the folder."""
+        return open_dataset(self.url, storage_options=self.options, **options)
+
+
+def by_s3(origin: FaultyOrigin, folder: Path) -> FaultyStore:
+    """Put a folder into a bucket that the origin has."""
+    origin.put_folder(folder, "bucket/train")
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": origin.url}
+    return FaultyStore(origin, "s3://bucket/train", options)
+
+
+def by_http(origin: FaultyOrigin, folder: Path) -> FaultyStore:
+    """Put a folder under a path of the web."""
+    origin.has_pages = True
+    origin.put_folder(folder, "train")
+    return FaultyStore(origin, origin.url + "/train/")

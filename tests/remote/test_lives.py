@@ -1,0 +1,229 @@
+"""Processes that read from a store: workers, ranks, those that are killed, and their ends."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from tests.fixtures.torchrun_jobs import torchrun
+from tests.fixtures.tree import child_environment
+from tests.remote.reading import FaultyStore, by_http, digests, open_dataset, whole
+from tests.servers.faults import Fault
+from tests.servers.faulty_origin import FaultyOrigin
+from torchparquet import ParquetDataset
+
+SMALL = {"max_memory": "300KB"}
+
+
+@pytest.fixture
+def faulty(origin: FaultyOrigin, data: Path) -> FaultyStore:
+    return by_http(origin, data / "train")
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("was_read", [False, True])
+def test_workers_of_a_loader(faulty: FaultyStore, data: Path, context: str, was_read: bool) -> None:
+    """A process that reads already may fork."""
+    loaders = []
+    for dataset in (open_dataset(data / "train"), faulty.open()):
+        if was_read:
+            iterator = iter(dataset)
+            next(iterator)
+            dataset.set_epoch(0)
+        loaders.append(
+            DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
+        )
+    assert digests(loaders[1]) == digests(loaders[0])
+
+
+@pytest.mark.parametrize("how", ["break", "close", "forget"])
+def test_an_epoch_that_is_left_early(faulty: FaultyStore, data: Path, how: str) -> None:
+    expected = whole(data / "train")
+    for number in range(8):
+        dataset = faulty.open()
+        iterator = iter(dataset)
+        assert digests([next(iterator) for _ in range(number)]) == expected[:number]
+        if how == "close":
+            dataset.close()
+        elif how == "forget":
+            del iterator
+        dataset.set_epoch(0)
+        assert digests(dataset) == expected
+
+
+PROGRAM = """
+    import json, sys, threading
+    from tests.remote.reading import digests, open_dataset
+    url, options = json.loads(sys.argv[1])
+    dataset = open_dataset(url, **options)
+    iterator = iter(dataset)
+"""
+
+
+def start(program: str, url: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a program that has an iterator of the data set."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(PROGRAM) + textwrap.dedent(program),
+            json.dumps([url, options]),
+        ],
+        env=child_environment(OMP_NUM_THREADS="1"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+EXITS = {
+    "iterator global": (0, "next(iterator)"),
+    "many batches held": (0, "held = [next(iterator) for _ in range(3)]"),
+    "sys.exit in the loop": (3, "for batch in iterator: sys.exit(3)"),
+    "exception in the loop": (1, "for batch in iterator: raise ValueError('mine')"),
+    "after the end": (0, "digests(iterator)"),
+    "after break": (0, "for batch in dataset: break"),
+    "another thread iterates on": (
+        0,
+        "threading.Thread(target=lambda: print(len(digests(dataset)))).start()",
+    ),
+    "never begun": (0, ""),
+}
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+@pytest.mark.parametrize("name", EXITS)
+def test_the_interpreter_ends_mid_iteration(faulty: FaultyStore, name: str, stalls: bool) -> None:
+    """Though a store says nothing any more."""
+    if stalls:
+        if name in ("after the end", "another thread iterates on"):
+            pytest.skip("this reads all")
+        faulty.origin.script.add("GET *part-[234].parquet", [Fault()] * 6, forever=False)
+        faulty.origin.script.add("GET *part-[234].parquet", [Fault("stall")], forever=True)
+    code, program = EXITS[name]
+    child = start(program, faulty.url, **SMALL)
+    _, errors = child.communicate(timeout=120)
+    assert child.returncode == code, errors
+    if code == 1:
+        assert errors.rstrip().endswith("ValueError: mine")
+    elif code == 0:
+        assert errors == ""
+
+
+def test_an_interrupt_while_a_store_stalls(faulty: FaultyStore) -> None:
+    ready_pipe, told = os.pipe()
+
+    class Told(Fault):
+        """Tells that a request has come, before it stalls."""
+
+        @property
+        def name(self) -> str:
+            os.write(told, b".")
+            return "stall"
+
+    child = start(
+        """
+        print("opened", flush=True)
+        sys.stdin.readline()
+        digests(iterator)
+        """,
+        faulty.url,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stdout.readline() == "opened\n"
+    faulty.origin.script.add("GET *", [Told("stall")], forever=True)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    os.read(ready_pipe, 1)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGINT, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def train(url: str, checkpoint: Path, told: int) -> None:
+    """Consume and save, step by step, telling of each."""
+    dataset = open_dataset(url, shuffle=True, seed=5)
+    found: list[str] = []
+    if checkpoint.exists():
+        saved = json.loads(checkpoint.read_text())
+        found = saved["found"]
+        dataset.load_state_dict(saved["state"])
+    for batch in dataset:
+        found += digests([batch])
+        draft = checkpoint.with_suffix(".draft")
+        draft.write_text(json.dumps({"found": found, "state": dataset.state_dict()}))
+        draft.replace(checkpoint)
+        os.write(told, b".")
+
+
+TRAIN = """
+import sys
+from pathlib import Path
+from tests.remote.test_lives import train
+train(sys.argv[1], Path(sys.argv[2]), 1)
+"""
+
+
+def test_a_rank_that_is_killed_goes_on(faulty: FaultyStore, data: Path, tmp_path: Path) -> None:
+    expected = digests(open_dataset(data / "train", shuffle=True, seed=5))
+    checkpoint = tmp_path / "checkpoint.json"
+    kills = 0
+    for steps in (1, 3, 2, 5, None):
+        child = subprocess.Popen(
+            [sys.executable, "-c", TRAIN, faulty.url, str(checkpoint)],
+            env=child_environment(OMP_NUM_THREADS="1"),
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        if steps is None:
+            child.communicate(timeout=120)
+            assert child.returncode == 0
+        else:
+            assert len(child.stdout.read(steps)) == steps
+            child.kill()
+            child.communicate()
+            kills += 1
+    assert kills == 4
+    assert json.loads(checkpoint.read_text())["found"] == expected
+
+
+def test_ranks_share_a_cache_while_another_evicts(
+    faulty: FaultyStore, data: Path, tmp_path: Path
+) -> None:
+    if "cache_dir" not in inspect.signature(ParquetDataset.__init__).parameters:
+        pytest.skip("ParquetDataset has no cache_dir yet")
+    sizes = [path.stat().st_size for path in (data / "train").iterdir()]
+    # Room for less than half: reading evicts all the time, and the others' files go too.
+    options = {"cache_dir": str(tmp_path / "cache"), "cache_bytes": sum(sizes) * 2 // 5}
+    expected = digests(open_dataset(data / "train", shuffle=True, seed=7))
+    evicting = start(
+        """
+        print("began", flush=True)
+        for _ in range(10):
+            print(len(digests(dataset)), flush=True)
+        """,
+        faulty.url,
+        shuffle=True,
+        seed=8,
+        **options,
+    )
+    assert evicting.stdout is not None
+    assert evicting.stdout.readline() == "began\n"
+    arguments = [faulty.url, json.dumps(options), json.dumps(expected)]
+    torchrun(2, ["tests.remote.torchrun_cached", *arguments])
+    output, errors = evicting.communicate(timeout=120)
+    assert evicting.returncode == 0, errors
+    assert set(output.split()) == {str(len(expected))}
