@@ -36,11 +36,11 @@ from passes.ceiling import least_work_side
 from passes.consumption import PassTotals, consume
 from passes.sides import CommandSide, ContentError, ForkedSide, Side, Work, take_turns
 from report.machine import described, environment
+from routes.rival_environment import jollyjack_pass
 from torchparquet import Column, Jagged, ParquetDataset
 
 NUM_THREADS = 2
 NUM_ROW_GROUPS = 8
-_JOLLYJACK = Path(__file__).resolve().with_name("jollyjack_pass.py")
 _CODECS = ("none", "lz4", "snappy", "zstd")
 
 
@@ -280,7 +280,7 @@ def measure(case: Case, path: Path, repeats: int, jollyjack: str | None) -> list
         ),
     ]
     if jollyjack and case.is_plain_float:
-        command = [jollyjack, str(_JOLLYJACK), str(path), str(NUM_THREADS), "one array"]
+        command = jollyjack_pass(jollyjack, path, NUM_THREADS, "one array")
         sides.append(CommandSide("jollyjack", command))
     passes = take_turns(sides, repeats, content="same in each")
     # The least work also counts the bytes of offsets.

@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from report.verdicts import Setting
 
+_BENCH = Path(__file__).resolve().parents[1]
 _VERSIONS = """
 import json, sys
 from importlib import metadata
@@ -25,6 +27,12 @@ print(json.dumps(found))
 def rivals_python(setting: Setting) -> str:
     """Returns the interpreter that was named, or else this one, which has some of them."""
     return setting.rivals_python or sys.executable
+
+
+def jollyjack_pass(python: str, *arguments: object) -> list[str]:
+    """Returns the command of JollyJack's side, run by ``python``."""
+    command = ["env", f"PYTHONPATH={_BENCH}", python, "-m", "routes.jollyjack_pass"]
+    return [*command, *map(str, arguments)]
 
 
 def rival_versions(setting: Setting, packages: Sequence[str]) -> dict[str, str | None]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from generated.generated_files import floats
 from passes.sides import CommandSide, take_turns
 from report.verdicts import OURS, Outcome, Row, Setting, SkippedError, median, ratio, seconds
 from routes.contenders import side, torchparquet_route
-from routes.rival_environment import rival_versions, rivals_python
+from routes.rival_environment import jollyjack_pass, rival_versions, rivals_python
 
 TARGETS = {"none": 1.2, "lz4": 1.2, "snappy": 1.2, "zstd": 1.0}
 _ROUTES = ("one array", "prefetch", "one per thread")
-_PASS = Path(__file__).resolve().parents[1] / "jollyjack_pass.py"
 
 
 def measure(setting: Setting) -> Outcome:
@@ -23,7 +20,7 @@ def measure(setting: Setting) -> Outcome:
     outcome = Outcome(versions={f"{name}, beside": v for name, v in versions.items() if v})
     for codec in setting.codecs:
         path = floats(setting, codec)
-        command = [rivals_python(setting), str(_PASS), str(path), str(setting.num_threads)]
+        command = jollyjack_pass(rivals_python(setting), path, setting.num_threads)
         sides = [CommandSide(route, [*command, route]) for route in _ROUTES]
         ours = side(torchparquet_route(setting.num_threads), path, None)
         passes = take_turns([ours, *sides], setting.repeats)

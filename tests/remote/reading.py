@@ -57,7 +57,8 @@ class FaultyStore:
 
     def open(self, **options: Any) -> ParquetDataset:
         """Return a data set of the folder."""
-        return open_dataset(self.url, storage_options=self.options, **options)
+        given: dict[str, Any] = {"storage_options": self.options, **options}
+        return open_dataset(self.url, **given)
 
 
 def by_s3(origin: FaultyOrigin, folder: Path) -> FaultyStore:

@@ -1,6 +1,6 @@
 """JollyJack's side: a pass for each line that comes in, by an interpreter that has it and torch.
 
-    python jollyjack_pass.py FILE NUM_THREADS ROUTE
+    PYTHONPATH=bench python -m routes.jollyjack_pass FILE NUM_THREADS ROUTE
 
 All columns of a row group are read into one reused array, which the consumer then reads; by
 "prefetch" and "one per thread" into one of several, while others are filled.

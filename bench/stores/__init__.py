@@ -1,0 +1,1 @@
+"""A simulated store, and those that read from it."""
