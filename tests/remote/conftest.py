@@ -10,14 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.parquet_files import KINDS, random_array
-from tests.servers.faulty_origin import FaultyOrigin
+from tests.remote.reading import why_no_urls
 from tests.servers.fixtures import open_store, origin, servers_are_required, store
-from torchparquet import ParquetDataset
 
 __all__ = ["open_store", "origin", "store"]
 
-# What is said without the reading of stores, or without a package that it takes.
-NOT_YET = ("argument 'storage_options'", "only local paths", "aiohttp", "fsspec")
 NUM_FILES, ROW_GROUP_ROWS = 5, 190
 
 
@@ -48,25 +45,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def why_no_urls(data: Path) -> str:
-    """Return why `ParquetDataset` cannot read a URL; empty if it can."""
-    with FaultyOrigin() as origin:
-        origin.put("a.parquet", (data / "train" / "part-0.parquet").read_bytes())
-        try:
-            dataset = ParquetDataset(
-                origin.url_of("a.parquet"), batch_size=10, nulls="mask", storage_options={}
-            )  # type: ignore[call-arg,unused-ignore]
-            next(iter(dataset))
-        except (TypeError, ValueError, ImportError) as error:
-            if any(words in str(error) for words in NOT_YET):
-                return f"ParquetDataset reads no URLs yet: {error}"
-            raise
-    return ""
-
-
 @pytest.fixture(scope="session")
 def _reads_urls(data: Path) -> str:
-    return why_no_urls(data)
+    return why_no_urls(data / "train" / "part-0.parquet")
 
 
 @pytest.fixture(autouse=True)
