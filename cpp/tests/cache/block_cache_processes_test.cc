@@ -37,6 +37,16 @@ constexpr int64_t kBlockDiskBytes = int64_t{60} << 10;
 constexpr int64_t kNumBlocks = 40;
 constexpr int64_t kLimitBytes = 20 * kBlockDiskBytes;
 
+// The bytes of a block. Made once, before children are forked.
+const Bytes& BlockBytes(int64_t number) {
+  static const std::vector<Bytes> blocks = [] {
+    std::vector<Bytes> made;
+    for (int64_t i = 0; i < kNumBlocks; ++i) made.push_back(BytesOf(i, kBlockBytes));
+    return made;
+  }();
+  return blocks[static_cast<size_t>(number)];
+}
+
 // A child process that ends with what `body` returns.
 class Child {
  public:
@@ -99,12 +109,12 @@ int UseBlocks(BlockCache& cache, uint64_t seed, int num_steps) {
     const int64_t number = draws.Below(kNumBlocks);
     const BlockKey key = KeyOf(number, kBlockBytes);
     if (!cache.Read(key, out.data())) {
-      cache.Write(key, BytesOf(number, kBlockBytes));
-    } else if (out != BytesOf(number, kBlockBytes)) {
+      cache.Write(key, BlockBytes(number));
+    } else if (out != BlockBytes(number)) {
       return 1;
     }
     // Written again, though it is there.
-    if (draws.OneIn(4)) cache.Write(key, BytesOf(number, kBlockBytes));
+    if (draws.OneIn(4)) cache.Write(key, BlockBytes(number));
   }
   if (!cache.failure().empty()) return 2;
   return cache.stats().num_damaged == 0 ? 0 : 3;
@@ -127,11 +137,16 @@ void CheckConsistent(const std::filesystem::path& path) {
     REQUIRE(file);
     REQUIRE(ReadBlock(file.get(), KeyOf(place - digests.begin(), kBlockBytes),
                       out.data()) == BlockState::kSound);
-    REQUIRE(out == BytesOf(place - digests.begin(), kBlockBytes));
+    REQUIRE(out == BlockBytes(place - digests.begin()));
   }
   const auto ledger = CacheLedger::Open(folder);
   REQUIRE(ledger);
   CHECK(ledger->disk_bytes() == disk_bytes);
+}
+
+bool HasNewBlocks(const std::filesystem::path& cache) {
+  const auto folder = cache / "new";
+  return std::filesystem::exists(folder) && !std::filesystem::is_empty(folder);
 }
 
 TEST_CASE("processes write, read and evict together") {
@@ -149,7 +164,7 @@ TEST_CASE("processes write, read and evict together") {
   const BlockCache cache(temporary.cache(), kLimitBytes);
   CHECK(cache.disk_bytes() <= kLimitBytes);
   CHECK(cache.disk_bytes() > kLimitBytes / 2);
-  CHECK(std::filesystem::is_empty(temporary.cache() / "new"));
+  CHECK_FALSE(HasNewBlocks(temporary.cache()));
 }
 
 TEST_CASE("processes that begin at once make one folder") {
@@ -173,26 +188,31 @@ TEST_CASE("processes that begin at once make one folder") {
 TEST_CASE("nothing but whole blocks is left by processes that are killed") {
   const TemporaryFolder temporary;
   Draws draws(11);
+  BlockBytes(0);
   int num_in_the_middle = 0;
   for (int round = 0; round < 100; ++round) {
+    const Pipe begun;
     std::vector<Child> children;
     for (uint64_t i = 0; i < 2; ++i) {
       children.emplace_back([&, i] {
         BlockCache cache(temporary.cache(), kLimitBytes);
+        begun.Send();
         for (uint64_t seed = i;; seed += 2) {
           const int status = UseBlocks(cache, seed, 1000);
           if (status != 0) return status;
         }
       });
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(draws.Between(2'000, 30'000)));
+    begun.Await();
+    begun.Await();
+    // They are killed anywhere.
+    std::this_thread::sleep_for(std::chrono::microseconds(draws.Between(0, 15'000)));
     for (Child& child : children) {
       kill(child.pid(), SIGKILL);
       // -1: no wrong byte was read before.
       REQUIRE(child.Await() == -1);
     }
-    if (!std::filesystem::exists(temporary.cache() / "new")) continue;
-    num_in_the_middle += std::filesystem::is_empty(temporary.cache() / "new") ? 0 : 1;
+    num_in_the_middle += HasNewBlocks(temporary.cache()) ? 1 : 0;
     CheckConsistent(temporary.cache());
   }
   CHECK(num_in_the_middle > 0);
@@ -201,7 +221,7 @@ TEST_CASE("nothing but whole blocks is left by processes that are killed") {
     Age(entry.path(), 90);
   }
   BlockCache cache(temporary.cache(), kLimitBytes);
-  CHECK(std::filesystem::is_empty(temporary.cache() / "new"));
+  CHECK_FALSE(HasNewBlocks(temporary.cache()));
   CHECK(UseBlocks(cache, 0, 200) == 0);
   CHECK(cache.disk_bytes() <= kLimitBytes);
   CheckConsistent(temporary.cache());
@@ -223,7 +243,7 @@ TEST_CASE("a process that is killed while it has the lock blocks nobody") {
   });
   locked.Await();
   child.Kill();
-  cache.Write(KeyOf(1, kBlockBytes), BytesOf(1, kBlockBytes));
+  cache.Write(KeyOf(1, kBlockBytes), BlockBytes(1));
   CHECK(cache.stats().num_skipped == 0);
   CheckConsistent(temporary.cache());
 }
@@ -234,10 +254,12 @@ TEST_CASE("a child that was forked while the lock was held blocks nobody") {
   const CacheFolder folder(temporary.cache());
   std::optional<FileLock> lock = folder.Lock();
   REQUIRE(lock);
+  const Pipe tried;
   const Pipe unlocked;
   Child child([&] {
     // The parent's lock is not the child's, though the child has its file.
     if (folder.Lock()) return 1;
+    tried.Send();
     unlocked.Await();
     return UseBlocks(cache, 1, 20);
   });
@@ -245,7 +267,7 @@ TEST_CASE("a child that was forked while the lock was held blocks nobody") {
     pause();
     return 0;
   });
-  CHECK_FALSE(folder.Lock());
+  tried.Await();
   lock.reset();
   unlocked.Send();
   CHECK(UseBlocks(cache, 2, 20) == 0);
@@ -269,14 +291,14 @@ TEST_CASE("a full disk ends the cache with one message, and leaves what is there
     int num_kept = 0;
     Bytes out(kBlockBytes);
     for (int64_t i = 0; i < 20; ++i) {
-      cache.Write(KeyOf(i, kBlockBytes), BytesOf(i, kBlockBytes));
+      cache.Write(KeyOf(i, kBlockBytes), BlockBytes(i));
       if (!cache.Read(KeyOf(i, kBlockBytes), out.data())) continue;
-      if (out != BytesOf(i, kBlockBytes)) return 1;
+      if (out != BlockBytes(i)) return 1;
       ++num_kept;
     }
     if (num_kept < 5 || num_kept > 8) return 2;
     if (cache.failure().find("No space left on device") == std::string::npos) return 3;
-    if (!std::filesystem::is_empty(temporary.cache() / "new")) return 4;
+    if (HasNewBlocks(temporary.cache())) return 4;
     CheckConsistent(temporary.cache());
     return cache.stats().num_skipped == 20 - num_kept ? 0 : 5;
   });

@@ -3,16 +3,21 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
-#include <string>
+#include <future>
+#include <optional>
+#include <thread>
 
+#include "await_sleep.h"
 #include "caught.h"
 #include "cache/cache_setting.h"
 
 namespace torchparquet {
 namespace {
 
+using testing::AwaitSleep;
 using testing::Caught;
 using testing::Mentions;
 using testing::ReadFile;
@@ -151,6 +156,25 @@ TEST_CASE("one at a time has the lock; the others give up after a while") {
   CHECK_FALSE(same.TryLockEviction());
   lock.reset();
   CHECK(same.Lock());
+}
+
+TEST_CASE("whoever waits for the lock of a marker that is replaced gets none") {
+  const TemporaryFolder temporary;
+  const CacheFolder folder(temporary.cache());
+  const auto marker = temporary.cache() / kMarker;
+  std::optional<FileLock> lock = folder.Lock();
+  REQUIRE(lock);
+  std::promise<pid_t> waiter;
+  std::thread thread([&] {
+    waiter.set_value(gettid());
+    CHECK(Throws(ErrorKind::kIo, [&] { folder.Lock(); }));
+  });
+  AwaitSleep(waiter.get_future().get());
+  WriteFile(temporary.path() / "new", ReadFile(marker));
+  std::filesystem::rename(temporary.path() / "new", marker);
+  lock.reset();
+  thread.join();
+  CHECK(folder.Lock());
 }
 
 TEST_CASE("a folder that was removed, or lost its marker, is no cache any more") {
