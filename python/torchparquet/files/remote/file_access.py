@@ -38,10 +38,12 @@ class FileAccess(Protocol):
     without credentials.
 
     Attributes:
+        filesystem: That of fsspec or pyarrow.
         scheme: Of the store's URLs.
         secrets: Texts that no message may show.
     """
 
+    filesystem: Any
     scheme: str
     secrets: tuple[str, ...]
 

@@ -46,6 +46,17 @@ class RemoteFiles:
         """
         return RemoteReading(self, just_listed)
 
+    def only(self, file: int) -> RemoteFiles:
+        """Return one of the files by itself."""
+        one = slice(file, file + 1)
+        return RemoteFiles(
+            self.storage,
+            self.paths[one],
+            self.names[one],
+            self.num_bytes[one],
+            self.identities[one],
+        )
+
     def open(self, path: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
         return self.storage.access().open(self.names[self.paths.index(path)])
