@@ -48,13 +48,12 @@ class RemoteFiles:
 
     def only(self, file: int) -> RemoteFiles:
         """Return one of the files by itself."""
-        one = slice(file, file + 1)
         return RemoteFiles(
             self.storage,
-            self.paths[one],
-            self.names[one],
-            self.num_bytes[one],
-            self.identities[one],
+            (self.paths[file],),
+            (self.names[file],),
+            (self.num_bytes[file],),
+            (self.identities[file],),
         )
 
     def open(self, path: str) -> Any:

@@ -146,7 +146,7 @@ class RemoteOutput:
         """Write to `url`."""
         self._storage = storage
         self._access = storage.access()
-        self._directory = self._access.name_of(url.rstrip("/"))
+        self._directory = self._access.name_of(url)
         self.shown = without_credentials(url)
         self.root = self._access.shown(self._directory)
 
