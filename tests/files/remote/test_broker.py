@@ -17,7 +17,7 @@ from torchparquet.errors import CorruptFileError
 from torchparquet.files.remote.addresses import Address
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
 from torchparquet.files.remote.fsspec_access import FsspecAccess
-from torchparquet.files.remote.identity import entity_tag, identity_of, may_be_same
+from torchparquet.files.remote.stamps import entity_tag, may_be_same, stamp_of
 
 
 class Files:
@@ -39,7 +39,7 @@ class Files:
             self.access,
             [entry.name for entry in found],
             [entry.num_bytes for entry in found],
-            [entry.identity for entry in found],
+            [entry.stamp for entry in found],
             make_address,
         )
         self.broker = Broker(self.store, self.files)
@@ -98,8 +98,8 @@ def test_failures_name_the_file(memory: Any, monkeypatch: Any) -> None:
 def test_addresses(memory: Any) -> None:
     asked = []
 
-    def make(name: str, identity: str) -> Address | None:
-        asked.append((name, identity.partition(" ")[0]))
+    def make(name: str, stamp: str) -> Address | None:
+        asked.append((name, stamp.partition(" ")[0]))
         if name == "/f1":
             raise PermissionError("no")
         return None if name == "/f2" else Address("https://a/f0", ("A: 1",), 12.0)
@@ -148,15 +148,15 @@ def test_the_exit_joins_the_threads(end: str) -> None:
     assert done.returncode == expected, done.stderr
 
 
-def test_identities() -> None:
-    assert identity_of({"ETag": '"ab"', "LastModified": 1}) == "etag ab"
-    assert identity_of({"etag": "0x8D", "content_md5": b"\x01"}) == "etag 0x8D"
-    assert identity_of({"generation": "12", "etag": "CJ=", "md5Hash": "x"}) == "generation 12"
-    assert identity_of({"blob_id": "b", "lfs": {"sha256": "s"}}) == "sha256 s"
-    assert identity_of({"blob_id": "b", "lfs": None}) == "blob b"
-    assert identity_of({"content_md5": bytearray(b"\x01")}) == "md5 01"
-    assert identity_of({"Last-Modified": "today"}) == "modified today"
-    assert identity_of({"size": 3}) == ""
+def test_stamps() -> None:
+    assert stamp_of({"ETag": '"ab"', "LastModified": 1}) == "etag ab"
+    assert stamp_of({"etag": "0x8D", "content_md5": b"\x01"}) == "etag 0x8D"
+    assert stamp_of({"generation": "12", "etag": "CJ=", "md5Hash": "x"}) == "generation 12"
+    assert stamp_of({"blob_id": "b", "lfs": {"sha256": "s"}}) == "sha256 s"
+    assert stamp_of({"blob_id": "b", "lfs": None}) == "blob b"
+    assert stamp_of({"content_md5": bytearray(b"\x01")}) == "md5 01"
+    assert stamp_of({"Last-Modified": "today"}) == "modified today"
+    assert stamp_of({"size": 3}) == ""
     assert entity_tag("etag ab") == '"ab"'
     assert entity_tag('etag W/"ab"') == ""
     assert entity_tag("generation 12") == ""

@@ -74,21 +74,22 @@ def test_bench(tree: Path, memory: Any, capsys: Any) -> None:
 def test_rewrite_from_store_to_store(
     tree: Path, memory: Any, capsys: Any, tmp_path: Path, order: list[str]
 ) -> None:
-    upload(tree / "day=0", memory, "/in")
+    upload(tree, memory, "/in")
     options = [*order, "--row-group-rows", "17", "--row-groups-per-file", "3"]
     local = report_of(
         capsys, "rewrite", str(tree / "day=0"), "--output", str(tmp_path / "out"), *options
     )
-    report = report_of(capsys, "rewrite", "memory://in", "--output", "memory://out/a", *options)
+    moved = ["memory://in/day=0", "--output", "memory://out/a", *options]
+    report = report_of(capsys, "rewrite", *moved)
     assert without_root(report, "memory://out/a") == without_root(local, str(tmp_path / "out"))
-    for path in (tmp_path / "out").glob("*.parquet"):
-        with memory.open(f"/out/a/{path.name}") as file:
+    for path in (tmp_path / "out").rglob("*.parquet"):
+        with memory.open(f"/out/a/day=0/{path.name}") as file:
             assert pq.read_table(file) == pq.read_table(path)
     # The second run finds all of the first; after a loss it writes what is missing.
-    again = report_of(capsys, "rewrite", "memory://in", "--output", "memory://out/a", *options)
+    again = report_of(capsys, "rewrite", *moved)
     assert again["files_resumed"] == len(report["files"])
     memory.rm(report["files"][-1]["path"])
-    again = report_of(capsys, "rewrite", "memory://in", "--output", "memory://out/a", *options)
+    again = report_of(capsys, "rewrite", *moved)
     assert again["files_resumed"] == len(report["files"]) - 1
     assert again["rows"] == 200
 

@@ -180,7 +180,7 @@ def test_a_file_that_is_gone_is_an_error(tree: Path, memory: Any) -> None:
         rows(dataset)
 
 
-def test_identity_is_in_the_fingerprint_and_not_in_states(tree: Path, memory: Any) -> None:
+def test_stamp_is_in_the_fingerprint_and_not_in_states(tree: Path, memory: Any) -> None:
     upload(tree, memory, "/root")
     first = ParquetDataset("memory://root", **OPTIONS)
     state = first.state_dict()

@@ -12,8 +12,8 @@ import numpy as np
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
 from torchparquet.files.remote.file_access import plain_errors
-from torchparquet.files.remote.identity import entity_tag
 from torchparquet.files.remote.listing import find_entries
+from torchparquet.files.remote.stamps import entity_tag
 from torchparquet.files.remote.storage import Storage, StorageArguments, storage_of
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class RemoteFiles:
         paths: Their URLs, without credentials.
         names: As the store's library calls them; these may hold credentials.
         num_bytes: Their sizes.
-        identities: What else tells them from later files of their names, such as an ETag.
+        stamps: What else tells them from later files of their names, such as an ETag.
     """
 
     storage: Storage
     paths: tuple[str, ...]
     names: tuple[str, ...]
     num_bytes: tuple[int, ...]
-    identities: tuple[str, ...]
+    stamps: tuple[str, ...]
 
     def connect(self, *, just_listed: bool = False) -> RemoteReading:
         """Open what the native reader reads the files through.
@@ -53,7 +53,7 @@ class RemoteFiles:
             (self.paths[file],),
             (self.names[file],),
             (self.num_bytes[file],),
-            (self.identities[file],),
+            (self.stamps[file],),
         )
 
     def open(self, path: str) -> Any:
@@ -99,7 +99,7 @@ def find_remote_files(
         tuple(paths),
         tuple(entry.name for entry in entries),
         tuple(entry.num_bytes for entry in entries),
-        tuple(entry.identity for entry in entries),
+        tuple(entry.stamp for entry in entries),
     )
 
 
@@ -125,19 +125,19 @@ class RemoteReading:
         maker = address_maker(access)
         if maker is not None:
             with plain_errors("make an address of", files.paths[0], access.secrets):
-                if maker(files.names[0], files.identities[0]) is None:
+                if maker(files.names[0], files.stamps[0]) is None:
                     maker = None
         made: Any = native
         self.native: RequestQueue = made.RemoteStore(
             paths=list(files.paths),
             num_bytes=np.array(files.num_bytes, np.int64),
-            etags=[entity_tag(identity) for identity in files.identities],
+            etags=[entity_tag(stamp) for stamp in files.stamps],
             with_addresses=maker is not None,
         )
         known = set(range(len(files.paths))) if just_listed else set()
         self._broker = Broker(
             self.native,
-            BrokeredFiles(access, files.names, files.num_bytes, files.identities, maker, known),
+            BrokeredFiles(access, files.names, files.num_bytes, files.stamps, maker, known),
         )
 
     def close(self) -> None:

@@ -209,7 +209,7 @@ class RemoteOutput:
             tuple(self._access.shown(entry.name) for entry in entries),
             tuple(entry.name for entry in entries),
             tuple(entry.num_bytes for entry in entries),
-            tuple(entry.identity for entry in entries),
+            tuple(entry.stamp for entry in entries),
         )
 
 
