@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.utils import infer_storage_options
 
 from torchparquet import ParquetDataset
 from torchparquet.files.remote.option_names import fsspec_options
@@ -146,6 +149,54 @@ def test_names_of_other_packages() -> None:
     headers = {"User-Agent": "me", "headers": {"X": "1"}, "block_size": 5}
     made = {"headers": {"X": "1", "User-Agent": "me"}, "block_size": 5}
     assert fsspec_options("https", headers) == made
+
+
+class HostFileSystem(MemoryFileSystem):
+    """One whose URLs name a host, and whose names do not; like that of sftp."""
+
+    protocol = "hostfs"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    hosts: ClassVar[list[Any]] = []
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.hosts.append(options)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        path = str(infer_storage_options(path)["path"])
+        return "/" + path.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        found = infer_storage_options(path)
+        return {name: found[name] for name in ("host", "username", "password") if name in found}
+
+
+def test_urls_with_hosts_and_users() -> None:
+    fsspec.register_implementation("hostfs", HostFileSystem, clobber=True)
+    for number in range(2):
+        HostFileSystem(skip_instance_cache=True).pipe_file(f"/d/{number}.parquet", b"PAR1")
+    for path in ("d", "d/", "d/*.parquet", "d/0.parquet"):
+        found = find_remote_files([f"hostfs://me:s3cr3t@host/{path}"], StorageArguments())
+        assert found is not None
+        assert found.paths[0] == "hostfs://host/d/0.parquet"
+        assert "s3cr3t" not in repr(found)
+        again = pickle.loads(pickle.dumps(found))
+        with again.open(found.paths[0]) as file:
+            assert file.read() == b"PAR1"
+        assert HostFileSystem.hosts[-1] == {"host": "host", "username": "me", "password": "s3cr3t"}
+    with pytest.raises(ValueError, match="all of one store"):
+        find_remote_files(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
+
+
+def test_chains(memory: Any) -> None:
+    memory.pipe_file("/d/a.parquet", b"PAR1")
+    found = find_remote_files(["simplecache::memory://d"], StorageArguments())
+    assert found is not None
+    with found.open(found.paths[0]) as file:
+        assert file.read() == b"PAR1"
 
 
 def test_other_file_systems_by_url_and_object(tmp_path: Path) -> None:

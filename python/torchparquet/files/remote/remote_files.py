@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,10 +12,11 @@ import numpy as np
 
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
-from torchparquet.files.remote.file_access import plain_errors
+from torchparquet.files.remote.file_access import Entry, plain_errors
 from torchparquet.files.remote.listing import find_entries
 from torchparquet.files.remote.stamps import entity_tag
 from torchparquet.files.remote.storage import Storage, StorageArguments, storage_of
+from torchparquet.files.remote.urls import HTTP
 
 if TYPE_CHECKING:
     from torchparquet.files.remote.broker import RequestQueue
@@ -85,7 +87,16 @@ def find_remote_files(
     if storage is None:
         return None
     access = storage.access()
-    entries = find_entries(texts, access, empty_files=empty_files)
+
+    def listed() -> str:
+        return json.dumps(find_entries(texts, access, empty_files=empty_files))
+
+    # Names of HTTP files may hold credentials, and each file is looked up by itself.
+    if arguments.share is None or access.scheme in HTTP:
+        entries = find_entries(texts, access, empty_files=empty_files)
+    else:
+        what = json.dumps([access.scheme, *texts, empty_files])
+        entries = [Entry(*entry) for entry in json.loads(arguments.share(what, listed))]
     paths: dict[str, None] = {}
     for entry in entries:
         path = shown = access.shown(entry.name)
