@@ -22,6 +22,7 @@ from tests.fixtures import thrift_bytes
 from torchparquet import ParquetDataset
 from torchparquet.cli import main
 from torchparquet.tools.rewrite import journal
+from torchparquet.tools.rewrite.output_place import LocalOutput
 
 FLAT = ("id", "k", "x", "text")
 
@@ -447,7 +448,7 @@ def test_output_within_the_input(capsys: Any, data: Any, tmp_path: Path) -> None
 
 
 def test_two_at_once(capsys: Any, data: Any, tmp_path: Path) -> None:
-    with journal.locked(tmp_path / "o"):
+    with LocalOutput(tmp_path / "o").locked():
         assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
     assert "another rewrite" in capsys.readouterr().err
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.reading.read_options import parse_size
 
 if TYPE_CHECKING:
     from torchparquet.dataset import ParquetDataset
+    from torchparquet.files.manifest import Manifest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,7 +42,53 @@ debug_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
 )
-paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+_paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+
+
+def _storage(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> StorageArguments:
+    """Return the options of a store from texts such as key=value and client_kwargs.name=value."""
+    options: dict[str, Any] = {}
+    for text in values:
+        name, sign, value = text.partition("=")
+        outer, dot, inner = name.partition(".")
+        if not sign or not outer or (dot and not inner):
+            # The text may be a secret.
+            raise click.BadParameter("it must be KEY=VALUE")
+        parsed = _parsed(value)
+        if dot:
+            options.setdefault(outer, {})[inner] = parsed
+        else:
+            options[outer] = parsed
+    return StorageArguments(options or None)
+
+
+def _parsed(text: str) -> Any:
+    """Return a text as JSON if it is an object, a list, true, false or null."""
+    if text in ("true", "false", "null") or text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise click.BadParameter(f"its value is no JSON ({error})") from None
+    return text
+
+
+_storage_option = click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_storage,
+    help="Option of the store that URLs are of; may be repeated. KEY.NAME sets one of several.",
+)
+
+
+def paths_argument(function: Function) -> Function:
+    """Add the paths of files, and the options of their store as `storage`."""
+    return _paths(_storage_option(function))
+
+
 column_option = click.option(
     "--column",
     "columns",
@@ -169,18 +218,16 @@ class Order:
         )
 
 
-def readable_columns(paths: Sequence[str]) -> list[str]:
+def readable_columns(manifest: Manifest) -> list[str]:
     """Return the columns that can be read as tensors, in the order of the files.
 
     Raises:
         UnsupportedColumnError: No column can be read.
     """
     from torchparquet.errors import UnsupportedColumnError
-    from torchparquet.files.manifest import read_manifest
     from torchparquet.files.schemas import Schemas
     from torchparquet.tools.inspect.tensors import tensor_of
 
-    manifest = read_manifest(list(paths))
     names = [name for name in Schemas(manifest).names() if tensor_of(name, manifest)[1] is not None]
     if not names:
         raise UnsupportedColumnError(f"no column can be read as a tensor: {manifest.files[0]!r}")

@@ -18,6 +18,7 @@ from torchparquet.cli.arguments import (
 )
 from torchparquet.cli.plots import Draw, Line, Panel, checked_plot, plot_option
 from torchparquet.files.manifest import read_manifest
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.bench import choose, make_data, settings, sweep
 from torchparquet.tools.bench.routes import OURS, routes
 from torchparquet.tools.screen import counted, make_console, make_table, print_json, progress, size
@@ -69,6 +70,7 @@ _THREADS = click.IntRange(1, 1024)
 @debug_option
 def command(
     paths: tuple[str, ...],
+    storage: StorageArguments,
     columns: tuple[str, ...],
     num_threads: tuple[int, ...],
     batch_sizes: tuple[int, ...],
@@ -87,8 +89,8 @@ def command(
     tensors, cut at the ends of row groups.
     """
     draw = checked_plot(plot)
-    manifest = read_manifest(list(paths))
-    chosen = list(columns) or readable_columns(paths)
+    manifest = read_manifest(list(paths), storage=storage)
+    chosen = list(columns) or readable_columns(manifest)
     data = make_data(manifest, chosen, sample_bytes=sample, shuffle=shuffle, max_memory=max_memory)
     tried = settings(num_threads, batch_sizes)
     with_pyarrow = not no_pyarrow

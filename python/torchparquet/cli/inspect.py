@@ -17,6 +17,7 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.files.manifest import read_manifest
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.inspect import inspect_files
 from torchparquet.tools.inspect.advice import Use
 from torchparquet.tools.inspect.tensors import TensorFacts
@@ -45,6 +46,7 @@ _MAX_NAMES = 8
 @debug_option
 def command(
     paths: tuple[str, ...],
+    storage: StorageArguments,
     world_size: int,
     num_workers: int,
     batch_size: int,
@@ -57,7 +59,7 @@ def command(
     The command also shows the tensor of each column. It reads footers and headers of pages, but no
     values.
     """
-    manifest = read_manifest(list(paths))
+    manifest = read_manifest(list(paths), storage=storage)
     use = Use(world_size, max(1, num_workers), batch_size, max_memory)
     with progress("footers", len(manifest.files)) as advance:
         report = inspect_files(manifest, use, all_pages=all_pages, advance=advance)

@@ -20,6 +20,8 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
+from torchparquet.files.manifest import read_manifest
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.plan.plan_report import plan_report
 from torchparquet.tools.screen import counted, make_console, make_table, print_json, size
 
@@ -42,6 +44,7 @@ _LABEL_WIDTH = 14
 @debug_option
 def command(
     paths: tuple[str, ...],
+    storage: StorageArguments,
     world_size: int,
     num_workers: int,
     columns: tuple[str, ...],
@@ -58,8 +61,10 @@ def command(
     """
     draw = checked_plot(plot)
     console = make_console()
-    chosen = list(columns) or readable_columns(paths)
-    dataset = Order(**order).dataset(list(paths), world_size, columns=chosen)
+    chosen = list(columns) or readable_columns(read_manifest(list(paths), storage=storage))
+    dataset = Order(**order).dataset(
+        list(paths), world_size, columns=chosen, storage_options=storage.options
+    )
     width = max(8, min(100, console.width - _LABEL_WIDTH - 2))
     report = plan_report(
         dataset, dataset.plan(order["epoch"], num_workers), map_shape=(_MAX_TABLE_RANKS, width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from torchparquet.cli.arguments import (
     max_memory_option,
     paths_argument,
 )
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.rewrite import Rewrite
 from torchparquet.tools.rewrite.options import CODECS, RewriteOptions, parse_encoding
 from torchparquet.tools.screen import counted, make_console, plain, print_json, progress, size
@@ -36,7 +36,7 @@ def _encoding(text: str) -> tuple[str, str]:
     "--output",
     required=True,
     metavar="DIR",
-    help="New directory; or that of the same rewrite, to resume it.",
+    help="New directory or URL of a store; or that of the same rewrite, to resume it.",
 )
 @click.option("--row-group-rows", type=_POSITIVE, metavar="N", help="Rows of each row group.")
 @click.option(
@@ -74,6 +74,7 @@ def _encoding(text: str) -> tuple[str, str]:
 @debug_option
 def command(
     paths: tuple[str, ...],
+    storage: StorageArguments,
     output: str,
     encodings: tuple[tuple[str, str], ...],
     no_page_checksums: bool,
@@ -90,7 +91,7 @@ def command(
     wanted = RewriteOptions(
         encodings=dict(encodings), page_checksums=not no_page_checksums, **options
     )
-    rewrite = Rewrite(paths, Path(output), wanted)
+    rewrite = Rewrite(paths, output, wanted, storage)
     with progress("rewriting", rewrite.num_rows * rewrite.passes) as advance:
         report = rewrite.run(advance)
     if as_json:

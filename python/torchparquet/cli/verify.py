@@ -20,11 +20,12 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one_line
-from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.inspect.tensors import tensor_of
 from torchparquet.tools.screen import counted, make_console, plain, print_json, progress
-from torchparquet.tools.verify import open_files, summary, verify_file
+from torchparquet.tools.verify import open_files, paths_of, summary, verify_file
 from torchparquet.tools.verify.decoding import Failure
 from torchparquet.tools.verify.exactly_once import audit_world
 
@@ -45,6 +46,7 @@ _NO_TENSORS = "no column can be read as a tensor: no rows are dealt"
 @debug_option
 def command(
     paths: tuple[str, ...],
+    storage: StorageArguments,
     world_sizes: tuple[int, ...],
     num_workers: int,
     columns: tuple[str, ...],
@@ -63,7 +65,7 @@ def command(
     """
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
     with progress("footers", None) as advance:
-        manifests, without_rows, unreadable = open_files(paths, advance)
+        manifests, without_rows, unreadable = open_files(paths, advance, storage)
     num_rows = sum(manifest.num_rows for manifest in manifests)
     audits: list[dict[str, Any]] = []
     disagreements: list[Failure] = []
@@ -103,9 +105,9 @@ def _audits(
     options: ReadOptions,
     order: Order,
 ) -> list[dict[str, Any]]:
-    files = [manifest.files[0] for manifest in manifests]
+    files, reach = paths_of(manifests)
     try:
-        chosen = list(columns) or readable_columns(files)
+        chosen = list(columns) or readable_columns(read_manifest(files, storage=reach))
     except UnsupportedColumnError as error:
         leaves = ((leaf, one) for one in manifests for leaf in one.schemas[0])
         if any(tensor_of(leaf.path, one)[1] is not None for leaf, one in leaves):
@@ -117,7 +119,7 @@ def _audits(
     audits = []
     with progress("dealing", num_rows * len(world_sizes)) as advance:
         for world_size in world_sizes:
-            dataset = order.dataset(files, world_size, columns=chosen)
+            dataset = order.dataset(files, world_size, columns=chosen, filesystem=reach.filesystem)
             plan = dataset.plan(order.epoch, num_workers)
             audits.append(audit_world(dataset, plan, options, advance))
     return audits

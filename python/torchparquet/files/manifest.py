@@ -64,7 +64,7 @@ class Manifest:
             footers, row groups and schemas. For files in memory it depends on the bytes instead
             of names and times.
         memory: [F] the files in memory; empty for others.
-        file_identity: [F] what a store says that changes with the content, such as an ETag;
+        file_stamp: [F] what a store says that changes with the content, such as an ETag;
             empty for files that are not in a store.
         remote: The files in a store, and how to reach them; None for others.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
@@ -88,7 +88,7 @@ class Manifest:
     row_group_first_row: NDArray[np.int64]
     fingerprint: str
     memory: tuple[MemoryFile, ...] = ()
-    file_identity: tuple[str, ...] = ()
+    file_stamp: tuple[str, ...] = ()
     remote: RemoteFiles | None = None
     chunk_num_bytes: NDArray[np.int64] | None = None
 
@@ -106,7 +106,7 @@ class Manifest:
     def content_fingerprint(self) -> str:
         """Like ``fingerprint`` without times and ETags, so equal for copies of the same files."""
         times = _frozen(np.zeros(len(self.files)))
-        return replace(self, file_mtime_ns=times, file_identity=()).digest()
+        return replace(self, file_mtime_ns=times, file_stamp=()).digest()
 
     def digest(self) -> str:
         """Compute ``fingerprint``, with the length of each piece before the piece."""
@@ -123,10 +123,10 @@ class Manifest:
             self.row_group_in_file,
             self.row_group_num_rows,
         )
-        texts = [names, schemas, list(self.file_identity)]
+        texts = [names, schemas, list(self.file_stamp)]
         digest = hashlib.blake2b(digest_size=16)
         for piece in (
-            json.dumps(texts if self.file_identity else texts[:2]).encode(),
+            json.dumps(texts if self.file_stamp else texts[:2]).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
         ):
             digest.update(len(piece).to_bytes(8, "little"))
@@ -370,7 +370,7 @@ def build_manifest(
         row_group_first_row=_frozen(np.cumsum(rows) - rows),
         fingerprint="",
         memory=tuple(memory),
-        file_identity=() if remote is None else remote.identities,
+        file_stamp=() if remote is None else remote.stamps,
         remote=remote,
     )
     return replace(manifest, fingerprint=manifest.digest())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # The version of the file's content and of how footers are read; others are written anew.
 _FORMAT = 2
-_TEXTS = ("files", "root", "schemas", "fingerprint", "file_identity")
+_TEXTS = ("files", "root", "schemas", "fingerprint", "file_stamp")
 _CHUNK_SIZES = "chunk_num_bytes"  # stands there only if it was asked for
 _OTHERS = (*_TEXTS, "memory", "remote", _CHUNK_SIZES)
 _ARRAYS = tuple(field.name for field in fields(Manifest) if field.name not in _OTHERS)
@@ -119,9 +119,9 @@ def _fits_listing(manifest: Manifest, remote: RemoteFiles) -> bool:
     """True if all files of a store are unchanged, as far as the store tells."""
     return (
         manifest.files == remote.paths
-        and manifest.file_identity == remote.identities
+        and manifest.file_stamp == remote.stamps
         and manifest.file_num_bytes.tolist() == list(remote.num_bytes)
-        and all(remote.identities)
+        and all(remote.stamps)
     )
 
 
@@ -132,7 +132,7 @@ def _content(manifest: Manifest) -> bytes:
         "root": manifest.root,
         "schemas": [[asdict(leaf) for leaf in schema] for schema in manifest.schemas],
         "fingerprint": manifest.fingerprint,
-        "file_identity": manifest.file_identity,
+        "file_stamp": manifest.file_stamp,
     }
     content = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     arrays = {name: getattr(manifest, name) for name in _ARRAYS}
@@ -176,7 +176,7 @@ def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
             for schema in texts["schemas"]
         ),
         fingerprint=texts["fingerprint"],
-        file_identity=tuple(texts["file_identity"]),
+        file_stamp=tuple(texts["file_stamp"]),
         **arrays,
     )
     chunk_sizes = manifest.chunk_num_bytes

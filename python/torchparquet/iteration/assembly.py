@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchparquet.batches.column import Nulls
@@ -21,6 +22,7 @@ from torchparquet.iteration.feed import Feed
 from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
 from torchparquet.plan.plan_options import Int64Array, PlanOptions, check_dynamic
+from torchparquet.ranks.shared_work import done_once
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
@@ -54,10 +56,18 @@ class DataArguments:
     manifest_cache: CacheArgument
     storage: StorageArguments
 
-    def open(self, num_threads: int | None, keys: FileKeys | None, *, with_sizes: bool) -> Manifest:
+    def open(
+        self,
+        membership: Membership,
+        num_threads: int | None,
+        keys: FileKeys | None,
+        *,
+        with_sizes: bool,
+    ) -> Manifest:
         """Return the manifest of the row groups that the filters leave.
 
         Args:
+            membership: The ranks, one of which lists a store for all.
             num_threads: Threads that read footers.
             keys: The keys of encrypted files.
             with_sizes: True if the manifest has the sizes of column chunks.
@@ -67,11 +77,15 @@ class DataArguments:
             num_threads,
             keys,
             self.manifest_cache,
-            storage=self.storage,
+            storage=replace(self.storage, share=partial(_shared, membership)),
             with_chunk_sizes=with_sizes,
             with_contents=self.filters is not None,
         )
         return filter_row_groups(manifest, self.filters, keys, footers)
+
+
+def _shared(membership: Membership, what: str, work: Callable[[], str]) -> str:
+    return done_once(None if membership.is_alone else membership.peers(), what, work)
 
 
 @dataclass(frozen=True)
@@ -163,7 +177,7 @@ def assemble(
     iteration.check_even(plan.even, membership)
     keys = file_keys(data.decryption_properties)
     by_bytes = plan.balance == "bytes"
-    manifest = data.open(reading.num_threads, keys, with_sizes=by_bytes)
+    manifest = data.open(membership, reading.num_threads, keys, with_sizes=by_bytes)
     fields = resolve_columns(data.columns, manifest, data.nulls)
     row_group_bytes = None
     if by_bytes:

@@ -101,7 +101,7 @@ class FakeRemoteStore:
 
     def read(self, file: int, offset: int, num_bytes: int) -> bytes:
         if not self.with_addresses:
-            return self.ask(kind="bytes", file=file, offset=offset, num_bytes=num_bytes)
+            return bytes(self.ask(kind="bytes", file=file, offset=offset, num_bytes=num_bytes))
         url, headers, _ = self.ask(kind="address", file=file)
         request = urllib.request.Request(url)
         for header in headers:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.files.remote.fake_native import FakeRemoteStore
 from tests.files.remote.http_server import RangeServer
 from torchparquet import CorruptFileError, ParquetDataset, mix
 from torchparquet.files.manifest import read_manifest
+from torchparquet.files.remote.remote_files import find_remote_files
+from torchparquet.files.remote.storage import StorageArguments
 
 pytestmark = pytest.mark.usefixtures("native_store")
 
@@ -180,7 +183,7 @@ def test_a_file_that_is_gone_is_an_error(tree: Path, memory: Any) -> None:
         rows(dataset)
 
 
-def test_identity_is_in_the_fingerprint_and_not_in_states(tree: Path, memory: Any) -> None:
+def test_stamp_is_in_the_fingerprint_and_not_in_states(tree: Path, memory: Any) -> None:
     upload(tree, memory, "/root")
     first = ParquetDataset("memory://root", **OPTIONS)
     state = first.state_dict()
@@ -321,3 +324,20 @@ def test_manifest_says_nothing_of_processes(tree: Path, memory: Any) -> None:
     assert manifest.remote.paths == manifest.files
     assert np.array_equal(manifest.file_num_bytes, manifest.remote.num_bytes)
     assert os.getpid() > 0
+
+
+def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
+    upload(tree, memory, "/root")
+    left: dict[str, str] = {}
+
+    def share(what: str, work: Callable[[], str]) -> str:
+        return left.setdefault(what, work())
+
+    first = find_remote_files(["memory://root"], StorageArguments(share=share))
+    memory.rm("/root/day=0/part-0.parquet")
+    second = find_remote_files(["memory://root"], StorageArguments(share=share))
+    assert first is not None
+    assert second is not None
+    assert second.paths == first.paths
+    assert second.stamps == first.stamps
+    assert list(left) == ['["memory", "memory://root", false]']

@@ -1,1 +1,1 @@
-"""Files of object stores and other file systems: listing, identity, addresses, bytes."""
+"""Files of object stores and other file systems: listing, stamp, addresses, bytes."""

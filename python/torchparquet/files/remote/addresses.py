@@ -35,7 +35,7 @@ class Address(NamedTuple):
     expires_at: float = math.inf
 
 
-# From a file's name and identity; None where the store's files have no address.
+# From a file's name and stamp; None where the store's files have no address.
 AddressMaker = Callable[[str, str], Address | None]
 
 
@@ -57,10 +57,10 @@ def address_maker(access: FileAccess) -> AddressMaker | None:
     if maker is None:
         return None
     filesystem = access.filesystem
-    return lambda name, identity: maker(filesystem, name, identity)
+    return lambda name, stamp: maker(filesystem, name, stamp)
 
 
-def _s3(filesystem: Any, name: str, identity: str) -> Address | None:
+def _s3(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return a presigned URL, or a plain one if access is anonymous."""
     client, config = filesystem.client_kwargs, filesystem.config_kwargs
     if filesystem.s3_additional_kwargs or client.get("verify") is not None:
@@ -80,12 +80,12 @@ def _s3(filesystem: Any, name: str, identity: str) -> Address | None:
     return Address(signed, (), expires_at)
 
 
-def _gcs(filesystem: Any, name: str, identity: str) -> Address | None:
+def _gcs(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return the URL of the media with a token; it is refused if the generation changes."""
     if getattr(filesystem, "_use_mtls_endpoint", False):
         return None
     url = filesystem.url(name)
-    kind, _, generation = identity.partition(" ")
+    kind, _, generation = stamp.partition(" ")
     if kind == "generation" and "generation=" not in url:
         url += f"&ifGenerationMatch={quote(generation)}"
     if filesystem.requester_pays:
@@ -102,7 +102,7 @@ def _gcs(filesystem: Any, name: str, identity: str) -> Address | None:
     return Address(url, _lines(headers), expires_at)
 
 
-def _azure(filesystem: Any, name: str, identity: str) -> Address | None:
+def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return a URL with a shared access signature, or with a token."""
     container, blob, version = filesystem.split_path(name)
     plain = f"{filesystem.account_url.rstrip('/')}/{quote(container)}/{quote(blob)}"
@@ -128,7 +128,7 @@ def _azure(filesystem: Any, name: str, identity: str) -> Address | None:
     return Address(plain, _lines(headers), float(token.expires_on))
 
 
-def _http(filesystem: Any, name: str, identity: str) -> Address | None:
+def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return the URL itself with the user's headers, unless there are other options."""
     client, request = filesystem.client_kwargs, filesystem.kwargs
     if set(client) - {"headers", "timeout"} or set(request) - {"headers"}:
@@ -144,7 +144,7 @@ def _http(filesystem: Any, name: str, identity: str) -> Address | None:
     return Address(url, _lines(headers))
 
 
-def _hf(filesystem: Any, name: str, identity: str) -> Address | None:
+def _hf(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return the address that the Hub redirects to, which saves a redirect for each range.
 
     Raises:
@@ -155,7 +155,7 @@ def _hf(filesystem: Any, name: str, identity: str) -> Address | None:
     token = filesystem.token
     url = filesystem.url(name)
     found = get_hf_file_metadata(url, token=token, endpoint=filesystem.endpoint)
-    kind, _, digest = identity.partition(" ")
+    kind, _, digest = stamp.partition(" ")
     if kind in ("sha256", "blob") and found.etag and found.etag != digest:
         raise ChangedError(f"the file has changed since it was listed: 'hf://{name}'")
     if urlsplit(found.location).netloc != urlsplit(url).netloc:

@@ -116,6 +116,6 @@ class ArrowAccess:
 def _entry(info: Any) -> Entry:
     import pyarrow.fs as pafs
 
-    identity = "" if info.mtime_ns is None else f"modified {info.mtime_ns}"
+    stamp = "" if info.mtime_ns is None else f"modified {info.mtime_ns}"
     num_bytes = -1 if info.size is None else int(info.size)
-    return Entry(info.path, num_bytes, identity, info.type == pafs.FileType.Directory)
+    return Entry(info.path, num_bytes, stamp, info.type == pafs.FileType.Directory)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torchparquet.errors import one_line
 from torchparquet.files.remote.addresses import AddressMaker
 from torchparquet.files.remote.file_access import ChangedError, FileAccess, plain_errors
-from torchparquet.files.remote.identity import may_be_same
+from torchparquet.files.remote.stamps import may_be_same
 from torchparquet.files.remote.urls import redacted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class BrokeredFiles:
         access: Of their store.
         names: As the store's library calls them.
         num_bytes: Their sizes when they were listed.
-        identities: Their identities when they were listed.
+        stamps: Their stamps when they were listed.
         make_address: Makes their addresses; None if they have none.
         known: Numbers of the files that are known to be those that were listed.
     """
@@ -81,7 +81,7 @@ class BrokeredFiles:
     access: FileAccess
     names: Sequence[str]
     num_bytes: Sequence[int]
-    identities: Sequence[str]
+    stamps: Sequence[str]
     make_address: AddressMaker | None
     known: set[int] = field(default_factory=set)
 
@@ -166,7 +166,7 @@ def _give_address(queue: RequestQueue, files: BrokeredFiles, request: Request) -
     address = None
     if files.make_address is not None:
         with plain_errors("make an address of", shown, files.access.secrets):
-            address = files.make_address(name, files.identities[request.file])
+            address = files.make_address(name, files.stamps[request.file])
     if address is None:
         queue.fail(request, "io", f"the store gives no address of the file: {shown!r}")
         return
@@ -195,5 +195,5 @@ def _check_unchanged(files: BrokeredFiles, file: int) -> None:
     if entry is None:
         raise FileNotFoundError(f"no such file: {shown!r}")
     same_size = entry.num_bytes == files.num_bytes[file]
-    if not same_size or not may_be_same(entry.identity, files.identities[file]):
+    if not same_size or not may_be_same(entry.stamp, files.stamps[file]):
         raise ChangedError(f"the file has changed since it was listed: {shown!r}")

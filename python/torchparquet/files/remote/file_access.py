@@ -17,13 +17,13 @@ class Entry(NamedTuple):
     Attributes:
         name: As the store's library calls it.
         num_bytes: Its size; -1 if the store does not tell.
-        identity: As `identity_of` returns it.
+        stamp: As `stamp_of` returns it.
         is_directory: True for a directory.
     """
 
     name: str
     num_bytes: int
-    identity: str
+    stamp: str
     is_directory: bool = False
 
 
@@ -38,10 +38,12 @@ class FileAccess(Protocol):
     without credentials.
 
     Attributes:
+        filesystem: That of fsspec or pyarrow.
         scheme: Of the store's URLs.
         secrets: Texts that no message may show.
     """
 
+    filesystem: Any
     scheme: str
     secrets: tuple[str, ...]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torchparquet.errors import one_line
 from torchparquet.files.remote.file_access import Entry, plain_errors
-from torchparquet.files.remote.identity import identity_of
 from torchparquet.files.remote.option_names import fsspec_options
+from torchparquet.files.remote.stamps import stamp_of
 from torchparquet.files.remote.urls import (
     HTTP,
     redacted,
@@ -177,4 +177,4 @@ class FsspecAccess:
         size = info.get("size")
         num_bytes = -1 if size is None else int(size)
         is_directory = info.get("type") == "directory"
-        return Entry(str(info["name"]), num_bytes, identity_of(info), is_directory)
+        return Entry(str(info["name"]), num_bytes, stamp_of(info), is_directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,10 +12,11 @@ import numpy as np
 
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
-from torchparquet.files.remote.file_access import plain_errors
-from torchparquet.files.remote.identity import entity_tag
+from torchparquet.files.remote.file_access import Entry, plain_errors
 from torchparquet.files.remote.listing import find_entries
+from torchparquet.files.remote.stamps import entity_tag
 from torchparquet.files.remote.storage import Storage, StorageArguments, storage_of
+from torchparquet.files.remote.urls import HTTP
 
 if TYPE_CHECKING:
     from torchparquet.files.remote.broker import RequestQueue
@@ -29,14 +31,14 @@ class RemoteFiles:
         paths: Their URLs, without credentials.
         names: As the store's library calls them; these may hold credentials.
         num_bytes: Their sizes.
-        identities: What else tells them from later files of their names, such as an ETag.
+        stamps: What else tells them from later files of their names, such as an ETag.
     """
 
     storage: Storage
     paths: tuple[str, ...]
     names: tuple[str, ...]
     num_bytes: tuple[int, ...]
-    identities: tuple[str, ...]
+    stamps: tuple[str, ...]
 
     def connect(self, *, just_listed: bool = False) -> RemoteReading:
         """Open what the native reader reads the files through.
@@ -45,6 +47,16 @@ class RemoteFiles:
             just_listed: True if the files need not be compared with their listing.
         """
         return RemoteReading(self, just_listed)
+
+    def only(self, file: int) -> RemoteFiles:
+        """Return one of the files by itself."""
+        return RemoteFiles(
+            self.storage,
+            (self.paths[file],),
+            (self.names[file],),
+            (self.num_bytes[file],),
+            (self.stamps[file],),
+        )
 
     def open(self, path: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
@@ -75,7 +87,16 @@ def find_remote_files(
     if storage is None:
         return None
     access = storage.access()
-    entries = find_entries(texts, access, empty_files=empty_files)
+
+    def listed() -> str:
+        return json.dumps(find_entries(texts, access, empty_files=empty_files))
+
+    # Names of HTTP files may hold credentials, and each file is looked up by itself.
+    if arguments.share is None or access.scheme in HTTP:
+        entries = find_entries(texts, access, empty_files=empty_files)
+    else:
+        what = json.dumps([access.scheme, *texts, empty_files])
+        entries = [Entry(*entry) for entry in json.loads(arguments.share(what, listed))]
     paths: dict[str, None] = {}
     for entry in entries:
         path = shown = access.shown(entry.name)
@@ -89,7 +110,7 @@ def find_remote_files(
         tuple(paths),
         tuple(entry.name for entry in entries),
         tuple(entry.num_bytes for entry in entries),
-        tuple(entry.identity for entry in entries),
+        tuple(entry.stamp for entry in entries),
     )
 
 
@@ -115,20 +136,20 @@ class RemoteReading:
         maker = address_maker(access)
         if maker is not None:
             with plain_errors("make an address of", files.paths[0], access.secrets):
-                if maker(files.names[0], files.identities[0]) is None:
+                if maker(files.names[0], files.stamps[0]) is None:
                     maker = None
         made: Any = native
         self.native: RequestQueue = made.RemoteStore(
             paths=list(files.paths),
             num_bytes=np.array(files.num_bytes, np.int64),
-            etags=[entity_tag(identity) for identity in files.identities],
-            identities=list(files.identities),
+            etags=[entity_tag(stamp) for stamp in files.stamps],
+            identities=list(files.stamps),
             with_addresses=maker is not None,
         )
         known = set(range(len(files.paths))) if just_listed else set()
         self._broker = Broker(
             self.native,
-            BrokeredFiles(access, files.names, files.num_bytes, files.identities, maker, known),
+            BrokeredFiles(access, files.names, files.num_bytes, files.stamps, maker, known),
         )
 
     def close(self) -> None:

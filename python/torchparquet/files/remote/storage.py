@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,13 @@ class StorageArguments:
     Attributes:
         options: Options of the store, credentials among them.
         filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
+        share: Called with a text and a function. Returns the function's result, or that of
+            another process which was asked with the same text. None to share nothing.
     """
 
     options: Mapping[str, Any] | None = None
     filesystem: Any = None
+    share: Callable[[str, Callable[[], str]], str] | None = None
 
     def __post_init__(self) -> None:
         """Check both.

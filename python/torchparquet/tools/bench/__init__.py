@@ -84,7 +84,7 @@ def make_data(
     footers = read_facts(manifest, set(), lambda _: None)
     file = int(kept.row_group_file[0])
     leaves = [leaf.path for leaf in kept.schemas[int(kept.file_schema[file])]]
-    stored = read_footer(kept.files[file]).schema
+    stored = read_footer(kept.files[file], kept.remote).schema
     return Data(
         kept,
         tuple(_field(name, kept, footers) for name in columns),

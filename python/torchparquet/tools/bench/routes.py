@@ -14,6 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.batches.fields import Field
 from torchparquet.files.manifest import Manifest
+from torchparquet.files.opening import source_of
 from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
@@ -110,7 +111,7 @@ def iter_batches_pass(data: Data, setting: Setting) -> Pass:
 
     def batches() -> Iterator[Any]:
         for path, groups in data.by_file():
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(source_of(path, data.manifest.remote)) as file:
                 yield from file.iter_batches(setting.batch_size, groups, list(data.columns))
 
     return lambda: _consumed(batches(), setting.num_threads)
@@ -120,7 +121,9 @@ def row_group_pass(data: Data, setting: Setting) -> Pass:
     """Return a function that reads the data once by `read_row_group`, prefetching on a thread."""
 
     def read(path: str, group: int) -> Any:
-        with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+        remote = data.manifest.remote
+        source = source_of(path, remote)
+        with pq.ParquetFile(source, memory_map=remote is None, pre_buffer=False) as file:
             return file.read_row_group(group, list(data.columns))
 
     def batches() -> Iterator[Any]:

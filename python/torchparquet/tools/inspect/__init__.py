@@ -46,7 +46,7 @@ def look_at(
     footers = read_facts(manifest, wanted, advance)
     pages = {name: PageFacts() for name in footers.columns}
     for place in footers.places:
-        pages[place.column].add(page_headers(place))
+        pages[place.column].add(page_headers(place, manifest.remote))
     return footers, pages
 
 

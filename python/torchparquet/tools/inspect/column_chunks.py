@@ -6,13 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.files.manifest import Manifest
+from torchparquet.files.opening import opened
+
+if TYPE_CHECKING:
+    from torchparquet.files.remote.remote_files import RemoteFiles
 
 # The length of the footer and the magic bytes.
 _TAIL_BYTES = 8
@@ -102,8 +105,12 @@ class FooterFacts:
     places: list[ChunkPlace] = field(default_factory=list)
 
 
-def read_footer(path: str) -> Any:
+def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
     """Return pyarrow's `FileMetaData`.
+
+    Args:
+        path: Of the file.
+        remote: The files of the manifest, if they are in a store.
 
     Raises:
         CorruptFileError: The footer cannot be read.
@@ -111,8 +118,8 @@ def read_footer(path: str) -> Any:
             column chunk.
     """
     try:
-        metadata = pq.read_metadata(path)
-        with Path(path).open("rb") as file:
+        with opened(path, remote) as file:
+            metadata = pq.read_metadata(path if remote is None else file)
             file.seek(-_TAIL_BYTES, os.SEEK_END)
             num_bytes = int.from_bytes(file.read(4), "little")
     except Exception as error:  # pyarrow's layers raise many classes
@@ -139,7 +146,7 @@ def read_facts(manifest: Manifest, wanted: set[int], advance: Callable[[int], No
     facts = FooterFacts()
     number = 0
     for index, path in enumerate(manifest.files):
-        metadata = read_footer(path)
+        metadata = read_footer(path, manifest.remote)
         leaves = manifest.schemas[int(manifest.file_schema[index])]
         if metadata.num_columns != len(leaves):
             raise CorruptFileError(f"the file has changed: {path!r}")

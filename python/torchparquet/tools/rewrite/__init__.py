@@ -7,26 +7,27 @@ interrupted rewrite resume.
 
 from __future__ import annotations
 
-import shutil
+import glob
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet.files.remote.urls import split_scheme, without_credentials
 from torchparquet.tools.inspect import look_at
 from torchparquet.tools.inspect.pages import PageFacts
 from torchparquet.tools.rewrite import journal
 from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
 from torchparquet.tools.rewrite.options import Layout, RewriteOptions, make_layout
 from torchparquet.tools.rewrite.output_files import FileWriter, OutputFile, planned_files
+from torchparquet.tools.rewrite.output_place import output_place
 from torchparquet.tools.rewrite.schemas import OutputSchema, common_schema
 from torchparquet.tools.rewrite.shuffling import ShuffledRows
-
-_BUCKETS = ".buckets"
 
 Advance = Callable[[int], None]
 
@@ -49,13 +50,20 @@ class _Part:
 class Rewrite:
     """One rewrite, new or resumed."""
 
-    def __init__(self, paths: Sequence[str], output: Path, options: RewriteOptions) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        output: str | Path,
+        options: RewriteOptions,
+        storage: StorageArguments = NO_STORAGE,
+    ) -> None:
         """Read footers and check the options; writes nothing yet.
 
         Args:
             paths: Files, directories or patterns.
-            output: Directory of the output; it may be missing.
+            output: Directory or URL of the output; it may be missing.
             options: The user's options.
+            storage: Of the store that the paths, and an output in the same store, are of.
 
         Raises:
             CorruptFileError: A footer or a page cannot be read.
@@ -63,9 +71,10 @@ class Rewrite:
             ValueError: The options do not fit the files.
         """
         self._options = options
-        self._output = output.absolute()
-        self._manifest = read_manifest(list(paths))
-        _check_apart(paths, self._manifest, self._output)
+        self._output = output_place(str(output), storage, paths)
+        self._manifest = read_manifest(list(paths), storage=storage)
+        _check_apart(paths, self._manifest, self._output.root)
+        remote = self._manifest.remote
         files = [
             path
             for path, rows in zip(
@@ -73,10 +82,10 @@ class Rewrite:
             )
             if rows
         ]
-        self.schema: OutputSchema = common_schema(files)
+        self.schema: OutputSchema = common_schema(files, remote)
         self._parts = [
-            _Part(directory, tuple(own), InputRows(own, self.schema.arrow))
-            for directory, own in _by_keys(files, self._output).items()
+            _Part(directory, tuple(own), InputRows(own, self.schema.arrow, remote))
+            for directory, own in _by_keys(files, self._output.root).items()
         ]
         if options.shuffle and len(self._parts) > 1:
             first = self._parts[0].directory
@@ -110,20 +119,19 @@ class Rewrite:
             RuntimeError: Another process writes to the output, or the output came out wrong.
             ValueError: The output holds other files.
         """
-        with journal.locked(self._output):
+        with self._output.locked() as buckets:
             request = self._request()
             begun = journal.begun_layout(self._output, request)
             layout = begun or self._make_layout()
-            writer = FileWriter(self.schema, layout, self._options)
+            writer = FileWriter(self.schema, layout, self._options, self._output)
             if begun is None:
                 journal.begin(self._output, request, layout)
             files: list[OutputFile] = []
             resumed = 0
             for part in self._parts:
-                planned = planned_files(self._output / part.directory, part.rows.num_rows, layout)
+                planned = planned_files(part.directory, part.rows.num_rows, layout)
                 files += planned
-                resumed += self._write(part, planned, writer, layout, advance)
-            shutil.rmtree(self._output / _BUCKETS, ignore_errors=True)
+                resumed += self._write(part, planned, writer, buckets, advance)
             self._check(files)
         return self._report(files, resumed, layout)
 
@@ -132,13 +140,14 @@ class Rewrite:
         part: _Part,
         planned: list[OutputFile],
         writer: FileWriter,
-        layout: Layout,
+        buckets: Path,
         advance: Advance,
     ) -> int:
         """Write the missing files of a part; return the number of existing ones."""
+        layout = writer.layout
         # Files are written in order, so the existing ones come first.
         there = 0
-        while there < len(planned) and planned[there].is_there():
+        while there < len(planned) and planned[there].is_there(self._output):
             advance(planned[there].num_rows * self.passes)
             there += 1
         if there == len(planned):
@@ -146,7 +155,7 @@ class Rewrite:
         source: InputRows | ShuffledRows = part.rows
         begin = planned[there].begin
         if self._options.shuffle:
-            source = ShuffledRows(part.rows, layout, self._options.seed, self._output / _BUCKETS)
+            source = ShuffledRows(part.rows, layout, self._options.seed, buckets)
             dealt = -begin
 
             def advance_new(rows: int) -> None:
@@ -184,17 +193,17 @@ class Rewrite:
         return make_layout(self._options, self.num_rows, bytes_per_row, encodings)
 
     def _check(self, files: list[OutputFile]) -> None:
-        written = read_manifest([str(file.path) for file in files])
+        written = self._output.manifest([file.name for file in files])
         if written.num_rows != self.num_rows:
             raise RuntimeError(
                 f"the input has {self.num_rows} rows, the output {written.num_rows}: "
-                f"{str(self._output)!r}"
+                f"{self._output.shown!r}"
             )
 
     def _report(self, files: list[OutputFile], resumed: int, layout: Layout) -> dict[str, Any]:
-        written = read_manifest([str(file.path) for file in files])
+        written = self._output.manifest([file.name for file in files])
         return {
-            "output": str(self._output),
+            "output": self._output.shown,
             "files": [
                 {"path": path, "rows": int(rows), "bytes": int(num_bytes)}
                 for path, rows, num_bytes in zip(
@@ -227,22 +236,38 @@ def _kept_encoding(pages: PageFacts) -> str:
     return others.pop().lower() if len(others) == 1 and others == pages.encodings else "plain"
 
 
-def _check_apart(paths: Sequence[str], manifest: Manifest, output: Path) -> None:
+def _check_apart(paths: Sequence[str], manifest: Manifest, output: str) -> None:
+    """Raise if input and output lie within one another."""
     for path in paths:
-        if Path(path).is_dir() and Path(path).resolve() in output.resolve().parents:
+        if _is_directory(path, manifest) and _is_within(output, path):
             raise ValueError(
                 "--output must not be in a directory of the input, which would have every row "
-                f"twice: {str(output)!r} is in {path!r}"
+                f"twice: {output!r} is in {without_credentials(path)!r}"
             )
     for path in manifest.files:
-        if output.resolve() in Path(path).resolve().parents:
-            raise ValueError(f"--output must not hold the input: {path!r} is in {str(output)!r}")
+        if _is_within(path, output):
+            raise ValueError(f"--output must not hold the input: {path!r} is in {output!r}")
 
 
-def _by_keys(files: Sequence[str], output: Path) -> dict[str, list[str]]:
+def _is_directory(path: str, manifest: Manifest) -> bool:
+    if manifest.remote is None:
+        return Path(path).is_dir()
+    return not glob.has_magic(path) and without_credentials(path) not in manifest.files
+
+
+def _is_within(path: str, directory: str) -> bool:
+    scheme, inner = split_scheme(without_credentials(path))
+    other, outer = split_scheme(without_credentials(directory))
+    if scheme or other:
+        return scheme == other and PurePosixPath(outer) in PurePosixPath(inner).parents
+    return Path(directory).resolve() in Path(path).resolve().parents
+
+
+def _by_keys(files: Sequence[str], output: str) -> dict[str, list[str]]:
     """Return the files by the `key=value` directories on their paths, except those of `output`."""
     parts: dict[str, list[str]] = {}
+    own = PurePosixPath(output).parts
     for path in files:
-        keys = [name for name in Path(path).parent.parts if "=" in name]
-        parts.setdefault("/".join(k for k in keys if k not in output.parts), []).append(path)
+        keys = [name for name in PurePosixPath(path).parent.parts if "=" in name]
+        parts.setdefault("/".join(key for key in keys if key not in own), []).append(path)
     return parts

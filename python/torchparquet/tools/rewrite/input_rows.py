@@ -12,6 +12,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.errors import CastError, CorruptFileError, one_line
+from torchparquet.files.opening import source_of
+from torchparquet.files.remote.remote_files import RemoteFiles
 from torchparquet.tools.inspect.column_chunks import read_footer
 
 _READ_BUFFER_BYTES = 1 << 20
@@ -25,24 +27,28 @@ Item = TypeVar("Item")
 class InputRows:
     """The rows of some files, numbered over all of them."""
 
-    def __init__(self, paths: Sequence[str], schema: Any) -> None:
+    def __init__(
+        self, paths: Sequence[str], schema: Any, remote: RemoteFiles | None = None
+    ) -> None:
         """Read the footers.
 
         Args:
             paths: Paths of the files, in order.
             schema: Arrow schema of the tables to yield.
+            remote: The files, if they are in a store.
 
         Raises:
             CorruptFileError: A footer cannot be read.
         """
         self._paths = tuple(paths)
         self._schema = schema
+        self._remote = remote
         self._file: list[int] = []
         self._in_file: list[int] = []
         rows: list[int] = []
         self._int96 = [False] * len(self._paths)
         for file, path in enumerate(self._paths):
-            metadata = read_footer(path)
+            metadata = read_footer(path, remote)
             kinds = (metadata.schema.column(i).physical_type for i in range(metadata.num_columns))
             self._int96[file] = "INT96" in kinds
             for row_group in range(metadata.num_row_groups):
@@ -93,9 +99,9 @@ class InputRows:
         path, number = self._paths[file], self._in_file[row_group]
         try:
             if self._int96[file]:
-                _check_int96(path, number)
+                _check_int96(path, number, self._remote)
             with pq.ParquetFile(
-                path,
+                source_of(path, self._remote),
                 pre_buffer=False,
                 buffer_size=_READ_BUFFER_BYTES,
                 page_checksum_verification=True,
@@ -108,9 +114,10 @@ class InputRows:
             ) from error
 
 
-def _check_int96(path: str, row_group: int) -> None:
+def _check_int96(path: str, row_group: int, remote: RemoteFiles | None) -> None:
     """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
+    source = source_of(path, remote)
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
         schema = file.schema
         names = [
             schema.column(index).path

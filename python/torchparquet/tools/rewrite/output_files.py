@@ -14,6 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from torchparquet.tools.inspect.column_chunks import read_footer
 from torchparquet.tools.rewrite.input_rows import RowStream
 from torchparquet.tools.rewrite.options import Layout, RewriteOptions
+from torchparquet.tools.rewrite.output_place import OutputPlace
 from torchparquet.tools.rewrite.schemas import OutputSchema
 
 
@@ -22,41 +23,53 @@ class OutputFile:
     """One planned file.
 
     Attributes:
-        path: Path of the file.
+        name: Its path within the output.
         begin: Number of its first row in the output.
         num_rows: Its rows.
     """
 
-    path: Path
+    name: str
     begin: int
     num_rows: int
 
-    def is_there(self) -> bool:
+    def is_there(self, output: OutputPlace) -> bool:
         """True if the file exists with all its rows."""
-        return self.path.exists() and read_footer(str(self.path)).num_rows == self.num_rows
+        return output.num_rows_of(self.name) == self.num_rows
 
 
-def planned_files(directory: Path, num_rows: int, layout: Layout) -> list[OutputFile]:
-    """Return the files of `num_rows` rows."""
+def planned_files(directory: str, num_rows: int, layout: Layout) -> list[OutputFile]:
+    """Return the files of `num_rows` rows in a directory of the output, "" for itself."""
+    prefix = f"{directory}/" if directory else ""
     per_file = layout.rows_per_file
     begins = range(0, num_rows, per_file)
     return [
-        OutputFile(directory / f"part-{number:05}.parquet", begin, min(per_file, num_rows - begin))
+        OutputFile(f"{prefix}part-{number:05}.parquet", begin, min(per_file, num_rows - begin))
         for number, begin in enumerate(begins)
     ]
 
 
 class FileWriter:
-    """Writes output files of one schema and layout."""
+    """Writes output files of one schema and layout.
 
-    def __init__(self, schema: OutputSchema, layout: Layout, options: RewriteOptions) -> None:
+    Attributes:
+        layout: The layout.
+    """
+
+    def __init__(
+        self,
+        schema: OutputSchema,
+        layout: Layout,
+        options: RewriteOptions,
+        output: OutputPlace,
+    ) -> None:
         """Prepare; writes nothing yet.
 
         Raises:
             ValueError: A column cannot have its wanted encoding.
         """
         self._schema = schema
-        self._layout = layout
+        self.layout = layout
+        self._output = output
         encodings = dict(zip(schema.leaves, layout.encodings, strict=True))
         named = _named_encodings(encodings)
         self._options = {
@@ -81,15 +94,8 @@ class FileWriter:
         Raises:
             RuntimeError: The input has fewer rows, or the written file does not match.
         """
-        unfinished = file.path.with_name(f".{file.path.name}.tmp")
-        file.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._write(unfinished, file, rows, advance)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-        os.replace(unfinished, file.path)  # noqa: PTH105
-        _sync_directory(file.path.parent)
+        with self._output.new_file(file.name) as path:
+            self._write(path, file, rows, advance)
 
     def _write(
         self, path: Path, file: OutputFile, rows: RowStream, advance: Callable[[int], None]
@@ -101,11 +107,11 @@ class FileWriter:
                     writer.add_key_value_metadata(self._schema.arrow.metadata or {})
                 left = file.num_rows
                 while left:
-                    wanted = min(left, self._layout.row_group_rows)
+                    wanted = min(left, self.layout.row_group_rows)
                     table = _joined(rows.take(wanted))
                     if table is None or table.num_rows != wanted:
                         raise RuntimeError(
-                            f"the input has ended {left:,} rows before {str(file.path)!r}"
+                            f"the input has ended {left:,} rows before {file.name!r}"
                         )
                     writer.write_table(table, row_group_size=wanted)
                     left -= wanted
@@ -152,12 +158,3 @@ def _check_encoding(schema: OutputSchema, name: str, encoding: str) -> None:
 def _joined(tables: Iterable[Any]) -> Any:
     parts = list(tables)
     return pa.concat_tables(parts) if parts else None
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make sure that the new name is on disk too."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.errors import SchemaMismatchError
+from torchparquet.files.opening import source_of
+from torchparquet.files.remote.remote_files import RemoteFiles
 
 _ARROW_SCHEMA = b"ARROW:schema"
 
@@ -33,21 +35,25 @@ class OutputSchema:
     differing_keys: tuple[str, ...]
 
 
-def common_schema(paths: Sequence[str]) -> OutputSchema:
+def common_schema(paths: Sequence[str], remote: RemoteFiles | None = None) -> OutputSchema:
     """Return the schema of files that all have the same columns, in the same order.
 
     A column that may be null in one of them may be null in the output.
 
+    Args:
+        paths: Of the files.
+        remote: The files, if they are in a store.
+
     Raises:
         SchemaMismatchError: Two files differ in columns or types; the message names both.
     """
-    first, first_metadata = _schema_of(paths[0])
+    first, first_metadata = _schema_of(paths[0], remote)
     fields = list(first)
     key_values = dict(first.metadata or {})
     differing: set[bytes] = set()
     keeps_arrow_schema = _ARROW_SCHEMA in (first_metadata.metadata or {})
     for path in paths[1:]:
-        schema, metadata = _schema_of(path)
+        schema, metadata = _schema_of(path, remote)
         _check_same(paths[0], first, path, schema)
         fields = [
             ours.with_nullable(ours.nullable or theirs.nullable)
@@ -74,8 +80,8 @@ def common_schema(paths: Sequence[str]) -> OutputSchema:
     )
 
 
-def _schema_of(path: str) -> tuple[Any, Any]:
-    with pq.ParquetFile(path) as file:
+def _schema_of(path: str, remote: RemoteFiles | None) -> tuple[Any, Any]:
+    with pq.ParquetFile(source_of(path, remote)) as file:
         return file.schema_arrow, file.metadata
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.files.discovery import discover_files
-from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest, remote_files, walk_footers
+from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.verify.decoding import Failure, FileCheck, FileDecoder
 
@@ -19,13 +20,16 @@ Advance = Callable[[int], None]
 
 
 def open_files(
-    paths: Sequence[str], advance: Advance = lambda _: None
+    paths: Sequence[str],
+    advance: Advance = lambda _: None,
+    storage: StorageArguments = NO_STORAGE,
 ) -> tuple[list[Manifest], list[str], list[Failure]]:
     """Read the footer of each file by itself.
 
     Args:
         paths: Files, directories or patterns.
         advance: Called with 1 for each file.
+        storage: Of the store that the paths are of.
 
     Returns:
         The manifests of files with rows, the paths of files without, and the unreadable files.
@@ -35,9 +39,12 @@ def open_files(
         ValueError: A path is wrong, or a file is named twice.
     """
     manifests, without_rows, failures = [], [], []
-    for path in discover_files(list(paths), empty_files=True):
+    remote = remote_files(list(paths), storage, empty_files=True)
+    found = discover_files(list(paths), empty_files=True) if remote is None else remote.paths
+    for number, path in enumerate(found):
         try:
-            manifests.append(read_manifest([path]))
+            one = None if remote is None else remote.only(number)
+            manifests.append(walk_footers([path], remote=one)[0])
         except OSError as error:
             failures.append(Failure(path, None, None, one_line(error)))
         except ValueError:
@@ -45,6 +52,15 @@ def open_files(
             without_rows.append(path)
         advance(1)
     return manifests, without_rows, failures
+
+
+def paths_of(manifests: Sequence[Manifest]) -> tuple[list[str], StorageArguments]:
+    """Return the paths that lead to the files of manifests again, and how to reach their store."""
+    remote = manifests[0].remote
+    if remote is None:
+        return [manifest.files[0] for manifest in manifests], NO_STORAGE
+    names = [manifest.remote.names[0] for manifest in manifests if manifest.remote is not None]
+    return names, StorageArguments(filesystem=remote.storage.access().filesystem)
 
 
 def verify_file(manifest: Manifest, options: ReadOptions, advance: Advance) -> FileCheck:

@@ -13,6 +13,7 @@ from torchparquet.batches.fields import Field
 from torchparquet.errors import one_line
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.manifest import Manifest
+from torchparquet.files.opening import source_of
 from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
@@ -93,7 +94,7 @@ class FileDecoder:
         (self._path,) = manifest.files
         self._manifest = manifest
         self._options = options
-        self._metadata = read_footer(self._path)
+        self._metadata = read_footer(self._path, manifest.remote)
         self._leaves = manifest.schemas[int(manifest.file_schema[0])]
         self._columns: list[_Column] = []
         self._others: list[int] = []
@@ -217,7 +218,9 @@ class FileDecoder:
             stored = row_group.column(index).path_in_schema
             try:
                 with pq.ParquetFile(
-                    self._path, pre_buffer=False, page_checksum_verification=True
+                    source_of(self._path, self._manifest.remote),
+                    pre_buffer=False,
+                    page_checksum_verification=True,
                 ) as file:
                     batches = file.iter_batches(_BATCH_ROWS, [group], [stored])
                     rows = sum(batch.num_rows for batch in batches)
@@ -233,7 +236,7 @@ class FileDecoder:
         try:
             for group in range(self._metadata.num_row_groups):
                 for place in chunk_places(self._path, self._metadata, group, self._leaves):
-                    pages.add(page_headers(place))
+                    pages.add(page_headers(place, self._manifest.remote))
         except OSError as error:
             if not found.failures:
                 found.failures.append(Failure(self._path, None, None, one_line(error)))

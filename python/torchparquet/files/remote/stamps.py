@@ -1,4 +1,4 @@
-"""The identity of a remote file: what a store says that changes whenever its content does."""
+"""The stamp of a remote file: what a store says that changes whenever its content does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FIELDS = (
 _ETAG = "etag "
 
 
-def identity_of(info: Mapping[str, Any]) -> str:
-    """Return a file's identity, such as "etag 0x8D"; "" if the store tells nothing.
+def stamp_of(info: Mapping[str, Any]) -> str:
+    """Return a file's stamp, such as "etag 0x8D"; "" if the store tells nothing.
 
     Args:
         info: The answer of fsspec's `info` or `ls`.
@@ -35,20 +35,20 @@ def identity_of(info: Mapping[str, Any]) -> str:
     return ""
 
 
-def may_be_same(identity: str, other: str) -> bool:
+def may_be_same(stamp: str, other: str) -> bool:
     """True unless both tell the same kind of thing, and tell it differently."""
-    same_kind = identity.partition(" ")[0] == other.partition(" ")[0]
-    return identity == other or not same_kind
+    same_kind = stamp.partition(" ")[0] == other.partition(" ")[0]
+    return stamp == other or not same_kind
 
 
-def entity_tag(identity: str) -> str:
+def entity_tag(stamp: str) -> str:
     """Return the ETag that an HTTP request can ask for, with its quotes; "" if there is none.
 
     A weak one (`W/`) does not tell one sequence of bytes from another.
     """
-    if not identity.startswith(_ETAG) or identity.startswith(f"{_ETAG}W/"):
+    if not stamp.startswith(_ETAG) or stamp.startswith(f"{_ETAG}W/"):
         return ""
-    return f'"{identity[len(_ETAG) :]}"'
+    return f'"{stamp[len(_ETAG) :]}"'
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,80 @@
+"""Work that one rank of a job does for all, such as the listing of a store.
+
+Ranks that make the same data set at about the same time ask for the same listing. The first of
+them makes it and leaves it in the store of torch.distributed. The others take it from there, so a
+job of a thousand ranks lists once. No rank has to come: whoever finds nothing works by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+    from torchparquet.ranks.agreement import Peers
+
+# A store takes no value above 8 MiB.
+_MOST_CHARACTERS = 4 << 20
+_LONGEST_PAUSE_SECONDS = 0.25
+_NOTHING = "-"
+
+
+def done_once(peers: Peers | None, what: str, work: Callable[[], str]) -> str:
+    """Return the result of `work`, of this process or of another rank that was asked for it.
+
+    The n-th calls of all ranks for the same `what` belong together.
+
+    Args:
+        peers: The ranks that share the work; None to do it here.
+        what: All that the result depends on.
+        work: Does it.
+
+    Raises:
+        Exception: `work` raised it here. The failure of another rank is no failure here.
+    """
+    if peers is None:
+        return work()
+    digest = hashlib.blake2b(json.dumps([peers.ranks, what]).encode(), digest_size=8).hexdigest()
+    number = _num_calls[digest]
+    _num_calls[digest] += 1
+    place = f"torchparquet/work/{digest}/{number}"
+    if peers.store.add(f"{place}/takers", 1) > 1:
+        found = _await(peers.store, f"{place}/result")
+        return work() if found is None else found
+    left = _NOTHING
+    try:
+        made = work()
+        packed = base64.b64encode(zlib.compress(made.encode())).decode()
+        left = packed if len(packed) <= _MOST_CHARACTERS else _NOTHING
+    finally:
+        # Also after a failure: others wait.
+        peers.store.set(f"{place}/result", left)
+    return made
+
+
+def _await(store: Store, key: str) -> str | None:
+    """Return the result of another rank; None if it left none within the store's timeout.
+
+    It polls, because a wait of the store would block other threads from the store and Ctrl-C from
+    this one.
+    """
+    limit = time.monotonic() + store.timeout.total_seconds()  # type: ignore[attr-defined]
+    pause = 0.001
+    while not store.check([key]):
+        if time.monotonic() > limit:
+            return None
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    left = bytes(store.get(key)).decode()
+    return None if left == _NOTHING else zlib.decompress(base64.b64decode(left)).decode()
+
+
+_num_calls: Counter[str] = Counter()

@@ -1,0 +1,222 @@
+"""The directory that a rewrite writes to, on disk or in a store."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from torchparquet.files.manifest import Manifest, walk_footers
+from torchparquet.files.remote.remote_files import RemoteFiles
+from torchparquet.files.remote.storage import NO_STORAGE, Storage, StorageArguments, storage_beside
+from torchparquet.files.remote.urls import is_remote_url, without_credentials
+from torchparquet.tools.inspect.column_chunks import read_footer
+
+_BUCKETS = ".buckets"
+
+
+class OutputPlace(Protocol):
+    """A directory of output files, named by their paths within it.
+
+    Attributes:
+        shown: Its path or URL, for messages.
+        root: An absolute path or URL, which the paths of its files begin with.
+    """
+
+    shown: str
+    root: str
+
+    def locked(self) -> AbstractContextManager[Path]:
+        """Make it, keep other rewrites out, and give a directory on disk for buckets."""
+
+    def names(self) -> list[str]:
+        """Return the names in it, sorted."""
+
+    def read_text(self, name: str) -> str | None:
+        """Return the content of a file; None if there is none."""
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file at once."""
+
+    def num_rows_of(self, name: str) -> int | None:
+        """Return the rows of a Parquet file; None if there is none."""
+
+    def new_file(self, name: str) -> AbstractContextManager[Path]:
+        """Give a path on disk to write to; afterwards it is a file of the output, or nothing is."""
+
+    def manifest(self, names: Sequence[str]) -> Manifest:
+        """Return the manifest of files."""
+
+
+def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> OutputPlace:
+    """Return the place of a path or URL.
+
+    Args:
+        path: Of the output.
+        storage: Of the store of the input.
+        paths: Of the input.
+    """
+    if is_remote_url(path):
+        return RemoteOutput(path, storage_beside(path, storage, paths))
+    return LocalOutput(Path(path))
+
+
+class LocalOutput:
+    """A directory on disk; see `OutputPlace`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Write to `directory`, which may be missing."""
+        self.directory = directory.absolute()
+        self.shown = self.root = str(self.directory)
+
+    @contextmanager
+    def locked(self) -> Iterator[Path]:
+        """Make it, keep other rewrites out, and give a directory on disk for buckets.
+
+        Raises:
+            RuntimeError: Another process holds the lock.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                message = f"another rewrite is writing to {self.shown!r}"
+                raise RuntimeError(message) from None
+            yield self.directory / _BUCKETS
+            shutil.rmtree(self.directory / _BUCKETS, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+    def names(self) -> list[str]:
+        """Return the names in it, sorted."""
+        return sorted(entry.name for entry in self.directory.iterdir())
+
+    def read_text(self, name: str) -> str | None:
+        """Return the content of a file; None if there is none."""
+        path = self.directory / name
+        return path.read_text() if path.exists() else None
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file at once."""
+        unfinished = self.directory / f"{name}.tmp"
+        with unfinished.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, self.directory / name)  # noqa: PTH105
+
+    def num_rows_of(self, name: str) -> int | None:
+        """Return the rows of a Parquet file; None if there is none."""
+        path = self.directory / name
+        return int(read_footer(str(path)).num_rows) if path.exists() else None
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Path]:
+        """Give a path on disk to write to; afterwards it is a file of the output, or nothing is."""
+        path = self.directory / name
+        unfinished = path.with_name(f".{path.name}.tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield unfinished
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        os.replace(unfinished, path)  # noqa: PTH105
+        _sync_directory(path.parent)
+
+    def manifest(self, names: Sequence[str]) -> Manifest:
+        """Return the manifest of files."""
+        return walk_footers([str(self.directory / name) for name in names])[0]
+
+
+class RemoteOutput:
+    """A directory of a store; see `OutputPlace`. Files and buckets are made on disk first.
+
+    Nothing keeps two rewrites from writing to it at once.
+    """
+
+    def __init__(self, url: str, storage: Storage) -> None:
+        """Write to `url`."""
+        self._storage = storage
+        self._access = storage.access()
+        self._directory = self._access.name_of(url)
+        self.shown = without_credentials(url)
+        self.root = self._access.shown(self._directory)
+
+    @contextmanager
+    def locked(self) -> Iterator[Path]:
+        """Give a directory on disk for buckets."""
+        with tempfile.TemporaryDirectory(prefix="torchparquet-rewrite-") as scratch:
+            self._scratch = Path(scratch)
+            yield self._scratch / _BUCKETS
+
+    def names(self) -> list[str]:
+        """Return the names in it, sorted."""
+        files = self._access.files_below(self._directory)
+        return sorted(file.name.removeprefix(f"{self._directory}/") for file in files)
+
+    def read_text(self, name: str) -> str | None:
+        """Return the content of a file; None if there is none."""
+        entry = self._access.look_up(self._name(name), afresh=True)
+        if entry is None:
+            return None
+        return self._access.read(entry.name, 0, entry.num_bytes).decode()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file at once."""
+        self._access.write(self._name(name), text.encode())
+
+    def num_rows_of(self, name: str) -> int | None:
+        """Return the rows of a Parquet file; None if there is none."""
+        files = self._files([name])
+        return None if files is None else int(read_footer(files.paths[0], files).num_rows)
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Path]:
+        """Give a path on disk to write to; afterwards it is a file of the output, or nothing is."""
+        path = self._scratch / Path(name).name
+        try:
+            yield path
+            self._access.upload(self._name(name), str(path))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def manifest(self, names: Sequence[str]) -> Manifest:
+        """Return the manifest of files."""
+        files = self._files(names)
+        if files is None:
+            raise FileNotFoundError(f"files of the output are missing: {self.shown!r}")
+        return walk_footers(list(files.paths), storage=NO_STORAGE, remote=files)[0]
+
+    def _name(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _files(self, names: Sequence[str]) -> RemoteFiles | None:
+        """Return files of the output; None if one is missing."""
+        found = [self._access.look_up(self._name(name), afresh=True) for name in names]
+        entries = [entry for entry in found if entry is not None]
+        if len(entries) < len(found):
+            return None
+        return RemoteFiles(
+            self._storage,
+            tuple(self._access.shown(entry.name) for entry in entries),
+            tuple(entry.name for entry in entries),
+            tuple(entry.num_bytes for entry in entries),
+            tuple(entry.stamp for entry in entries),
+        )
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make sure that the new name is on disk too."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,166 @@
+"""Addresses for the native client: URLs, headers and when they end."""
+
+from __future__ import annotations
+
+import math
+import time
+import urllib.request
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import fsspec
+import pytest
+
+from tests.files.remote.http_server import RangeServer
+from torchparquet.files.remote.addresses import address_maker
+from torchparquet.files.remote.fsspec_access import FsspecAccess
+
+
+def maker_of(filesystem: Any, scheme: str) -> Any:
+    return address_maker(FsspecAccess(filesystem, scheme, "", ()))
+
+
+def fetched(url: str, headers: Sequence[str] = (), **more: str) -> bytes:
+    request = urllib.request.Request(url)
+    for header in headers:
+        request.add_header(*header.split(": ", 1))
+    for name, value in more.items():
+        request.add_header(name, value)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return bytes(response.read())
+
+
+def test_s3_is_presigned(bucket: tuple[str, Any], s3_options: dict[str, Any]) -> None:
+    name, filesystem = bucket
+    key = f"{name}/a b/é+=%.parquet"
+    filesystem.pipe_file(key, b"0123456789")
+    address = maker_of(filesystem, "s3")(key, "etag x")
+    assert address.url.startswith(s3_options["endpoint_url"])
+    assert "Signature=" in address.url
+    assert address.headers == ()
+    assert 3500 < address.expires_at - time.time() <= 3600
+    assert fetched(address.url, Range="bytes=2-4") == b"234"
+
+
+def test_s3_anonymous_is_plain(bucket: tuple[str, Any], s3_url: str) -> None:
+    name, filesystem = bucket
+    filesystem.pipe_file(f"{name}/a.parquet", b"0123456789")
+    anonymous = fsspec.filesystem("s3", anon=True, endpoint_url=s3_url, skip_instance_cache=True)
+    address = maker_of(anonymous, "s3")(f"{name}/a.parquet", "")
+    assert "?" not in address.url
+    assert address.expires_at == math.inf
+
+
+def test_s3_signs_no_longer_than_its_credentials(bucket: tuple[str, Any]) -> None:
+    name, filesystem = bucket
+    filesystem.pipe_file(f"{name}/a", b"0")
+    end = datetime.now(UTC) + timedelta(minutes=9)
+    credentials = filesystem._s3._request_signer._credentials
+    credentials._expiry_time = end
+    address = maker_of(filesystem, "s3")(f"{name}/a", "")
+    assert address.expires_at == pytest.approx(end.timestamp())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"client_kwargs": {"verify": False}},
+        {"config_kwargs": {"proxies": {"https": "http://proxy"}}},
+        {"s3_additional_kwargs": {"SSECustomerKey": "k"}},
+    ],
+)
+def test_s3_with_odd_options_goes_through_the_broker(
+    s3_options: dict[str, Any], options: dict[str, Any]
+) -> None:
+    filesystem = fsspec.filesystem("s3", skip_instance_cache=True, **s3_options, **options)
+    assert maker_of(filesystem, "s3")("bucket/a", "") is None
+
+
+def test_http_is_itself_with_the_users_headers(server: RangeServer) -> None:
+    (server.root / "a b.parquet").write_bytes(b"0123456789")
+    filesystem = fsspec.filesystem(
+        "http", client_kwargs={"headers": {"A": "1"}}, headers={"B": "2"}, skip_instance_cache=True
+    )
+    address = maker_of(filesystem, "http")(f"{server.url}/a b.parquet?q=1", "")
+    assert address.url == f"{server.url}/a%20b.parquet?q=1"
+    assert address.headers == ("A: 1", "B: 2")
+    assert fetched(address.url, address.headers) == b"0123456789"
+    odd = fsspec.filesystem("http", client_kwargs={"auth": ("a", "b")}, skip_instance_cache=True)
+    assert maker_of(odd, "http")(f"{server.url}/a", "") is None
+
+
+def test_gcs_has_a_token_and_a_generation(monkeypatch: Any) -> None:
+    gcsfs = pytest.importorskip("gcsfs")
+    filesystem = gcsfs.GCSFileSystem(
+        token="anon", endpoint_url="http://host:1", project="p", skip_instance_cache=True
+    )
+    make = maker_of(filesystem, "gs")
+    address = make("bucket/a b/c", "generation 12")
+    assert address.url == (
+        "http://host:1/download/storage/v1/b/bucket/o/a%20b%2Fc?alt=media&ifGenerationMatch=12"
+    )
+    assert (address.headers, address.expires_at) == ((), math.inf)
+    end = datetime(2030, 1, 1)
+
+    def apply(headers: dict[str, str]) -> None:
+        headers["Authorization"] = "Bearer t"
+
+    token = SimpleNamespace(credentials=SimpleNamespace(expiry=end), apply=apply)
+    monkeypatch.setattr(filesystem, "credentials", token)
+    address = make("bucket/a", "")
+    assert address.headers == ("Authorization: Bearer t",)
+    assert address.expires_at == end.replace(tzinfo=UTC).timestamp()
+
+
+def test_azure_has_a_signature() -> None:
+    adlfs = pytest.importorskip("adlfs")
+    made = {"account_name": "account", "skip_instance_cache": True}
+    by_key = adlfs.AzureBlobFileSystem(account_key="a2V5", **made)
+    address = maker_of(by_key, "abfs")("container/a b", "etag 0x8")
+    assert address.url.startswith("https://account.blob.core.windows.net/container/a%20b?")
+    assert "sig=" in address.url
+    assert 3500 < address.expires_at - time.time() <= 3600
+    by_token = adlfs.AzureBlobFileSystem(sas_token="?se=2030-01-01T00:00:00Z&sig=x", **made)
+    address = maker_of(by_token, "az")("container/a b", "")
+    assert address.url == (
+        "https://account.blob.core.windows.net/container/a%20b?se=2030-01-01T00:00:00Z&sig=x"
+    )
+    assert address.expires_at == datetime(2030, 1, 1, tzinfo=UTC).timestamp()
+    anonymous = adlfs.AzureBlobFileSystem(anon=True, **made)
+    address = maker_of(anonymous, "az")("container/a", "")
+    assert address == ("https://account.blob.core.windows.net/container/a", (), math.inf)
+
+
+def test_hf_is_where_the_hub_redirects_to(monkeypatch: Any) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    filesystem = SimpleNamespace(
+        token="hf_token",
+        endpoint="https://huggingface.co",
+        url=lambda name: "https://huggingface.co/datasets/me/data/resolve/main/a.parquet",
+        resolve_path=lambda name: SimpleNamespace(revision="main"),
+    )
+    location = "https://cdn.example/x?Expires=2000000000&Signature=s"
+    found = SimpleNamespace(etag="abc", location=location, commit_hash="c0ffee")
+
+    def metadata(url: str, **options: Any) -> Any:
+        assert options["token"] == "hf_token"
+        return found
+
+    monkeypatch.setattr(hub, "get_hf_file_metadata", metadata)
+    make = maker_of(filesystem, "hf")
+    name = "datasets/me/data/a.parquet"
+    assert make(name, "sha256 abc") == (location, (), 2e9)
+    with pytest.raises(OSError, match="has changed since it was listed: 'hf://datasets/me/data/a"):
+        make(name, "sha256 other")
+    found.location = filesystem.url(name)
+    assert make(name, "blob abc") == (
+        "https://huggingface.co/datasets/me/data/resolve/c0ffee/a.parquet",
+        ("Authorization: Bearer hf_token",),
+        math.inf,
+    )
+
+
+def test_others_have_none(memory: Any) -> None:
+    assert maker_of(memory, "memory") is None

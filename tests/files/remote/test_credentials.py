@@ -1,0 +1,120 @@
+"""Credentials are in no message, repr, state, manifest or cache."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.files.remote.http_server import RangeServer
+from torchparquet import ParquetDataset
+from torchparquet.files.remote.urls import redacted, secrets_of, without_credentials
+
+SECRET = "s3cr3t-of-the-test"
+
+
+def everything_of(dataset: ParquetDataset) -> str:
+    manifest = dataset.manifest
+    texts = [repr(dataset), repr(manifest), repr(manifest.remote), json.dumps(dataset.state_dict())]
+    return "\n".join([*texts, *manifest.files, manifest.root])
+
+
+@pytest.mark.usefixtures("native_store")
+def test_presigned_urls(tree: Path, server: RangeServer, tmp_path: Path) -> None:
+    for number in (0, 1):
+        path = tree / "day=0" / f"part-{number}.parquet"
+        (server.root / path.name).write_bytes(path.read_bytes())
+    urls = [f"{server.url}/part-{n}.parquet?X-Signature={SECRET}&n={n}" for n in (0, 1)]
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        dataset = ParquetDataset(urls, batch_size=10, manifest_cache=cache)
+        assert sum(len(batch["id"]) for batch in dataset) == 200
+        assert dataset.manifest.files[1] == f"{server.url}/part-1.parquet"
+        assert SECRET not in everything_of(dataset)
+        assert SECRET.encode() not in cache.read_bytes()
+        again = pickle.loads(pickle.dumps(dataset))
+        assert sum(len(batch["id"]) for batch in again) == 200
+    reads = [path for _, path, headers in server.requests if "Range" in headers]
+    assert reads
+    assert all(SECRET in path for path in reads)
+    (server.root / "part-1.parquet").unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        ParquetDataset(urls, batch_size=10)
+    assert f"{server.url}/part-1.parquet" in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.usefixtures("native_store")
+def test_urls_that_differ_in_their_query_alone(tree: Path, server: RangeServer) -> None:
+    content = (tree / "day=0" / "part-0.parquet").read_bytes()
+    (server.root / "get").write_bytes(content)
+    urls = [f"{server.url}/get?id={n}" for n in (1, 2)]
+    dataset = ParquetDataset(urls, batch_size=10)
+    assert dataset.manifest.files == (f"{server.url}/get", f"{server.url}/get#2")
+    assert sum(len(batch["id"]) for batch in dataset) == 200
+    with pytest.raises(ValueError, match="named only once"):
+        ParquetDataset([urls[0], urls[0]], batch_size=10)
+
+
+@pytest.mark.usefixtures("native_store")
+def test_user_of_a_url(tree: Path, server: RangeServer) -> None:
+    path = tree / "day=0" / "part-0.parquet"
+    (server.root / path.name).write_bytes(path.read_bytes())
+    server.wanted = {"Authorization": "Basic bWU6czNjcjN0LW9mLXRoZS10ZXN0"}
+    url = f"{server.url}/{path.name}"
+    dataset = ParquetDataset(url.replace("//", f"//me:{SECRET}@"), batch_size=10)
+    assert dataset.manifest.files == (url,)
+    assert sum(len(batch["id"]) for batch in dataset) == 100
+    assert SECRET not in everything_of(dataset)
+
+
+def test_storage_options(bucket: tuple[str, Any], s3_options: dict[str, Any]) -> None:
+    name, _ = bucket
+    for options in (
+        s3_options | {"endpoint_url": f"http://me:{SECRET}@127.0.0.1:1"},
+        s3_options | {"nosuch": SECRET},
+        s3_options | {"client_kwargs": {"nosuch": SECRET}},
+        s3_options,
+    ):
+        with pytest.raises((OSError, ValueError)) as caught:
+            ParquetDataset(f"s3://{name}/none", batch_size=10, storage_options=options)
+        text = "".join(traceback.format_exception(caught.value))
+        assert f"s3://{name}/none" in text
+        assert SECRET not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://bucket/a?b.parquet", "s3://bucket/a?b.parquet"),
+        ("https://me:pw@host:1/a/b?token=x#y", "https://host:1/a/b"),
+        ("https://host?token=x", "https://host"),
+        ("abfs://container@account.dfs.core.windows.net/a", None),
+        ("sftp://me:pw@host/a@b", "sftp://host/a@b"),
+        ("hf://datasets/me/data@main/a", None),
+        ("/a@b?c", None),
+    ],
+)
+def test_urls_without_credentials(url: str, shown: str | None) -> None:
+    assert without_credentials(url) == (shown or url)
+
+
+def test_redacted() -> None:
+    options = {
+        "key": "AKIA1234",
+        "client_kwargs": {"headers": {"Authorization": "Bearer abcdefgh1"}},
+        "region": "eu-central-1",
+        "sas_token": "sv=1&sig=abcd",
+    }
+    secrets = secrets_of(options)
+    text = (
+        "AKIA1234 at eu-central-1: Bearer abcdefgh1, abcdefgh1, sv=1&sig=abcd, url='https://a/b?c=d',"
+        " ftp://user@host/x abfs://c@account/x"
+    )
+    assert redacted(text, secrets) == (
+        "*** at eu-central-1: ***, ***, ***, url='https://a/b', ftp://host/x abfs://c@account/x"
+    )

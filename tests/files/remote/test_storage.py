@@ -1,0 +1,219 @@
+"""storage_options, filesystem, missing packages, and what is not imported for local paths."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.utils import infer_storage_options
+
+from torchparquet import ParquetDataset
+from torchparquet.files.remote.option_names import fsspec_options
+from torchparquet.files.remote.remote_files import find_remote_files
+from torchparquet.files.remote.storage import StorageArguments
+
+PACKAGES = {
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+    "gs": ("gcsfs", "gcs"),
+    "gcs": ("gcsfs", "gcs"),
+    "az": ("adlfs", "azure"),
+    "abfs": ("adlfs", "azure"),
+    "abfss": ("adlfs", "azure"),
+    "hf": ("huggingface_hub", "hf"),
+    "http": ("aiohttp", "http"),
+    "https": ("aiohttp", "http"),
+}
+
+
+def run(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_of_stores_is_imported_for_local_paths(tmp_path: Path) -> None:
+    path = tmp_path / "day=1" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"x": range(50)}), path, row_group_size=10)
+    program = """
+        import sys, threading
+        import torch.utils.data
+        STORES = {"fsspec", "s3fs", "gcsfs", "adlfs", "huggingface_hub", "aiohttp", "botocore"}
+        before = STORES & set(sys.modules)
+        from torchparquet import ParquetDataset
+        dataset = ParquetDataset(
+            sys.argv[1], batch_size=8, filters=[("day", "=", 1)], manifest_cache=sys.argv[2]
+        )
+        assert sum(len(batch["x"]) for batch in dataset) == 50
+        dataset.close()
+        assert threading.active_count() == 1
+        assert not STORES & set(sys.modules) - before, STORES & set(sys.modules)
+        print("fsspec" in before)
+    """
+    assert run(program, str(tmp_path), str(tmp_path / "cache")) == "False\n"
+
+
+@pytest.mark.parametrize("scheme", PACKAGES)
+def test_a_missing_package_names_its_extra(scheme: str, monkeypatch: Any) -> None:
+    package, extra = PACKAGES[scheme]
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError) as caught:
+        ParquetDataset(f"{scheme}://bucket/a.parquet", batch_size=4)
+    assert f"{scheme}:// paths need the package {package}" in str(caught.value)
+    assert f"pip install 'torchparquet[{extra}]'" in str(caught.value)
+
+
+def test_without_fsspec_the_extra_for_all_is_named(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ImportError, match=r"fsspec \(pip install 'torchparquet\[remote\]'\)"):
+        ParquetDataset("memory://a.parquet", batch_size=4)
+
+
+def test_unknown_scheme() -> None:
+    with pytest.raises(ValueError, match=r"fsspec knows; got scheme 'nosuch'"):
+        ParquetDataset("nosuch://a.parquet", batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["memory://a.parquet", "/a.parquet"], "all of one store"),
+        (["/a.parquet", "memory://a.parquet"], "all of one store"),
+        (["s3://b/a.parquet", "memory://a.parquet"], "all of one store"),
+        (
+            [f"abfs://c@{account}.dfs.core.windows.net/a" for account in ("one", "two")],
+            "one store",
+        ),
+    ],
+)
+def test_paths_of_several_stores(paths: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        ParquetDataset(paths, batch_size=4)
+    assert all(path in str(caught.value) for path in paths)
+
+
+def test_wrong_arguments(tmp_path: Path, memory: Any) -> None:
+    def made(**options: Any) -> None:
+        ParquetDataset(str(tmp_path), batch_size=4, **options)
+
+    with pytest.raises(ValueError, match="must be given for URLs of stores alone"):
+        made(storage_options={"key": "k"})
+    with pytest.raises(TypeError, match=r"storage_options must be a dict.*got list"):
+        made(storage_options=[("key", "secret")])
+    with pytest.raises(TypeError, match=r"filesystem must be a file system of fsspec.*got str"):
+        made(filesystem="s3")
+    with pytest.raises(ValueError, match="must not be given with filesystem"):
+        made(filesystem=memory, storage_options={"key": "k"})
+    with pytest.raises(ValueError, match=r"must be of the filesystem \(memory\); got 's3://b/a'"):
+        ParquetDataset("s3://b/a", batch_size=4, filesystem=memory)
+    with pytest.raises(OSError, match=r"cannot look up 's3://b/a'.*nosuch"):
+        ParquetDataset("s3://b/a", batch_size=4, storage_options={"nosuch": 1})
+
+
+def test_names_of_other_packages() -> None:
+    polars = {
+        "aws_access_key_id": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "aws_session_token": "t",
+        "aws_region": "r",
+        "aws_endpoint_url": "http://e",
+        "aws_skip_signature": "true",
+        "aws_allow_http": "true",
+        "client_kwargs": {"verify": False},
+    }
+    assert fsspec_options("s3", polars) == {
+        "key": "k",
+        "secret": "s",
+        "token": "t",
+        "client_kwargs": {"region_name": "r", "verify": False},
+        "endpoint_url": "http://e",
+        "anon": True,
+    }
+    pandas = {"key": "k", "client_kwargs": {"region_name": "r"}, "anon": False}
+    assert fsspec_options("s3", pandas) == pandas
+    assert fsspec_options("gs", {"google_service_account": "a.json"}) == {"token": "a.json"}
+    azure = {"azure_storage_account_name": "n", "azure_storage_account_key": "k"}
+    assert fsspec_options("abfss", azure) == {"account_name": "n", "account_key": "k"}
+    assert fsspec_options("hf", {"token": "t"}) == {"token": "t"}
+    headers = {"User-Agent": "me", "headers": {"X": "1"}, "block_size": 5}
+    made = {"headers": {"X": "1", "User-Agent": "me"}, "block_size": 5}
+    assert fsspec_options("https", headers) == made
+
+
+class HostFileSystem(MemoryFileSystem):
+    """One whose URLs name a host, and whose names do not; like that of sftp."""
+
+    protocol = "hostfs"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    hosts: ClassVar[list[Any]] = []
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.hosts.append(options)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        path = str(infer_storage_options(path)["path"])
+        return "/" + path.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        found = infer_storage_options(path)
+        return {name: found[name] for name in ("host", "username", "password") if name in found}
+
+
+def test_urls_with_hosts_and_users() -> None:
+    fsspec.register_implementation("hostfs", HostFileSystem, clobber=True)
+    for number in range(2):
+        HostFileSystem(skip_instance_cache=True).pipe_file(f"/d/{number}.parquet", b"PAR1")
+    for path in ("d", "d/", "d/*.parquet", "d/0.parquet"):
+        found = find_remote_files([f"hostfs://me:s3cr3t@host/{path}"], StorageArguments())
+        assert found is not None
+        assert found.paths[0] == "hostfs://host/d/0.parquet"
+        assert "s3cr3t" not in repr(found)
+        again = pickle.loads(pickle.dumps(found))
+        with again.open(found.paths[0]) as file:
+            assert file.read() == b"PAR1"
+        assert HostFileSystem.hosts[-1] == {"host": "host", "username": "me", "password": "s3cr3t"}
+    with pytest.raises(ValueError, match="all of one store"):
+        find_remote_files(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
+
+
+def test_chains(memory: Any) -> None:
+    memory.pipe_file("/d/a.parquet", b"PAR1")
+    found = find_remote_files(["simplecache::memory://d"], StorageArguments())
+    assert found is not None
+    with found.open(found.paths[0]) as file:
+        assert file.read() == b"PAR1"
+
+
+def test_other_file_systems_by_url_and_object(tmp_path: Path) -> None:
+    """A chain of schemes, one whose URLs have hosts, and pyarrow's wrapper of fsspec's object."""
+    import pyarrow.fs as pafs
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/d/a.parquet", b"PAR1")
+    wrapped = pafs.PyFileSystem(pafs.FSSpecHandler(memory))
+    for paths, filesystem in (("d", memory), ("/d", wrapped), ("memory://d", memory)):
+        found = find_remote_files([paths], StorageArguments(filesystem=filesystem))
+        assert found is not None
+        assert found.paths == ("memory://d/a.parquet",)
+    inner = pafs._MockFileSystem()
+    with inner.open_output_stream("b.parquet") as file:
+        file.write(b"PAR1")
+    found = find_remote_files(["b.parquet"], StorageArguments(filesystem=inner))
+    assert found is not None
+    assert found.paths == ("mock://b.parquet",)
+    memory.store.clear()

@@ -1,0 +1,111 @@
+"""One rank works for all, and no rank waits for one that fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from torch._C._distributed_c10d import HashStore
+
+from torchparquet.ranks import shared_work
+from torchparquet.ranks.agreement import Peers
+from torchparquet.ranks.shared_work import done_once
+
+RANKS = (0, 1, 2, 3)
+
+
+class Job:
+    """Ranks that share a store; each counts its own calls, as processes do."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.store = HashStore()
+        self.store.set_timeout(timedelta(seconds=60))
+        self.done: list[int] = []
+        self._counts = {rank: type(shared_work._num_calls)() for rank in RANKS}
+        self._monkeypatch = monkeypatch
+
+    def call(self, rank: int, what: str, work: Callable[[], str]) -> str:
+        self._monkeypatch.setattr(shared_work, "_num_calls", self._counts[rank])
+
+        def counted() -> str:
+            self.done.append(rank)
+            return work()
+
+        return done_once(Peers(RANKS, rank, self.store), what, counted)
+
+
+@pytest.fixture
+def job(monkeypatch: Any) -> Job:
+    return Job(monkeypatch)
+
+
+def test_without_peers_each_works_by_itself() -> None:
+    assert done_once(None, "what", lambda: "made") == "made"
+
+
+def test_one_rank_works_for_all(job: Job) -> None:
+    for order in ((2, 0, 1, 3), (3, 2, 1, 0)):
+        job.done.clear()
+        found = {rank: job.call(rank, "what", lambda rank=rank: f"by {rank}") for rank in order}  # type: ignore[misc]
+        assert job.done == [order[0]]
+        assert set(found.values()) == {f"by {order[0]}"}
+
+
+def test_other_work_is_not_confused(job: Job) -> None:
+    assert job.call(0, "a", lambda: "of a") == "of a"
+    assert job.call(1, "b", lambda: "of b") == "of b"
+    assert job.call(1, "a", lambda: "again") == "of a"
+
+
+def test_the_failure_of_one_rank_is_its_own(job: Job) -> None:
+    def fail() -> str:
+        raise PermissionError("no credentials here")
+
+    with pytest.raises(PermissionError, match="no credentials here"):
+        job.call(0, "what", fail)
+    assert job.call(1, "what", lambda: "made") == "made"
+    assert job.done == [0, 1]
+
+
+def test_a_result_too_large_for_a_store_is_not_shared(job: Job, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shared_work, "_MOST_CHARACTERS", 10)
+    for rank in RANKS:
+        assert job.call(rank, "what", lambda: "0123456789" * 5) == "0123456789" * 5
+    assert job.done == list(RANKS)
+
+
+def test_ranks_wait_for_the_one_that_works() -> None:
+    store, begun, go_on = HashStore(), threading.Event(), threading.Event()
+    store.set_timeout(timedelta(seconds=60))
+    peers, what = Peers(RANKS, 0, store), "waiting"
+
+    def slow() -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "made"
+
+    found: list[str] = []
+    first = threading.Thread(target=lambda: found.append(done_once(peers, what, slow)))
+    first.start()
+    assert begun.wait(60)
+    shared_work._num_calls.clear()  # another process
+    second = threading.Thread(target=lambda: found.append(done_once(peers, what, lambda: "other")))
+    second.start()
+    go_on.set()
+    first.join()
+    second.join()
+    assert found == ["made", "made"]
+
+
+def test_a_rank_that_never_answers_is_not_waited_for_for_ever() -> None:
+    store = HashStore()
+    store.set_timeout(timedelta(milliseconds=20))
+    peers, what = Peers(RANKS, 1, store), "silence"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.__class__, "set", lambda *_: None)
+        assert done_once(peers, what, lambda: "lost") == "lost"
+    shared_work._num_calls.clear()
+    assert done_once(peers, what, lambda: "made") == "made"
