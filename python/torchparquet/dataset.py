@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from torchparquet.files.cache_file import CacheArgument
 from torchparquet.files.decryption import DecryptionArgument
 from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
-from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.files.remote.storage import StorageArguments, block_cache
 from torchparquet.iteration.assembly import (
     DataArguments,
     DeliveryArguments,
@@ -96,6 +97,8 @@ class ParquetDataset(IterableDataset[Batch]):
         manifest_cache: CacheArgument = None,
         storage_options: Mapping[str, Any] | None = None,
         filesystem: Any = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
 
@@ -182,6 +185,11 @@ class ParquetDataset(IterableDataset[Batch]):
                 names that pandas (fsspec) or Polars take.
             filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of, in place of
                 URLs and `storage_options`.
+            cache_dir: A folder on local disk that keeps what is read of a store, for later epochs
+                and runs. Processes may share it; it must be empty or such a folder. It has no
+                effect on files on disk.
+            cache_limit: The most bytes that it may take; None for 64 GiB. What was not used for
+                the longest time is removed.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
@@ -203,7 +211,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 filters,
                 decryption_properties,
                 manifest_cache,
-                StorageArguments(storage_options, filesystem),
+                StorageArguments(storage_options, filesystem, block_cache(cache_dir, cache_limit)),
             ),
             PlanOptions(
                 batch_size,

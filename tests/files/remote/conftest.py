@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import numpy as np
@@ -13,15 +13,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.files.remote import fake_native
 from tests.files.remote.http_server import RangeServer
+from torchparquet import native
+
+
+class RecordingStore(native.RemoteStore):
+    """The native store, which tells tests how it was used."""
+
+    made: ClassVar[list[RecordingStore]] = []
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.with_addresses = arguments["with_addresses"]
+        self.etags = arguments["etags"]
+        self.closed = False
+        self.made.append(self)
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
 
 
 @pytest.fixture
-def native_store() -> Iterator[type[fake_native.FakeRemoteStore]]:
-    """The stand-in for the native store, in use."""
-    with fake_native.installed():
-        yield fake_native.FakeRemoteStore
+def native_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[RecordingStore]]:
+    """All native stores that are made in a test."""
+    monkeypatch.setattr(native, "RemoteStore", RecordingStore)
+    RecordingStore.made.clear()
+    yield RecordingStore
+    RecordingStore.made.clear()
 
 
 @pytest.fixture

@@ -1,25 +1,14 @@
-"""A stand-in for the native store: a queue in Python that reads whole files by way of a broker.
-
-It lets the Python side be tested by itself. Footers and batches are real: the native reader gets
-the bytes that came as files in memory.
-"""
+"""A queue in Python in place of the native store's, so that tests ask a broker one by one."""
 
 from __future__ import annotations
 
 import queue
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pytest
 
-from torchparquet import native
 from torchparquet.errors import CorruptFileError
 
 WAIT_SECONDS = 60
@@ -100,61 +89,4 @@ class FakeRemoteStore:
         return made.wait()
 
     def read(self, file: int, offset: int, num_bytes: int) -> bytes:
-        if not self.with_addresses:
-            return bytes(self.ask(kind="bytes", file=file, offset=offset, num_bytes=num_bytes))
-        url, headers, _ = self.ask(kind="address", file=file)
-        request = urllib.request.Request(url)
-        for header in headers:
-            request.add_header(*header.split(": ", 1))
-        request.add_header("Range", f"bytes={offset}-{offset + num_bytes - 1}")
-        if self.etags[file]:
-            request.add_header("If-Match", self.etags[file])
-        try:
-            with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
-                return bytes(response.read())
-        except urllib.error.HTTPError as error:
-            kinds = {404: FileNotFoundError, 412: CorruptFileError}
-            raise kinds.get(error.code, OSError)(self.paths[file], error.code) from None
-
-    def contents(self) -> list[pa.Buffer]:
-        """Return all files, each in two ranges."""
-        made = []
-        for file, size in enumerate(self.num_bytes.tolist()):
-            half = size // 2
-            first = self.read(file, 0, half) if half else b""
-            made.append(pa.py_buffer(first + self.read(file, half, size - half)))
-        return made
-
-
-def _read_footers(
-    paths: Sequence[str],
-    threads: int,
-    contents: Any,
-    *rest: Any,
-    remote: Any = None,
-    **options: Any,
-) -> Any:
-    if remote is None:
-        return _REAL_FOOTERS(paths, threads, contents, *rest, **options)
-    return _REAL_FOOTERS(paths, threads, remote.contents(), *rest, **options)
-
-
-def _data_files(*, remote: Any = None, **options: Any) -> Any:
-    if remote is not None:
-        options["contents"] = remote.contents()
-    return _REAL_FILES(**options)
-
-
-_REAL_FOOTERS: Any = native.read_footers
-_REAL_FILES: Any = native.DataFiles
-
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """Put the stand-in in the place of the native store."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "RemoteStore", FakeRemoteStore, raising=False)
-        patch.setattr(native, "read_footers", _read_footers)
-        patch.setattr("torchparquet.reading.stream_parts.DataFiles", _data_files)
-        FakeRemoteStore.made.clear()
-        yield
+        return bytes(self.ask(kind="bytes", file=file, offset=offset, num_bytes=num_bytes))

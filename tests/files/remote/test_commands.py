@@ -12,8 +12,6 @@ import pytest
 from tests.files.remote.test_datasets import upload
 from torchparquet.cli import main
 
-pytestmark = pytest.mark.usefixtures("native_store")
-
 
 def report_of(capsys: Any, *arguments: str, code: int = 0) -> Any:
     assert main([*arguments, "--json"]) == code, capsys.readouterr().err

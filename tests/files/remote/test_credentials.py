@@ -23,7 +23,6 @@ def everything_of(dataset: ParquetDataset) -> str:
     return "\n".join([*texts, *manifest.files, manifest.root])
 
 
-@pytest.mark.usefixtures("native_store")
 def test_presigned_urls(tree: Path, server: RangeServer, tmp_path: Path) -> None:
     for number in (0, 1):
         path = tree / "day=0" / f"part-{number}.parquet"
@@ -48,7 +47,6 @@ def test_presigned_urls(tree: Path, server: RangeServer, tmp_path: Path) -> None
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.usefixtures("native_store")
 def test_urls_that_differ_in_their_query_alone(tree: Path, server: RangeServer) -> None:
     content = (tree / "day=0" / "part-0.parquet").read_bytes()
     (server.root / "get").write_bytes(content)
@@ -60,7 +58,6 @@ def test_urls_that_differ_in_their_query_alone(tree: Path, server: RangeServer) 
         ParquetDataset([urls[0], urls[0]], batch_size=10)
 
 
-@pytest.mark.usefixtures("native_store")
 def test_user_of_a_url(tree: Path, server: RangeServer) -> None:
     path = tree / "day=0" / "part-0.parquet"
     (server.root / path.name).write_bytes(path.read_bytes())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from torchparquet.files.remote.broker import Broker, BrokeredFiles
 from torchparquet.files.remote.file_access import Entry, plain_errors
 from torchparquet.files.remote.listing import find_entries
 from torchparquet.files.remote.stamps import entity_tag
-from torchparquet.files.remote.storage import Storage, StorageArguments, storage_of
+from torchparquet.files.remote.storage import (
+    NO_CACHE,
+    BlockCache,
+    Storage,
+    StorageArguments,
+    storage_of,
+)
 from torchparquet.files.remote.urls import HTTP
-
-if TYPE_CHECKING:
-    from torchparquet.files.remote.broker import RequestQueue
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class RemoteFiles:
         names: As the store's library calls them; these may hold credentials.
         num_bytes: Their sizes.
         stamps: What else tells them from later files of their names, such as an ETag.
+        cache: The folder on disk that keeps their blocks.
+        footers: At most one: the native footers that this process has read.
     """
 
     storage: Storage
@@ -39,6 +44,8 @@ class RemoteFiles:
     names: tuple[str, ...]
     num_bytes: tuple[int, ...]
     stamps: tuple[str, ...]
+    cache: BlockCache = NO_CACHE
+    footers: list[Any] = field(default_factory=list)
 
     def connect(self, *, just_listed: bool = False) -> RemoteReading:
         """Open what the native reader reads the files through.
@@ -56,11 +63,16 @@ class RemoteFiles:
             (self.names[file],),
             (self.num_bytes[file],),
             (self.stamps[file],),
+            self.cache,
         )
 
     def open(self, path: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
         return self.storage.access().open(self.names[self.paths.index(path)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the footers."""
+        return self.__dict__ | {"footers": []}
 
     def __repr__(self) -> str:
         """Return nothing of the names."""
@@ -111,6 +123,7 @@ def find_remote_files(
         tuple(entry.name for entry in entries),
         tuple(entry.num_bytes for entry in entries),
         tuple(entry.stamp for entry in entries),
+        arguments.cache,
     )
 
 
@@ -136,16 +149,20 @@ class RemoteReading:
         maker = address_maker(access)
         if maker is not None:
             with plain_errors("make an address of", files.paths[0], access.secrets):
-                if maker(files.names[0], files.stamps[0]) is None:
+                if not native.has_http() or maker(files.names[0], files.stamps[0]) is None:
                     maker = None
-        made: Any = native
-        self.native: RequestQueue = made.RemoteStore(
+        self._files = files
+        self.native = native.RemoteStore(
             paths=list(files.paths),
             num_bytes=np.array(files.num_bytes, np.int64),
             etags=[entity_tag(stamp) for stamp in files.stamps],
             identities=list(files.stamps),
             with_addresses=maker is not None,
+            cache_folder=files.cache.folder,
+            cache_limit=files.cache.limit,
         )
+        if files.footers:
+            self.native.footers = files.footers[0]
         known = set(range(len(files.paths))) if just_listed else set()
         self._broker = Broker(
             self.native,
@@ -153,7 +170,8 @@ class RemoteReading:
         )
 
     def close(self) -> None:
-        """End the broker's threads."""
+        """End the broker's threads. Later readings use the footers that this one has read."""
+        self._files.footers[:] = [self.native.footers]
         self._broker.close()
 
     def __enter__(self) -> RemoteReading:

@@ -6,8 +6,10 @@ import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from torchparquet.checks import checked_int
 from torchparquet.files.remote.arrow_access import ArrowAccess
 from torchparquet.files.remote.file_access import FileAccess
 from torchparquet.files.remote.fsspec_access import FsspecAccess, fsspec_for, make_filesystem
@@ -22,20 +24,65 @@ from torchparquet.files.remote.urls import (
 
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az", "https": "http"}
 
+_DEFAULT_CACHE = 64 << 30
+# Bytes. A block has 8 MiB at most, and a few should fit.
+_MIN_CACHE = 64 << 20
+
+
+@dataclass(frozen=True)
+class BlockCache:
+    """A folder that keeps blocks of files of stores.
+
+    Attributes:
+        folder: Its absolute path; None for no cache.
+        limit: The most bytes that all blocks may take on disk.
+    """
+
+    folder: str | None = None
+    limit: int = _DEFAULT_CACHE
+
+
+NO_CACHE = BlockCache()
+
+
+def block_cache(cache_dir: str | os.PathLike[str] | None, cache_limit: int | None) -> BlockCache:
+    """Return the cache that the arguments describe.
+
+    Raises:
+        TypeError: `cache_dir` is not a path, or `cache_limit` not an int.
+        ValueError: `cache_limit` is too small for a few blocks, or given without `cache_dir`.
+    """
+    if cache_dir is None:
+        if cache_limit is not None:
+            raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={cache_limit!r}")
+        return NO_CACHE
+    folder = os.fspath(cache_dir) if isinstance(cache_dir, str | os.PathLike) else cache_dir
+    if not isinstance(folder, str):
+        raise TypeError(f"cache_dir must be a str or an os.PathLike of str; got {cache_dir!r}")
+    if not folder:
+        raise ValueError(f"cache_dir must not be empty; got {folder!r}")
+    if cache_limit is None:
+        limit = _DEFAULT_CACHE
+    else:
+        limit = checked_int("cache_limit", cache_limit, _MIN_CACHE, 1 << 62)
+    return BlockCache(str(Path(folder).absolute()), limit)
+
 
 @dataclass(frozen=True, repr=False)
 class StorageArguments:
-    """The arguments `storage_options` and `filesystem`.
+    """The arguments `storage_options`, `filesystem`, `cache_dir` and `cache_limit`.
 
     Attributes:
         options: Options of the store, credentials among them.
         filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
+        cache: The folder on disk that keeps blocks of files.
         share: Called with a text and a function. Returns the function's result, or that of
             another process which was asked with the same text. None to share nothing.
     """
 
     options: Mapping[str, Any] | None = None
     filesystem: Any = None
+    cache: BlockCache = NO_CACHE
     share: Callable[[str, Callable[[], str]], str] | None = None
 
     def __post_init__(self) -> None:
