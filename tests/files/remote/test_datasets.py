@@ -255,12 +255,26 @@ def _read_in_child(dataset: ParquetDataset, queue: Any) -> None:
 
 
 @pytest.mark.parametrize("has_read", [False, True])
+@pytest.mark.parametrize("by", ["options", "fsspec", "pyarrow"])
 def test_a_forked_child_makes_its_own_connections(
-    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], has_read: bool
+    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], by: str, has_read: bool
 ) -> None:
+    import pyarrow.fs as pafs
+
     name, filesystem = bucket
     upload(tree, filesystem, f"{name}/root")
-    dataset = ParquetDataset(f"s3://{name}/root", storage_options=s3_options, **OPTIONS)
+    options: dict[str, Any] = {"storage_options": s3_options}
+    if by == "fsspec":
+        options = {"filesystem": filesystem}
+    elif by == "pyarrow":
+        made = pafs.S3FileSystem(
+            access_key=s3_options["key"],
+            secret_key=s3_options["secret"],
+            endpoint_override=s3_options["endpoint_url"],
+            region="us-east-1",
+        )
+        options = {"filesystem": made}
+    dataset = ParquetDataset(f"s3://{name}/root", **options, **OPTIONS)
     if has_read:
         iterator = iter(dataset)
         next(iterator)

@@ -123,9 +123,11 @@ class FsspecAccess:
         """Return a file or directory; None if there is neither."""
         try:
             with plain_errors("look up", self.shown(name), self.secrets):
-                if afresh:
+                # The Hub's library would list the whole directory again.
+                options = {"refresh": True} if afresh and self.scheme == "hf" else {}
+                if afresh and not options:
                     self.filesystem.invalidate_cache()
-                info = self.filesystem.info(name)
+                info = self.filesystem.info(name, **options)
         except FileNotFoundError:
             return None
         if self.scheme in HTTP and str(info.get("mimetype")) == "text/html":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -169,6 +170,7 @@ def _expand_pattern(pattern: str, access: FileAccess, *, only_directories: bool)
     entries = _real_files(access.files_below(root, literal))
     wanted, marked = steps[first:], [step for step in steps if step.startswith("_")]
     begin = len(root) + 1 if first else 0
+    names = [entry.name for entry in entries]
     found: dict[str, Entry] = {}  # "**" matches a directory and the files below it.
     if not only_directories:
         for entry in entries:
@@ -179,8 +181,10 @@ def _expand_pattern(pattern: str, access: FileAccess, *, only_directories: bool)
         inside = len(directory) >= len(root)
         relative = [part for part in directory[begin:].split("/") if part]
         if inside and _matches(relative, wanted) and is_written_out(directory, marked):
-            prefix = f"{directory}/"
-            below = [entry for entry in entries if entry.name.startswith(prefix)]
+            # "0" comes right after "/", so the files below stand between the two.
+            first_below = bisect_left(names, f"{directory}/")
+            end = bisect_left(names, f"{directory}0")
+            below = entries[first_below:end]
             found.update(
                 (entry.name, entry) for entry in _files_of_directory(directory, below, access)
             )
