@@ -202,7 +202,7 @@ def why_no_urls() -> str:
     from torchparquet import ParquetDataset
 
     try:
-        ParquetDataset([], batch_size=1, storage_options={})  # type: ignore[call-arg,unused-ignore]
+        ParquetDataset([], batch_size=1, storage_options={})
     except TypeError:
         return "it reads no URLs yet"
     except ValueError:

@@ -70,7 +70,7 @@ PROGRAM = """
 """
 
 
-def start(program: str, url: str, **options: Any) -> subprocess.Popen[str]:
+def start(program: str, url: Any, **options: Any) -> subprocess.Popen[str]:
     """Start a program that has an iterator of the data set."""
     return subprocess.Popen(
         [
@@ -153,7 +153,7 @@ def test_an_interrupt_while_a_store_stalls(faulty: FaultyStore) -> None:
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-def train(url: str, checkpoint: Path, told: int) -> None:
+def train(url: Any, checkpoint: Path, told: int) -> None:
     """Consume and save, step by step, telling of each."""
     dataset = open_dataset(url, shuffle=True, seed=5)
     found: list[str] = []
@@ -170,10 +170,10 @@ def train(url: str, checkpoint: Path, told: int) -> None:
 
 
 TRAIN = """
-import sys
+import json, sys
 from pathlib import Path
 from tests.remote.test_lives import train
-train(sys.argv[1], Path(sys.argv[2]), 1)
+train(json.loads(sys.argv[1]), Path(sys.argv[2]), 1)
 """
 
 
@@ -183,7 +183,7 @@ def test_a_rank_that_is_killed_goes_on(faulty: FaultyStore, data: Path, tmp_path
     kills = 0
     for steps in (1, 3, 2, 5, None):
         child = subprocess.Popen(
-            [sys.executable, "-c", TRAIN, faulty.url, str(checkpoint)],
+            [sys.executable, "-c", TRAIN, json.dumps(faulty.url), str(checkpoint)],
             env=child_environment(OMP_NUM_THREADS="1"),
             stdout=subprocess.PIPE,
         )
@@ -222,7 +222,7 @@ def test_ranks_share_a_cache_while_another_evicts(
     )
     assert evicting.stdout is not None
     assert evicting.stdout.readline() == "began\n"
-    arguments = [faulty.url, json.dumps(options), json.dumps(expected)]
+    arguments = [json.dumps(faulty.url), json.dumps(options), json.dumps(expected)]
     torchrun(2, ["tests.remote.torchrun_cached", *arguments])
     output, errors = evicting.communicate(timeout=120)
     assert evicting.returncode == 0, errors

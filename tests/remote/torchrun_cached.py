@@ -12,7 +12,7 @@ NUM_EPOCHS = 4
 
 def main() -> None:
     """Read as the arguments say, and compare with the digests that they give."""
-    url, options, expected = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    url, options, expected = map(json.loads, sys.argv[1:])
     for _ in range(NUM_EPOCHS):
         dataset = open_dataset(url, shuffle=True, seed=7, **options)
         assert digests(dataset) == expected
