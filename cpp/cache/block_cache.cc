@@ -63,22 +63,28 @@ bool BlockCache::Has(const BlockKey& key) const {
 }
 
 bool BlockCache::Read(const BlockKey& key, uint8_t* out) {
+  bool is_hit = false;
   try {
-    const FileDescriptor file = OpenBlock(folder_, DigestOf(key));
-    const BlockState state =
-        file ? ReadBlock(file.get(), key, out) : BlockState::kUnreadable;
-    if (state == BlockState::kSound) {
-      TouchBlock(file);
-      num_hits_.fetch_add(1, std::memory_order_relaxed);
-      bytes_read_.fetch_add(key.range.num_bytes, std::memory_order_relaxed);
-      return true;
-    }
-    if (state == BlockState::kDamaged) RemoveDamaged(key, file);
+    is_hit = ReadKept(key, out);
   } catch (const Error&) {
-    // What cannot be read is fetched.
+    is_hit = false;  // what cannot be read is fetched
   }
-  num_misses_.fetch_add(1, std::memory_order_relaxed);
-  return false;
+  if (is_hit) {
+    num_hits_.fetch_add(1, std::memory_order_relaxed);
+    bytes_read_.fetch_add(key.range.num_bytes, std::memory_order_relaxed);
+  } else {
+    num_misses_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return is_hit;
+}
+
+bool BlockCache::ReadKept(const BlockKey& key, uint8_t* out) {
+  const FileDescriptor file = OpenBlock(folder_, DigestOf(key));
+  if (!file) return false;
+  const BlockState state = ReadBlock(file.get(), key, out);
+  if (state == BlockState::kSound) TouchBlock(file);
+  if (state == BlockState::kDamaged) RemoveDamaged(key, file);
+  return state == BlockState::kSound;
 }
 
 void BlockCache::RemoveDamaged(const BlockKey& key, const FileDescriptor& file) {

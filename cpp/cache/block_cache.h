@@ -71,9 +71,11 @@ class BlockCache {
   };
   using Counter = std::atomic<int64_t>;
 
+  bool ReadKept(const BlockKey& key, uint8_t* out);
   void RemoveDamaged(const BlockKey& key, const FileDescriptor& file);
   bool Keep(const BlockKey& key, std::span<const uint8_t> bytes);
   void Evict();
+  // What one try has removed: enough, or else some or no blocks.
   enum class Eviction { kEnough, kSome, kNone };
   Eviction EvictOnce();
   // Removes blocks, first to last, until few enough are left.

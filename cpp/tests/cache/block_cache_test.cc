@@ -289,6 +289,8 @@ TEST_CASE("files that are no blocks are neither read, replaced, evicted nor remo
   WriteFile(subfolder / "ffffffffffffffffffffffffffffffff.block", "in the wrong folder");
   WriteFile(setting.folder() / "new" / "notes", "text");
   WriteFile(setting.folder() / "new" / "1-2-3.new", "text");
+  WriteFile(setting.folder() / "new" / "empty", "");
+  WriteFile(setting.folder() / "new" / "1-x-3.new", "");
   // In the place of a block.
   std::filesystem::create_directory(setting.Path(1).parent_path());
   WriteFile(setting.Path(1), std::string(kBlockBytes + kBlockHeaderBytes, 'x'));
@@ -302,7 +304,9 @@ TEST_CASE("files that are no blocks are neither read, replaced, evicted nor remo
     if (entry.path() != setting.Path(0)) Age(entry.path(), 10'000);
   }
   std::filesystem::remove(setting.folder() / "sum");
-  auto before = Contents(setting.outside());
+  const auto before = Contents(setting.outside());
+  // What has a block's name and place counts.
+  CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
 
   for (int64_t i = 1; i < 4; ++i) {
     CHECK_FALSE(setting.Has(i));
