@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "network/fetch.h"
 #include "network/fetch_stats.h"
@@ -13,12 +14,13 @@ struct FetchOptions {
   int64_t max_tries = 10;    // of one fetch
   double max_seconds = 180;  // from the first failure of a fetch to its last try
   double connect_seconds = 10;
-  int64_t stall_bytes_per_second = 64
-                                   << 10;  // slower than this for stall_seconds: retried
+  // Slower than this for stall_seconds: retried.
+  int64_t stall_bytes_per_second = 64 << 10;
   double stall_seconds = 5;
   int64_t min_connections = 16;
   int64_t max_connections = 64;
   bool hedges = true;
+  std::string ca_file = {};  // certificates to trust; empty: the usual ones
 };
 
 // Brings ranges of objects. Thread-safe.

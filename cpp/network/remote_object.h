@@ -10,7 +10,7 @@ namespace torchparquet {
 // Where an object can be read for a while.
 struct ObjectAddress {
   std::string url;
-  std::vector<std::string> headers;  // "Name: value"; go to the host of `url` only
+  std::vector<std::string> headers = {};  // "Name: value"; go to the host of `url` only
   // The time after which `url` and `headers` are refused, in seconds since 1970.
   double expires_at = 0;
 };

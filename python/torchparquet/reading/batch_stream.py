@@ -70,6 +70,7 @@ class BatchStream(Iterator[Batch]):
         lends = pin_memory if lend_slabs is None else lend_slabs
         lanes = list(share) if isinstance(share, Sequence) else [share]
         self.task_names = parts.task_names
+        self._store = parts.reading  # must live as long as the reader
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
         self.reading: Reading | None = None

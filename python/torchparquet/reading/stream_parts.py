@@ -61,10 +61,10 @@ class StreamParts:
             decryption: Keys of encrypted files.
         """
         self.manifest = manifest
-        self._reading = manifest.remote.connect() if manifest.remote is not None else None
+        self.reading = manifest.remote.connect() if manifest.remote is not None else None
         options: dict[str, Any] = {}
-        if self._reading is not None:
-            options["remote"] = self._reading.native
+        if self.reading is not None:
+            options["remote"] = self.reading.native
         self.files = DataFiles(
             paths=list(manifest.files),
             num_bytes=manifest.file_num_bytes,
@@ -87,8 +87,8 @@ class StreamParts:
 
     def close(self) -> None:
         """End the threads that bring bytes of a store. All streams must have ended."""
-        if self._reading is not None:
-            self._reading.close()
+        if self.reading is not None:
+            self.reading.close()
 
 
 def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:

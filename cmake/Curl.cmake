@@ -1,0 +1,42 @@
+# Finds libcurl as TORCHPARQUET_CURL says, and makes the target torchparquet_curl if CURL_FOUND.
+#
+# An archive needs the libraries that its build used. Its own CMake package knows them, and so
+# does its pkg-config file; CMake's module knows only libcurl itself.
+set(CURL_FOUND FALSE)
+if(TORCHPARQUET_CURL STREQUAL "OFF")
+  return()
+endif()
+if(TORCHPARQUET_CURL STREQUAL "ON")
+  set(_required REQUIRED)
+else()
+  set(_required QUIET)
+endif()
+
+add_library(torchparquet_curl INTERFACE)
+if(TORCHPARQUET_STATIC_CURL)
+  set(CURL_USE_STATIC_LIBS ON)
+  find_package(CURL 7.68 CONFIG QUIET)
+  if(CURL_FOUND)
+    target_link_libraries(torchparquet_curl INTERFACE CURL::libcurl)
+    return()
+  endif()
+  find_package(PkgConfig ${_required})
+  if(PkgConfig_FOUND)
+    pkg_check_modules(_curl ${_required} libcurl>=7.68)
+  endif()
+  set(CURL_FOUND ${_curl_FOUND})
+  if(CURL_FOUND)
+    target_compile_definitions(torchparquet_curl INTERFACE CURL_STATICLIB)
+    target_include_directories(torchparquet_curl SYSTEM INTERFACE ${_curl_STATIC_INCLUDE_DIRS})
+    target_link_directories(torchparquet_curl INTERFACE ${_curl_STATIC_LIBRARY_DIRS})
+    # The linker would prefer a shared libcurl beside the archive.
+    list(TRANSFORM _curl_STATIC_LIBRARIES REPLACE "^curl$" "-l:libcurl.a")
+    target_link_libraries(torchparquet_curl INTERFACE ${_curl_STATIC_LIBRARIES})
+  endif()
+  return()
+endif()
+
+find_package(CURL 7.68 ${_required})
+if(CURL_FOUND)
+  target_link_libraries(torchparquet_curl INTERFACE CURL::libcurl)
+endif()

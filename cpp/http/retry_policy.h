@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace torchparquet {
+
+// When a fetch whose requests fail is tried again. Used by one thread.
+class RetryPolicy {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  struct Failure {
+    Time now;
+    double retry_after_seconds = 0;  // as the store wishes
+    double draw = 0;                 // random, in [0, 1)
+  };
+
+  // No try begins later than `max_seconds` after the first failure.
+  RetryPolicy(int64_t max_tries, double max_seconds)
+      : max_tries_(max_tries), max_seconds_(max_seconds) {}
+
+  int64_t num_tries() const { return num_tries_; }
+  void BeginTry() { ++num_tries_; }
+
+  // Returns when the next try may begin; nothing if there is none. Waits for a random
+  // part of a span that doubles with each failure, so that clients do not come back
+  // together.
+  std::optional<Time> After(const Failure& failure);
+
+ private:
+  int64_t max_tries_;
+  double max_seconds_;
+  int64_t num_tries_ = 0;
+  int64_t num_failures_ = 0;
+  Time first_failure_ = {};
+};
+
+// The seconds that a Retry-After header asks for: a number or a date, against the time
+// `unix_seconds`. Nothing if it is neither.
+std::optional<double> RetryAfterSeconds(std::string_view header, int64_t unix_seconds);
+
+}  // namespace torchparquet
