@@ -57,6 +57,7 @@ class Child {
     try {
       status = body();
     } catch (...) {
+      status = 98;
     }
     _exit(status);
   }
