@@ -90,8 +90,6 @@ def frameworks(session: nox.Session) -> None:
 @nox.session(default=False, venv_backend="virtualenv")
 def servers(session: nox.Session) -> None:
     """Read from servers that speak as stores do, all of them, in a new environment."""
-    # Alone, as resolving them together with the others takes long.
-    session.install("s3fs", "gcsfs", "adlfs")
     session.install("-c", "constraints.txt", ".[servers]", "sybil>=10")
     if not pathlib.Path("build/azurite/node_modules/.bin/azurite-blob").exists():
         session.run(*AZURITE, external=True)

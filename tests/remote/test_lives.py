@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,22 @@ PROGRAM = """
 """
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def end_programs() -> Iterator[None]:
+    """Kill what a test that failed has left."""
+    yield
+    while STARTED:
+        program = STARTED.pop()
+        program.kill()
+        program.communicate()
+
+
 def start(program: str, url: Any, **options: Any) -> subprocess.Popen[str]:
     """Start a program that has an iterator of the data set."""
-    return subprocess.Popen(
+    child = subprocess.Popen(
         [
             sys.executable,
             "-c",
@@ -85,6 +99,8 @@ def start(program: str, url: Any, **options: Any) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    STARTED.append(child)
+    return child
 
 
 EXITS = {
@@ -104,6 +120,7 @@ EXITS = {
 
 @pytest.mark.parametrize("stalls", [False, True])
 @pytest.mark.parametrize("name", EXITS)
+@pytest.mark.mostly_long(every=3)
 def test_the_interpreter_ends_mid_iteration(faulty: FaultyStore, name: str, stalls: bool) -> None:
     """Though a store says nothing any more."""
     if stalls:

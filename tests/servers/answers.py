@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.servers.faulty_origin import FaultyOrigin, Request
 
 PIECE_BYTES = 1 << 16
+# A client that takes all that comes must not take the machine's memory.
+MOST_ENDLESS_BYTES = 64 << 20
 REASONS = {
     200: "OK",
     206: "Partial Content",
@@ -104,8 +106,10 @@ class Answer:
             case "drip":
                 return self._drip(to)
             case "endless":
-                while not to.closing.is_set():
-                    to.socket.sendall(self.body or bytes(PIECE_BYTES))
+                sent = 0
+                while sent < MOST_ENDLESS_BYTES and not to.closing.is_set():
+                    to.socket.sendall(bytes(PIECE_BYTES))
+                    sent += PIECE_BYTES
                 return False
         to.socket.sendall(self.body)
         return self.fault.kind not in ("long length", "short length")

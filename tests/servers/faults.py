@@ -20,7 +20,7 @@ Kind = Literal[
     "wrong range",  # Content-Range and body are `at` bytes further on
     "wrong header",  # Content-Range alone is
     "whole",  # 200 and all of the object
-    "endless",  # a body without a length and without an end
+    "endless",  # a body without a length, and with far more bytes than asked for
     "long length",  # Content-Length is `at` bytes more than the body, which then closes
     "short length",  # Content-Length is `at` bytes less than the body
     "etag",  # another ETag, whatever If-Match says
