@@ -405,6 +405,8 @@ TEST_CASE("a process without users has no fetcher") {
   CHECK(watched.expired());
 }
 
+// A child of a process with threads cannot begin a thread under ThreadSanitizer.
+#ifndef __SANITIZE_THREAD__
 // Runs in the child of a fork. Returns true if all was as it should be.
 bool ReadsInChild(const Origin& origin, HttpFetcher* inherited,
                   const std::shared_ptr<Fetcher>& shared) {
@@ -422,8 +424,6 @@ bool ReadsInChild(const Origin& origin, HttpFetcher* inherited,
   return Bytes(*fetch) == origin.content();
 }
 
-// A child of a process with threads cannot begin a thread under ThreadSanitizer.
-#ifndef __SANITIZE_THREAD__
 TEST_CASE("a forked child reads by itself, and the parent reads on") {
   const auto gate = std::make_shared<Gate>();
   const Origin origin(1000, [&](const Origin& self, const Origin::Request& request) {
