@@ -53,7 +53,7 @@ FOOTERS_MS = 30.0
 # Two distances: their difference is of round trips alone, not of work. It is large beside what
 # other load does to either.
 NEAR, FAR = (Distance(ms, late_share=0, connection_kb_per_second=0) for ms in (5, 305))
-CACHE_OPTION, HEDGE_OPTION = "cache_dir", "hedge"
+CACHE_OPTION, FETCH_OPTION = "cache_dir", "fetch_options"
 Figures = dict[str, Any]
 
 
@@ -227,11 +227,11 @@ def cache(bench: Bench) -> Figures:
 
 def waits(bench: Bench) -> Figures:
     """The longest waits, with second requests for what is late and without."""
-    _require(bench, HEDGE_OPTION)
+    _require(bench, FETCH_OPTION)
     with bench.places([Distance(FOOTERS_MS)]) as (place,):
         ways: dict[str, Batches] = {
             name: functools.partial(
-                our_batches, place, bench.batch_size, **{HEDGE_OPTION: is_hedged}
+                our_batches, place, bench.batch_size, **{FETCH_OPTION: {"hedges": is_hedged}}
             )
             for name, is_hedged in (("hedged", True), ("not hedged", False))
         }

@@ -3,8 +3,10 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +23,28 @@
 namespace py = pybind11;
 
 namespace torchparquet {
+
+namespace {
+
+// Handles signals while a store may be slow to answer.
+Footers ReadRemoteFooters(const std::vector<PlannedFile>& files, FooterParts parts,
+                          int64_t num_threads) {
+  FootersStop stop;
+  auto reading = std::async(
+      std::launch::async, [&] { return ReadFooters(files, parts, num_threads, &stop); });
+  const auto is_over = [&] {
+    return reading.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready;
+  };
+  while (!WithoutGil(is_over)) {
+    if (PyErr_CheckSignals() == 0) continue;
+    stop.Stop();
+    WithoutGil([&] { reading.wait(); });
+    throw py::error_already_set();
+  }
+  return reading.get();
+}
+
+}  // namespace
 
 void BindFooters(py::module_& m) {
   py::class_<LeafColumn>(m, "LeafColumn")
@@ -84,7 +108,9 @@ void BindFooters(py::module_& m) {
         const FooterParts parts{.chunk_num_bytes = with_chunk_sizes,
                                 .content = with_contents,
                                 .parsed = remote.has_value()};
-        auto footers = WithoutGil([&] { return ReadFooters(files, parts, num_threads); });
+        auto footers =
+            remote ? ReadRemoteFooters(files, parts, num_threads)
+                   : WithoutGil([&] { return ReadFooters(files, parts, num_threads); });
         if (remote) (*remote)->KeepFooters(std::move(footers.parsed));
         if (decryption) (*decryption)->Close();
         return footers;

@@ -71,8 +71,8 @@ class FileEnds {
  public:
   static constexpr size_t kMaxInFlight = 256;
 
-  explicit FileEnds(const std::vector<PlannedFile>& files)
-      : files_(files), reads_(files.size()) {}
+  FileEnds(const std::vector<PlannedFile>& files, FootersStop* stop)
+      : files_(files), stop_(stop), reads_(files.size()) {}
 
   // Null for a file that is in no store. Asks for the ends of the following files too.
   std::shared_ptr<RemoteReads> Of(size_t file) {
@@ -86,12 +86,14 @@ class FileEnds {
     const PlannedFile& file = files_[number];
     if (file.remote == nullptr) return;
     reads_[number] = std::make_shared<RemoteReads>(file.fetcher);
+    if (stop_ != nullptr && !stop_->Add(reads_[number])) reads_[number]->Stop();
     const ByteRange end = RemoteFile::FooterRange(*file.remote);
     if (end.num_bytes == 0) return;
     reads_[number]->Hold(std::make_shared<Fetch>(file.remote, end), {end});
   }
 
   const std::vector<PlannedFile>& files_;
+  FootersStop* const stop_;
   std::mutex mutex_;
   size_t next_ = 0;                                  // guarded by mutex_
   std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
@@ -99,11 +101,30 @@ class FileEnds {
 
 }  // namespace
 
+void FootersStop::Stop() {
+  std::vector<std::shared_ptr<RemoteReads>> reads;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    reads.swap(reads_);
+  }
+  for (const auto& one : reads) one->Stop();
+}
+
+bool FootersStop::Add(const std::shared_ptr<RemoteReads>& reads) {
+  const std::lock_guard lock(mutex_);
+  if (is_stopped_) return false;
+  // Those that are over hold no fetch.
+  std::erase_if(reads_, [](const auto& held) { return held.use_count() == 1; });
+  reads_.push_back(reads);
+  return true;
+}
+
 Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
-                    int64_t num_threads) {
+                    int64_t num_threads, FootersStop* stop) {
   std::vector<Footer> footers(files.size());
   KnownSchemas known;
-  FileEnds ends(files);
+  FileEnds ends(files, stop);
   std::atomic<size_t> next{0};
   const auto read = [&] {
     // Relaxed: joining the threads publishes what they wrote.

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "files/footer.h"
 #include "files/parquet_file.h"
 #include "footers/schema.h"
+#include "sources/remote_reads.h"
 
 namespace torchparquet {
 
@@ -40,9 +42,23 @@ struct Footers {
   static constexpr int64_t kMaxParsedBytes = int64_t{256} << 20;
 };
 
+// Ends the reading of footers of files in stores, from another thread.
+class FootersStop {
+ public:
+  // From now on, no footer is read.
+  void Stop();
+  // Adds reads that Stop ends. False if it was called.
+  bool Add(const std::shared_ptr<RemoteReads>& reads);
+
+ private:
+  std::mutex mutex_;
+  bool is_stopped_ = false;                          // guarded by mutex_
+  std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
+};
+
 // Reads the footers of `files` on `num_threads` threads, which end before it returns.
 // Throws the Error of the first file in order that fails.
 Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
-                    int64_t num_threads);
+                    int64_t num_threads, FootersStop* stop = nullptr);
 
 }  // namespace torchparquet

@@ -61,10 +61,10 @@ std::string CertificateFile(const std::string& chosen) {
   return {};
 }
 
-// True for failures that another try would meet too.
+// True for failures that another try would meet too. An answer that is no HTTP is not one
+// of them, though libcurl calls it an unsupported protocol.
 bool IsPermanent(CURLcode code) {
   switch (code) {
-    case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
     case CURLE_NOT_BUILT_IN:
     case CURLE_OUT_OF_MEMORY:

@@ -338,6 +338,13 @@ bool ParallelReader::HasEnough(const State& state) {
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
+// True if tasks are open that wait for bytes of stores, and not for room for their items.
+// One of them may fail before another that has failed already.
+bool ParallelReader::AwaitsBytes(const State& state) {
+  return state.prefetcher != nullptr && state.tasks->has_untaken() &&
+         !state.jagged.is_full();
+}
+
 // After a failure, with no task running and no batch to be taken: tasks that still wait
 // for memory would decode batches after the failed one, which nobody can take.
 bool ParallelReader::CloseIfFinal(State* state) {
@@ -369,14 +376,12 @@ std::unique_ptr<DecodeTask> ParallelReader::NextTask(State* state,
       continue;
     }
     if (auto task = tasks.Take(TaskStream::Choice::kAny)) return task;
-    if (state->failed && CloseIfFinal(state)) return nullptr;
+    if (state->failed && !AwaitsBytes(*state) && CloseIfFinal(state)) return nullptr;
     const bool is_last = state->failed || !tasks.next();
     const bool has_untaken = tasks.has_untaken();
     if (is_last && !has_untaken) return nullptr;
     if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
-    // A task that is open and not taken waits for bytes, or for room for its items.
-    const bool for_bytes =
-        has_untaken && state->prefetcher != nullptr && !state->jagged.is_full();
+    const bool for_bytes = AwaitsBytes(*state);
     WaitForWork(state, for_bytes ? &state->byte_waits : &state->room_waits, lock);
     if (for_bytes) {
       // Room for further bytes may be why this thread was woken.

@@ -159,6 +159,7 @@ class ParallelReader {
   static BatchMemory TakeMemory(State* state);
   static void OpenBatch(State* state);
   static bool CanOpen(const State& state);
+  static bool AwaitsBytes(const State& state);
   static bool CloseIfFinal(State* state);
   static bool RunTask(State* state, DecodeTask* task, DecodeScratch* scratch);
   static void FinishTask(State* state, DecodeTask* task);

@@ -99,6 +99,7 @@ class ParquetDataset(IterableDataset[Batch]):
         filesystem: Any = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
+        fetch_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
 
@@ -190,6 +191,10 @@ class ParquetDataset(IterableDataset[Batch]):
                 effect on files on disk.
             cache_limit: The most bytes that it may take; None for 64 GiB. What was not used for
                 the longest time is removed.
+            fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
+                `max_seconds` from its first failure to its last try (180), `max_connections` of
+                the process (64), `hedges`, False to ask no second time for a slow first byte.
+                The first data set of a process decides for all.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
@@ -211,7 +216,12 @@ class ParquetDataset(IterableDataset[Batch]):
                 filters,
                 decryption_properties,
                 manifest_cache,
-                StorageArguments(storage_options, filesystem, block_cache(cache_dir, cache_limit)),
+                StorageArguments(
+                    storage_options,
+                    filesystem,
+                    block_cache(cache_dir, cache_limit),
+                    fetch_options,
+                ),
             ),
             PlanOptions(
                 batch_size,

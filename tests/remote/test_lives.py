@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import signal
@@ -13,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from torch.utils.data import DataLoader
 
@@ -21,7 +23,6 @@ from tests.fixtures.tree import child_environment
 from tests.remote.reading import FaultyStore, by_http, digests, open_dataset, whole
 from tests.servers.faults import Fault
 from tests.servers.faulty_origin import FaultyOrigin
-from torchparquet import ParquetDataset
 
 SMALL = {"max_memory": "300KB"}
 
@@ -218,14 +219,18 @@ def test_a_rank_that_is_killed_goes_on(faulty: FaultyStore, data: Path, tmp_path
 
 
 def test_ranks_share_a_cache_while_another_evicts(
-    faulty: FaultyStore, data: Path, tmp_path: Path
+    origin: FaultyOrigin, data: Path, tmp_path: Path
 ) -> None:
-    if "cache_dir" not in inspect.signature(ParquetDataset.__init__).parameters:
-        pytest.skip("ParquetDataset has no cache_dir yet")
-    sizes = [path.stat().st_size for path in (data / "train").iterdir()]
+    numbers = np.random.default_rng(0).random(3 << 20)
+    for number, part in enumerate(np.split(numbers, 6)):
+        path = data / "large" / f"part-{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        columns = {"id": np.arange(len(part)), "x": part}
+        pq.write_table(pa.table(columns), path, row_group_size=100_000, use_dictionary=False)
+    faulty = by_http(origin, data / "large")
     # Room for less than half: reading evicts all the time, and the others' files go too.
-    options = {"cache_dir": str(tmp_path / "cache"), "cache_bytes": sum(sizes) * 2 // 5}
-    expected = digests(open_dataset(data / "train", shuffle=True, seed=7))
+    options = {"cache_dir": str(tmp_path / "cache"), "cache_limit": 16 << 20, "batch_size": 10_000}
+    expected = digests(open_dataset(data / "large", shuffle=True, seed=7, batch_size=10_000))
     evicting = start(
         """
         print("began", flush=True)

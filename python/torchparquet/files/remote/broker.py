@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 # Threads of fsspec's asynchronous file systems only wait; each has one range in flight.
 _BYTES_THREADS = 16
 _ADDRESS_THREADS = 4
-_JOIN_SECONDS = 30.0
+# A call of a library that hangs is abandoned: its thread does not keep the process.
+_JOIN_SECONDS = 2.0
 
 
 class Request(Protocol):
@@ -117,9 +119,10 @@ class Broker:
         self._end()
         if self._pid != os.getpid():
             return
+        end = time.monotonic() + _JOIN_SECONDS
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(_JOIN_SECONDS)
+                thread.join(max(0.0, end - time.monotonic()))
 
 
 _open: weakref.WeakSet[Broker] = weakref.WeakSet()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -36,6 +36,7 @@ class RemoteFiles:
         num_bytes: Their sizes.
         stamps: What else tells them from later files of their names, such as an ETag.
         cache: The folder on disk that keeps their blocks.
+        fetch: Options of the native HTTP client.
         footers: At most one: the native footers that this process has read.
     """
 
@@ -45,6 +46,7 @@ class RemoteFiles:
     num_bytes: tuple[int, ...]
     stamps: tuple[str, ...]
     cache: BlockCache = NO_CACHE
+    fetch: Mapping[str, Any] = field(default_factory=dict)
     footers: list[Any] = field(default_factory=list)
 
     def connect(self, *, just_listed: bool = False) -> RemoteReading:
@@ -64,6 +66,7 @@ class RemoteFiles:
             (self.num_bytes[file],),
             (self.stamps[file],),
             self.cache,
+            self.fetch,
         )
 
     def open(self, path: str) -> Any:
@@ -124,6 +127,7 @@ def find_remote_files(
         tuple(entry.num_bytes for entry in entries),
         tuple(entry.stamp for entry in entries),
         arguments.cache,
+        dict(arguments.fetch or {}),
     )
 
 
@@ -160,6 +164,7 @@ class RemoteReading:
             with_addresses=maker is not None,
             cache_folder=files.cache.folder,
             cache_limit=files.cache.limit,
+            **files.fetch,
         )
         if files.footers:
             self.native.footers = files.footers[0]

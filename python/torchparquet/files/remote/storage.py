@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchparquet.checks import checked_int
+from torchparquet.checks import checked_bool, checked_int
 from torchparquet.files.remote.arrow_access import ArrowAccess
 from torchparquet.files.remote.file_access import FileAccess
 from torchparquet.files.remote.fsspec_access import FsspecAccess, fsspec_for, make_filesystem
@@ -26,7 +26,7 @@ _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az",
 
 _DEFAULT_CACHE = 64 << 30
 # Bytes. A block has 8 MiB at most, and a few should fit.
-_MIN_CACHE = 64 << 20
+_MIN_CACHE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class StorageArguments:
         options: Options of the store, credentials among them.
         filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
         cache: The folder on disk that keeps blocks of files.
+        fetch: Options of the native HTTP client, by name.
         share: Called with a text and a function. Returns the function's result, or that of
             another process which was asked with the same text. None to share nothing.
     """
@@ -83,6 +84,7 @@ class StorageArguments:
     options: Mapping[str, Any] | None = None
     filesystem: Any = None
     cache: BlockCache = NO_CACHE
+    fetch: Mapping[str, Any] | None = None
     share: Callable[[str, Callable[[], str]], str] | None = None
 
     def __post_init__(self) -> None:
@@ -93,6 +95,7 @@ class StorageArguments:
             ValueError: Both are given.
         """
         options = checked_options(self.options)
+        _check_fetch_options(self.fetch or {})
         if self.filesystem is None:
             return
         if options:
@@ -111,6 +114,20 @@ class StorageArguments:
 
 
 NO_STORAGE = StorageArguments()
+
+
+def _check_fetch_options(options: Mapping[str, Any]) -> None:
+    limits = {"max_tries": int, "max_seconds": float, "max_connections": int, "hedges": bool}
+    for name, value in options.items():
+        kind = limits.get(name)
+        if kind is None:
+            raise ValueError(f"fetch_options has {', '.join(limits)}; got {name!r}")
+        if kind is bool:
+            checked_bool(f"fetch_options[{name!r}]", value)
+        elif isinstance(value, bool) or not isinstance(value, int | kind):
+            raise TypeError(f"fetch_options[{name!r}] must be a number; got {value!r}")
+        elif value < 1:
+            raise ValueError(f"fetch_options[{name!r}] must be 1 or more; got {value!r}")
 
 
 class Storage:
