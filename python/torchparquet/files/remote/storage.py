@@ -68,6 +68,20 @@ def block_cache(cache_dir: str | os.PathLike[str] | None, cache_limit: int | Non
     return BlockCache(str(Path(folder).absolute()), limit)
 
 
+def _check_fetch_options(options: Mapping[str, Any]) -> None:
+    limits = {"max_tries": int, "max_seconds": float, "max_connections": int, "hedges": bool}
+    for name, value in options.items():
+        kind = limits.get(name)
+        if kind is None:
+            raise ValueError(f"fetch_options has {', '.join(limits)}; got {name!r}")
+        if kind is bool:
+            checked_bool(f"fetch_options[{name!r}]", value)
+        elif isinstance(value, bool) or not isinstance(value, int | kind):
+            raise TypeError(f"fetch_options[{name!r}] must be a number; got {value!r}")
+        elif value < 1:
+            raise ValueError(f"fetch_options[{name!r}] must be 1 or more; got {value!r}")
+
+
 @dataclass(frozen=True, repr=False)
 class StorageArguments:
     """The arguments `storage_options`, `filesystem`, `cache_dir` and `cache_limit`.
@@ -114,20 +128,6 @@ class StorageArguments:
 
 
 NO_STORAGE = StorageArguments()
-
-
-def _check_fetch_options(options: Mapping[str, Any]) -> None:
-    limits = {"max_tries": int, "max_seconds": float, "max_connections": int, "hedges": bool}
-    for name, value in options.items():
-        kind = limits.get(name)
-        if kind is None:
-            raise ValueError(f"fetch_options has {', '.join(limits)}; got {name!r}")
-        if kind is bool:
-            checked_bool(f"fetch_options[{name!r}]", value)
-        elif isinstance(value, bool) or not isinstance(value, int | kind):
-            raise TypeError(f"fetch_options[{name!r}] must be a number; got {value!r}")
-        elif value < 1:
-            raise ValueError(f"fetch_options[{name!r}] must be 1 or more; got {value!r}")
 
 
 class Storage:
