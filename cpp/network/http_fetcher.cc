@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -77,9 +78,9 @@ HttpFetcher::~HttpFetcher() {
     return;
   }
   // To close connections would tell the peers of the parent.
-  new std::shared_ptr<Reactor>(std::move(reactor_));
+  new (std::nothrow) std::shared_ptr<Reactor>(std::move(reactor_));
   // There is no such thread here, and nothing to wait for.
-  if (thread_.joinable()) new std::thread(std::move(thread_));
+  if (thread_.joinable()) new (std::nothrow) std::thread(std::move(thread_));
 }
 
 bool HttpFetcher::IsInherited() const { return pid_ != getpid(); }

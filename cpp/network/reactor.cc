@@ -187,7 +187,8 @@ void Reactor::Send(const Job& job, std::shared_ptr<const ObjectAddress> address,
                     .whole_range = whole,
                     .object_bytes = job->fetch->object().num_bytes,
                     .etag = job->etag,
-                    .has_condition = IsStrongETag(job->etag) && !host.takes_no_condition},
+                    .has_condition = IsStrongETag(job->etag) && !job->is_unconditional &&
+                                     !host.takes_no_condition},
        .is_hedge = is_hedge});
   ++counters_.num_requests;
   if (is_hedge) {
@@ -200,7 +201,8 @@ void Reactor::Send(const Job& job, std::shared_ptr<const ObjectAddress> address,
 
 bool Reactor::OnBody(Transfer* transfer) {
   FetchJob& job = transfer->job();
-  FirstByteTimes& first_bytes = hosts_[transfer->origin()].first_bytes;
+  Host& host = hosts_[transfer->origin()];
+  FirstByteTimes& first_bytes = host.first_bytes;
   const Time now = Clock::now();
   first_bytes.Add(SecondsBetween(transfer->begin(), now));
   counters_.first_byte_time +=
@@ -214,6 +216,8 @@ bool Reactor::OnBody(Transfer* transfer) {
     if (transfer->request().is_hedge) ++counters_.num_hedges_won;
   }
   job.num_refused = 0;
+  // It was the condition that the store did not like.
+  if (job.is_unconditional) host.takes_no_condition = true;
   if (job.etag.empty()) job.etag = transfer->answer().etag;
   return true;
 }
@@ -267,7 +271,7 @@ void Reactor::Decide(const Job& job, const Transfer& ended, const Verdict& verdi
     case Kind::kRefused:
       return Refuse(job, ended, verdict);
     case Kind::kNoCondition:
-      hosts_[ended.origin()].takes_no_condition = true;
+      job->is_unconditional = true;
       ++counters_.num_retries;
       return queue_.Add(job);
     case Kind::kBusy:

@@ -23,8 +23,9 @@ constexpr int64_t kMaxTextBytes = int64_t{64} << 10;
 
 template <typename Value>
 void Set(CURL* handle, CURLoption option, Value value) {
-  // In parentheses: without libcurl's macro, which wants constants.
-  const CURLcode code = (curl_easy_setopt)(handle, option, value);
+  // Not libcurl's macro of this name, which wants constants.
+  auto* const set = curl_easy_setopt;
+  const CURLcode code = set(handle, option, value);
   if (code != CURLE_OK) {
     throw Error(ErrorKind::kInternal,
                 "libcurl refuses an option: " + std::string(curl_easy_strerror(code)));
@@ -231,7 +232,7 @@ Verdict Transfer::Result(CURLcode code) {
   }
   if (answer_.status != 0 && (code == CURLE_OK || verdict_)) {
     // A message is whole now.
-    const Verdict verdict = Judge(answer_, request_.question);
+    Verdict verdict = Judge(answer_, request_.question);
     if (verdict.kind != Kind::kBody) return verdict;
     return {.kind = Kind::kAgain, .reason = "the answer has no bytes"};
   }

@@ -413,6 +413,19 @@ TEST_CASE("a store that knows no condition is asked without one, and its ETags c
   CHECK(changed.IsError(ErrorKind::kCorruptFile, {"the object changed"}));
 }
 
+TEST_CASE("a request that fails without a condition too says nothing about conditions") {
+  const auto script = [](const Origin& origin, const Request& request) {
+    return request.number < 2 ? Origin::Status(400) : origin.Right(request);
+  };
+  Read read(script);
+  CHECK(read.IsError(ErrorKind::kIo, {"refuses the request", "HTTP 400"}));
+  CHECK_FALSE(read.origin.requests().at(1).has("if-match"));
+  const auto next = FetchOf(read.origin, {0, 10});
+  read.fetcher.Start(next);
+  CHECK(Bytes(*next) == Expected(read.origin, {0, 10}));
+  CHECK(read.origin.requests().at(2).has("if-match"));
+}
+
 TEST_CASE("a refused address is replaced once, and then is an error") {
   for (const int64_t status : {401, 403}) {
     const Origin origin(kObjectBytes, [=](const Origin& self, const Request& request) {
