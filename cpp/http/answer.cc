@@ -124,8 +124,14 @@ Verdict JudgeWhole(const Answer& answer, const Question& question) {
   const int64_t object_bytes =
       answer.num_bytes >= 0 ? answer.num_bytes : question.object_bytes;
   if (question.object_bytes >= 0 && object_bytes != question.object_bytes) {
-    return Changed("it has " + std::to_string(object_bytes) + " bytes, not " +
-                   std::to_string(question.object_bytes));
+    const std::string sizes = std::to_string(object_bytes) + " bytes, not " +
+                              std::to_string(question.object_bytes);
+    // Stores that are in trouble may send the message of an error as if it were the
+    // object.
+    if (!question.etag.empty() && answer.etag.empty()) {
+      return {.kind = Kind::kAgain, .reason = "the store sent something else, of " + sizes};
+    }
+    return Changed("it has " + sizes);
   }
   const ByteRange& whole = question.whole_range;
   if (object_bytes >= whole.end() && object_bytes - whole.num_bytes <= kMaxWastedBytes) {
