@@ -17,6 +17,7 @@ from torchparquet.errors import CorruptFileError
 from torchparquet.files.discovery import PathArgument, discover_files
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet.processors import num_processors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -316,7 +317,7 @@ def build_manifest(
 
 def _resolve_num_threads(num_threads: int | None) -> int:
     if num_threads is None:
-        return min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_THREADS)
+        return min(num_processors(), _MAX_DEFAULT_THREADS)
     if isinstance(num_threads, bool) or not isinstance(num_threads, int):
         raise TypeError(f"num_threads must be an int or None; got {num_threads!r}")
     if num_threads < 1:
