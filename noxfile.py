@@ -2,7 +2,7 @@
 """One entry for every check of this project: `nox -l` lists them, `nox -s NAME` runs one.
 
 Sessions run in the environment that nox runs in, which CONTRIBUTING.md sets up once.
-Only `pythons`, `frameworks`, `build`, `wheel` and `review` make an environment of their
+Only `pythons`, `frameworks`, `build`, `wheel`, `sdist` and `review` make an environment of their
 own.
 """
 
@@ -158,6 +158,13 @@ def wheel(session: nox.Session) -> None:
     """
     session.install("--group", "wheel")
     session.run("python", "packaging/wheel.py", *session.posargs)
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def sdist(session: nox.Session) -> None:
+    """Build the source distribution into dist/, a wheel from it, and check their versions."""
+    session.install("--group", "sdist")
+    session.run("python", "packaging/sdist.py", *session.posargs)
 
 
 @nox.session(default=False)

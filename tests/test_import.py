@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -264,8 +265,9 @@ def test_public_exceptions_derive_from_pythons_own() -> None:
     assert issubclass(torchparquet.RankMismatchError, RuntimeError)
 
 
-def test_version_is_that_of_the_project() -> None:
-    assert torchparquet.__version__ == PROJECT["project"]["version"]
+def test_version_is_that_of_the_installation() -> None:
+    assert torchparquet.__version__ == metadata.version("torchparquet")
+    assert "version" in PROJECT["project"]["dynamic"]  # of git's tags; none is written down
 
 
 def test_types_are_announced() -> None:
