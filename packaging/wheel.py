@@ -27,6 +27,7 @@ import bridged_wheel
 from bridged_wheel import ROOT, run
 from fetch_pyarrows import RELEASES
 
+GLIBC_MINOR = 28
 # Of pyarrow, which is installed beside.
 NOT_INCLUDED = ("libarrow.so.*", "libparquet.so.*")
 
@@ -40,6 +41,7 @@ def made_for(processor: str, tag: str, compiler: str, work: Path) -> Path:
         work,
         *("-C", "cmake.define.CMAKE_SYSTEM_NAME=Linux"),
         *("-C", f"cmake.define.CMAKE_SYSTEM_PROCESSOR={processor}"),
+        *("-C", "cmake.define.PYBIND11_USE_CROSSCOMPILING=ON"),
         *("-C", f"cmake.define.CMAKE_STRIP={shutil.which(f'{processor}-linux-gnu-strip')}"),
         platform=tag,
         CXX=compiler,
@@ -53,20 +55,36 @@ def tagged(wheel: Path, tag: str, work: Path) -> Path:
     """Return the wheel with the tag of older systems, in dist/; raise if it does not fit them."""
     excluded = [f"--exclude={name}" for name in NOT_INCLUDED]
     with tempfile.TemporaryDirectory(dir=work) as folder:
-        repair = (sys.executable, "-m", "auditwheel", "repair", "--plat", tag)
+        # auditwheel takes the tag of this processor alone, and finds out that of another.
+        is_here = tag.endswith(f"_{platform.machine()}")
+        repair = (
+            sys.executable,
+            "-m",
+            "auditwheel",
+            "repair",
+            "--plat",
+            tag if is_here else "auto",
+        )
         run(*repair, *excluded, "-w", folder, wheel)
         (repaired,) = Path(folder).glob("*.whl")
+        found = re.findall(r"manylinux_2_(\d+)_", repaired.name)
+        if not found or min(map(int, found)) > GLIBC_MINOR:
+            raise RuntimeError(f"{repaired.name} does not run on all systems of {tag}")
         (ROOT / "dist").mkdir(exist_ok=True)
         return repaired.rename(ROOT / "dist" / repaired.name)
 
 
-def check_content(wheel: Path) -> None:
-    """Raise if a bridge is missing or a library is included."""
+def check_content(wheel: Path, processor: str) -> None:
+    """Raise if a bridge is missing, a library is included, or Python would not find _core."""
     numbers = [version.split(".") for version in RELEASES]
     bridges = {f"torchparquet/_arrow_{major}{minor:0>2}.so" for major, minor, _ in numbers}
     names = set(zipfile.ZipFile(wheel).namelist())
     libraries = {name for name in names if ".so" in name}
-    own = {name for name in libraries if re.match(r"torchparquet/_core\..*\.so$", name)}
+    own = {
+        name
+        for name in libraries
+        if re.match(rf"torchparquet/_core\..*-{processor}-linux-gnu\.so$", name)
+    }
     if libraries != bridges | own or len(own) != 1:
         raise RuntimeError(f"{wheel.name} has {sorted(libraries)}, wanted _core and {bridges}")
 
@@ -92,18 +110,19 @@ def last_commit() -> str:
     return log.stdout.strip() or "315532800"
 
 
-def make(processor: str) -> Path:
-    """Return a wheel in dist/ that is built anew and checked."""
+def make(processor: str, *, anew: bool) -> Path:
+    """Return a wheel in dist/ that is built, from nothing if `anew`, and checked."""
     work = ROOT / "build" / "wheel" / processor
-    shutil.rmtree(work / "build", ignore_errors=True)
+    if anew:
+        shutil.rmtree(work / "build", ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    tag = f"manylinux_2_28_{processor}"
+    tag = f"manylinux_2_{GLIBC_MINOR}_{processor}"
     toolchain = (sys.executable, ROOT / "packaging/older_linux/toolchain.py")
     made = subprocess.run(
         [*toolchain, work / "toolchain", processor], check=True, capture_output=True, text=True
     )
     wheel = tagged(made_for(processor, tag, made.stdout.strip(), work), tag, work)
-    check_content(wheel)
+    check_content(wheel, processor)
     return wheel
 
 
@@ -115,10 +134,10 @@ def main() -> None:
     arguments = parser.parse_args()
     # The files in a wheel bear this time, so that one commit makes one wheel.
     os.environ.setdefault("SOURCE_DATE_EPOCH", last_commit())
-    wheel = make(arguments.processor)
+    wheel = make(arguments.processor, anew=arguments.twice)
     if arguments.twice:
         first = wheel.read_bytes()
-        if make(arguments.processor).read_bytes() != first:
+        if make(arguments.processor, anew=True).read_bytes() != first:
             raise RuntimeError(f"{wheel.name} has other bytes when it is built again")
         print("built twice: the same bytes")
     if arguments.processor == platform.machine():
