@@ -2,7 +2,8 @@
 """One entry for every check of this project: `nox -l` lists them, `nox -s NAME` runs one.
 
 Sessions run in the environment that nox runs in, which CONTRIBUTING.md sets up once.
-Only `frameworks`, `servers`, `build`, `wheel` and `review` make an environment of their own.
+Only `pythons`, `frameworks`, `servers`, `build`, `wheel`, `sdist` and `review` make an environment
+of their own.
 """
 
 import pathlib
@@ -68,6 +69,13 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
 
 
+@nox.session(default=False, venv_backend="virtualenv", python=["3.11", "3.12", "3.13", "3.14"])
+def pythons(session: nox.Session) -> None:
+    """Run the suite on another Python: `nox -s pythons-3.12`. Skips one that is missing."""
+    session.install("-c", "constraints.txt", ".[test]")
+    session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
+
+
 @nox.session(default=False)
 def long(session: nox.Session) -> None:
     """Run the tests that the suite leaves out to stay below five minutes."""
@@ -107,8 +115,8 @@ def package(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def matrix(session: nox.Session) -> None:
-    """Read next to each release of pyarrow. `nox -s matrix -- oldest 25.0.0` chooses some."""
-    session.run("python", ".ci/matrix.py", *session.posargs)
+    """Read next to each release of pyarrow. `nox -s matrix -- oldest 25` chooses some."""
+    session.run("python", "packaging/matrix.py", *session.posargs)
 
 
 @nox.session(default=False)
@@ -159,16 +167,35 @@ def docs(session: nox.Session) -> None:
 def build(session: nox.Session) -> None:
     """Build the source distribution and, from it, a wheel with all bridges into dist/."""
     session.install("build")
-    session.run("python", ".ci/fetch_pyarrows.py", "build/pyarrows")
+    session.run("python", "packaging/fetch_pyarrows.py", "build/pyarrows")
     pyarrows = pathlib.Path("build/pyarrows").resolve()
     session.run("python", "-m", "build", f"-Ccmake.define.TORCHPARQUET_PYARROWS={pyarrows}")
 
 
 @nox.session(default=False, venv_backend="virtualenv")
 def wheel(session: nox.Session) -> None:
-    """Build a wheel for older systems into dist/, and run the quick start on it."""
+    """Build a wheel for older systems into dist/, and run the quick start on it.
+
+    `nox -s wheel -- --processor aarch64` builds one for another processor; `--twice` compares.
+    """
     session.install("--group", "wheel")
-    session.run("python", "packaging/wheel.py")
+    session.run("python", "packaging/wheel.py", *session.posargs)
+
+
+@nox.session(default=False, venv_backend="virtualenv")
+def sdist(session: nox.Session) -> None:
+    """Build the source distribution into dist/, a wheel from it, and check their versions."""
+    session.install("--group", "sdist")
+    session.run("python", "packaging/sdist.py", *session.posargs)
+
+
+@nox.session(default=False)
+def aarch64(session: nox.Session) -> None:
+    """Build the C++ tests for aarch64 and run them in QEMU."""
+    fetch = ("packaging/fetch_pyarrows.py", "--platform", "manylinux_2_28_aarch64")
+    newest = pathlib.Path("packaging/pyarrow_releases.txt").read_text().split()[-1]
+    session.run("python", *fetch, "build/pyarrow_aarch64", newest)
+    cpp_tests(session, "aarch64")
 
 
 @nox.session(default=False)

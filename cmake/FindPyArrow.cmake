@@ -7,19 +7,26 @@
 # is empty, the interpreter's package is the only one.
 # Defines PyArrow_RELEASES, such as 2500 and 2600, PyArrow_LIBRARY_DIR_2600, and the targets
 # PyArrow::parquet_2600 and PyArrow::arrow_2600. PyArrow_RELEASE is the interpreter's
-# release, for tests; its targets are PyArrow::parquet and PyArrow::arrow too.
+# release, for tests, or the newest one in the folder; its targets are PyArrow::parquet and
+# PyArrow::arrow too.
 
 function(_torchparquet_add_pyarrow package)
-  file(GLOB _arrow "${package}/libarrow.so.*")
-  file(GLOB _parquet "${package}/libparquet.so.*")
-  list(FILTER _arrow INCLUDE REGEX "\\.so\\.[0-9]+$")
-  list(FILTER _parquet INCLUDE REGEX "\\.so\\.[0-9]+$")
+  # libarrow.so.2600; on macOS libarrow.2600.dylib.
+  set(_suffix "\\.so\\.[0-9]+$")
+  if(APPLE)
+    set(_suffix "\\.[0-9]+\\.dylib$")
+  endif()
+  file(GLOB _arrow "${package}/libarrow.*")
+  file(GLOB _parquet "${package}/libparquet.*")
+  list(FILTER _arrow INCLUDE REGEX "${_suffix}")
+  list(FILTER _parquet INCLUDE REGEX "${_suffix}")
   list(LENGTH _arrow _num_arrow)
   list(LENGTH _parquet _num_parquet)
   if(NOT _num_arrow EQUAL 1 OR NOT _num_parquet EQUAL 1)
     message(FATAL_ERROR "${package} is not the package of a pyarrow wheel")
   endif()
-  string(REGEX MATCH "[0-9]+$" _release "${_arrow}")
+  get_filename_component(_release "${_arrow}" NAME)
+  string(REGEX MATCH "[0-9]+" _release "${_release}")
   if(NOT TARGET PyArrow::arrow_${_release})
     add_library(PyArrow::arrow_${_release} SHARED IMPORTED GLOBAL)
     set_target_properties(
@@ -36,20 +43,19 @@ function(_torchparquet_add_pyarrow package)
   set(_pyarrow_release "${_release}" PARENT_SCOPE)
 endfunction()
 
-execute_process(
-  COMMAND "${Python_EXECUTABLE}" -c "import pyarrow; print(pyarrow.get_library_dirs()[0])"
-  OUTPUT_VARIABLE _pyarrow_package
-  ERROR_VARIABLE _pyarrow_error
-  OUTPUT_STRIP_TRAILING_WHITESPACE
-  RESULT_VARIABLE _pyarrow_status)
 set(PyArrow_RELEASES "")
+set(_pyarrow_status "not asked")
+if(NOT CMAKE_CROSSCOMPILING)
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c "import pyarrow; print(pyarrow.get_library_dirs()[0])"
+    OUTPUT_VARIABLE _pyarrow_package
+    ERROR_VARIABLE _pyarrow_error
+    OUTPUT_STRIP_TRAILING_WHITESPACE
+    RESULT_VARIABLE _pyarrow_status)
+endif()
 if(_pyarrow_status EQUAL 0)
   _torchparquet_add_pyarrow("${_pyarrow_package}")
   set(PyArrow_RELEASE "${_pyarrow_release}")
-  if(NOT TARGET PyArrow::parquet)
-    add_library(PyArrow::parquet ALIAS PyArrow::parquet_${PyArrow_RELEASE})
-    add_library(PyArrow::arrow ALIAS PyArrow::arrow_${PyArrow_RELEASE})
-  endif()
   if(NOT TORCHPARQUET_PYARROWS)
     set(PyArrow_RELEASES "${PyArrow_RELEASE}")
   endif()
@@ -60,6 +66,14 @@ if(TORCHPARQUET_PYARROWS)
     _torchparquet_add_pyarrow("${_package}")
     list(APPEND PyArrow_RELEASES "${_pyarrow_release}")
   endforeach()
+endif()
+# No interpreter of another processor runs here.
+if(NOT PyArrow_RELEASE AND PyArrow_RELEASES)
+  list(GET PyArrow_RELEASES -1 PyArrow_RELEASE)
+endif()
+if(PyArrow_RELEASE AND NOT TARGET PyArrow::parquet)
+  add_library(PyArrow::parquet ALIAS PyArrow::parquet_${PyArrow_RELEASE})
+  add_library(PyArrow::arrow ALIAS PyArrow::arrow_${PyArrow_RELEASE})
 endif()
 
 include(FindPackageHandleStandardArgs)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -152,6 +154,76 @@ def test_a_bridge_that_is_none_is_refused(tmp_path: Path) -> None:
         _core.load_arrow(_core.__file__)
 
 
+def copy_of_the_package(folder: Path) -> Path:
+    """Copy the package, which an editable installation has no copy of."""
+    package = Path(torchparquet.__file__).parent
+    if Path(_core.__file__).parent != package:
+        pytest.skip("the installation is editable")
+    return shutil.copytree(package, folder / "torchparquet")
+
+
+def import_error_of(path: Path) -> str:
+    """Return the error of an import where `path` comes first."""
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(path)!r})
+        try:
+            import torchparquet.native
+        except ImportError as error:
+            print(error)
+    """
+    result = run(program)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_an_installation_without_bridges_says_how_to_build_one(tmp_path: Path) -> None:
+    for bridge in copy_of_the_package(tmp_path).glob("_arrow_*.so"):
+        bridge.unlink()
+    text = import_error_of(tmp_path)
+    assert f"does not fit pyarrow {pyarrow.__version__}, which is installed; build it" in text
+    assert "--no-binary torchparquet --no-build-isolation" in text
+
+
+@pytest.mark.parametrize("num_bytes", [0, 10, 5_000, 50_000])
+def test_an_installation_with_a_torn_bridge_says_so(tmp_path: Path, num_bytes: int) -> None:
+    package = copy_of_the_package(tmp_path)
+    torn = package / _pyarrow.find_bridge().name
+    torn.write_bytes(torn.read_bytes()[:num_bytes])
+    text = import_error_of(tmp_path)
+    assert "the bridge to Arrow cannot be loaded" in text
+    assert str(torn) in text
+    assert "pip install --force-reinstall --no-deps torchparquet" in text
+
+
+def test_an_installation_without_its_extension_says_so(tmp_path: Path) -> None:
+    package = copy_of_the_package(tmp_path)
+    (package / Path(_core.__file__).name).unlink()
+    assert "its extension _core is missing" in import_error_of(tmp_path)
+
+
+def test_the_first_of_two_pyarrows_is_taken(tmp_path: Path) -> None:
+    """Both are of one release, so the bridge could find the libraries of either."""
+    package = Path(pyarrow.__file__).parent
+    unneeded = shutil.ignore_patterns("include", "tests", "libarrow_flight*", "*.pxd", "*.pyx")
+    shutil.copytree(package, tmp_path / "first" / "pyarrow", ignore=unneeded)
+    files = shape_files(tmp_path / "files", 100, 1, 1)
+    result = run(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path / "first")!r})
+        from pathlib import Path
+        from torchparquet import ParquetDataset
+        dataset = ParquetDataset({files!r}, columns=["id"], batch_size=10)
+        print(sum(len(batch["id"]) for batch in dataset))
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        found = {{line.split()[-1] for line in lines if "/libarrow.so" in line}}
+        print(*(Path(path).parents[1] for path in found))
+        """
+    )
+    assert result.stdout.split() == ["100", str(tmp_path / "first")], result.stderr
+
+
 def test_the_extension_links_no_arrow() -> None:
     """Its symbols would not be found, or those of another release would."""
     assert b"libarrow.so" not in Path(_core.__file__).read_bytes()
@@ -166,7 +238,7 @@ def test_no_release_of_pyarrow_is_excluded_but_old_ones() -> None:
     pin = f"pyarrow>={_pyarrow.OLDEST}"
     assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
     assert pins_of(PROJECT["build-system"]["requires"]) == [pin]
-    releases = (ROOT / ".ci" / "pyarrow_releases.txt").read_text().split()
+    releases = (ROOT / "packaging" / "pyarrow_releases.txt").read_text().split()
     assert releases[0].startswith(f"{_pyarrow.OLDEST}.")
     (newest,) = pins_of((ROOT / "constraints.txt").read_text().splitlines())
     assert newest == f"pyarrow=={releases[-1]}"
@@ -193,8 +265,9 @@ def test_public_exceptions_derive_from_pythons_own() -> None:
     assert issubclass(torchparquet.RankMismatchError, RuntimeError)
 
 
-def test_version_is_that_of_the_project() -> None:
-    assert torchparquet.__version__ == PROJECT["project"]["version"]
+def test_version_is_that_of_the_installation() -> None:
+    assert torchparquet.__version__ == metadata.version("torchparquet")
+    assert "version" in PROJECT["project"]["dynamic"]  # of git's tags; none is written down
 
 
 def test_types_are_announced() -> None:

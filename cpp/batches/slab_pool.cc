@@ -18,6 +18,13 @@ constexpr int64_t kArenaBytes = int64_t{32} << 20;
 
 int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
+// On macOS, pages that are not needed keep their content and their memory.
+#if defined(__APPLE__)
+constexpr int kGiveBack = MADV_FREE;
+#else
+constexpr int kGiveBack = MADV_DONTNEED;
+#endif
+
 // Gives the whole pages within the slab back to the system. The addresses stay usable.
 void ReleasePages(uint8_t* data, int64_t num_bytes) {
   const int64_t page_bytes = sysconf(_SC_PAGESIZE);
@@ -26,8 +33,7 @@ void ReleasePages(uint8_t* data, int64_t num_bytes) {
   const auto end =
       (reinterpret_cast<intptr_t>(data) + num_bytes) / page_bytes * page_bytes;
   if (end > begin) {
-    madvise(reinterpret_cast<void*>(begin), static_cast<size_t>(end - begin),
-            MADV_DONTNEED);
+    madvise(reinterpret_cast<void*>(begin), static_cast<size_t>(end - begin), kGiveBack);
   }
 }
 
@@ -92,11 +98,13 @@ void SlabPool::Grow() {
   mapped_bytes_ += arena_bytes;
   auto* base = reinterpret_cast<uint8_t*>(  // page arithmetic
       RoundUp(reinterpret_cast<intptr_t>(mapping), kHugePageBytes));
+#if defined(MADV_HUGEPAGE)
   // A pool of less would wait for the system to clear a page that it uses little of.
   if (kept_bytes_ + extra_bytes_ >= kHugePageBytes) {
     // Advice only: may fail.
     madvise(base, static_cast<size_t>(arena_bytes), MADV_HUGEPAGE);
   }
+#endif
   const int64_t added_slabs = arena_bytes / slab_bytes_;
   num_slabs_ += added_slabs;
   // So that Return never allocates.

@@ -1,5 +1,6 @@
 #include "bindings/epoch_ledger.h"
 
+#include <pybind11/critical_section.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <sys/mman.h>
@@ -43,6 +44,8 @@ void BindEpochLedger(py::module_& m) {
   m.def(
       "begin_iteration",
       [ledger](Words words, int64_t key, int64_t worker) {
+        // One worker's threads take turns: of two that present one key, one moves on.
+        const py::scoped_critical_section turn(words);
         return ledger(words).Begin(key, worker);
       },
       py::arg("words").noconvert(), py::arg("key"), py::arg("worker"));

@@ -18,6 +18,7 @@
 #include "pages/libdeflate.h"
 #include "reader/gloo_threads.h"
 
+// Python may run without the GIL beside this: README.md tells why that is safe.
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   using namespace torchparquet;
   RegisterExceptions();

@@ -99,6 +99,18 @@ class FileEnds {
   std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
 };
 
+// Not std::jthread, which not every C++ library has.
+struct JoinedThreads {
+  std::vector<std::thread> threads = {};
+
+  JoinedThreads() = default;
+  JoinedThreads(const JoinedThreads&) = delete;
+  JoinedThreads& operator=(const JoinedThreads&) = delete;
+  ~JoinedThreads() {
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
 }  // namespace
 
 void FootersStop::Stop() {
@@ -135,10 +147,10 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
   };
   {
     const auto num_files = static_cast<int64_t>(files.size());
-    std::vector<std::jthread> threads;
+    JoinedThreads joined;
     for (int64_t i = 1; i < std::min(num_threads, num_files); ++i) {
       try {
-        threads.emplace_back(read);
+        joined.threads.emplace_back(read);
       } catch (const std::system_error&) {
         break;  // fewer threads read all files too
       }

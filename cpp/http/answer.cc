@@ -129,7 +129,8 @@ Verdict JudgeWhole(const Answer& answer, const Question& question) {
     // Stores that are in trouble may send the message of an error as if it were the
     // object.
     if (!question.etag.empty() && answer.etag.empty()) {
-      return {.kind = Kind::kAgain, .reason = "the store sent something else, of " + sizes};
+      return {.kind = Kind::kAgain,
+              .reason = "the store sent something else, of " + sizes};
     }
     return Changed("it has " + sizes);
   }

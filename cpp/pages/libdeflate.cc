@@ -8,6 +8,12 @@
 namespace torchparquet {
 namespace {
 
+#if defined(__APPLE__)
+constexpr const char* kSystemLibrary = "libdeflate.0.dylib";
+#else
+constexpr const char* kSystemLibrary = "libdeflate.so.0";
+#endif
+
 // The functions by libdeflate.h. Its interface is stable since version 1.0.
 struct Functions {
   void* (*allocate)() = nullptr;
@@ -44,7 +50,7 @@ const Functions& Loaded() {
   static const Functions functions = [] {
     Functions found;
     if (!OfferedPath().empty()) found = Load(OfferedPath().c_str());
-    if (!found.is_complete()) found = Load("libdeflate.so.0");
+    if (!found.is_complete()) found = Load(kSystemLibrary);
     return found.is_complete() ? found : Functions{};
   }();
   return functions;

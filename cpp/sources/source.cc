@@ -14,6 +14,9 @@
 namespace torchparquet {
 namespace {
 
+// macOS refuses reads of 2 GiB and more, and Linux cuts them short.
+constexpr int64_t kMaxReadBytes = int64_t{1} << 30;
+
 Error SystemError(const std::string& action, int code) {
   const ErrorKind kind = code == ENOENT ? ErrorKind::kFileNotFound : ErrorKind::kIo;
   return Error(kind, action + ": " + std::strerror(code));
@@ -23,14 +26,23 @@ int64_t Nanoseconds(const timespec& time) {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
+// POSIX names them since 2008; macOS has kept its own names.
+#if defined(__APPLE__)
+const timespec& ModifiedAt(const struct stat& status) { return status.st_mtimespec; }
+const timespec& ChangedAt(const struct stat& status) { return status.st_ctimespec; }
+#else
+const timespec& ModifiedAt(const struct stat& status) { return status.st_mtim; }
+const timespec& ChangedAt(const struct stat& status) { return status.st_ctim; }
+#endif
+
 FileIdentity IdentityOf(int descriptor) {
   struct stat status{};
   if (fstat(descriptor, &status) != 0) throw SystemError("cannot stat", errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::kIo, "not a regular file");
   return {.num_bytes = status.st_size,
-          .mtime_ns = Nanoseconds(status.st_mtim),
+          .mtime_ns = Nanoseconds(ModifiedAt(status)),
           .inode = static_cast<int64_t>(status.st_ino),
-          .ctime_ns = Nanoseconds(status.st_ctim)};
+          .ctime_ns = Nanoseconds(ChangedAt(status))};
 }
 
 Error ReadFailure(int64_t num_bytes, int64_t offset, int code) {
@@ -80,7 +92,8 @@ LocalFile::~LocalFile() { close(descriptor_); }
 
 void LocalFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
   while (num_bytes > 0) {
-    const ssize_t count = pread(descriptor_, out, static_cast<size_t>(num_bytes), offset);
+    const int64_t wanted = std::min(num_bytes, kMaxReadBytes);
+    const ssize_t count = pread(descriptor_, out, static_cast<size_t>(wanted), offset);
     if (count < 0) {
       if (errno == EINTR) continue;
       throw ReadFailure(num_bytes, offset, errno);

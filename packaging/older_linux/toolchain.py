@@ -1,6 +1,9 @@
 """Makes a compiler whose extensions run on any Linux since 2018, on a machine that is newer.
 
     python packaging/older_linux/toolchain.py build/older_linux     # prints the compiler's path
+    python packaging/older_linux/toolchain.py build/older_linux aarch64
+
+The second one compiles for another processor, by Debian's package g++-aarch64-linux-gnu.
 
 gcc compiles, against the headers of glibc 2.28. Zig links, against stubs of that glibc, and both
 come with the package `ziglang`. The stubs of libstdc++ and libgcc are made here: they have the
@@ -10,6 +13,7 @@ ones that gcc's headers refer to are linked into each extension.
 
 from __future__ import annotations
 
+import platform
 import re
 import shlex
 import stat
@@ -27,7 +31,24 @@ LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
 # The count of an exception's owners was a part of inline functions' callees until gcc 11.
 EXCEPTION_PTR = ("_M_addrefEv", "_M_releaseEv")
 
+# The folders in which Zig has the headers of a processor.
+LIBC_HEADERS = {
+    "x86_64": ("x86-linux-gnu", "generic-glibc", "x86-linux-any", "any-linux-any"),
+    "aarch64": ("aarch64-linux-gnu", "generic-glibc", "aarch64-linux-any", "any-linux-any"),
+}
+
 _HERE = Path(__file__).resolve().parent
+
+
+class Target(NamedTuple):
+    """A processor to compile for."""
+
+    processor: str
+
+    def tool(self, name: str) -> str:
+        """Return the command of one of the GNU tools for that processor."""
+        is_here = self.processor == platform.machine()
+        return name if is_here else f"{self.processor}-linux-gnu-{name}"
 
 
 class Symbol(NamedTuple):
@@ -79,8 +100,9 @@ def older_symbols(library: str) -> dict[str, Symbol]:
     return found
 
 
-def make_stub(library: str, soname: str, folder: Path) -> None:
+def make_stub(target: Target, soname: str, folder: Path) -> None:
     """Make a library to link to that has the older symbols, and no code."""
+    library = output_of(target.tool("g++"), f"-print-file-name={soname}")
     sections = {"OBJECT": (".data", "object"), "TLS": ('.section .tdata,"awT"', "tls_object")}
     lines = ['.section .note.GNU-stack,"",@progbits']
     versions: defaultdict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
@@ -103,7 +125,7 @@ def make_stub(library: str, soname: str, folder: Path) -> None:
     source.write_text("\n".join(lines) + "\n")
     script.write_text("\n".join(nodes) + "\n")
     run(
-        *("gcc", "-shared", "-nostdlib", f"-Wl,-soname,{soname}"),
+        *(target.tool("gcc"), "-shared", "-nostdlib", f"-Wl,-soname,{soname}"),
         *(f"-Wl,--version-script,{script}", "-o", folder / soname, source),
     )
 
@@ -116,17 +138,18 @@ def zig_folder() -> Path:
     return Path(zig.origin).parent
 
 
-def header_flags() -> list[str]:
+def header_flags(target: Target) -> list[str]:
     """Return the flags by which gcc finds its own headers, and glibc's of the older system."""
-    probe = subprocess.run(
-        ["g++", "-E", "-v", "-x", "c++", "/dev/null"], capture_output=True, text=True, check=True
-    )
+    command = [target.tool("g++"), "-E", "-v", "-x", "c++", "/dev/null"]
+    probe = subprocess.run(command, capture_output=True, text=True, check=True)
     listed = probe.stderr.split("#include <...> search starts here:")[1]
     listed = listed.split("End of search list.")[0]
-    of_gcc = [Path(path) for path in listed.split() if "/c++/" in path or "/gcc/" in path]
+    of_gcc = [
+        Path(path) for path in listed.split() if re.search(r"/c\+\+/|/gcc(-cross)?/[^.]*$", path)
+    ]
     libc = zig_folder() / "lib/libc/include"
-    of_libc = [libc / name for name in ("x86-linux-gnu", "generic-glibc", "x86-linux-any")]
-    folders = [_HERE / "include", *of_gcc, *of_libc, libc / "any-linux-any"]
+    of_libc = [libc / name for name in LIBC_HEADERS[target.processor]]
+    folders = [_HERE / "include", *of_gcc, *of_libc]
     flags = ["-nostdinc", f"-D__GLIBC_MINOR__={GLIBC[1]}"]
     for folder in folders:
         if not folder.is_dir():
@@ -135,35 +158,35 @@ def header_flags() -> list[str]:
     return flags
 
 
-def newer_objects(flags: list[str], folder: Path) -> list[Path]:
+def newer_objects(target: Target, flags: list[str], folder: Path) -> list[Path]:
     """Make the object files of the symbols that older systems lack."""
     own, counts = folder / "newer_symbols.o", folder / "exception_ptr.o"
     run(
-        *("g++", *flags, "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden"),
+        *(target.tool("g++"), *flags, "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden"),
         *("-c", _HERE / "newer_symbols.cc", "-o", own),
     )
-    archive = output_of("g++", "-print-file-name=libstdc++.a")
+    archive = output_of(target.tool("g++"), "-print-file-name=libstdc++.a")
     counts.write_bytes(
         subprocess.run(["ar", "p", archive, "eh_ptr.o"], capture_output=True, check=True).stdout
     )
     kept = [f"_ZNSt15__exception_ptr13exception_ptr{len(n) - 2}{n}" for n in EXCEPTION_PTR]
     keep = [f"--keep-global-symbol={n}" for n in (*kept, "DW.ref.__gxx_personality_v0")]
-    run("objcopy", *keep, counts)
+    run(target.tool("objcopy"), *keep, counts)
     return [own, counts]
 
 
-def write_compiler(path: Path, flags: list[str], linked: list[Path]) -> None:
+def write_compiler(target: Target, path: Path, flags: list[str], linked: list[Path]) -> None:
     """Write a script that compiles by gcc and links by Zig."""
     # Not `python -m ziglang`: pip hides this environment from the builds that it isolates.
     zig = shlex.quote(str(zig_folder() / "zig"))
-    target = f"x86_64-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+    system = f"{target.processor}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     path.write_text(f"""#!/bin/sh
 for argument do
   case $argument in
-    -c|-E|-M|-MM|--version|-v) exec g++ {shlex.join(flags)} "$@" ;;
+    -c|-E|-M|-MM|--version|-v) exec {target.tool("g++")} {shlex.join(flags)} "$@" ;;
   esac
 done
-exec {zig} cc -target {target} "$@" {shlex.join(map(str, linked))}
+exec {zig} cc -target {system} "$@" {shlex.join(map(str, linked))}
 """)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
@@ -171,13 +194,14 @@ exec {zig} cc -target {target} "$@" {shlex.join(map(str, linked))}
 def main() -> None:
     """Make the compiler in the folder that the command line names, and print its path."""
     folder = Path(sys.argv[1]).resolve()
+    target = Target(sys.argv[2] if len(sys.argv) > 2 else platform.machine())
     folder.mkdir(parents=True, exist_ok=True)
     for soname in LIBRARIES:
-        make_stub(output_of("g++", f"-print-file-name={soname}"), soname, folder)
-    flags = header_flags()
-    linked = [*newer_objects(flags, folder), *(folder / soname for soname in LIBRARIES)]
+        make_stub(target, soname, folder)
+    flags = header_flags(target)
+    linked = [*newer_objects(target, flags, folder), *(folder / soname for soname in LIBRARIES)]
     compiler = folder / "g++"
-    write_compiler(compiler, flags, linked)
+    write_compiler(target, compiler, flags, linked)
     print(compiler)
 
 

@@ -8,6 +8,8 @@
 See `ParquetDataset` for everything else.
 """
 
+from importlib.metadata import version as _version
+
 from torchparquet._pyarrow import find_bridge
 
 find_bridge()  # Before anything that takes long: it may raise.
@@ -51,4 +53,4 @@ __all__ = [
     "mix",
     "verify_no_shard_overlap",
 ]
-__version__ = "0.1.0"
+__version__ = _version("torchparquet")

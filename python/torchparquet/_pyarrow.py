@@ -8,8 +8,9 @@ from pathlib import Path
 OLDEST = "22.0"
 
 _FROM_SOURCE = (
-    "pip install scikit-build-core pybind11 cmake ninja && pip install --no-binary torchparquet "
-    "--no-build-isolation --no-cache-dir --no-deps --force-reinstall torchparquet"
+    "pip install scikit-build-core setuptools-scm pybind11 cmake ninja && pip install "
+    "--no-binary torchparquet --no-build-isolation --no-cache-dir --no-deps --force-reinstall "
+    "torchparquet"
 )
 
 

@@ -600,8 +600,10 @@ EXIT_PROGRAMS = {
 def exits(data: Any, tmp_path_factory: Any, request: Any) -> dict[str, list[tuple[int, str]]]:
     """Exit code and output of every repeat of every program; the repeats run side by side."""
     out = tmp_path_factory.mktemp("exits")
+    # Python 3.12 and later warn of forks beside threads.
+    command = [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c"]
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(EXITS), str(data), str(out), str(request.param)],
+        [*command, textwrap.dedent(EXITS), str(data), str(out), str(request.param)],
         input=json.dumps(EXIT_PROGRAMS),
         text=True,
         check=True,

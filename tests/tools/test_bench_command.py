@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_the_fewest_threads_that_are_about_as_good() -> None:
 
 
 def test_threads_that_are_tried(monkeypatch: Any) -> None:
-    monkeypatch.setattr("torchparquet.tools.bench.os.sched_getaffinity", lambda _: range(6))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
     assert [setting.num_threads for setting in settings((), (64,))] == [1, 2, 4, 6]
     assert settings((3,), (1, 2)) == [Setting(3, 1), Setting(3, 2)]
 

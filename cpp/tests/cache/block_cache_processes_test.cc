@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "caught.h"
 #include "cache/block_cache.h"
 #include "cache/block_store.h"
 #include "cache/cache_ledger.h"
 #include "cache/cache_setting.h"
+#include "caught.h"
 
 namespace torchparquet {
 namespace {

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "caught.h"
-#include "exact_buffer.h"
 #include "cache/cache_ledger.h"
 #include "cache/cache_setting.h"
+#include "caught.h"
+#include "exact_buffer.h"
 
 namespace torchparquet {
 namespace {

@@ -10,9 +10,9 @@
 #include <set>
 #include <string>
 
-#include "exact_buffer.h"
 #include "cache/cache_folder.h"
 #include "cache/cache_setting.h"
+#include "exact_buffer.h"
 
 namespace torchparquet {
 namespace {

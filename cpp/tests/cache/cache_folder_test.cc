@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "await_sleep.h"
-#include "caught.h"
 #include "cache/cache_setting.h"
+#include "caught.h"
 
 namespace torchparquet {
 namespace {

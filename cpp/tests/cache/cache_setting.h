@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "draws.h"
 #include "cache/block_file.h"
+#include "draws.h"
 
 namespace torchparquet::testing {
 

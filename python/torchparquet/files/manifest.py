@@ -22,6 +22,7 @@ from torchparquet.files.remote.path_rules import PathArgument, path_texts
 from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.files.remote.urls import split_scheme
+from torchparquet.processors import num_processors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -386,7 +387,7 @@ def _common_root(files: Sequence[str]) -> str:
 
 def _resolve_num_threads(num_threads: int | None) -> int:
     if num_threads is None:
-        return min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_THREADS)
+        return min(num_processors(), _MAX_DEFAULT_THREADS)
     if isinstance(num_threads, bool) or not isinstance(num_threads, int):
         raise TypeError(f"num_threads must be an int or None; got {num_threads!r}")
     if num_threads < 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from torchparquet.processors import num_processors
 
 # A loop that waits for a smaller part of its time gains little from faster data.
 _SMALL_FRACTION = 0.1
@@ -103,7 +104,7 @@ def _decoding(sides: Sides) -> str:
             changes.insert(0, "a faster codec (lz4, snappy)")
     if column is not None:
         parts.append(f"most of it, {sides.of_column[column]:.3g} s, on column {column!r}")
-    processors = len(os.sched_getaffinity(0))
+    processors = num_processors()
     if sides.num_threads < processors:
         changes.insert(0, f"more num_threads (this process has {processors} processors)")
     else:

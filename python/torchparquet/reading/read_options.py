@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from torchparquet.checks import checked_int
+from torchparquet.processors import num_processors
 
 _UNITS = {
     "B": 1,
@@ -55,7 +56,7 @@ class ReadOptions:
         """Return the decode threads of one of `num_workers` workers."""
         if self.num_threads is not None:
             return self.num_threads
-        processors = len(os.sched_getaffinity(0))
+        processors = num_processors()
         ranks_here = os.environ.get("LOCAL_WORLD_SIZE", "1")
         sharers = num_workers * (int(ranks_here) if ranks_here.isdecimal() else 1)
         return max(1, min(_MAX_DEFAULT_THREADS, processors // max(1, sharers)))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from torchparquet.batches.columns import resolve_columns
 from torchparquet.batches.fields import Field
 from torchparquet.files.manifest import Manifest
+from torchparquet.processors import num_processors
 from torchparquet.tools.bench.consumption import PassTotals
 from torchparquet.tools.bench.routes import OURS, Data, Setting, routes
 from torchparquet.tools.inspect.column_chunks import FooterFacts, read_facts, read_footer
@@ -106,7 +106,7 @@ def _field(name: str, manifest: Manifest, footers: FooterFacts) -> Field:
 
 def settings(num_threads: Sequence[int], batch_sizes: Sequence[int]) -> list[Setting]:
     """Return all settings to try; by default powers of two up to the processors."""
-    processors = len(os.sched_getaffinity(0))
+    processors = num_processors()
     powers = [2**power for power in range(processors.bit_length()) if 2**power <= processors]
     threads = num_threads or sorted({*powers, processors})
     return [Setting(count, size) for size in batch_sizes for count in threads]

@@ -16,6 +16,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from torchparquet.processors import num_processors
 from torchparquet.tools.demo.data import Task
 
 _JOB, _RESULTS = "job", "results.json"
@@ -78,7 +79,7 @@ def run_ranks(job: Job, num_ranks: int) -> list[dict[str, Any]]:
         # SIGINT and SIGTERM stay with the command line.
         signals_to_handle="SIGHUP",
     )
-    threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
+    threads = max(1, num_processors() // num_ranks)
     defaults = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
     # torch leaves caches in TMPDIR, which goes with the job.
     environment = {**defaults, **os.environ, "TMPDIR": str(job.directory)}

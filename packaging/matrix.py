@@ -3,51 +3,25 @@
 
     matrix.py [VERSION | oldest | newest ...]
 
-Without versions, next to all of them. Builds the wheel with the tools of the environment that it
-runs in. Each release gets an environment of its own, with that pyarrow and the wheel. All else,
-such as torch and pytest, comes from the environment that this runs in, and then from one folder
-for libraries that only import order is tested with.
+A version may be short, as in 25. Without versions, next to all of them. Builds the wheel with the
+tools of the environment that it runs in. Each release gets an environment of its own, with that
+pyarrow and the wheel. All else, such as torch and pytest, comes from the environment that this runs
+in, and then from one folder for libraries that only import order is tested with.
 """
 
 import os
-import subprocess
 import sys
 import sysconfig
 import venv
 from pathlib import Path
 
-from fetch_pyarrows import RELEASES, fetch
+from bridged_wheel import ROOT, build, pip, run
+from fetch_pyarrows import RELEASES
 
-ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "matrix"
 LIBRARIES = ["datasets", "ray"]
 TESTS = ["files", "columns", "reading", "formats", "batches", "test_import.py"]
 TESTS += ["test_import_order.py"]
-
-
-def run(*command: str | Path) -> None:
-    """Run a command of this repository in its root."""
-    subprocess.run([*map(str, command)], check=True, cwd=ROOT)  # noqa: S603
-
-
-def pip(*arguments: str | Path) -> None:
-    """Run the pip of this environment."""
-    run(sys.executable, "-m", "pip", *arguments)
-
-
-def build_wheel() -> Path:
-    """Return a wheel with all bridges."""
-    pyarrows = WORK / "pyarrows"
-    for version in RELEASES:
-        fetch(version, pyarrows)
-    wheels = WORK / "wheels"
-    for old in wheels.glob("*.whl"):
-        old.unlink()
-    bridges = f"cmake.define.TORCHPARQUET_PYARROWS={pyarrows}"
-    options = ["-q", "--no-build-isolation", "--no-deps", "-C", f"build-dir={WORK / 'wheel'}"]
-    pip("wheel", *options, "-C", bridges, "-w", wheels, ROOT)
-    (wheel,) = wheels.glob("*.whl")
-    return wheel
 
 
 def extra_libraries() -> Path:
@@ -75,8 +49,10 @@ def environment(version: str, wheel: Path) -> Path:
 def main() -> None:
     """Test what the command line names."""
     names = {"oldest": RELEASES[0], "newest": RELEASES[-1]}
+    names |= {version.split(".")[0]: version for version in RELEASES}
     versions = [names.get(name, name) for name in sys.argv[1:]] or RELEASES
-    wheel = build_wheel()
+    WORK.mkdir(parents=True, exist_ok=True)
+    wheel = build(WORK, "--no-build-isolation")
     for version in versions:
         print(f"\n--- pyarrow {version}", flush=True)
         python = environment(version, wheel)
