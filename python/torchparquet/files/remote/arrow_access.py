@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from torchparquet.files.remote.file_access import Entry, plain_errors
@@ -15,6 +17,59 @@ _MAX_OPEN = 64
 _MAX_THREADS = 16
 # pyarrow's names of kinds of file system, where they are not the schemes of URLs.
 _SCHEMES = {"gcs": "gs", "abfs": "abfs"}
+
+
+class _Calls:
+    """Calls into pyarrow under way. A fork waits for them, or the child would find locks held.
+
+    It waits a few seconds at most: a call may hang, or the fork may come from within one.
+    """
+
+    _WAIT_SECONDS = 5.0
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(
+            before=self._before, after_in_parent=self._after, after_in_child=self._begin
+        )
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()  # guards the two below
+        self._num_running = 0
+        self._forks = False
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count a call."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._forks, self._WAIT_SECONDS)
+            self._num_running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_running -= 1
+                self._changed.notify_all()
+
+    def _before(self) -> None:
+        with self._changed:
+            self._forks = True
+            self._changed.wait_for(lambda: self._num_running == 0, self._WAIT_SECONDS)
+
+    def _after(self) -> None:
+        with self._changed:
+            self._forks = False
+            self._changed.notify_all()
+
+
+_calls = _Calls()
+
+
+@contextmanager
+def _call(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
+    """Count a call into pyarrow, and make its errors plain."""
+    with plain_errors(action, path, secrets), _calls.one():
+        yield
 
 
 class ArrowAccess:
@@ -44,7 +99,7 @@ class ArrowAccess:
         """Return a file or directory; None if there is neither. Nothing is remembered."""
         import pyarrow.fs as pafs
 
-        with plain_errors("look up", self.shown(name), self.secrets):
+        with _call("look up", self.shown(name), self.secrets):
             info = self.filesystem.get_file_info(name)
         return None if info.type == pafs.FileType.NotFound else _entry(info)
 
@@ -53,13 +108,13 @@ class ArrowAccess:
         import pyarrow.fs as pafs
 
         selector = pafs.FileSelector(name, allow_not_found=True, recursive=True)
-        with plain_errors("list", self.shown(name), self.secrets):
+        with _call("list", self.shown(name), self.secrets):
             infos = self.filesystem.get_file_info(selector)
         return [_entry(info) for info in infos if info.type == pafs.FileType.File]
 
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
         """Return a range of a file; less at its end."""
-        with plain_errors("read", self.shown(name), self.secrets):
+        with _call("read", self.shown(name), self.secrets):
             return bytes(self._opened(name).read_at(num_bytes, offset))
 
     def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
@@ -76,13 +131,13 @@ class ArrowAccess:
 
     def open(self, name: str) -> Any:
         """Return a file to read in any order."""
-        with plain_errors("open", self.shown(name), self.secrets):
+        with _call("open", self.shown(name), self.secrets):
             return self.filesystem.open_input_file(name)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""
         with (
-            plain_errors("write", self.shown(name), self.secrets),
+            _call("write", self.shown(name), self.secrets),
             self.filesystem.open_output_stream(name) as file,
         ):
             file.write(content)
@@ -91,7 +146,7 @@ class ArrowAccess:
         """Write a local file as a file of the store."""
         import pyarrow.fs as pafs
 
-        with plain_errors("write", self.shown(name), self.secrets):
+        with _call("write", self.shown(name), self.secrets):
             pafs.copy_files(
                 path,
                 name,
