@@ -98,6 +98,9 @@ RemoteStore::RemoteStore(const std::vector<std::string>& paths,
                      .num_bytes = num_bytes.at(static_cast<py::ssize_t>(i)),
                      .etag = etags.at(i),
                      .identity = identities.at(i),
+                     .patience = Patience{.max_tries = options.max_tries,
+                                          .max_seconds = options.max_seconds,
+                                          .hedges = options.hedges},
                      .number = static_cast<int64_t>(i),
                      .addresses = with_addresses ? broker_ : nullptr}));
   }

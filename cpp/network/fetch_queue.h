@@ -19,6 +19,7 @@ namespace torchparquet {
 struct FetchJob {
   std::shared_ptr<Fetch> fetch;
   RetryPolicy retries;
+  bool may_hedge = true;
   int64_t order = 0;  // among all fetches
   bool is_hurried = false;
   int64_t num_written = 0;        // bytes in fetch->out()

@@ -116,9 +116,12 @@ void Reactor::Take(const Message& message) {
   const std::shared_ptr<Fetch>& fetch = message.fetch;
   if (message.kind == Message::Kind::kStart) {
     if (fetch->range().num_bytes <= 0) return fetch->Arrive(0);
+    const Patience patience = fetch->object().patience.value_or(
+        Patience{options_.max_tries, options_.max_seconds, options_.hedges});
     const auto job = std::make_shared<FetchJob>(
         FetchJob{.fetch = fetch,
-                 .retries = RetryPolicy(options_.max_tries, options_.max_seconds),
+                 .retries = RetryPolicy(patience.max_tries, patience.max_seconds),
+                 .may_hedge = patience.hedges,
                  .order = num_jobs_++,
                  .etag = fetch->object().etag});
     if (jobs_.emplace(fetch.get(), job).second) queue_.Add(job);
@@ -368,7 +371,7 @@ void Reactor::Watch(Time now) {
   last_watch_ = now;
   Tell(/*all=*/true);
   BreakStalled(now);
-  if (options_.hedges) Hedge(now);
+  Hedge(now);
 }
 
 void Reactor::BreakStalled(Time now) {
@@ -386,6 +389,7 @@ void Reactor::Hedge(Time now) {
   std::vector<Transfer*> slow;
   for (const auto& transfer : pool_.active()) {
     if (transfer->has_body() || transfer->is_abandoned()) continue;
+    if (!transfer->request().job->may_hedge) continue;
     const auto limit = hosts_[transfer->origin()].first_bytes.SlowAfter();
     if (limit && SecondsBetween(transfer->begin(), now) > *limit) {
       slow.push_back(transfer.get());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,14 @@ class AddressBook {
   virtual std::string Failure(int64_t object) const = 0;
 };
 
+// How patient fetches of an object are, where that differs from what the fetcher was
+// told.
+struct Patience {
+  int64_t max_tries = 10;
+  double max_seconds = 180;
+  bool hedges = true;
+};
+
 // An object of a store, as it was listed.
 struct RemoteObject {
   std::string path;  // for messages: s3://bucket/key
@@ -35,6 +44,7 @@ struct RemoteObject {
   std::string etag = {};  // as listed, with its quotes; empty where there is none
   // What tells its content from all others, for a cache; empty if nothing does.
   std::string identity = {};
+  std::optional<Patience> patience = {};
   int64_t number = 0;                                // in `addresses`
   std::shared_ptr<AddressBook> addresses = nullptr;  // null where a broker reads
 };

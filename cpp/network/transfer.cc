@@ -62,8 +62,7 @@ std::string CertificateFile(const std::string& chosen) {
   return {};
 }
 
-// True for failures that another try would meet too. An answer that is no HTTP is not one
-// of them, though libcurl calls it an unsupported protocol.
+// True for failures that another try would meet too.
 bool IsPermanent(CURLcode code) {
   switch (code) {
     case CURLE_URL_MALFORMAT:
@@ -236,7 +235,9 @@ Verdict Transfer::Result(CURLcode code) {
     if (verdict.kind != Kind::kBody) return verdict;
     return {.kind = Kind::kAgain, .reason = "the answer has no bytes"};
   }
-  return {.kind = IsPermanent(code) ? Kind::kFailure : Kind::kAgain,
+  // libcurl also calls an answer that is no HTTP an unsupported protocol.
+  const bool is_other = code == CURLE_UNSUPPORTED_PROTOCOL && origin_.empty();
+  return {.kind = is_other || IsPermanent(code) ? Kind::kFailure : Kind::kAgain,
           .reason = "the connection failed: " + Cause(code)};
 }
 

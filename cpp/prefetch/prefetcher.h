@@ -44,8 +44,8 @@ class Prefetcher {
   struct Parts {
     std::shared_ptr<ReaderFiles> files;
     std::shared_ptr<RemoteReads> reads;
-    std::shared_ptr<CachedFetcher> cached;  // null without a cache on disk
-    std::vector<std::string> columns;       // by their number among tasks
+    std::shared_ptr<CachedFetcher> cached = nullptr;  // null without a cache on disk
+    std::vector<std::string> columns;                 // by their number among tasks
     NextSteps next_steps;
     int64_t budget_bytes = 0;
     int64_t max_block_bytes = kMaxBlockBytes;

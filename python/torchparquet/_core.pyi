@@ -15,16 +15,20 @@ __all__: list[str] = [
     "FieldPlace",
     "FieldSpec",
     "Footers",
+    "KeptFooters",
     "LeafColumn",
     "PageHeader",
     "ReaderMemory",
     "ReaderSpec",
     "ReaderStats",
+    "RemoteRequest",
+    "RemoteStore",
     "Share",
     "Vocabulary",
     "await_gloo_threads",
     "begin_iteration",
     "epoch_of",
+    "has_http",
     "has_libdeflate",
     "instructions",
     "load_arrow",
@@ -42,6 +46,51 @@ __all__: list[str] = [
 class Decryption:
     def __init__(self, of_files: collections.abc.Sequence[typing.Any]) -> None: ...
 
+class KeptFooters:
+    pass
+
+class RemoteRequest:
+    @property
+    def file(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def refused(self) -> bool: ...
+
+class RemoteStore:
+    footers: KeptFooters
+    def __init__(
+        self,
+        *,
+        paths: collections.abc.Sequence[str],
+        num_bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        etags: collections.abc.Sequence[str],
+        identities: collections.abc.Sequence[str],
+        with_addresses: bool,
+        max_tries: typing.SupportsInt | typing.SupportsIndex = 10,
+        max_seconds: typing.SupportsFloat | typing.SupportsIndex = 180.0,
+        max_connections: typing.SupportsInt | typing.SupportsIndex = 64,
+        hedges: bool = True,
+        cache_folder: str | None = None,
+        cache_limit: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> None: ...
+    def close(self) -> None: ...
+    def fail(self, request: RemoteRequest, kind: str, message: str) -> None: ...
+    def give_address(
+        self,
+        request: RemoteRequest,
+        url: str,
+        headers: collections.abc.Sequence[str],
+        expires_at: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+    def give_bytes(self, request: RemoteRequest, content: typing_extensions.Buffer) -> None: ...
+    def next_request(self) -> RemoteRequest | None: ...
+    def stats(self) -> dict: ...
+
 class DataFiles:
     def __init__(
         self,
@@ -52,6 +101,7 @@ class DataFiles:
         inode: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         contents: collections.abc.Sequence[typing_extensions.Buffer],
         decryption: Decryption | None,
+        remote: RemoteStore | None = None,
     ) -> None: ...
 
 class LeafColumn:
@@ -222,6 +272,12 @@ class ReaderStats:
     @property
     def batches(self) -> int: ...
     @property
+    def bytes_from_cache(self) -> int: ...
+    @property
+    def bytes_received(self) -> int: ...
+    @property
+    def bytes_wasted(self) -> int: ...
+    @property
     def codecs(self) -> dict[str, CostSums]: ...
     @property
     def columns(self) -> list[CostSums]: ...
@@ -234,13 +290,25 @@ class ReaderStats:
     @property
     def idle_at_end_seconds(self) -> float: ...
     @property
+    def is_http(self) -> bool: ...
+    @property
     def num_complete(self) -> int: ...
     @property
+    def num_hedges(self) -> int: ...
+    @property
+    def num_hedges_won(self) -> int: ...
+    @property
     def num_in_flight(self) -> int: ...
+    @property
+    def num_requests(self) -> int: ...
+    @property
+    def num_retries(self) -> int: ...
     @property
     def num_waits(self) -> int: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def wait_for_bytes_seconds(self) -> float: ...
     @property
     def wait_for_loop_seconds(self) -> float: ...
     @property
@@ -304,6 +372,7 @@ def begin_iteration(
 def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
+def has_http() -> bool: ...
 def has_libdeflate() -> bool: ...
 def instructions() -> str: ...
 def load_arrow(path: str) -> str: ...
@@ -320,6 +389,7 @@ def read_footers(
     decryption: Decryption | None = None,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
+    remote: RemoteStore | None = None,
 ) -> Footers: ...
 def set_epoch_of(
     words: numpy.typing.NDArray[numpy.int64],
