@@ -1,6 +1,7 @@
 #include "bindings/remote_store.h"
 
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include <cstddef>
 #include <optional>
@@ -55,9 +56,9 @@ struct KeptFooters {
   std::vector<std::shared_ptr<const ParsedFooter>> footers;
 };
 
-py::dict StatsOf(const RemoteStore& store) {
+py::typing::Dict<py::str, py::object> StatsOf(const RemoteStore& store) {
   const FetchStats stats = store.stats();
-  py::dict dict;
+  py::typing::Dict<py::str, py::object> dict;
   if (store.cached() != nullptr) {
     const BlockCache& cache = store.cached()->cache();
     dict["bytes_from_cache"] = cache.stats().bytes_read;
@@ -169,11 +170,13 @@ void BindRemoteStore(py::module_& m) {
       .def(
           "give_address",
           [](RemoteStore& store, const BrokerRequest& request, std::string url,
-             std::vector<std::string> headers, double expires_at) {
-            ObjectAddress address{std::move(url), std::move(headers), expires_at};
+             std::vector<std::string> headers, double expires_at, std::string ca_file) {
+            ObjectAddress address{std::move(url), std::move(headers), expires_at,
+                                  std::move(ca_file)};
             WithoutGil([&] { store.broker().GiveAddress(request, std::move(address)); });
           },
-          py::arg("request"), py::arg("url"), py::arg("headers"), py::arg("expires_at"))
+          py::arg("request"), py::arg("url"), py::arg("headers"), py::arg("expires_at"),
+          py::arg("ca_file") = "")
       .def(
           "give_bytes",
           [](RemoteStore& store, const BrokerRequest& request,

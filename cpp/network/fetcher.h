@@ -20,7 +20,6 @@ struct FetchOptions {
   int64_t min_connections = 16;
   int64_t max_connections = 64;
   bool hedges = true;
-  std::string ca_file = {};  // certificates to trust; empty: the usual ones
 };
 
 // Brings ranges of objects. Thread-safe.

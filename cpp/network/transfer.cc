@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -38,19 +37,14 @@ curl_socket_t OpenSocket(void* /*data*/, curlsocktype /*purpose*/,
   return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-// The file of certificates to trust. libcurl has a path built in, which another machine
-// than the one it was built on may lack.
-std::string CertificateFile(const std::string& chosen) {
-  if (!chosen.empty()) return chosen;
-  for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"}) {
-    const char* path = std::getenv(name);
-    if (path != nullptr && *path != 0) return path;
-  }
+// The machine's file of certificates to trust; null if none is where it usually is.
+// libcurl has a path built in, which another machine than its builder's may lack.
+const char* FindCertificates() {
 #if LIBCURL_VERSION_NUM >= 0x074600
   const curl_version_info_data* version = curl_version_info(CURLVERSION_NOW);
   if (version->age >= CURLVERSION_SEVENTH && version->cainfo != nullptr &&
       access(version->cainfo, R_OK) == 0) {
-    return {};
+    return version->cainfo;
   }
 #endif
   for (const char* path :
@@ -59,7 +53,12 @@ std::string CertificateFile(const std::string& chosen) {
         "/etc/ssl/cert.pem"}) {
     if (access(path, R_OK) == 0) return path;
   }
-  return {};
+  return nullptr;
+}
+
+const char* MachineCertificates() {
+  static const char* const path = FindCertificates();
+  return path;
 }
 
 // True for failures that another try would meet too.
@@ -147,13 +146,14 @@ Transfer::Transfer(Owner* owner, const FetchOptions& options, CURLSH* share)
   Set(handle, CURLOPT_CONNECTTIMEOUT_MS,
       std::max(1L, static_cast<long>(options.connect_seconds * 1000)));
   Set(handle, CURLOPT_USERAGENT, "torchparquet");
-  const std::string certificates = CertificateFile(options.ca_file);
-  if (!certificates.empty()) Set(handle, CURLOPT_CAINFO, certificates.c_str());
 }
 
 void Transfer::Begin(Request request, Time now) {
   request_ = std::move(request);
   origin_ = OriginOf(request_.address->url);
+  const std::string& chosen = request_.address->ca_file;
+  const char* certificates = chosen.empty() ? MachineCertificates() : chosen.c_str();
+  if (certificates != nullptr) Set(handle_.get(), CURLOPT_CAINFO, certificates);
   num_redirects_ = 0;
   is_abandoned_ = false;
   Ask(request_.address->url, now);

@@ -24,6 +24,8 @@ STORES: dict[str, Start] = {
     "http": http_stores.http_origin,
     "https": http_stores.https_origin,
 }
+# What starts at once and needs few packages. `nox -s servers` reads from the others too.
+USUAL = ("moto", "http", "https")
 OpenStore = Callable[[str], Store]
 
 
@@ -41,6 +43,8 @@ def open_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStore]:
     with ExitStack() as stack:
 
         def opened(name: str) -> Store:
+            if name not in USUAL and not servers_are_required():
+                pytest.skip(f"TORCHPARQUET_SERVERS=require starts {name}, as `nox -s servers` does")
             if name not in running:
                 folder = tmp_path_factory.mktemp(f"store-{name}")
                 try:

@@ -58,7 +58,7 @@ class FakeRemoteStore:
         return request
 
     def give_address(
-        self, request: FakeRequest, url: str, headers: list[str], expires_at: float
+        self, request: FakeRequest, url: str, headers: list[str], expires_at: float, ca_file: str
     ) -> None:
         assert request.kind == "address"
         request.answer = (url, headers, expires_at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,8 @@ from torchparquet.files.remote.urls import AZURE, HTTP
 _SIGNED_SECONDS = 3600
 # Of a URL by another host that does not tell when it expires.
 _UNKNOWN_SECONDS = 600
+# Variables that name files of certificates, for Python's ssl and for curl.
+_CERTIFICATES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE")
 _AZURE_SCOPE = "https://storage.azure.com/.default"
 _AZURE_VERSION = "2023-11-03"
 
@@ -28,11 +31,13 @@ class Address(NamedTuple):
         url: Of the file.
         headers: Such as "Authorization: Bearer 1234".
         expires_at: When it is refused, in seconds since 1970; infinite if never.
+        ca_file: Certificates to trust; "" for those of the machine.
     """
 
     url: str
     headers: tuple[str, ...] = ()
     expires_at: float = math.inf
+    ca_file: str = ""
 
 
 # From a file's name and stamp; None where the store's files have no address.
@@ -57,19 +62,28 @@ def address_maker(access: FileAccess) -> AddressMaker | None:
     if maker is None:
         return None
     filesystem = access.filesystem
-    return lambda name, stamp: maker(filesystem, name, stamp)
+
+    def make(name: str, stamp: str) -> Address | None:
+        address = maker(filesystem, name, stamp)
+        if address is None or address.ca_file:
+            return address
+        return address._replace(ca_file=_named_certificates(*_CERTIFICATES))
+
+    return make
 
 
 def _s3(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return a presigned URL, or a plain one if access is anonymous."""
     client, config = filesystem.client_kwargs, filesystem.config_kwargs
-    if filesystem.s3_additional_kwargs or client.get("verify") is not None:
+    verify = client.get("verify")
+    if filesystem.s3_additional_kwargs or not (verify is None or isinstance(verify, str)):
         return None
     if not set(config) <= {"s3", "signature_version", "region_name", "retries"}:
         return None  # proxies, certificates
     signed = filesystem.sign(name, expiration=_SIGNED_SECONDS, **filesystem.req_kw)
+    ca_file = verify or _named_certificates("AWS_CA_BUNDLE")
     if filesystem.anon:
-        return Address(signed)
+        return Address(signed, ca_file=ca_file)
     expires_at = time.time() + _SIGNED_SECONDS
     signer = getattr(filesystem._s3, "_request_signer", None)
     credentials = getattr(signer, "_credentials", None)
@@ -77,7 +91,7 @@ def _s3(filesystem: Any, name: str, stamp: str) -> Address | None:
     until = getattr(credentials, "_expiry_time", None)
     if isinstance(until, datetime):
         expires_at = min(expires_at, until.timestamp())
-    return Address(signed, (), expires_at)
+    return Address(signed, (), expires_at, ca_file)
 
 
 def _gcs(filesystem: Any, name: str, stamp: str) -> Address | None:
@@ -178,6 +192,11 @@ def _signed_until(url: str) -> float:
         end = begun.replace(tzinfo=UTC) + timedelta(seconds=int(query["x-amz-expires"]))
         return end.timestamp()
     return time.time() + _UNKNOWN_SECONDS
+
+
+def _named_certificates(*variables: str) -> str:
+    """Return the first path that one of these environment variables gives, or ""."""
+    return next(filter(None, map(os.environ.get, variables)), "")
 
 
 def _moment(text: str) -> float:

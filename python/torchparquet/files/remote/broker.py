@@ -28,21 +28,27 @@ _JOIN_SECONDS = 2.0
 
 
 class Request(Protocol):
-    """A request of the native reader.
+    """A request of the native reader."""
 
-    Attributes:
-        kind: "address" or "bytes".
-        file: Number of the file.
-        refused: Of an address: the store refused the one before.
-        offset: Of bytes: the first one.
-        num_bytes: Of bytes: how many.
-    """
+    @property
+    def kind(self) -> str:
+        """Of what: "address" or "bytes"."""
 
-    kind: str
-    file: int
-    refused: bool
-    offset: int
-    num_bytes: int
+    @property
+    def file(self) -> int:
+        """Number of the file."""
+
+    @property
+    def refused(self) -> bool:
+        """Of an address: the store refused the one before."""
+
+    @property
+    def offset(self) -> int:
+        """Of bytes: the first one."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of bytes: how many."""
 
 
 class RequestQueue(Protocol):
@@ -51,7 +57,9 @@ class RequestQueue(Protocol):
     def next_request(self) -> Request | None:
         """Wait for the next request, without the GIL; None once the queue is closed."""
 
-    def give_address(self, request: Any, url: str, headers: list[str], expires_at: float) -> None:
+    def give_address(
+        self, request: Any, url: str, headers: list[str], expires_at: float, ca_file: str
+    ) -> None:
         """Answer a request for an address."""
 
     def give_bytes(self, request: Any, content: Buffer) -> None:
@@ -63,7 +71,7 @@ class RequestQueue(Protocol):
     def close(self) -> None:
         """End the waits of all threads."""
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Return counters."""
 
 
@@ -173,7 +181,9 @@ def _give_address(queue: RequestQueue, files: BrokeredFiles, request: Request) -
     if address is None:
         queue.fail(request, "io", f"the store gives no address of the file: {shown!r}")
         return
-    queue.give_address(request, address.url, list(address.headers), address.expires_at)
+    queue.give_address(
+        request, address.url, list(address.headers), address.expires_at, address.ca_file
+    )
 
 
 def _give_bytes(queue: RequestQueue, files: BrokeredFiles, request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from torchparquet.files.remote.urls import (
 
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az", "https": "http"}
 
+_FETCH_OPTIONS = ("max_tries", "max_seconds", "max_connections", "hedges")
 _DEFAULT_CACHE = 64 << 30
 # Bytes. A block has 8 MiB at most, and a few should fit.
 _MIN_CACHE = 16 << 20
@@ -45,7 +47,7 @@ class BlockCache:
 NO_CACHE = BlockCache()
 
 
-def block_cache(cache_dir: str | os.PathLike[str] | None, cache_limit: int | None) -> BlockCache:
+def block_cache(cache_dir: object, cache_limit: object) -> BlockCache:
     """Return the cache that the arguments describe.
 
     Raises:
@@ -56,7 +58,7 @@ def block_cache(cache_dir: str | os.PathLike[str] | None, cache_limit: int | Non
         if cache_limit is not None:
             raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={cache_limit!r}")
         return NO_CACHE
-    folder = os.fspath(cache_dir) if isinstance(cache_dir, str | os.PathLike) else cache_dir
+    folder = os.fspath(cache_dir) if isinstance(cache_dir, str | os.PathLike) else None
     if not isinstance(folder, str):
         raise TypeError(f"cache_dir must be a str or an os.PathLike of str; got {cache_dir!r}")
     if not folder:
@@ -69,17 +71,23 @@ def block_cache(cache_dir: str | os.PathLike[str] | None, cache_limit: int | Non
 
 
 def _check_fetch_options(options: Mapping[str, Any]) -> None:
-    limits = {"max_tries": int, "max_seconds": float, "max_connections": int, "hedges": bool}
     for name, value in options.items():
-        kind = limits.get(name)
-        if kind is None:
-            raise ValueError(f"fetch_options has {', '.join(limits)}; got {name!r}")
-        if kind is bool:
-            checked_bool(f"fetch_options[{name!r}]", value)
-        elif isinstance(value, bool) or not isinstance(value, int | kind):
-            raise TypeError(f"fetch_options[{name!r}] must be a number; got {value!r}")
-        elif value < 1:
-            raise ValueError(f"fetch_options[{name!r}] must be 1 or more; got {value!r}")
+        if name not in _FETCH_OPTIONS:
+            raise ValueError(f"fetch_options has {', '.join(_FETCH_OPTIONS)}; got {name!r}")
+        shown = f"fetch_options[{name!r}]"
+        if name == "hedges":
+            checked_bool(shown, value)
+        elif name == "max_seconds":
+            _check_seconds(shown, value)
+        else:
+            checked_int(shown, value, 1, 1 << 31)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number; got {value!r}")
+    if not 1 <= value < math.inf:
+        raise ValueError(f"{name} must be 1 or more, and finite; got {value!r}")
 
 
 @dataclass(frozen=True, repr=False)
