@@ -18,6 +18,12 @@ from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.fsspec_access import FsspecAccess
 
 
+@pytest.fixture(autouse=True)
+def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(variable, raising=False)
+
+
 def maker_of(filesystem: Any, scheme: str) -> Any:
     return address_maker(FsspecAccess(filesystem, scheme, "", ()))
 
@@ -51,6 +57,22 @@ def test_s3_anonymous_is_plain(bucket: tuple[str, Any], s3_url: str) -> None:
     address = maker_of(anonymous, "s3")(f"{name}/a.parquet", "")
     assert "?" not in address.url
     assert address.expires_at == math.inf
+
+
+def test_certificates_are_those_of_the_environment(
+    s3_url: str, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = maker_of(fsspec.filesystem("http", skip_instance_cache=True), "http")
+    made = {"anon": True, "endpoint_url": s3_url, "skip_instance_cache": True}
+    s3 = maker_of(fsspec.filesystem("s3", **made), "s3")
+    named = maker_of(fsspec.filesystem("s3", client_kwargs={"verify": "/mine"}, **made), "s3")
+    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("", "")
+    monkeypatch.setenv("CURL_CA_BUNDLE", "/curl")
+    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/curl", "/curl")
+    monkeypatch.setenv("SSL_CERT_FILE", "/ssl")
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/aws")
+    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/ssl", "/aws")
+    assert named("b/a", "").ca_file == "/mine"
 
 
 def test_s3_signs_no_longer_than_its_credentials(bucket: tuple[str, Any]) -> None:
@@ -130,7 +152,7 @@ def test_azure_has_a_signature() -> None:
     assert address.expires_at == datetime(2030, 1, 1, tzinfo=UTC).timestamp()
     anonymous = adlfs.AzureBlobFileSystem(anon=True, **made)
     address = maker_of(anonymous, "az")("container/a", "")
-    assert address == ("https://account.blob.core.windows.net/container/a", (), math.inf)
+    assert address == ("https://account.blob.core.windows.net/container/a", (), math.inf, "")
 
 
 def test_hf_is_where_the_hub_redirects_to(monkeypatch: Any) -> None:
@@ -151,7 +173,7 @@ def test_hf_is_where_the_hub_redirects_to(monkeypatch: Any) -> None:
     monkeypatch.setattr(hub, "get_hf_file_metadata", metadata)
     make = maker_of(filesystem, "hf")
     name = "datasets/me/data/a.parquet"
-    assert make(name, "sha256 abc") == (location, (), 2e9)
+    assert make(name, "sha256 abc") == (location, (), 2e9, "")
     with pytest.raises(OSError, match="has changed since it was listed: 'hf://datasets/me/data/a"):
         make(name, "sha256 other")
     found.location = filesystem.url(name)
@@ -159,6 +181,7 @@ def test_hf_is_where_the_hub_redirects_to(monkeypatch: Any) -> None:
         "https://huggingface.co/datasets/me/data/resolve/c0ffee/a.parquet",
         ("Authorization: Bearer hf_token",),
         math.inf,
+        "",
     )
 
 
