@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,10 +28,10 @@ class Job:
         self._counts = {rank: type(shared_work._num_calls)() for rank in RANKS}
         self._monkeypatch = monkeypatch
 
-    def call(self, rank: int, what: str, work: Callable[[], str]) -> str:
+    def call(self, rank: int, what: str, work: Callable[[], bytes]) -> bytes:
         self._monkeypatch.setattr(shared_work, "_num_calls", self._counts[rank])
 
-        def counted() -> str:
+        def counted() -> bytes:
             self.done.append(rank)
             return work()
 
@@ -43,38 +44,48 @@ def job(monkeypatch: Any) -> Job:
 
 
 def test_without_peers_each_works_by_itself() -> None:
-    assert done_once(None, "what", lambda: "made") == "made"
+    assert done_once(None, "what", lambda: b"made") == b"made"
 
 
 def test_one_rank_works_for_all(job: Job) -> None:
     for order in ((2, 0, 1, 3), (3, 2, 1, 0)):
         job.done.clear()
-        found = {rank: job.call(rank, "what", lambda rank=rank: f"by {rank}") for rank in order}  # type: ignore[misc]
+        found = {rank: job.call(rank, "what", f"by {rank}".encode) for rank in order}
         assert job.done == [order[0]]
-        assert set(found.values()) == {f"by {order[0]}"}
+        assert set(found.values()) == {f"by {order[0]}".encode()}
 
 
 def test_other_work_is_not_confused(job: Job) -> None:
-    assert job.call(0, "a", lambda: "of a") == "of a"
-    assert job.call(1, "b", lambda: "of b") == "of b"
-    assert job.call(1, "a", lambda: "again") == "of a"
+    assert job.call(0, "a", lambda: b"of a") == b"of a"
+    assert job.call(1, "b", lambda: b"of b") == b"of b"
+    assert job.call(1, "a", lambda: b"again") == b"of a"
 
 
 def test_the_failure_of_one_rank_is_its_own(job: Job) -> None:
-    def fail() -> str:
+    def fail() -> bytes:
         raise PermissionError("no credentials here")
 
     with pytest.raises(PermissionError, match="no credentials here"):
         job.call(0, "what", fail)
-    assert job.call(1, "what", lambda: "made") == "made"
+    assert job.call(1, "what", lambda: b"made") == b"made"
     assert job.done == [0, 1]
 
 
 def test_a_result_too_large_for_a_store_is_not_shared(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shared_work, "_MOST_CHARACTERS", 10)
+    monkeypatch.setattr(shared_work, "_PART_CHARACTERS", 10)
+    monkeypatch.setattr(shared_work, "_MOST_PARTS", 2)
     for rank in RANKS:
-        assert job.call(rank, "what", lambda: "0123456789" * 5) == "0123456789" * 5
+        assert job.call(rank, "what", lambda: b"0123456789" * 5) == b"0123456789" * 5
     assert job.done == list(RANKS)
+
+
+def test_a_result_comes_in_parts(job: Job, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shared_work, "_PART_CHARACTERS", 10)
+    made = bytes(range(256))
+    for rank in RANKS:
+        assert job.call(rank, "what", partial(bytes, made if rank == 0 else b"other")) == made
+    assert job.call(0, "none", lambda: b"") == job.call(1, "none", lambda: b"other") == b""
+    assert job.done == [0, 0]
 
 
 def test_ranks_wait_for_the_one_that_works() -> None:
@@ -82,22 +93,22 @@ def test_ranks_wait_for_the_one_that_works() -> None:
     store.set_timeout(timedelta(seconds=60))
     peers, what = Peers(RANKS, 0, store), "waiting"
 
-    def slow() -> str:
+    def slow() -> bytes:
         begun.set()
         assert go_on.wait(60)
-        return "made"
+        return b"made"
 
-    found: list[str] = []
+    found: list[bytes] = []
     first = threading.Thread(target=lambda: found.append(done_once(peers, what, slow)))
     first.start()
     assert begun.wait(60)
     shared_work._num_calls.clear()  # another process
-    second = threading.Thread(target=lambda: found.append(done_once(peers, what, lambda: "other")))
+    second = threading.Thread(target=lambda: found.append(done_once(peers, what, lambda: b"other")))
     second.start()
     go_on.set()
     first.join()
     second.join()
-    assert found == ["made", "made"]
+    assert found == [b"made", b"made"]
 
 
 def test_a_rank_that_never_answers_is_not_waited_for_for_ever() -> None:
@@ -106,6 +117,6 @@ def test_a_rank_that_never_answers_is_not_waited_for_for_ever() -> None:
     peers, what = Peers(RANKS, 1, store), "silence"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store.__class__, "set", lambda *_: None)
-        assert done_once(peers, what, lambda: "lost") == "lost"
+        assert done_once(peers, what, lambda: b"lost") == b"lost"
     shared_work._num_calls.clear()
-    assert done_once(peers, what, lambda: "made") == "made"
+    assert done_once(peers, what, lambda: b"made") == b"made"

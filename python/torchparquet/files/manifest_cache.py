@@ -41,6 +41,7 @@ def open_manifest(
     cache: CacheArgument = None,
     *,
     storage: StorageArguments = NO_STORAGE,
+    remote: RemoteFiles | None = None,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers | None]:
@@ -57,6 +58,7 @@ def open_manifest(
         keys: Keys of encrypted files; None if no file is encrypted.
         cache: The file that stores the manifest, on disk or in a store; None for none.
         storage: Of the store that the paths are of. A cache with a URL is reached by it too.
+        remote: The files, if they are in a store and have been listed just now.
         with_chunk_sizes: As that of `walk_footers`.
         with_contents: As that of `walk_footers`.
 
@@ -74,6 +76,7 @@ def open_manifest(
             num_threads,
             keys,
             storage=storage,
+            remote=remote,
             with_chunk_sizes=with_chunk_sizes,
             with_contents=with_contents,
         )
@@ -86,7 +89,8 @@ def open_manifest(
         )
     if memory:
         raise ValueError(f"manifest_cache needs files on disk; got {cache_file.shown!r}")
-    remote = remote_files(paths, storage)
+    if remote is None:
+        remote = remote_files(paths, storage)
     found = [] if remote is not None else find_files(cast("PathsArgument", paths))
     cached = _load(cache_file, with_chunk_sizes)
     if cached is not None and remote is not None and _fits_listing(cached, remote):
@@ -101,7 +105,7 @@ def open_manifest(
         with_chunk_sizes=with_chunk_sizes,
         with_contents=with_contents,
     )
-    cache_file.write(_content(manifest))
+    cache_file.write(manifest_content(manifest))
     return manifest, footers
 
 
@@ -125,7 +129,8 @@ def _fits_listing(manifest: Manifest, remote: RemoteFiles) -> bool:
     )
 
 
-def _content(manifest: Manifest) -> bytes:
+def manifest_content(manifest: Manifest) -> bytes:
+    """Return a manifest as bytes, without what reaches its files."""
     texts = {
         "format": _FORMAT,
         "files": manifest.files,
@@ -149,20 +154,32 @@ def _load(file: CacheFile, with_chunk_sizes: bool) -> Manifest | None:
     if content is None:
         return None
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            texts = json.loads(stored["texts"].tobytes())
-            if texts["format"] != _FORMAT:
-                return None
-            if with_chunk_sizes and _CHUNK_SIZES not in stored.files:
-                return None
-            names = (*_ARRAYS, _CHUNK_SIZES) if with_chunk_sizes else _ARRAYS
-            return _manifest(texts, {name: stored[name] for name in names})
+        return manifest_of(content, with_chunk_sizes)
     except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
             f"manifest_cache is damaged ({one_line(error)}), it is written anew: {file.shown!r}",
             stacklevel=4,
         )
         return None
+
+
+def manifest_of(content: bytes, with_chunk_sizes: bool) -> Manifest | None:
+    """Return the manifest that `manifest_content` made these bytes of.
+
+    Returns:
+        None if it has another format, or lacks sizes that are asked for.
+
+    Raises:
+        zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError: The bytes are damaged.
+    """
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        texts = json.loads(stored["texts"].tobytes())
+        if texts["format"] != _FORMAT:
+            return None
+        if with_chunk_sizes and _CHUNK_SIZES not in stored.files:
+            return None
+        names = (*_ARRAYS, _CHUNK_SIZES) if with_chunk_sizes else _ARRAYS
+        return _manifest(texts, {name: stored[name] for name in names})
 
 
 def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:

@@ -14,10 +14,10 @@ from torchparquet.batches.transforms import Processor, Transform, Transforms
 from torchparquet.checks import checked_bool, checked_int
 from torchparquet.files.cache_file import CacheArgument
 from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_keys
-from torchparquet.files.filters import FiltersArgument, filter_row_groups
+from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
-from torchparquet.files.manifest_cache import open_manifest
 from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.files.selection import select_row_groups
 from torchparquet.iteration.feed import Feed
 from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
@@ -67,25 +67,25 @@ class DataArguments:
         """Return the manifest of the row groups that the filters leave.
 
         Args:
-            membership: The ranks, one of which lists a store for all.
+            membership: The ranks, one of which asks a store for all.
             num_threads: Threads that read footers.
             keys: The keys of encrypted files.
             with_sizes: True if the manifest has the sizes of column chunks.
         """
-        manifest, footers = open_manifest(
+        share = None if membership.is_alone else partial(_shared, membership)
+        return select_row_groups(
             self.paths,
-            num_threads,
-            keys,
+            self.filters,
             self.manifest_cache,
-            storage=replace(self.storage, share=partial(_shared, membership)),
+            replace(self.storage, share=share),
+            keys,
+            num_threads,
             with_chunk_sizes=with_sizes,
-            with_contents=self.filters is not None,
         )
-        return filter_row_groups(manifest, self.filters, keys, footers)
 
 
-def _shared(membership: Membership, what: str, work: Callable[[], str]) -> str:
-    return done_once(None if membership.is_alone else membership.peers(), what, work)
+def _shared(membership: Membership, what: str, work: Callable[[], bytes]) -> bytes:
+    return done_once(membership.peers(), what, work)
 
 
 @dataclass(frozen=True)

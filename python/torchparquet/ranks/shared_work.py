@@ -1,8 +1,9 @@
 """Work that one rank of a job does for all, such as the listing of a store.
 
-Ranks that make the same data set at about the same time ask for the same listing. The first of
-them makes it and leaves it in the store of torch.distributed. The others take it from there, so a
-job of a thousand ranks lists once. No rank has to come: whoever finds nothing works by itself.
+Ranks that make the same data set at about the same time ask for the same listing and the same
+footers. The first of them gets these and leaves them in the store of torch.distributed. The others
+take them from there, so a job of a thousand ranks lists once and reads each footer once. No rank
+has to come: whoever finds nothing works by itself.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
     from torchparquet.ranks.agreement import Peers
 
-# A store takes no value above 8 MiB.
-_MOST_CHARACTERS = 4 << 20
+# A store takes no value above 8 MiB, and the process that holds it has only so much memory.
+_PART_CHARACTERS = 4 << 20
+_MOST_PARTS = 64
 _LONGEST_PAUSE_SECONDS = 0.25
 _NOTHING = "-"
 
 
-def done_once(peers: Peers | None, what: str, work: Callable[[], str]) -> str:
+def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> bytes:
     """Return the result of `work`, of this process or of another rank that was asked for it.
 
     The n-th calls of all ranks for the same `what` belong together.
@@ -52,15 +54,20 @@ def done_once(peers: Peers | None, what: str, work: Callable[[], str]) -> str:
     left = _NOTHING
     try:
         made = work()
-        packed = base64.b64encode(zlib.compress(made.encode())).decode()
-        left = packed if len(packed) <= _MOST_CHARACTERS else _NOTHING
+        packed = base64.b64encode(zlib.compress(made)).decode()
+        parts = range(0, len(packed), _PART_CHARACTERS)
+        if len(parts) <= _MOST_PARTS:
+            for part, begin in enumerate(parts):
+                text = packed[begin : begin + _PART_CHARACTERS]
+                peers.store.set(f"{place}/result/{part}", text)
+            left = str(len(parts))
     finally:
         # Also after a failure: others wait.
         peers.store.set(f"{place}/result", left)
     return made
 
 
-def _await(store: Store, key: str) -> str | None:
+def _await(store: Store, key: str) -> bytes | None:
     """Return the result of another rank; None if it left none within the store's timeout.
 
     It polls, because a wait of the store would block other threads from the store and Ctrl-C from
@@ -74,7 +81,10 @@ def _await(store: Store, key: str) -> str | None:
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     left = bytes(store.get(key)).decode()
-    return None if left == _NOTHING else zlib.decompress(base64.b64decode(left)).decode()
+    if left == _NOTHING:
+        return None
+    parts = [bytes(store.get(f"{key}/{number}")) for number in range(int(left))]
+    return zlib.decompress(base64.b64decode(b"".join(parts)))
 
 
 _num_calls: Counter[str] = Counter()

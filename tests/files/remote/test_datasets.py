@@ -20,9 +20,10 @@ import torch
 from tests.files.remote.conftest import RecordingStore
 from tests.files.remote.http_server import RangeServer
 from torchparquet import CorruptFileError, ParquetDataset, mix
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest import Manifest, read_manifest
 from torchparquet.files.remote.remote_files import find_remote_files
 from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.files.selection import select_row_groups
 from torchparquet.native import has_http
 
 OPTIONS: dict[str, Any] = {
@@ -341,9 +342,9 @@ def test_manifest_says_nothing_of_processes(tree: Path, memory: Any) -> None:
 
 def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
     upload(tree, memory, "/root")
-    left: dict[str, str] = {}
+    left: dict[str, bytes] = {}
 
-    def share(what: str, work: Callable[[], str]) -> str:
+    def share(what: str, work: Callable[[], bytes]) -> bytes:
         return left.setdefault(what, work())
 
     first = find_remote_files(["memory://root"], StorageArguments(share=share))
@@ -354,3 +355,31 @@ def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
     assert second.paths == first.paths
     assert second.stamps == first.stamps
     assert list(left) == ['["memory", "memory://root", false]']
+
+
+@pytest.mark.parametrize("filters", [None, [("x", ">", 0)]])
+def test_one_rank_reads_footers_for_all(tree: Path, memory: Any, filters: Any) -> None:
+    upload(tree, memory, "/root")
+    left: dict[str, bytes] = {}
+
+    def share(what: str, work: Callable[[], bytes]) -> bytes:
+        if what not in left:
+            left[what] = work()
+        return left[what]
+
+    def select(share: Any) -> Manifest:
+        storage = StorageArguments(share=share)
+        with_sizes = {"with_chunk_sizes": True}
+        return select_row_groups("memory://root", filters, None, storage, None, None, **with_sizes)
+
+    alone = select(None)
+    first = select(share)
+    memory.rm("/root", recursive=True)
+    second = select(share)
+    assert second.remote is not None
+    assert second.remote.paths == alone.files
+    assert first.digest() == second.digest() == alone.digest()
+    assert second.schemas == alone.schemas
+    assert second.bytes_of_columns(["x"]).tolist() == alone.bytes_of_columns(["x"]).tolist()
+    with pytest.raises(FileNotFoundError):
+        select(None)

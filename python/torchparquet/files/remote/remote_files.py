@@ -103,8 +103,8 @@ def find_remote_files(
         return None
     access = storage.access()
 
-    def listed() -> str:
-        return json.dumps(find_entries(texts, access, empty_files=empty_files))
+    def listed() -> bytes:
+        return json.dumps(find_entries(texts, access, empty_files=empty_files)).encode()
 
     # Names of HTTP files may hold credentials, and each file is looked up by itself.
     if arguments.share is None or access.scheme in HTTP:

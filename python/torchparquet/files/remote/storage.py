@@ -107,7 +107,7 @@ class StorageArguments:
     filesystem: Any = None
     cache: BlockCache = NO_CACHE
     fetch: Mapping[str, Any] | None = None
-    share: Callable[[str, Callable[[], str]], str] | None = None
+    share: Callable[[str, Callable[[], bytes]], bytes] | None = None
 
     def __post_init__(self) -> None:
         """Check both.

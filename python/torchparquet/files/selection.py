@@ -1,0 +1,72 @@
+"""The row groups of a data set: its manifest, as far as the filters leave it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torchparquet.files.filters import FiltersArgument, filter_row_groups
+from torchparquet.files.manifest import Manifest, remote_files
+from torchparquet.files.manifest_cache import manifest_content, manifest_of, open_manifest
+from torchparquet.files.memory_files import memory_files
+
+if TYPE_CHECKING:
+    from torchparquet.files.cache_file import CacheArgument
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.manifest import SourceArgument
+    from torchparquet.files.remote.remote_files import RemoteFiles
+    from torchparquet.files.remote.storage import StorageArguments
+
+
+def select_row_groups(
+    paths: SourceArgument,
+    filters: FiltersArgument,
+    cache: CacheArgument,
+    storage: StorageArguments,
+    keys: FileKeys | None,
+    num_threads: int | None,
+    *,
+    with_chunk_sizes: bool,
+) -> Manifest:
+    """Return the manifest of the row groups that filters leave.
+
+    One rank reads the footers of a store's files for all, unless they are encrypted.
+
+    Args:
+        paths: As `read_manifest` takes them.
+        filters: As `filter_row_groups` takes them.
+        cache: As `open_manifest` takes it.
+        storage: Of the store that the paths are of.
+        keys: Keys of encrypted files; None if no file is encrypted.
+        num_threads: Threads that read footers.
+        with_chunk_sizes: As that of `walk_footers`.
+    """
+    remote = None if memory_files(paths) else remote_files(paths, storage)
+
+    def read() -> Manifest:
+        manifest, footers = open_manifest(
+            paths,
+            num_threads,
+            keys,
+            cache,
+            storage=storage,
+            remote=remote,
+            with_chunk_sizes=with_chunk_sizes,
+            with_contents=filters is not None,
+        )
+        return filter_row_groups(manifest, filters, keys, footers)
+
+    if remote is None or keys is not None or storage.share is None:
+        return read()
+    what = _selected(remote, filters, with_chunk_sizes)
+    content = storage.share(what, lambda: manifest_content(read()))
+    manifest = manifest_of(content, with_chunk_sizes)
+    if manifest is None:
+        raise RuntimeError("the ranks run different versions of torchparquet")
+    return replace(manifest, remote=remote)
+
+
+def _selected(remote: RemoteFiles, filters: FiltersArgument, with_chunk_sizes: bool) -> str:
+    files = list(zip(remote.paths, remote.num_bytes, remote.stamps, strict=True))
+    return json.dumps(["row groups", files, repr(filters), with_chunk_sizes])
