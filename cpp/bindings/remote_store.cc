@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -148,13 +149,15 @@ void BindRemoteStore(py::module_& m) {
              if (cache_folder) {
                cache = std::make_shared<BlockCache>(*cache_folder, cache_limit);
              }
-             return std::make_shared<RemoteStore>(
-                 paths, num_bytes, etags, identities, with_addresses,
-                 FetchOptions{.max_tries = max_tries,
-                              .max_seconds = max_seconds,
-                              .max_connections = max_connections,
-                              .hedges = hedges},
-                 std::move(cache));
+             FetchOptions options{.max_tries = max_tries,
+                                  .max_seconds = max_seconds,
+                                  .max_connections = max_connections,
+                                  .hedges = hedges};
+             options.min_connections =
+                 std::clamp<int64_t>(max_connections / 4, 1, options.min_connections);
+             return std::make_shared<RemoteStore>(paths, num_bytes, etags, identities,
+                                                  with_addresses, options,
+                                                  std::move(cache));
            }),
            py::kw_only(), py::arg("paths"), py::arg("num_bytes"), py::arg("etags"),
            py::arg("identities"), py::arg("with_addresses"),

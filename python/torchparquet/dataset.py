@@ -193,8 +193,8 @@ class ParquetDataset(IterableDataset[Batch]):
                 the longest time is removed.
             fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
                 `max_seconds` from its first failure to its last try (180), `max_connections` of
-                the process (64; the first data set decides for all), `hedges`, False to ask no
-                second time for a slow first byte.
+                the process (its share of 64 of this machine; the first data set decides for all),
+                `hedges`, False to ask no second time for a slow first byte.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.

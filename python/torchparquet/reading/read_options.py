@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 
 from torchparquet.checks import checked_int
-from torchparquet.processors import num_processors
+from torchparquet.processors import num_processors, num_ranks_here
 
 _UNITS = {
     "B": 1,
@@ -57,9 +56,7 @@ class ReadOptions:
         if self.num_threads is not None:
             return self.num_threads
         processors = num_processors()
-        ranks_here = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        sharers = num_workers * (int(ranks_here) if ranks_here.isdecimal() else 1)
-        return max(1, min(_MAX_DEFAULT_THREADS, processors // max(1, sharers)))
+        return max(1, min(_MAX_DEFAULT_THREADS, processors // (num_workers * num_ranks_here())))
 
     def memory_per_worker(self, num_workers: int) -> int:
         """Return the memory bound of one of `num_workers` workers, in bytes."""

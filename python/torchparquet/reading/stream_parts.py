@@ -50,6 +50,7 @@ class StreamParts:
         row_ids: bool,
         row_valid: bool,
         decryption: Decryption | None = None,
+        num_workers: int = 1,
     ) -> None:
         """Prepare to read; reads nothing.
 
@@ -59,11 +60,13 @@ class StreamParts:
             row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
             row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
             decryption: Keys of encrypted files.
+            num_workers: Processes of this rank that read at once.
         """
         self.manifest = manifest
-        self.reading = manifest.remote.connect() if manifest.remote is not None else None
+        self.reading = None
         options: dict[str, Any] = {}
-        if self.reading is not None:
+        if manifest.remote is not None:
+            self.reading = manifest.remote.connect(num_workers=num_workers)
             options["remote"] = self.reading.native
         self.files = DataFiles(
             paths=list(manifest.files),

@@ -87,7 +87,7 @@ class StreamOpener:
         device = self._present_device()
         threads = self.options.threads_per_worker(num_workers)
         stream = BatchStream(
-            self._own_parts(threads),
+            self._own_parts(threads, num_workers),
             shares,
             num_threads=threads,
             max_memory_bytes=self.options.memory_per_worker(num_workers),
@@ -98,7 +98,7 @@ class StreamOpener:
         self._memory = stream.memory
         return stream
 
-    def _own_parts(self, num_threads: int) -> StreamParts:
+    def _own_parts(self, num_threads: int, num_workers: int) -> StreamParts:
         parts = self._parts
         if parts is None:
             manifest, keys = self.manifest, self.keys
@@ -111,6 +111,7 @@ class StreamOpener:
                 row_ids=self.row_ids,
                 row_valid=self.row_valid,
                 decryption=decryption,
+                num_workers=num_workers,
             )
         return parts
 

@@ -26,6 +26,7 @@ class RecordingStore(native.RemoteStore):
         super().__init__(**arguments)
         self.with_addresses = arguments["with_addresses"]
         self.etags = arguments["etags"]
+        self.max_connections = arguments["max_connections"]
         self.closed = False
         self.made.append(self)
 

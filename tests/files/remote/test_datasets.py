@@ -9,6 +9,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,25 @@ def test_memory(tree: Path, memory: Any, native_store: type[RecordingStore]) -> 
     # One for footers, one for batches; both are closed.
     assert [store.with_addresses for store in native_store.made] == [False, False]
     assert all(store.closed for store in native_store.made)
+
+
+def test_connections_are_shared_by_ranks_and_workers(
+    tree: Path,
+    memory: Any,
+    native_store: type[RecordingStore],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    upload(tree, memory, "/root")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    files = read_manifest("memory://root").remote
+    assert files is not None
+    files.connect().close()
+    files.connect(num_workers=3).close()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    files.connect().close()
+    files.connect(num_workers=8).close()
+    replace(files, fetch={"max_connections": 100}).connect().close()
+    assert [store.max_connections for store in native_store.made[1:]] == [64, 21, 16, 8, 100]
 
 
 def test_s3(

@@ -23,6 +23,11 @@ from torchparquet.files.remote.storage import (
     storage_of,
 )
 from torchparquet.files.remote.urls import HTTP
+from torchparquet.processors import num_ranks_here
+
+# Of all processes of a machine that read, and the least of each.
+_CONNECTIONS = 64
+_LEAST_CONNECTIONS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +54,14 @@ class RemoteFiles:
     fetch: Mapping[str, Any] = field(default_factory=dict)
     footers: list[Any] = field(default_factory=list)
 
-    def connect(self, *, just_listed: bool = False) -> RemoteReading:
+    def connect(self, *, just_listed: bool = False, num_workers: int = 1) -> RemoteReading:
         """Open what the native reader reads the files through.
 
         Args:
             just_listed: True if the files need not be compared with their listing.
+            num_workers: Processes of this rank that read at once.
         """
-        return RemoteReading(self, just_listed)
+        return RemoteReading(self, just_listed, num_workers)
 
     def only(self, file: int) -> RemoteFiles:
         """Return one of the files by itself."""
@@ -131,6 +137,11 @@ def find_remote_files(
     )
 
 
+def _connections(num_workers: int) -> int:
+    """Return the share that a process has of this machine's connections."""
+    return max(_LEAST_CONNECTIONS, _CONNECTIONS // (num_workers * num_ranks_here()))
+
+
 class RemoteReading:
     """A native store of some files, and the broker that answers its requests.
 
@@ -140,7 +151,7 @@ class RemoteReading:
         native: The `torchparquet.native.RemoteStore`.
     """
 
-    def __init__(self, files: RemoteFiles, just_listed: bool) -> None:
+    def __init__(self, files: RemoteFiles, just_listed: bool, num_workers: int) -> None:
         """Start the broker.
 
         Raises:
@@ -164,7 +175,7 @@ class RemoteReading:
             with_addresses=maker is not None,
             cache_folder=files.cache.folder,
             cache_limit=files.cache.limit,
-            **files.fetch,
+            **({"max_connections": _connections(num_workers)} | dict(files.fetch)),
         )
         if files.footers:
             self.native.footers = files.footers[0]
