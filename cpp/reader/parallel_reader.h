@@ -2,30 +2,20 @@
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "batches/batch_ring.h"
-#include "batches/jagged.h"
 #include "batches/layout.h"
-#include "files/reader_files.h"
-#include "prefetch/prefetcher.h"
-#include "reader/memory_plan.h"
+#include "network/fetch_stats.h"
 #include "reader/reader_costs.h"
 #include "reader/reader_memory.h"
+#include "reader/reader_state.h"
 #include "reader/waits.h"
-#include "sources/remote_reads.h"
 #include "tasks/reader_spec.h"
-#include "tasks/task_context.h"
-#include "tasks/task_stream.h"
 
 namespace torchparquet {
 
@@ -92,81 +82,16 @@ class ParallelReader {
   }
 
  private:
-  // Everything that the threads share. A forked child does not destroy it: there, its
-  // locks and threads are in no known state.
-  struct State {
-    State(ReaderSpec reader_spec, ReaderMemory offered);
-    TaskContext context();
-    std::unique_ptr<Prefetcher> MakePrefetcher();
-    FetchStats Fetched() const;
-    int64_t CachedBytes() const;
-
-    const ReaderSpec spec;
-    const BatchMap batches;
-    const BatchLayout layout;
-    const MemoryPlan memory;
-    const std::shared_ptr<SlabPool> slabs;
-    const std::shared_ptr<ScratchPool> scratch;
-    const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
-    const std::shared_ptr<ReaderFiles> files;
-    const FetchStats fetched_before;
-    const int64_t cached_before;
-    JaggedMemory jagged;
-    BatchRing ring;
-
-    // Set under mutex, so that no thread misses it before it waits; read without it
-    // in the middle of a task.
-    std::atomic<bool> stopping{false};
-
-    std::mutex mutex;
-    std::condition_variable work;
-    const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
-    const std::unique_ptr<TaskStream> tasks;       // used under mutex
-    std::deque<BatchMemory> lent;                  // guarded by mutex, as all below
-    bool failed = false;
-    bool spare_waits = false;  // for the consumer to have less before it
-    bool is_pressed = false;   // tasks wait for memory of variable length
-    ReaderCosts costs;
-    ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
-    RoomWaits room_waits{&consumer_wait};
-    RoomWaits byte_waits{&consumer_wait};
-    ThreadEnds thread_ends;
-    int64_t num_waits = 0;
-
-    std::mutex lifecycle;              // starting and joining; taken before mutex
-    std::vector<std::thread> threads;  // guarded by lifecycle
-    bool started = false;              // guarded by lifecycle
-    bool stopped = false;              // guarded by lifecycle
-  };
-
   void Start();
   void CheckProcess() const;
   BatchRing::TakeResult Take(std::chrono::milliseconds timeout);
   std::vector<int64_t> DeliveredBytes() const;
-  static std::shared_ptr<SlabPool> ChooseSlabs(std::shared_ptr<SlabPool> offered,
-                                               const State& state);
-
-  // Run by the decode threads. A lock that is passed holds State::mutex.
-  static void Work(State* state, std::unique_ptr<DecodeScratch> scratch, bool is_spare);
-  static std::unique_ptr<DecodeTask> NextTask(State* state,
-                                              std::unique_lock<std::mutex>& lock,
-                                              bool is_spare);
-  static void WaitForWork(State* state, RoomWaits* waits,
-                          std::unique_lock<std::mutex>& lock);
-  static bool HasEnough(const State& state);
-  static bool LetsThreadGoOn(const State& state);
-  static bool OpenNext(State* state);
-  static BatchMemory TakeMemory(State* state);
-  static void OpenBatch(State* state);
-  static bool CanOpen(const State& state);
-  static bool AwaitsBytes(const State& state);
-  static bool CloseIfFinal(State* state);
-  static bool RunTask(State* state, DecodeTask* task, DecodeScratch* scratch);
-  static void FinishTask(State* state, DecodeTask* task);
 
   const pid_t owner_pid_;
-  std::unique_ptr<State> state_;
-  // Counts of the batches handed out. Guarded by State::mutex.
+  // A forked child does not destroy it: there, its locks and threads are in no known
+  // state.
+  std::unique_ptr<ReaderState> state_;
+  // Counts of the batches handed out. Guarded by ReaderState::mutex.
   int64_t num_batches_ = 0;
   int64_t num_rows_ = 0;
   std::vector<int64_t> items_bytes_;  // by field of variable length

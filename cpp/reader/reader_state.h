@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "batches/batch_ring.h"
+#include "batches/jagged.h"
+#include "batches/layout.h"
+#include "files/reader_files.h"
+#include "prefetch/prefetcher.h"
+#include "reader/memory_plan.h"
+#include "reader/reader_costs.h"
+#include "reader/reader_memory.h"
+#include "reader/waits.h"
+#include "sources/remote_reads.h"
+#include "tasks/reader_spec.h"
+#include "tasks/task_context.h"
+#include "tasks/task_stream.h"
+
+namespace torchparquet {
+
+// What the threads of a reader share.
+struct ReaderState {
+  ReaderState(ReaderSpec reader_spec, ReaderMemory offered);
+  TaskContext context();
+  // What all readers of the process fetched since this one began.
+  FetchStats Fetched() const;
+  // What all readers of the data set took from its cache since this one began.
+  int64_t BytesFromCache() const;
+
+  const ReaderSpec spec;
+  const BatchMap batches;
+  const BatchLayout layout;
+  const MemoryPlan memory;
+  const std::shared_ptr<SlabPool> slabs;
+  const std::shared_ptr<ScratchPool> scratch;
+  const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
+  const std::shared_ptr<ReaderFiles> files;
+  const FetchStats fetched_before;
+  const int64_t cached_before;
+  JaggedMemory jagged;
+  BatchRing ring;
+
+  // Set under mutex, so that no thread misses it before it waits; read without it
+  // in the middle of a task.
+  std::atomic<bool> stopping{false};
+
+  std::mutex mutex;
+  std::condition_variable work;
+  const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
+  const std::unique_ptr<TaskStream> tasks;       // used under mutex
+  std::deque<BatchMemory> lent;                  // guarded by mutex, as all below
+  bool failed = false;
+  bool spare_waits = false;  // for the consumer to have less before it
+  bool is_pressed = false;   // tasks wait for memory of variable length
+  ReaderCosts costs;
+  ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
+  RoomWaits room_waits{&consumer_wait};
+  RoomWaits byte_waits{&consumer_wait};
+  ThreadEnds thread_ends;
+  int64_t num_waits = 0;
+
+  std::mutex lifecycle;              // starting and joining; taken before mutex
+  std::vector<std::thread> threads;  // guarded by lifecycle
+  bool started = false;              // guarded by lifecycle
+  bool stopped = false;              // guarded by lifecycle
+};
+
+}  // namespace torchparquet
