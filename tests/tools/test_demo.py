@@ -186,7 +186,7 @@ def small_job(files: Path, directory: Path) -> Job:
 def test_error_in_a_rank_is_one_clear_message(own_files: Path, tmp_path: Path) -> None:
     damaged = read_manifest(damaged_copy(own_files, tmp_path / "damaged")).files
     (tmp_path / "job").mkdir()
-    job = replace(small_job(own_files, tmp_path / "job"), files=damaged)
+    job = replace(small_job(own_files, tmp_path / "job"), paths=damaged)
     with pytest.raises(RuntimeError, match=r"^rank [01] failed: .*part-\d\.parquet"):
         run_ranks(job, 2)
 
@@ -387,7 +387,7 @@ def test_a_wrong_target_is_counted(
     )
     at_the_start_of_processes(code, tmp_path, monkeypatch)
     files = (str(min(own_files.iterdir())),)
-    job = replace(small_job(own_files, tmp_path), files=files)
+    job = replace(small_job(own_files, tmp_path), paths=files)
     (epoch,) = run_ranks(job, 2)
     assert sum(rank["wrong_targets"] for rank in epoch["ranks"]) == 1
 

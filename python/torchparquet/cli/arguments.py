@@ -74,7 +74,7 @@ def _parsed(text: str) -> Any:
     return text
 
 
-_storage_option = click.option(
+storage_option = click.option(
     "--storage-option",
     "storage",
     multiple=True,
@@ -86,7 +86,7 @@ _storage_option = click.option(
 
 def paths_argument(function: Function) -> Function:
     """Add the paths of files, and the options of their store as `storage`."""
-    return _paths(_storage_option(function))
+    return _paths(storage_option(function))
 
 
 column_option = click.option(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from torchparquet.cli.arguments import Session, debug_option, json_option
+from torchparquet.cli.arguments import Session, debug_option, json_option, storage_option
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.demo import run_demo
 from torchparquet.tools.screen import print_json
 
@@ -37,8 +38,9 @@ _POSITIVE = click.IntRange(min=1)
     "--data",
     multiple=True,
     metavar="PATH",
-    help="Your own file, directory or pattern instead; may be repeated.",
+    help="Your own file, directory, pattern or URL instead; may be repeated.",
 )
+@storage_option
 @json_option
 @debug_option
 @click.argument("more_data", nargs=-1, metavar="[PATH...]")
@@ -51,6 +53,7 @@ def command(
     scale_factor: float,
     data_dir: str | None,
     data: tuple[str, ...],
+    storage: StorageArguments,
     as_json: bool,
     more_data: tuple[str, ...],
 ) -> int:
@@ -70,6 +73,7 @@ def command(
         scale_factor=scale_factor,
         data_dir=data_dir,
         data=own,
+        storage=storage,
         debug=session.debug,
         as_json=as_json,
     )

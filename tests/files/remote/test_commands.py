@@ -54,6 +54,18 @@ def test_s3_with_options(
     assert report_of(capsys, "inspect", url, *options)["rows"] == 400
 
 
+def test_the_demo_trains_on_s3(
+    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], capsys: Any
+) -> None:
+    name, filesystem = bucket
+    upload(tree, filesystem, f"{name}/root")
+    arguments = ["--data", f"s3://{name}/root/*/*.parquet", "--epochs=1", "--batch-size=32"]
+    report = report_of(capsys, "demo", *arguments, *options_of(s3_options))
+    assert report["holds"]
+    assert report["rows"] == sum(rank["rows"] for rank in report["epochs"][0]["ranks"])
+    assert report["epochs"][0]["audit"]["faults"] == []
+
+
 @pytest.mark.parametrize("text", ["s3cr3t", "=s3cr3t", "a.=s3cr3t", "a={s3cr3t"])
 def test_wrong_options_are_not_shown(text: str, capsys: Any) -> None:
     assert main(["inspect", "memory://root", "--storage-option", text]) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.tools.demo.data import Task, find_tpchgen, lineitem_task, own_task, write_lineitem
 from torchparquet.tools.screen import make_console
 
@@ -24,6 +25,7 @@ def run_demo(
     scale_factor: float,
     data_dir: str | None,
     data: tuple[str, ...],
+    storage: StorageArguments = NO_STORAGE,
     debug: bool = False,
     as_json: bool = False,
 ) -> dict[str, Any]:
@@ -36,6 +38,7 @@ def run_demo(
         scale_factor: TPC-H's; 1 is six million rows.
         data_dir: Directory that keeps the TPC-H files; None for a temporary one.
         data: The user's own paths, read in place of TPC-H files; may be empty.
+        storage: Of the store that they are of.
         debug: Show all that the ranks and their launcher write.
         as_json: Print nothing on standard output.
 
@@ -55,17 +58,18 @@ def run_demo(
     console = make_console(stderr=as_json)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchparquet-")))
-        manifest, task = _open_data(data, data_dir, scale_factor, scratch)
+        manifest, task = _open_data(data, storage, data_dir, scale_factor, scratch)
         report.print_data(console, manifest, task)
         report.print_plan(console, manifest, batch_size, num_ranks)
         directory = scratch / "job"
         directory.mkdir()
         job = Job(
             directory,
-            manifest.files,
+            data or manifest.files,
             task,
             num_epochs=num_epochs,
             batch_size=batch_size,
+            storage_options=storage.options,
             debug=debug,
             is_quiet=as_json,
         )
@@ -83,10 +87,14 @@ def run_demo(
 
 
 def _open_data(
-    data: tuple[str, ...], data_dir: str | None, scale_factor: float, scratch: Path
+    data: tuple[str, ...],
+    storage: StorageArguments,
+    data_dir: str | None,
+    scale_factor: float,
+    scratch: Path,
 ) -> tuple[Manifest, Task]:
     if data:
-        manifest = read_manifest(data)
+        manifest = read_manifest(data, storage=storage)
         return manifest, own_task(manifest)
     parent = scratch if data_dir is None else Path(data_dir)
     manifest = read_manifest(write_lineitem(parent, scale_factor))

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,21 @@ class Job:
 
     Attributes:
         directory: Temporary directory for messages between the ranks and their parent.
-        files: Paths of the data set's files, in order.
+        paths: Of the data set, as ParquetDataset takes them.
         task: The columns to train on.
         num_epochs: Epochs to train for.
         batch_size: Rows per rank and step.
+        storage_options: Of the store that the paths are of, credentials among them.
         debug: True lets ranks write their errors to the screen.
         is_quiet: True keeps the screen free of steps.
     """
 
     directory: Path
-    files: tuple[str, ...]
+    paths: tuple[str, ...]
     task: Task
     num_epochs: int
     batch_size: int
+    storage_options: Mapping[str, Any] | None = None
     debug: bool = False
     is_quiet: bool = False
 

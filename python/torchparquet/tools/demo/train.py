@@ -23,6 +23,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
 from torchparquet import Column, ParquetDataset
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.opening import source_of
 from torchparquet.reading.interpreter_exit import end_rank
 from torchparquet.tools.demo.launch import Job, load_job, save_results
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
@@ -38,7 +40,7 @@ def open_dataset(job: Job) -> ParquetDataset:
     """Return the data set: features `[B, F]` and target `[B]`, nulls as zeros."""
     task = job.task
     return ParquetDataset(
-        job.files,
+        job.paths,
         batch_size=job.batch_size,
         columns={
             "features": Column(list(task.features), dtype="float32", nulls=0.0),
@@ -47,15 +49,17 @@ def open_dataset(job: Job) -> ParquetDataset:
         shuffle=True,
         row_ids=True,
         pin_memory=False,
+        storage_options=job.storage_options,
     )
 
 
-def expected_targets(job: Job) -> Tensor:
+def expected_targets(manifest: Manifest, target: str) -> Tensor:
     """Return the target of every row as pyarrow reads it, float64 `[N]`, nulls as zeros."""
     parts = []
-    for file in job.files:
+    for file in manifest.files:
         try:
-            column = pq.read_table(file, columns=[job.task.target], partitioning=None).column(0)
+            source = source_of(file, manifest.remote)
+            column = pq.read_table(source, columns=[target], partitioning=None).column(0)
         except OSError as error:
             raise OSError(f"pyarrow cannot read {file!r}: {error}") from error
         column = column.combine_chunks()
@@ -114,7 +118,7 @@ def train(job: Job) -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     dataset = open_dataset(job)
-    expected = expected_targets(job)
+    expected = expected_targets(dataset.manifest, job.task.target)
     model = DistributedDataParallel(Model(len(job.task.features)))
     optimizer = torch.optim.Adam(model.parameters(), lr=_LEARNING_RATE, betas=_ADAM_BETAS)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
