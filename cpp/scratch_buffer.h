@@ -25,14 +25,14 @@ class ScratchBuffer {
 
   // Returns room for `num_bytes`, aligned to 64 bytes.
   uint8_t* Reserve(size_t num_bytes) {
-    if (num_bytes > capacity_) {
-      data_.reset();
-      capacity_ = 0;
-      // Powers of two, so that it soon stops growing. Unused memory has no pages.
-      const size_t capacity = std::bit_ceil(std::max(num_bytes, kMinBytes));
-      data_.reset(static_cast<uint8_t*>(operator new(capacity, kAlignment)));
-      capacity_ = capacity;
-    }
+    // Powers of two, so that it soon stops growing. Unused memory has no pages.
+    if (num_bytes > capacity_) Renew(std::bit_ceil(std::max(num_bytes, kMinBytes)));
+    return data_.get();
+  }
+
+  // As Reserve, where the buffer will not grow.
+  uint8_t* ReserveExactly(size_t num_bytes) {
+    if (num_bytes > capacity_) Renew(num_bytes);
     return data_.get();
   }
 
@@ -51,6 +51,13 @@ class ScratchBuffer {
   struct Free {
     void operator()(uint8_t* data) const { operator delete(data, kAlignment); }
   };
+
+  void Renew(size_t capacity) {
+    data_.reset();
+    capacity_ = 0;
+    data_.reset(static_cast<uint8_t*>(operator new(capacity, kAlignment)));
+    capacity_ = capacity;
+  }
 
   std::unique_ptr<uint8_t, Free> data_;
   size_t capacity_ = 0;

@@ -6,9 +6,18 @@
 namespace torchparquet {
 
 Fetch::Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
-             ScratchBuffer memory)
-    : object_(std::move(object)), range_(range), memory_(std::move(memory)) {
-  memory_.Reserve(static_cast<size_t>(range_.num_bytes + kPaddingBytes));
+             std::shared_ptr<BufferPool> pool)
+    : object_(std::move(object)), range_(range), pool_(std::move(pool)) {
+  const int64_t num_bytes = range_.num_bytes + kPaddingBytes;
+  if (pool_ != nullptr) {
+    memory_ = pool_->Take(num_bytes);
+  } else {
+    memory_.ReserveExactly(static_cast<size_t>(num_bytes));
+  }
+}
+
+Fetch::~Fetch() {
+  if (pool_ != nullptr) pool_->Return(std::move(memory_));
 }
 
 int64_t Fetch::num_arrived() const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "buffer_pool.h"
 #include "byte_range.h"
 #include "errors.h"
 #include "network/remote_object.h"
@@ -23,9 +24,12 @@ class Fetch {
   // Readable bytes after the range, for kernels that load whole words.
   static constexpr int64_t kPaddingBytes = 64;
 
-  // `memory` comes from an earlier fetch, or is empty.
+  // Its memory comes from `pool`, if that is not null, and goes back there.
   Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
-        ScratchBuffer memory = {});
+        std::shared_ptr<BufferPool> pool = nullptr);
+  ~Fetch();
+  Fetch(const Fetch&) = delete;
+  Fetch& operator=(const Fetch&) = delete;
 
   const RemoteObject& object() const { return *object_; }
   const ByteRange& range() const { return range_; }
@@ -59,6 +63,7 @@ class Fetch {
 
   const std::shared_ptr<const RemoteObject> object_;
   const ByteRange range_;
+  const std::shared_ptr<BufferPool> pool_;
   ScratchBuffer memory_;
   std::function<void()> over_;
   mutable std::mutex mutex_;

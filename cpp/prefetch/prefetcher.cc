@@ -33,7 +33,9 @@ int64_t SumBytes(const std::vector<WantedBlock>& blocks) {
 }  // namespace
 
 Prefetcher::Prefetcher(Parts parts)
-    : parts_(std::move(parts)), signal_(std::make_shared<Signal>()) {
+    : parts_(std::move(parts)),
+      memory_(std::make_shared<BufferPool>(parts_.budget_bytes)),
+      signal_(std::make_shared<Signal>()) {
   signal_->prefetcher = this;
   parts_.reads->OnPassed([this](const RemoteObject& object, int64_t offset) {
     Passed(object.number, offset);
@@ -240,8 +242,8 @@ bool Prefetcher::MayAsk(const Waiting& waiting) {
 }
 
 void Prefetcher::Ask(Waiting waiting) {
-  auto fetch =
-      std::make_shared<Fetch>(parts_.files->remote(waiting.file), waiting.fetch.range);
+  auto fetch = std::make_shared<Fetch>(parts_.files->remote(waiting.file),
+                                       waiting.fetch.range, memory_);
   std::vector<ByteRange> ranges;
   std::vector<int64_t> offsets;
   Keeping kept;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "buffer_pool.h"
 #include "files/reader_files.h"
 #include "network/fetch.h"
 #include "prefetch/fetch_plan.h"
@@ -136,6 +137,7 @@ class Prefetcher {
   void EraseIfDone(const Place& place);
 
   const Parts parts_;
+  const std::shared_ptr<BufferPool> memory_;  // of what is fetched
   const std::shared_ptr<Signal> signal_;
 
   std::mutex advance_;           // taken before mutex_; held while footers are read
