@@ -39,7 +39,7 @@ bool IsTorn(const std::string& path) {
   if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return false;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
   if (header.e_ident[EI_CLASS] != ELFCLASS64) return false;
-  for (int i = 0; i < header.e_phnum; ++i) {
+  for (int64_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
     file.seekg(static_cast<int64_t>(header.e_phoff) + i * header.e_phentsize);
     if (!file.read(reinterpret_cast<char*>(&segment), sizeof segment)) return true;

@@ -21,8 +21,9 @@ bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const WantedBlock& blo
 std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
                                    int64_t max_block_bytes) {
   std::vector<ChunkBytes> ordered(chunks.begin(), chunks.end());
-  std::ranges::stable_sort(ordered, {},
-                           [](const ChunkBytes& chunk) { return chunk.range.offset; });
+  std::ranges::sort(ordered, {}, [](const ChunkBytes& chunk) {
+    return std::pair(chunk.range.offset, chunk.column);
+  });
   std::vector<WantedBlock> blocks;
   ByteRange before{-1, 0};
   size_t first_block = 0;  // of the chunk before

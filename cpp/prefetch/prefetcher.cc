@@ -47,9 +47,9 @@ void Prefetcher::Advance() {
   while (true) {
     if (!waiting_.empty()) {
       if (!MayAsk(waiting_.front())) return;
-      Waiting next = std::move(waiting_.front());
+      const Waiting next = std::move(waiting_.front());
       waiting_.pop_front();
-      Ask(std::move(next));
+      Ask(next);
       continue;
     }
     {
@@ -179,8 +179,8 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   for (const PlannedStep& step : planned) DropWhenPassed(step.file, step.blocks);
   if (planned.size() == 1) {
     PlannedStep& step = planned.front();
-    std::ranges::stable_sort(step.blocks, {}, [&](const WantedBlock& block) {
-      return PositionOf(block, step.chunks);
+    std::ranges::sort(step.blocks, {}, [&](const WantedBlock& block) {
+      return std::pair(PositionOf(block, step.chunks), block.range.offset);
     });
     for (WantedBlock& block : step.blocks) add(step.file, {std::move(block)});
     return waiting;
@@ -241,9 +241,9 @@ bool Prefetcher::MayAsk(const Waiting& waiting) {
          held_bytes_ + waiting.fetch.range.num_bytes <= parts_.budget_bytes;
 }
 
-void Prefetcher::Ask(Waiting waiting) {
-  auto fetch = std::make_shared<Fetch>(parts_.files->remote(waiting.file),
-                                       waiting.fetch.range, memory_);
+void Prefetcher::Ask(const Waiting& waiting) {
+  const auto fetch = std::make_shared<Fetch>(parts_.files->remote(waiting.file),
+                                             waiting.fetch.range, memory_);
   std::vector<ByteRange> ranges;
   std::vector<int64_t> offsets;
   Keeping kept;

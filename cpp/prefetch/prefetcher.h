@@ -123,7 +123,7 @@ class Prefetcher {
                                     const std::vector<ChunkBytes>& chunks);
   void DropWhenPassed(int64_t file, const std::vector<WantedBlock>& blocks);
   bool MayAsk(const Waiting& waiting);
-  void Ask(Waiting waiting);
+  void Ask(const Waiting& waiting);
   std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks) const;
   void Over(int64_t file, const std::vector<int64_t>& offsets);
   void KeepInCache(const Keeping& kept);

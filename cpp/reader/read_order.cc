@@ -19,6 +19,7 @@ std::vector<ReadStep> StepsOf(const Slice& slice) { return {StepOf(slice.chunk)}
 
 std::vector<ReadStep> StepsOf(const ChunkWindow& window) {
   std::vector<ReadStep> steps;
+  steps.reserve(window.chunks.size());
   for (const Chunk& chunk : window.chunks) steps.push_back(StepOf(chunk));
   return steps;
 }
@@ -55,6 +56,7 @@ Prefetcher::NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches)
 
 std::vector<std::string> StoredPaths(const ReaderSpec& spec) {
   std::vector<std::string> paths;
+  paths.reserve(spec.columns.size());
   for (const ColumnSpec& column : spec.columns) {
     paths.push_back(column.file_bits.empty() ? column.request.path : std::string());
   }
