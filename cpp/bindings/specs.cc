@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,8 +15,10 @@
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
 #include "kernels/shuffle/permutation.h"
+#include "kernels/xxhash64.h"
 #include "reader/window_memory.h"
 #include "tasks/reader_spec.h"
+#include "tasks/selections.h"
 #include "tasks/share.h"
 
 namespace py = pybind11;
@@ -24,35 +27,66 @@ namespace torchparquet {
 
 namespace {
 
+// Selections with the arrays that they view.
+class HeldSelections {
+ public:
+  HeldSelections(Array<uint8_t> form, Int64Array begin, Uint64Array words,
+                 Int64Array num_rows)
+      : form_(std::move(form)),
+        begin_(std::move(begin)),
+        words_(std::move(words)),
+        num_rows_(std::move(num_rows)),
+        selections_({.form = SpanOf(form_),
+                     .begin = SpanOf(begin_),
+                     .words = SpanOf(words_),
+                     .num_rows = SpanOf(num_rows_)}) {}
+
+  // The selections, which keep the arrays; null for none.
+  static std::shared_ptr<const Selections> Of(
+      const std::optional<std::shared_ptr<HeldSelections>>& held) {
+    if (!held) return nullptr;
+    return {*held, &(*held)->selections_};
+  }
+
+ private:
+  Array<uint8_t> form_;
+  Int64Array begin_;
+  Uint64Array words_;
+  Int64Array num_rows_;
+  Selections selections_;
+};
+
 Share MakeShareOfArrays(int64_t rank, int64_t world_size, const Int64Array& chunk_file,
                         const Int64Array& chunk_row_group, const Int64Array& chunk_begin,
                         const Int64Array& chunk_num_rows,
                         const Int64Array& chunk_first_row_id,
                         const BoolArray& chunk_valid, const Int64Array& window_num_chunks,
                         const Uint64Array& window_key, const Int64Array& window_begin,
-                        const Int64Array& window_end) {
+                        const Int64Array& window_end, const Int64Array& chunk_selection) {
   return MakeShare(rank, world_size,
                    {.file = SpanOf(chunk_file),
                     .row_group = SpanOf(chunk_row_group),
                     .begin = SpanOf(chunk_begin),
                     .num_rows = SpanOf(chunk_num_rows),
                     .first_row_id = SpanOf(chunk_first_row_id),
-                    .valid = SpanOf(chunk_valid)},
+                    .valid = SpanOf(chunk_valid),
+                    .selection = SpanOf(chunk_selection)},
                    {.num_chunks = SpanOf(window_num_chunks),
                     .key = SpanOf(window_key),
                     .begin = SpanOf(window_begin),
                     .end = SpanOf(window_end)});
 }
 
-ReaderSpec MakeReaderSpec(const std::shared_ptr<DataFiles>& files, Share share,
-                          std::vector<Share> beside, int64_t batch_rows,
-                          const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
-                          std::vector<ColumnSpec> columns, int64_t row_id_field,
-                          int64_t row_valid_field, int64_t num_threads,
-                          int64_t max_memory_bytes, bool lent_slabs) {
+ReaderSpec MakeReaderSpec(
+    const std::shared_ptr<DataFiles>& files, Share share, std::vector<Share> beside,
+    int64_t batch_rows, const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
+    std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
+    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
+    const std::optional<std::shared_ptr<HeldSelections>>& selections) {
   return ReaderSpec({.files = DataFiles::Of(files),
                      .share = std::move(share),
                      .beside = std::move(beside),
+                     .selections = HeldSelections::Of(selections),
                      .batch_rows = batch_rows,
                      .batch_sizes = VectorOf(batch_sizes),
                      .fields = std::move(fields),
@@ -67,6 +101,9 @@ ReaderSpec MakeReaderSpec(const std::shared_ptr<DataFiles>& files, Share share,
 }  // namespace
 
 void BindSpecs(py::module_& m) {
+  py::class_<HeldSelections, std::shared_ptr<HeldSelections>>(m, "Selections")
+      .def(py::init<Array<uint8_t>, Int64Array, Uint64Array, Int64Array>(), py::kw_only(),
+           py::arg("form"), py::arg("begin"), py::arg("words"), py::arg("num_rows"));
   py::class_<FieldSpec>(m, "FieldSpec")
       .def(py::init([](int64_t item_bytes, int64_t width, int64_t cell_items,
                        bool has_valid, int64_t valid_items, int64_t num_offsets,
@@ -125,13 +162,13 @@ void BindSpecs(py::module_& m) {
            py::arg("chunk_begin"), py::arg("chunk_num_rows"),
            py::arg("chunk_first_row_id"), py::arg("chunk_valid"),
            py::arg("window_num_chunks"), py::arg("window_key"), py::arg("window_begin"),
-           py::arg("window_end"));
+           py::arg("window_end"), py::arg("chunk_selection"));
   py::class_<ReaderSpec>(m, "ReaderSpec")
       .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("files").none(false),
            py::arg("share"), py::arg("beside"), py::arg("batch_rows"),
            py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
            py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("max_memory_bytes"), py::arg("lent_slabs"));
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("selections"));
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {
@@ -140,6 +177,24 @@ void BindSpecs(py::module_& m) {
         return rows;
       },
       py::arg("key"), py::arg("num_rows"));
+  m.def(
+      "hash_bytes",
+      [](const Array<uint8_t>& bytes, const Int64Array& ends) {
+        const std::span<const uint8_t> all = SpanOf(bytes);
+        const py::ssize_t num_values = std::max<py::ssize_t>(0, ends.size() - 1);
+        py::array_t<uint64_t> hashes(num_values);
+        for (py::ssize_t i = 0; i < num_values; ++i) {
+          const int64_t begin = ends.at(i);
+          const int64_t end = ends.at(i + 1);
+          if (begin < 0 || end < begin || end > std::ssize(all)) {
+            throw py::value_error("the ends of values are not ascending places of bytes");
+          }
+          hashes.mutable_at(i) = kernels::XxHash64(
+              all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+        }
+        return hashes;
+      },
+      py::arg("bytes"), py::arg("ends"));
   m.def("window_row_bytes", &WindowRowBytes, py::arg("fields"), py::arg("batch_rows"));
   m.def("tensor_bytes", &TensorBytes, py::arg("fields"), py::arg("num_rows"));
 }

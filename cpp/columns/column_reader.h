@@ -10,6 +10,7 @@
 #include "files/parquet_file.h"
 #include "footers/schema.h"
 #include "kernels/values/conversion.h"
+#include "values/row_selection.h"
 #include "values/segment_writer.h"
 #include "values/vocabulary.h"
 
@@ -34,7 +35,8 @@ struct ColumnRequest {
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
 };
 
-// A contiguous range of the rows of one row group.
+// A contiguous range of the rows of one row group. If some of its rows are selected, only
+// these are counted.
 struct RowRange {
   int64_t row_group = 0;  // within its file
   int64_t begin = 0;
@@ -46,7 +48,7 @@ struct RowRange {
 // A page of a column chunk at which reading can continue.
 struct PagePlace {
   int64_t offset = -1;    // ColumnPages::page_offset(); -1: the column chunk's first page
-  int64_t first_row = 0;  // within the row group
+  int64_t first_row = 0;  // within the row group, as rows are stored
 };
 
 // A column chunk of a file, and where to start.
@@ -54,6 +56,8 @@ struct ColumnStart {
   int64_t row_group = 0;
   int column = 0;
   PagePlace place;
+  // The rows to read; null for all.
+  std::shared_ptr<const RowSelection> selection = nullptr;
 };
 
 // Decodes the rows of one column chunk straight to their places, range after range.
@@ -71,7 +75,7 @@ class ColumnReader {
   void Read(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
             DecodeProgress* progress);
 
-  // The next row within the row group.
+  // The next row within the row group, counted as in RowRange.
   virtual int64_t row() const = 0;
   // Where another reader can continue with row() and the rows after it.
   virtual PagePlace place() const = 0;

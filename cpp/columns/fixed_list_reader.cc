@@ -47,8 +47,8 @@ class FixedListReader : public RowWalk {
       valid_ = segment.valid;
       num_items_ = 0;
       num_rows_ = 0;
-      TakeRows(segment.num_rows, Mode::kWrite);
-      CheckRowEnds(row());
+      TakeRows(segment.num_rows);
+      CheckRowEnds(stored_row());
       if (streaming_) kernels::EndStreamingStores();
       progress->SegmentDone();
     }

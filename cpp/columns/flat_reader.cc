@@ -7,8 +7,10 @@
 
 #include "columns/leaf_values.h"
 #include "errors.h"
+#include "kernels/levels/selected.h"
 #include "kernels/levels/validity.h"
 #include "pages/column_pages.h"
+#include "values/selected_reader.h"
 
 namespace torchparquet {
 namespace {
@@ -21,13 +23,16 @@ class FlatReader : public ColumnReader {
              const ColumnStart& start, ColumnBuffers buffers_to_use)
       : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
         max_level_(this->file().leaves()[static_cast<size_t>(start.column)].max_level),
+        cell_items_(column.cell_items),
+        selection_(start.selection),
         place_(start.place),
         pages_(this->file(), start.row_group, start.column,
                {.max_page_bytes = column.max_page_bytes}, this->buffers()),
         page_values_(
             MakeLeafValues<Out>(this->file(), column, start.column, this->buffers())),
-        row_(start.place.first_row),
-        page_end_(start.place.first_row) {}
+        stored_end_(start.place.first_row),
+        row_(IndexOf(stored_end_)),
+        page_end_(row_) {}
 
   int64_t row() const override { return row_; }
   PagePlace place() const override { return place_; }
@@ -39,9 +44,10 @@ class FlatReader : public ColumnReader {
     if (target.item_bytes != sizeof(Out)) {
       throw Error(ErrorKind::kInternal, "a field's items do not have its column's size");
     }
-    pages_.BeginTask(scratch, rows.num_rows);
+    pages_.BeginTask(scratch, RowAt(rows.end()) - RowAt(rows.begin));
+    scratch_ = scratch;
     if (!started_) Start();
-    SegmentWriter<Out> writer(target, scratch, progress);
+    SegmentWriter<Out> writer(target, scratch, progress, selection_.get());
     while (row_ < rows.end()) {
       if (row_ == page_end_) OpenPage(rows);
       if (row_ < rows.begin) SkipInPage(std::min(rows.begin, page_end_) - row_);
@@ -61,29 +67,46 @@ class FlatReader : public ColumnReader {
     pages_.Seek(place_.offset);
   }
 
+  int64_t IndexOf(int64_t stored_row) const {
+    return selection_ == nullptr ? stored_row : selection_->IndexOf(stored_row);
+  }
+  // The stored row of a row or, after the last one, the end of the row group.
+  int64_t RowAt(int64_t row) const {
+    if (selection_ == nullptr) return row;
+    return row < selection_->num_rows() ? selection_->RowAt(row) : pages_.group_rows();
+  }
+
   // Opens the page that row_ stands in, or the first page that reaches past the start of
   // the range.
   void OpenPage(const RowRange& rows) {
-    while (const PageHeader* header = pages_.Next(rows.begin - page_end_)) {
+    const int64_t first_stored = RowAt(std::max(row_, rows.begin));
+    while (const PageHeader* header = pages_.Next(first_stored - stored_end_)) {
       if (header->kind == PageHeader::Kind::kDictionary) {
         page_values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
         continue;
       }
       if (!header->is_data()) continue;
-      place_ = {.offset = pages_.page_offset(), .first_row = page_end_};
-      page_end_ += header->num_values;
-      if (page_end_ > pages_.group_rows()) {
+      place_ = {.offset = pages_.page_offset(), .first_row = stored_end_};
+      stored_end_ += header->num_values;
+      if (stored_end_ > pages_.group_rows()) {
         throw CorruptFile("column chunk holds more rows than its row group: " +
-                          std::to_string(page_end_) + ", " +
+                          std::to_string(stored_end_) + ", " +
                           std::to_string(pages_.group_rows()));
       }
+      page_end_ = IndexOf(stored_end_);
       if (page_end_ > row_ && page_end_ > rows.begin) {
-        return OpenValues(*header, page_end_ < rows.end());
+        return OpenValues(*header, GoesOn(*header, rows.end()));
       }
       row_ = page_end_;
     }
-    throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
-                      std::to_string(rows.end()));
+    throw CorruptFile("column chunk ends after " + std::to_string(stored_end_) +
+                      " rows of " + std::to_string(RowAt(rows.end() - 1) + 1));
+  }
+
+  // Returns whether the next page, if it is as long, has rows before `end_row`.
+  bool GoesOn(const PageHeader& header, int64_t end_row) const {
+    return page_end_ < end_row &&
+           (selection_ == nullptr || RowAt(page_end_) < stored_end_ + header.num_values);
   }
 
   void OpenValues(const PageHeader& header, bool goes_on) {
@@ -91,6 +114,35 @@ class FlatReader : public ColumnReader {
     values_ = page_values_->Open(header, parts.values);
     validity_.reset();
     if (max_level_ > 0) validity_.emplace(parts.definition, max_level_);
+    if (selection_ != nullptr && page_end_ - row_ < header.num_values) {
+      SelectValues(header.num_values);
+    }
+  }
+
+  // Leaves the selected rows of a page, as if it held no others.
+  void SelectValues(int64_t num_rows) {
+    const int64_t num_words = kernels::NumWords(num_rows);
+    // Selected rows, their values, and room for a run's header before their validity.
+    auto* rows = this->buffers()->selected.template ReserveItems<kernels::BitWord>(
+        3 * num_words + 1);
+    selection_->CopyBits(stored_end_ - num_rows, stored_end_, rows);
+    if (!validity_ || validity_->ValidRunRows() >= num_rows) {
+      return SelectValues({rows, static_cast<size_t>(num_words)}, num_rows);
+    }
+    auto* values = rows + num_words;
+    auto* valid = values + num_words + 1;
+    uint8_t* bytes = scratch_->validity.Reserve(static_cast<size_t>(num_rows));
+    validity_->Read(num_rows, bytes);
+    const auto found =
+        kernels::SelectRows({bytes, static_cast<size_t>(num_rows)}, rows, values, valid);
+    validity_.emplace(kernels::AsPackedRun(valid, found.num_rows), 1);
+    SelectValues({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
+                 found.num_values);
+  }
+
+  void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) {
+    values_ = std::make_unique<SelectedReader<Out>>(std::move(values_), bits, num_values,
+                                                    cell_items_);
   }
 
   void SkipInPage(int64_t num_rows) {
@@ -108,10 +160,14 @@ class FlatReader : public ColumnReader {
   }
 
   const int max_level_;
+  const int64_t cell_items_;
+  const std::shared_ptr<const RowSelection> selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   const std::unique_ptr<PageValues<Out>> page_values_;
+  DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
+  int64_t stored_end_;  // stored rows before the end of the open page
   int64_t row_;
   int64_t page_end_;  // rows before the end of the open page
   std::unique_ptr<ValueReader<Out>> values_;

@@ -65,7 +65,7 @@ class JaggedReader : public RowWalk {
       // Offsets are the slab's int64, aligned to 64 bytes.
       row_starts_ = reinterpret_cast<int64_t*>(segment.values);
       row_valid_ = segment.valid;
-      TakeRows(segment.num_rows, Mode::kWrite);
+      TakeRows(segment.num_rows);
       progress->EndItems(std::move(items_));
       progress->SegmentDone();
     }

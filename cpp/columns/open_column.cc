@@ -74,7 +74,8 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
 
 std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile>& file,
                                          const ColumnRequest& column, int64_t row_group,
-                                         const PagePlace& place, ColumnBuffers buffers) {
+                                         const PagePlace& place, ColumnBuffers buffers,
+                                         std::shared_ptr<const RowSelection> selection) {
   try {
     // By name: the column may have another number in this file.
     const int index = file->FindLeaf(column.path);
@@ -83,7 +84,10 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
       throw CorruptFile("column is missing, although it was planned");
     }
     CheckLeaf(file->leaves()[static_cast<size_t>(index)], column);
-    const ColumnStart start{.row_group = row_group, .column = index, .place = place};
+    const ColumnStart start{.row_group = row_group,
+                            .column = index,
+                            .place = place,
+                            .selection = std::move(selection)};
     const auto make = column.num_offsets > 0   ? MakeJaggedReader
                       : column.list_length > 0 ? MakeFixedListReader
                                                : MakeFlatReader;

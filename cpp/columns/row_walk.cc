@@ -13,10 +13,12 @@ RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& c
                  const ColumnStart& start, ColumnBuffers buffers_to_use)
     : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
       leaf_(this->file().leaves()[static_cast<size_t>(start.column)]),
+      selection_(start.selection),
       place_(start.place),
       pages_(this->file(), start.row_group, start.column,
              {.max_page_bytes = column.max_page_bytes}, buffers()),
-      row_(start.place.first_row) {}
+      row_(start.place.first_row),
+      index_(selection_ == nullptr ? row_ : selection_->IndexOf(row_)) {}
 
 void RowWalk::ThrowGoesOn() {
   throw CorruptFile("levels continue a list but have no element for it");
@@ -25,11 +27,36 @@ void RowWalk::ThrowGoesOn() {
 void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
                        DecodeScratch* scratch, DecodeProgress* progress) {
   scratch_ = scratch;
-  task_end_ = rows.end();
-  pages_.BeginTask(scratch, rows.num_rows);
+  task_end_ = RowAt(rows.end());
+  const int64_t begin = RowAt(rows.begin);
+  pages_.BeginTask(scratch, task_end_ - begin);
   if (!started_) Start();
-  TakeRows(rows.begin - row_, Mode::kSkip);
+  TakeStoredRows(begin - row_, Mode::kSkip);
+  index_ = rows.begin;
   WriteRows(target, progress);
+}
+
+void RowWalk::ThrowNoneLeft() {
+  throw Error(ErrorKind::kInternal, "more rows were asked for than were selected");
+}
+
+// The stored row with that index or, after the last one, the end of the row group.
+int64_t RowWalk::RowAt(int64_t index) const {
+  if (selection_ == nullptr) return index;
+  return index < selection_->num_rows() ? selection_->RowAt(index) : pages_.group_rows();
+}
+
+void RowWalk::TakeRows(int64_t num_rows) {
+  index_ += num_rows;
+  if (selection_ == nullptr) return TakeStoredRows(num_rows, Mode::kWrite);
+  while (num_rows > 0) {
+    const RowRun run = selection_->NextRun(row_);
+    if (run.num_rows() == 0) ThrowNoneLeft();
+    if (run.begin > row_) TakeStoredRows(run.begin - row_, Mode::kSkip);
+    const int64_t count = std::min(run.num_rows(), num_rows);
+    TakeStoredRows(count, Mode::kWrite);
+    num_rows -= count;
+  }
 }
 
 // The dictionary comes first, also if reading starts at a later place, which may be in
@@ -93,7 +120,7 @@ RowWalk::Taken RowWalk::CountEntries(const LevelBlock& block, int64_t max_rows) 
   return {block.RowBegin(max_rows), max_rows};
 }
 
-void RowWalk::TakeRows(int64_t num_rows, Mode mode) {
+void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
   const int64_t end_row = row_ + num_rows;
   const bool is_flat = leaf_.element_levels.empty();
   while (!is_flat || row_ < end_row) {

@@ -14,18 +14,19 @@ namespace torchparquet {
 // across the borders of pages.
 class RowWalk : public ColumnReader {
  public:
-  int64_t row() const override { return row_; }
+  int64_t row() const override { return index_; }
   PagePlace place() const override { return place_; }
 
  protected:
   RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
           const ColumnStart& start, ColumnBuffers buffers);
 
-  // Passes the entries of the next rows to WriteEntries, or to SkipEntries, in order.
-  // Throws Error(kCorruptFile) if the column chunk has fewer rows than that, or more than
-  // its row group.
-  enum class Mode { kWrite, kSkip };
-  void TakeRows(int64_t num_rows, Mode mode);
+  // Passes the entries of the next rows to WriteEntries, in order, and skips those of
+  // rows that are not selected. Throws Error(kCorruptFile) if the column chunk has fewer
+  // rows than that, or more than its row group.
+  void TakeRows(int64_t num_rows);
+  // The next row, as rows are stored.
+  int64_t stored_row() const { return row_; }
 
   // The error for an entry that repeats a list without an element.
   [[noreturn]] static void ThrowGoesOn();
@@ -38,6 +39,10 @@ class RowWalk : public ColumnReader {
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) final;
   void Start();
+  enum class Mode { kWrite, kSkip };
+  void TakeStoredRows(int64_t num_rows, Mode mode);
+  int64_t RowAt(int64_t index) const;
+  [[noreturn]] static void ThrowNoneLeft();
   bool OpenPage(int64_t end_row, Mode mode);
   bool TaskReachesPast(const PageHeader& header) const;
   struct Taken {
@@ -58,13 +63,15 @@ class RowWalk : public ColumnReader {
   virtual void SkipValues(int64_t num_values) = 0;
 
   const LeafColumn& leaf_;
+  const std::shared_ptr<const RowSelection> selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   LevelBlocks levels_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
   bool in_row_ = false;  // the next entry may continue a row
-  int64_t row_;          // the next to begin
+  int64_t row_;          // the next to begin, as rows are stored
+  int64_t index_;        // of the next row among the selected
   int64_t task_end_ = 0;
 };
 

@@ -18,12 +18,13 @@ struct ColumnBuffers {
   ScratchBuffer indices;     // indices, or bytes, of a dictionary of longer values
   ScratchBuffer codes;       // a dictionary's strings as numbers of a vocabulary
   ScratchBuffer levels;      // levels in the deprecated encoding, repacked
+  ScratchBuffer selected;    // bits of selected values, and of which rows have one
 
   int64_t num_bytes() const {
     return static_cast<int64_t>(file_bytes.capacity() + page.capacity() +
                                 next_page.capacity() + dictionary.capacity() +
                                 indices.capacity() + codes.capacity() +
-                                levels.capacity());
+                                levels.capacity() + selected.capacity());
   }
 };
 

@@ -44,6 +44,16 @@ void CheckJaggedFields(const ReaderParts& spec) {
   }
 }
 
+void CheckSelection(const ReaderParts& spec, const Chunk& chunk) {
+  if (chunk.selection < 0) return;
+  if (spec.selections == nullptr ||
+      chunk.selection >= spec.selections->num_row_groups() ||
+      chunk.rows.end() > spec.selections->num_rows(chunk.selection)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a chunk of the share has rows that are not selected");
+  }
+}
+
 void CheckLane(const ReaderParts& spec, const Share& share) {
   CheckShare(share);
   const auto num_files = spec.files->num_files();
@@ -52,6 +62,7 @@ void CheckLane(const ReaderParts& spec, const Share& share) {
       throw Error(ErrorKind::kInvalidArgument,
                   "a chunk of the share is outside the files");
     }
+    CheckSelection(spec, chunk);
   }
   if (spec.has_windows() && share.windows.empty() && !share.chunks.empty()) {
     throw Error(ErrorKind::kInvalidArgument,

@@ -7,6 +7,7 @@
 #include "batches/layout.h"
 #include "columns/column_reader.h"
 #include "files/parquet_files.h"
+#include "tasks/selections.h"
 #include "tasks/share.h"
 
 namespace torchparquet {
@@ -29,6 +30,7 @@ struct ReaderParts {
   // Further shares that are read at once: in every batch the rows of each follow those of
   // the share before.
   std::vector<Share> beside = {};
+  std::shared_ptr<const Selections> selections = nullptr;  // null: all rows
   int64_t batch_rows = 0;  // 0: one batch per chunk, or as batch_sizes says
   // Rows of each batch, those of none left out. They are given only where batch_rows is
   // 0, and windows need them there.

@@ -70,7 +70,7 @@ std::vector<Chunk> CutChunks(const std::vector<Chunk>& chunks, const WorkSplit& 
       part.rows.num_rows = std::min(part_rows, rest.rows.num_rows);
       rest.rows.begin += part.rows.num_rows;
       rest.rows.num_rows -= part.rows.num_rows;
-      rest.first_row_id += part.rows.num_rows;
+      if (rest.selection < 0) rest.first_row_id += part.rows.num_rows;
       parts.push_back(part);
     }
   }
@@ -83,18 +83,21 @@ Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
                 const WindowArrays& windows) {
   CheckLengths("chunks",
                {chunks.file.size(), chunks.row_group.size(), chunks.begin.size(),
-                chunks.num_rows.size(), chunks.first_row_id.size(), chunks.valid.size()});
+                chunks.num_rows.size(), chunks.first_row_id.size(), chunks.valid.size(),
+                chunks.selection.empty() ? chunks.file.size() : chunks.selection.size()});
   CheckLengths("windows", {windows.num_chunks.size(), windows.key.size(),
                            windows.begin.size(), windows.end.size()});
   Share share{.rank = rank, .world_size = world_size, .chunks = {}};
   share.chunks.reserve(chunks.file.size());
   for (size_t i = 0; i < chunks.file.size(); ++i) {
-    share.chunks.push_back({.file = chunks.file[i],
-                            .rows = {.row_group = chunks.row_group[i],
-                                     .begin = chunks.begin[i],
-                                     .num_rows = chunks.num_rows[i]},
-                            .first_row_id = chunks.first_row_id[i],
-                            .valid = chunks.valid[i]});
+    share.chunks.push_back(
+        {.file = chunks.file[i],
+         .rows = {.row_group = chunks.row_group[i],
+                  .begin = chunks.begin[i],
+                  .num_rows = chunks.num_rows[i]},
+         .first_row_id = chunks.first_row_id[i],
+         .valid = chunks.valid[i],
+         .selection = chunks.selection.empty() ? -1 : chunks.selection[i]});
   }
   share.windows.reserve(windows.key.size());
   for (size_t i = 0; i < windows.key.size(); ++i) {
@@ -198,7 +201,7 @@ void SliceWalk::CutSlice() {
   share_row_ += num_rows;
   rest_->rows.begin += num_rows;
   rest_->rows.num_rows -= num_rows;
-  rest_->first_row_id += num_rows;
+  if (rest_->selection < 0) rest_->first_row_id += num_rows;
   if (rest_->rows.num_rows > 0) return;
   next_->ends_chunk = true;
   rest_.reset();

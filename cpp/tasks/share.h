@@ -14,8 +14,11 @@ namespace torchparquet {
 struct Chunk {
   int64_t file = 0;
   RowRange rows;
-  int64_t first_row_id = 0;  // global number, in file order, of the range's first row
-  bool valid = true;         // false: repeats rows that were delivered before
+  // The global number, in file order, of the range's first row or, if some rows of the
+  // row group are selected, of the row group's.
+  int64_t first_row_id = 0;
+  bool valid = true;       // false: repeats rows that were delivered before
+  int64_t selection = -1;  // the number of its row group in Selections; -1: all rows
 };
 
 // Consecutive chunks whose rows, counted over all of them, are permuted together: by
@@ -42,6 +45,7 @@ struct Share {
 struct ChunkArrays {
   std::span<const int64_t> file, row_group, begin, num_rows, first_row_id;
   std::span<const bool> valid;
+  std::span<const int64_t> selection = {};  // empty: all rows of all chunks
 };
 struct WindowArrays {
   std::span<const int64_t> num_chunks;

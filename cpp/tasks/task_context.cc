@@ -1,7 +1,9 @@
 #include "tasks/task_context.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "columns/open_column.h"
@@ -38,12 +40,42 @@ int64_t ElementOfTask(const ReaderSpec& spec, int64_t index) {
   return spec.columns[static_cast<size_t>(index)].element;
 }
 
-void WriteGenerated(TaskKind kind, const Chunk& chunk, int64_t first_row,
-                    const Segment& segment) {
+std::shared_ptr<const RowSelection> SelectionOf(const TaskContext& context,
+                                                const Chunk& chunk) {
+  if (chunk.selection < 0) return nullptr;
+  return context.spec->selections->Of(chunk.selection);
+}
+
+namespace {
+
+void WriteRowIds(const Chunk& chunk, const RowSelection* selection, int64_t first_row,
+                 std::span<int64_t> out) {
+  if (selection == nullptr) {
+    // Ids of chunks of selections are the row group's.
+    const int64_t begin = chunk.selection < 0 ? 0 : chunk.rows.begin;
+    std::iota(out.begin(), out.end(), chunk.first_row_id + begin + first_row);
+    return;
+  }
+  int64_t row = out.empty() ? 0 : selection->RowAt(chunk.rows.begin + first_row);
+  while (!out.empty()) {
+    const RowRun run = selection->NextRun(row);
+    const auto count = std::min(out.size(), static_cast<size_t>(run.num_rows()));
+    const auto ids = out.first(count);
+    std::iota(ids.begin(), ids.end(), chunk.first_row_id + run.begin);
+    out = out.subspan(count);
+    row = run.end;
+  }
+}
+
+}  // namespace
+
+void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selection,
+                    int64_t first_row, const Segment& segment) {
   if (kind == TaskKind::kRowIds) {
     // Fields and strips are aligned to 64 bytes.
     auto* row_ids = reinterpret_cast<int64_t*>(segment.values);
-    std::iota(row_ids, row_ids + segment.num_rows, chunk.first_row_id + first_row);
+    WriteRowIds(chunk, selection, first_row,
+                {row_ids, static_cast<size_t>(segment.num_rows)});
   } else {
     std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
   }
@@ -79,7 +111,7 @@ std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t
     throw CurrentErrorAt({.path = context.files->path(chunk.file)});
   }
   return OpenColumn(file, column.request, chunk.rows.row_group, place,
-                    std::move(*buffers));
+                    std::move(*buffers), SelectionOf(context, chunk));
 }
 
 ColumnTarget TargetOfTask(const ReaderSpec& spec, int64_t index) {

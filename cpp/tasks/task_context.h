@@ -36,9 +36,14 @@ const FieldPlace& FieldOfTask(const TaskContext& context, int64_t index);
 // The number of the cell, in each row of that field, that the task writes.
 int64_t ElementOfTask(const ReaderSpec& spec, int64_t index);
 
-// Writes the rows of a generated column from the chunk's row `first_row` on.
-void WriteGenerated(TaskKind kind, const Chunk& chunk, int64_t first_row,
-                    const Segment& segment);
+// The selected rows of the chunk's row group; null for all.
+std::shared_ptr<const RowSelection> SelectionOf(const TaskContext& context,
+                                                const Chunk& chunk);
+
+// Writes the rows of a generated column from the chunk's row `first_row` on. `selection`
+// is the chunk's.
+void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selection,
+                    int64_t first_row, const Segment& segment);
 
 // Says which tasks need not wait for bytes; null if none ever does. `num_running` are
 // other tasks of the reader. The context and they must outlive it.

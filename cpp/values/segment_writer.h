@@ -12,6 +12,7 @@
 #include "kernels/values/expand.h"
 #include "kernels/values/placement.h"
 #include "pages/decode_scratch.h"
+#include "values/row_selection.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {
@@ -21,15 +22,18 @@ namespace torchparquet {
 template <typename T>
 class SegmentWriter {
  public:
+  // Messages name rows as they are stored: rows of `selection` are counted without
+  // others.
   SegmentWriter(const ColumnTarget& target, DecodeScratch* scratch,
-                DecodeProgress* progress)
+                DecodeProgress* progress, const RowSelection* selection = nullptr)
       : target_(target),
         fill_(static_cast<T>(target.fill_bits)),
         expand_(kernels::ChooseExpand<T>(target.streaming && target.stride == 1
                                              ? kernels::Stores::kStreaming
                                              : kernels::Stores::kCached)),
         scratch_(scratch),
-        progress_(progress) {
+        progress_(progress),
+        selection_(selection) {
     SkipFullSegments();
   }
 
@@ -116,7 +120,8 @@ class SegmentWriter {
       return;
     }
     if (target_.nulls == NullPolicy::kError) {
-      throw NullError(first_row + (std::find(bytes, bytes + num_rows, 0) - bytes));
+      const int64_t row = first_row + (std::find(bytes, bytes + num_rows, 0) - bytes);
+      throw NullError(selection_ == nullptr ? row : selection_->RowAt(row));
     }
     T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items) +
                                                kernels::kExpandReadableItems<T>);
@@ -158,6 +163,7 @@ class SegmentWriter {
   const kernels::ExpandFunction<T> expand_;
   DecodeScratch* scratch_;
   DecodeProgress* progress_;
+  const RowSelection* selection_;  // null for all rows
   size_t segment_ = 0;
   int64_t row_ = 0;  // next row within the segment
 };

@@ -226,9 +226,10 @@ void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch)
   const TaskKind kind = KindOfTask(*context_.spec, task.index);
   Strips strips(context_, task, scratch);
   if (kind == TaskKind::kColumn) return ReadColumn(task, scratch, &strips);
+  const auto selection = SelectionOf(context_, chunk);
   int64_t first_row = 0;
   for (const Segment& segment : strips.segments()) {
-    WriteGenerated(kind, chunk, first_row, segment);
+    WriteGenerated(kind, chunk, selection.get(), first_row, segment);
     first_row += segment.num_rows;
     strips.SegmentDone();
   }

@@ -23,6 +23,7 @@ __all__: list[str] = [
     "ReaderStats",
     "RemoteRequest",
     "RemoteStore",
+    "Selections",
     "Share",
     "Vocabulary",
     "await_gloo_threads",
@@ -30,6 +31,7 @@ __all__: list[str] = [
     "epoch_of",
     "has_http",
     "has_libdeflate",
+    "hash_bytes",
     "instructions",
     "load_arrow",
     "map_shared_words",
@@ -170,6 +172,16 @@ class PageHeader:
     @property
     def num_values(self) -> int: ...
 
+class Selections:
+    def __init__(
+        self,
+        *,
+        form: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
+        begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        words: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+        num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    ) -> None: ...
+
 class FieldSpec:
     def __init__(
         self,
@@ -226,6 +238,7 @@ class Share:
         window_key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
         window_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         window_end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_selection: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ) -> None: ...
 
 class ReaderSpec:
@@ -244,6 +257,7 @@ class ReaderSpec:
         num_threads: typing.SupportsInt | typing.SupportsIndex,
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
+        selections: Selections | None,
     ) -> None: ...
 
 class ReaderMemory:
@@ -375,6 +389,10 @@ def epoch_of(
 ) -> int: ...
 def has_http() -> bool: ...
 def has_libdeflate() -> bool: ...
+def hash_bytes(
+    bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
+    ends: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+) -> numpy.typing.NDArray[numpy.uint64]: ...
 def instructions() -> str: ...
 def load_arrow(path: str) -> str: ...
 def map_shared_words(

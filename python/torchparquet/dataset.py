@@ -40,6 +40,10 @@ from torchparquet.ranks.membership import Membership
 from torchparquet.ranks.second_sharding import refuse_second_sharding
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 from torchparquet.reading.read_options import ReadOptions
+from torchparquet.rows.conditions import WhereArgument
+from torchparquet.rows.row_numbers import RowsArgument
+from torchparquet.rows.select_rows import RowArguments
+from torchparquet.rows.splits import SplitArgument
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +73,9 @@ class ParquetDataset(IterableDataset[Batch]):
         columns: ColumnsArgument = None,
         nulls: Nulls = None,
         filters: FiltersArgument = None,
+        where: WhereArgument = None,
+        rows: RowsArgument = None,
+        split: SplitArgument = None,
         shuffle: bool = False,
         seed: int = 0,
         shuffle_window: int | None = None,
@@ -122,6 +129,17 @@ class ParquetDataset(IterableDataset[Batch]):
                 keys of paths rule out are removed before rows are dealt to ranks, so shares stay
                 even and lengths exact. Single rows are not filtered. The footers stay in memory
                 until the filter is evaluated.
+            where: Read the rows for which this is true: pyarrow's Expression or tuples, or a SQL
+                condition such as "label is not null and lang = 'de'". It is evaluated once, here,
+                on the columns that it names. All else counts selected rows alone: lengths, even
+                shares, shuffle windows, states. With `manifest_cache` the answer is kept in a
+                file beside it.
+            rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
+                of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
+                file, or a table, with the column "row" and perhaps "file".
+            split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
+                such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must hold
+                `where`, `rows` and `split`, if several are given.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -214,6 +232,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 columns,
                 nulls,
                 filters,
+                RowArguments(where, rows, split),
                 decryption_properties,
                 manifest_cache,
                 StorageArguments(

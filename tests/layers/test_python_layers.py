@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "torchparquet"
 
 # From the lowest to the highest. All else about the layers is read from the tree.
-ROOMS = ("plan", "files", "ranks", "batches", "reading", "metrics", "iteration", "mixing")
+ROOMS = ("plan", "files", "rows", "ranks", "batches", "reading", "metrics", "iteration", "mixing")
 MOST_MODULES = 12
 # They stand on the public package, and nothing of it on them.
 ABOVE = ("frameworks", "tools", "cli", "__main__")
@@ -31,7 +31,7 @@ SCREEN_MODULES = ("tools", "cli", "__main__")
 # Packages of stores: the room of remote files imports them in functions, for URLs.
 STORE_LIBRARIES = {"fsspec", "huggingface_hub"}
 # The rooms and modules that find and plan data, which must load without torch.
-WITHOUT_TORCH = ("plan", "files", "errors", "checks")
+WITHOUT_TORCH = ("plan", "files", "rows", "errors", "checks")
 
 
 def module_name(path: Path) -> str:

@@ -166,10 +166,10 @@ def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
     names: set[str] = set()
     for file in with_rows[first].tolist():
         names.update(files.fragment(file, {}).physical_schema.names)
-    return {key: _typed(texts) for key, texts in values.items() if key not in names}
+    return {key: typed_key(texts) for key, texts in values.items() if key not in names}
 
 
-def _typed(texts: Sequence[str]) -> pa.Array:
+def typed_key(texts: Sequence[str]) -> pa.Array:
     """Return the values of a key, as columns read them: int64 if all are integers, else strings."""
     values = [None if text == _NULL_KEY else text for text in texts]
     if all(value is None or is_whole_number(value) for value in values):

@@ -22,6 +22,7 @@ from torchparquet.files.remote.path_rules import PathArgument, path_texts
 from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.files.remote.urls import split_scheme
+from torchparquet.files.row_selection import RowSelection
 from torchparquet.processors import num_processors
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ class Manifest:
         schemas: The distinct schemas, in order of first appearance.
         row_group_file: [G] index into ``files``.
         row_group_in_file: [G] number within the file.
-        row_group_num_rows: [G] rows.
+        row_group_num_rows: [G] rows; with ``selection`` the selected ones.
         row_group_num_bytes: [G] compressed bytes of all columns.
-        row_group_first_row: [G] global row number, in file order, of the first row.
+        row_group_first_row: [G] global row number, in file order, of the first row. All stored
+            rows are counted, those that are not selected too.
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
             footers, row groups and schemas. For files in memory it depends on the bytes instead
             of names and times.
@@ -70,6 +72,7 @@ class Manifest:
         remote: The files in a store, and how to reach them; None for others.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
+        selection: The selected rows; None for all.
     """
 
     files: tuple[str, ...]
@@ -92,6 +95,7 @@ class Manifest:
     file_stamp: tuple[str, ...] = ()
     remote: RemoteFiles | None = None
     chunk_num_bytes: NDArray[np.int64] | None = None
+    selection: RowSelection | None = None
 
     @property
     def num_rows(self) -> int:
@@ -129,6 +133,7 @@ class Manifest:
         for piece in (
             json.dumps(texts if self.file_stamp else texts[:2]).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
+            *([] if self.selection is None else [self.selection.digest()]),
         ):
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)
@@ -179,8 +184,32 @@ class Manifest:
             row_group_num_rows=_frozen(self.row_group_num_rows[row_groups]),
             row_group_num_bytes=_frozen(self.row_group_num_bytes[row_groups]),
             row_group_first_row=_frozen(self.row_group_first_row[row_groups]),
+            selection=None if self.selection is None else self.selection.keep(row_groups),
         )
         return replace(kept, fingerprint=kept.digest())
+
+    def select(self, selection: RowSelection) -> Manifest:
+        """Return the manifest of the selected rows, without the row groups that have none.
+
+        Args:
+            selection: Of all rows of all row groups.
+        """
+        selected = replace(
+            self, selection=selection, row_group_num_rows=_frozen(selection.num_rows)
+        )
+        return selected.keep(selection.num_rows > 0)
+
+    def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows, which are counted as in ``row_group_num_rows``, by number in the file's.
+
+        Args:
+            row_group: Number of the row group in the data set.
+            rows: Numbers of rows, below its ``row_group_num_rows``.
+
+        Returns:
+            Numbers among all rows that the row group stores.
+        """
+        return rows if self.selection is None else self.selection.stored_rows(row_group, rows)
 
 
 def read_manifest(

@@ -26,6 +26,7 @@ from torchparquet.ranks.shared_work import done_once
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
+from torchparquet.rows.select_rows import RowArguments, select_rows
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,7 @@ class DataArguments:
         columns: The columns and their tensors.
         nulls: The value of a null.
         filters: The selection of row groups.
+        rows: The selection of rows.
         decryption_properties: The keys of encrypted files.
         manifest_cache: The file that stores the manifest.
         storage: Of the store that the paths are of.
@@ -52,6 +54,7 @@ class DataArguments:
     columns: ColumnsArgument
     nulls: Nulls
     filters: FiltersArgument
+    rows: RowArguments
     decryption_properties: DecryptionArgument
     manifest_cache: CacheArgument
     storage: StorageArguments
@@ -64,7 +67,7 @@ class DataArguments:
         *,
         with_sizes: bool,
     ) -> Manifest:
-        """Return the manifest of the row groups that the filters leave.
+        """Return the manifest of the row groups and rows that are left.
 
         Args:
             membership: The ranks, one of which asks a store for all.
@@ -73,15 +76,17 @@ class DataArguments:
             with_sizes: True if the manifest has the sizes of column chunks.
         """
         share = None if membership.is_alone else partial(_shared, membership)
-        return select_row_groups(
+        storage = replace(self.storage, share=share)
+        manifest = select_row_groups(
             self.paths,
             self.filters,
             self.manifest_cache,
-            replace(self.storage, share=share),
+            storage,
             keys,
             num_threads,
             with_chunk_sizes=with_sizes,
         )
+        return select_rows(manifest, self.rows, keys, self.manifest_cache, storage)
 
 
 def _shared(membership: Membership, what: str, work: Callable[[], bytes]) -> bytes:

@@ -115,7 +115,7 @@ def _origin(manifest: Manifest, shares: list[Share], origin: BatchOrigin) -> Bat
 def _spans(manifest: Manifest, groups: Int64Array, rows: Int64Array) -> tuple[Rows, ...]:
     spans = []
     for group in dict.fromkeys(groups.tolist()):
-        of_group = rows[groups == group]
+        of_group = manifest.stored_rows(group, rows[groups == group])
         spans.append(
             Rows(
                 manifest.files[manifest.row_group_file[group]],

@@ -83,6 +83,7 @@ class BatchStream(Iterator[Batch]):
             batch_sizes=lanes[0].batch_sizes,
             fields=parts.field_specs,
             columns=parts.column_specs,
+            selections=parts.selections,
             row_id_field=parts.row_id_field,
             row_valid_field=parts.row_valid_field,
             num_threads=num_threads,

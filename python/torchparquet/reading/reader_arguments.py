@@ -29,6 +29,10 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
     """
     row_group = share.row_group
     windows = share.windows
+    is_selected = manifest.selection is not None
+    first_row = manifest.row_group_first_row[row_group]
+    if not is_selected:
+        first_row = first_row + share.row_begin
     if windows is None:
         windows = _NO_WINDOWS
     return native.Share(
@@ -38,12 +42,26 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
         chunk_row_group=manifest.row_group_in_file[row_group],
         chunk_begin=share.row_begin,
         chunk_num_rows=share.num_rows,
-        chunk_first_row_id=manifest.row_group_first_row[row_group] + share.row_begin,
+        chunk_first_row_id=first_row,
         chunk_valid=share.valid,
         window_num_chunks=windows.num_chunks,
         window_key=windows.key,
         window_begin=windows.begin,
         window_end=windows.end,
+        chunk_selection=row_group if is_selected else _NONE,
+    )
+
+
+def native_selections(manifest: Manifest) -> native.Selections | None:
+    """Return the selected rows of a manifest as the native reader takes them; None for all."""
+    selection = manifest.selection
+    if selection is None:
+        return None
+    return native.Selections(
+        form=selection.form,
+        begin=selection.begin,
+        words=selection.words,
+        num_rows=selection.num_rows,
     )
 
 

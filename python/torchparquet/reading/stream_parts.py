@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import batch_names, slab_order
 from torchparquet.native import ColumnSpec, DataFiles, Vocabulary
-from torchparquet.reading.reader_arguments import bit_pattern, bit_patterns, field_spec
+from torchparquet.reading.reader_arguments import (
+    bit_pattern,
+    bit_patterns,
+    field_spec,
+    native_selections,
+)
 
 if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest
@@ -38,6 +43,7 @@ class StreamParts:
         task_names: The column of each of a chunk's tasks, in the reader's order.
         field_specs: The native field of each field.
         column_specs: The native column of each stored column, field after field.
+        selections: The selected rows; None for all.
         row_id_field: Index of `row.id` among the fields; -1 without it.
         row_valid_field: Index of `row.valid` among the fields; -1 without it.
     """
@@ -77,6 +83,7 @@ class StreamParts:
             decryption=decryption,
             **options,
         )
+        self.selections = native_selections(manifest)
         given = with_row_fields(fields, row_ids=row_ids, row_valid=row_valid)
         self.names = batch_names(given)
         self.fields = slab_order(given)

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace torchparquet::kernels {
+
+// Bitmaps of rows and values: bit i of word w stands for number 64 * w + i.
+using BitWord = uint64_t;
+constexpr int64_t kWordBits = 64;
+
+constexpr int64_t NumWords(int64_t num_bits) {
+  return (num_bits + kWordBits - 1) / kWordBits;
+}
+// The bits below `num_bits`, which is less than 64.
+constexpr BitWord LowBits(int64_t num_bits) { return (BitWord{1} << num_bits) - 1; }
+
+// Writes the bits [begin, end) of `bits` from bit 0 of `out` on. The rest of the last
+// word is zero.
+void CopyBits(const BitWord* bits, int64_t begin, int64_t end, BitWord* out);
+
+// Sets the bits [begin, end).
+void SetBits(int64_t begin, int64_t end, BitWord* bits);
+
+int64_t CountBits(std::span<const BitWord> bits);
+
+// The number of runs of ones.
+int64_t CountRuns(std::span<const BitWord> bits);
+
+// The first number at or after `begin` whose bit is `value`, or `end`.
+int64_t FindBit(const BitWord* bits, int64_t begin, int64_t end, bool value);
+
+// The number of the one that has `index` ones before it, which exists.
+int64_t FindOne(const BitWord* bits, int64_t index);
+
+// Some rows of a page with nulls.
+struct SelectedRows {
+  int64_t num_rows = 0;
+  int64_t num_values = 0;  // stored in the page, those of other rows included
+};
+
+// Takes the rows whose bit is set in `selected` out of a page. `validity` has a byte for
+// each row of the page: 1 if the page has a value for it, else 0. Writes a bit for each
+// value of the page, which tells if its row is taken, and a bit for each taken row, which
+// tells if it is valid. Each output has as many words as `selected`.
+SelectedRows SelectRows(std::span<const uint8_t> validity, const BitWord* selected,
+                        BitWord* values, BitWord* valid);
+
+// Views bits as levels 0 and 1 in the RLE/bit-packing hybrid. Writes to the word before
+// `bits`, which must be the caller's.
+std::span<const uint8_t> AsPackedRun(BitWord* bits, int64_t num_bits);
+
+// Copies the items whose bit is set, in order, and returns their number. `out` has room
+// for one item more.
+template <typename T>
+int64_t CopySelected(const T* items, const BitWord* bits, int64_t num_items, T* out) {
+  T* next = out;
+  for (int64_t begin = 0; begin < num_items; begin += kWordBits) {
+    BitWord word = bits[begin / kWordBits];
+    const T* from = items + begin;
+    if (word == ~BitWord{0}) {
+      std::memcpy(next, from, kWordBits * sizeof(T));
+      next += kWordBits;
+    } else if (std::popcount(word) < kWordBits / 4) {
+      for (; word != 0; word &= word - 1) *next++ = from[std::countr_zero(word)];
+    } else {
+      // A branch per item would be mispredicted.
+      const int64_t count = num_items - begin < kWordBits ? num_items - begin : kWordBits;
+      for (int64_t i = 0; i < count; ++i, word >>= 1) {
+        *next = from[i];
+        next += word & 1;
+      }
+    }
+  }
+  return next - out;
+}
+
+}  // namespace torchparquet::kernels

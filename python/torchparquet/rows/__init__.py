@@ -1,0 +1,1 @@
+"""Which rows of the row groups are read: conditions, row numbers, splits."""

@@ -1,0 +1,95 @@
+"""The files of a manifest as fragments of pyarrow's data set engine, with their bytes."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet.errors import CorruptFileError, one_line
+from torchparquet.files.filters import typed_key
+from torchparquet.files.opening import source_of
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.manifest import Manifest
+
+
+class Fragments:
+    """The files of a manifest, opened when they are asked for. Thread-safe."""
+
+    def __init__(self, manifest: Manifest, keys: FileKeys | None) -> None:
+        """Read the schemas.
+
+        Raises:
+            CorruptFileError: A footer cannot be parsed.
+            ValueError: The schemas cannot be unified.
+        """
+        self._manifest = manifest
+        self._keys = keys
+        schemas = self._schemas()
+        try:
+            unified = pa.unify_schemas(schemas, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"rows cannot be selected, the types of columns differ: {one_line(error)}"
+            ) from error
+        self._path_keys = {
+            name: typed_key(texts)
+            for name, texts in manifest.partition_keys.items()
+            if name not in unified.names
+        }
+        for name, values in self._path_keys.items():
+            unified = unified.append(pa.field(name, values.type))
+        self._schema = unified.remove_metadata()
+
+    def _schemas(self) -> list[pa.Schema]:
+        """Return the distinct schemas of files with rows."""
+        with_rows = np.flatnonzero(self._manifest.file_num_rows > 0)
+        _, first = np.unique(self._manifest.file_schema[with_rows], return_index=True)
+        return [self._made(file).physical_schema for file in with_rows[first].tolist()]
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of all files, and the partition keys of their paths."""
+        return self._schema
+
+    def fragment(self, file: int) -> pads.ParquetFileFragment:
+        """Return a file, with the values of its partition keys."""
+        return self._made(file, {name: values[file] for name, values in self._path_keys.items()})
+
+    def _made(self, file: int, keys: dict[str, pa.Scalar] | None = None) -> Any:
+        import pyarrow.compute as pc
+        import pyarrow.fs as pafs
+
+        known = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+            for name, value in (keys or {}).items()
+        ]
+        manifest, path = self._manifest, self._manifest.files[file]
+        source = (
+            manifest.memory[file].content if manifest.memory else source_of(path, manifest.remote)
+        )
+        try:
+            made = self._format(path).make_fragment(
+                source,
+                filesystem=pafs.LocalFileSystem() if isinstance(source, str) else None,
+                partition_expression=functools.reduce(operator.and_, known) if known else None,
+            )
+            made.ensure_complete_metadata()
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"cannot parse the footer: {path!r}: {one_line(error)}"
+            ) from error
+        return made
+
+    def _format(self, path: str) -> pads.ParquetFileFormat:
+        import pyarrow.dataset as pads
+
+        properties = None if self._keys is None else self._keys.of_file(path)
+        options = pads.ParquetFragmentScanOptions(decryption_properties=properties, pre_buffer=True)
+        return pads.ParquetFileFormat(default_fragment_scan_options=options)

@@ -1,0 +1,214 @@
+"""SQL conditions as expressions of pyarrow. sqlglot parses them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from torchparquet.errors import one_line
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+_UNKNOWN = pa.scalar(None, pa.bool_())
+_TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+}
+
+
+def sql_expression(text: str) -> pc.Expression:
+    """Return the condition of a `WHERE` clause, without the word itself.
+
+    Nulls are SQL's: a comparison with null is unknown, also for `IN` and `NOT IN`.
+
+    Raises:
+        ImportError: sqlglot is missing.
+        ValueError: The text is no condition, or uses what is not supported; it names the part.
+    """
+    try:
+        import sqlglot
+    except ImportError as error:
+        raise ImportError(
+            "where as SQL needs sqlglot: pip install 'torchparquet[sql]'; "
+            "or give a pyarrow Expression"
+        ) from error
+    try:
+        parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")
+    except sqlglot.errors.SqlglotError as error:
+        raise ValueError(f"where is no SQL condition ({one_line(error)}): {text!r}") from error
+    parts = {name for name, part in parsed.args.items() if part}
+    if not parts <= {"expressions", "where", "kind"} or parsed.args.get("where") is None:
+        raise ValueError(f"where must be one SQL condition, got {text!r}")
+    return _Translator(text).expression(parsed.args["where"].this)
+
+
+class _Translator:
+    """Makes expressions of the parts of one condition."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def expression(self, part: Any) -> Any:
+        """Return a part as an expression.
+
+        Raises:
+            ValueError: It is not supported.
+        """
+        name = type(part).__name__
+        if name in _BINARY:
+            return _BINARY[name](self.expression(part.this), self.expression(part.expression))
+        if name in _CALLS:
+            return _call(_CALLS[name], self.expression(part.this))
+        made = getattr(self, f"_{name.lower()}", None)
+        if made is None:
+            raise self._unsupported(part)
+        return made(part)
+
+    def _unsupported(self, part: Any) -> ValueError:
+        return ValueError(f"where cannot use {part.sql()!r} of {self._text!r}")
+
+    def _column(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        return pc.field(*(piece.name for piece in part.parts))
+
+    def _dot(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        names = [piece.name for piece in part.flatten()]
+        if not all(names):
+            raise self._unsupported(part)
+        return pc.field(*names)
+
+    def _literal(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        if part.is_string:
+            return pc.scalar(part.this)
+        return pc.scalar(int(part.this) if part.is_int else float(part.this))
+
+    def _boolean(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        return pc.scalar(bool(part.this))
+
+    def _null(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        return pc.scalar(_UNKNOWN)
+
+    def _paren(self, part: Any) -> Any:
+        return self.expression(part.this)
+
+    def _not(self, part: Any) -> Any:
+        return ~self.expression(part.this)
+
+    def _neg(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        if type(part.this).__name__ == "Literal" and not part.this.is_string:
+            number = part.this.this
+            return pc.scalar(-int(number) if part.this.is_int else -float(number))
+        return _call("negate", self.expression(part.this))
+
+    def _between(self, part: Any) -> Any:
+        value = self.expression(part.this)
+        return (value >= self.expression(part.args["low"])) & (
+            value <= self.expression(part.args["high"])
+        )
+
+    def _is(self, part: Any) -> Any:
+        value, kind = self.expression(part.this), type(part.expression).__name__
+        if kind == "Null":
+            return value.is_null()
+        if kind == "Boolean":
+            return _is_true(value if part.expression.this else ~value)
+        raise self._unsupported(part)
+
+    def _in(self, part: Any) -> Any:
+        import pyarrow.compute as pc
+
+        items = part.expressions
+        if not items or part.args.get("query") is not None:
+            raise self._unsupported(part)
+        value = self.expression(part.this)
+        known = [item for item in items if type(item).__name__ != "Null"]
+        equal = [value == self.expression(item) for item in known]
+        found = functools.reduce(lambda one, other: one | other, equal) if equal else None
+        if len(known) < len(items):
+            unknown = pc.scalar(_UNKNOWN)
+            return unknown if found is None else found | unknown
+        return found
+
+    def _like(self, part: Any) -> Any:
+        return self._matches(part, ignore_case=False)
+
+    def _ilike(self, part: Any) -> Any:
+        return self._matches(part, ignore_case=True)
+
+    def _matches(self, part: Any, *, ignore_case: bool) -> Any:
+        pattern = self._text_of(part.expression)
+        value = self.expression(part.this)
+        return _call("match_like", value, pattern=pattern, ignore_case=ignore_case)
+
+    def _startswith(self, part: Any) -> Any:
+        prefix = self._text_of(part.expression)
+        return _call("starts_with", self.expression(part.this), pattern=prefix)
+
+    def _text_of(self, part: Any) -> str:
+        if type(part).__name__ != "Literal" or not part.is_string:
+            raise self._unsupported(part)
+        return str(part.this)
+
+    def _cast(self, part: Any) -> Any:
+        to = _TYPES.get(part.to.this.name)
+        if to is None:
+            raise self._unsupported(part)
+        return self.expression(part.this).cast(to)
+
+
+def _call(name: str, value: Any, **options: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return getattr(pc, name)(value, **options)
+
+
+def _is_true(value: Any) -> Any:
+    return value.is_valid() & value
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    quotient = (one / other).cast(pa.int64())
+    return one - quotient * other
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "And": lambda one, other: one & other,
+    "Or": lambda one, other: one | other,
+    "EQ": lambda one, other: one == other,
+    "NEQ": lambda one, other: one != other,
+    "LT": lambda one, other: one < other,
+    "LTE": lambda one, other: one <= other,
+    "GT": lambda one, other: one > other,
+    "GTE": lambda one, other: one >= other,
+    "Add": lambda one, other: one + other,
+    "Sub": lambda one, other: one - other,
+    "Mul": lambda one, other: one * other,
+    "Div": lambda one, other: one.cast(pa.float64()) / other.cast(pa.float64()),
+    "Mod": _remainder,
+}
+_CALLS = {"Lower": "utf8_lower", "Upper": "utf8_upper", "Length": "utf8_length", "Abs": "abs"}
