@@ -32,6 +32,7 @@ from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
 from torchparquet.mixing.unbatched import UnbatchedDataset  # noqa: E402
 from torchparquet.reading.forks import let_threads_finish_before_forks  # noqa: E402
+from torchparquet.rows.splits import Split  # noqa: E402
 
 let_threads_finish_before_forks()
 
@@ -47,6 +48,7 @@ __all__ = [
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",
+    "Split",
     "TransformError",
     "UnbatchedDataset",
     "UnsupportedColumnError",

@@ -17,6 +17,7 @@
 #include "fuzz/targets.h"
 #include "recipes/nested_reading.h"
 #include "recipes/nested_recipe.h"
+#include "values/row_selection.h"
 
 namespace torchparquet::testing {
 namespace {
@@ -249,9 +250,71 @@ void CheckSame(const Outcome& whole, const Outcome& other) {
   Require(whole.error || whole.rows == other.rows, "other rows in parts");
 }
 
+// Some rows of a row group.
+struct Selected {
+  std::vector<RowRun> runs;
+  std::vector<uint32_t> bounds;
+  std::vector<kernels::BitWord> words;
+
+  // As runs or as bits.
+  std::shared_ptr<const RowSelection> Make(Draws& draws) const {
+    return std::make_shared<const RowSelection>(
+        draws.OneIn(2) ? RowSelection::OfRuns(bounds) : RowSelection::OfBits(words));
+  }
+};
+
+Selected RandomRows(Draws& draws) {
+  Selected selected;
+  selected.words.resize(static_cast<size_t>(kernels::NumWords(kNumRows)));
+  const int64_t longest = draws.OneIn(2) ? 3 : kNumRows;
+  for (int64_t row = draws.Below(longest); row < kNumRows;) {
+    const int64_t end = std::min(kNumRows, row + draws.Between(1, longest));
+    selected.runs.push_back({row, end});
+    selected.bounds.push_back(static_cast<uint32_t>(row));
+    selected.bounds.push_back(static_cast<uint32_t>(end));
+    kernels::SetBits(row, end, selected.words.data());
+    row = end + draws.Between(1, longest);
+  }
+  return selected;
+}
+
+// Reads some rows as if there were no others, task by task. If the file is sound, they
+// are the rows that a reader of all rows delivers, run by run.
+void CheckSelected(Draws& draws, const std::shared_ptr<const ParquetFile>& file,
+                   const Sought& sought, bool is_sound) {
+  const Selected selected = RandomRows(draws);
+  const auto rows_of = selected.Make(draws);
+  const auto open = [&](const PagePlace& place) {
+    return OpenColumn(file, sought.request, 0, place, {}, rows_of);
+  };
+  const Outcome found = Try([&] {
+    Flat rows;
+    auto reader = open({});
+    for (int64_t row = 0, count = 0; row < rows_of->num_rows(); row += count) {
+      const int64_t left = rows_of->num_rows() - row;
+      count = draws.OneIn(3) ? left : draws.Between(1, left);
+      Append(&rows,
+             ReadSegments(reader.get(), sought, row, RandomSegments(draws, count)));
+      Require(reader->row() == row + count, "a reader of rows that stands elsewhere");
+      if (draws.OneIn(3)) reader = open(reader->place());
+    }
+    return rows;
+  });
+  if (!is_sound) return;
+  Require(!found.error || *found.error == ErrorKind::kOutOfMemory,
+          "an error only for some rows");
+  if (found.error) return;
+  Flat all;
+  const auto reader = OpenColumn(file, sought.request, 0, {}, {});
+  for (const RowRun& run : selected.runs) {
+    Append(&all, ReadSegments(reader.get(), sought, run.begin, {run.num_rows()}));
+  }
+  Require(all == found.rows, "other rows where some are selected");
+}
+
 // Reads all rows at once; once more task by task, as slices do it, some by another reader
 // that goes on where the one before stood; and in two parts, the second of which begins
-// by passing over the first.
+// by passing over the first. Reads some rows too.
 bool CheckColumn(Draws& draws, const std::vector<Original>& originals) {
   const Original& original =
       originals[static_cast<size_t>(draws.Below(std::ssize(originals)))];
@@ -288,6 +351,7 @@ bool CheckColumn(Draws& draws, const std::vector<Original>& originals) {
     return rows;
   });
   CheckSame(whole, in_parts);
+  CheckSelected(draws, file, sought, !whole.error && !in_tasks.error);
   return whole.error.has_value();
 }
 

@@ -72,7 +72,7 @@ class Split:
         low = round(before * 2**64)
         high = 2**64 - 1
         if at + 1 < len(names):
-            high = round((before + self.parts[self.name]) * 2**64) - 1
+            high = round(math.fsum(self.parts[name] for name in names[: at + 1]) * 2**64) - 1
         return low, high
 
     def has(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -94,6 +94,8 @@ class Split:
             ValueError: The type of the values has no hash.
         """
         column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if pa.types.is_nested(column.type):
+            raise ValueError(f"a split cannot be by values of type {column.type}")
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         # One more for nulls.

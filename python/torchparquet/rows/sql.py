@@ -13,7 +13,6 @@ from torchparquet.errors import one_line
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-_UNKNOWN = pa.scalar(None, pa.bool_())
 _TYPES = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -109,7 +108,7 @@ class _Translator:
     def _null(self, part: Any) -> Any:
         import pyarrow.compute as pc
 
-        return pc.scalar(_UNKNOWN)
+        return pc.scalar(pa.scalar(None, pa.bool_()))
 
     def _paren(self, part: Any) -> Any:
         return self.expression(part.this)
@@ -150,7 +149,7 @@ class _Translator:
         equal = [value == self.expression(item) for item in known]
         found = functools.reduce(lambda one, other: one | other, equal) if equal else None
         if len(known) < len(items):
-            unknown = pc.scalar(_UNKNOWN)
+            unknown = pc.scalar(pa.scalar(None, pa.bool_()))
             return unknown if found is None else found | unknown
         return found
 

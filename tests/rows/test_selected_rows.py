@@ -1,0 +1,212 @@
+"""Selected rows are read as if there were no others: exact, even, resumable."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.rows.conftest import Stored
+from tests.rows.reading import check_values, ids_of, open_rows
+from torchparquet import Column, ParquetDataset, verify_no_shard_overlap
+
+_NUM_ROWS = 10_001
+
+
+def random_mask(seed: int, density: float, longest: int) -> Any:
+    """Return a mask whose runs have lengths up to about `longest`."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.random(-(-_NUM_ROWS // longest)) < density
+    mask = np.repeat(blocks, longest)[:_NUM_ROWS]
+    mask[rng.integers(_NUM_ROWS)] = True
+    return mask
+
+
+masks = st.builds(
+    random_mask,
+    st.integers(0, 2**31),
+    st.sampled_from([0.001, 0.01, 0.1, 0.5, 0.9, 0.999]),
+    st.sampled_from([1, 2, 30, 1000]),
+)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mask=masks, batch_size=st.sampled_from([1000, 97, 13]), num_threads=st.integers(1, 3))
+def test_rows_in_file_order(stored: Stored, mask: Any, batch_size: int, num_threads: int) -> None:
+    dataset = open_rows(stored.path, rows=mask, batch_size=batch_size, num_threads=num_threads)
+    batches = list(dataset)
+    assert len(batches) == len(dataset) == -(-int(mask.sum()) // batch_size)
+    assert all(len(batch["row.id"]) == batch_size for batch in batches[:-1])
+    np.testing.assert_array_equal(ids_of(batches), np.flatnonzero(mask))
+    check_values(batches, stored.table)
+
+
+@pytest.mark.filterwarnings("ignore:this epoch has no step")
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    mask=masks,
+    world_size=st.integers(1, 5),
+    even=st.sampled_from(["split", "drop", "pad", "none"]),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_ranks_share_the_selected_rows(
+    stored: Stored, mask: Any, world_size: int, even: Any, shuffle: bool, seed: int
+) -> None:
+    options: dict[str, Any] = {"rows": mask, "even": even, "shuffle": shuffle, "seed": seed}
+    counts, ids = [], []
+    for rank in range(world_size):
+        dataset = open_rows(stored.path, rank=rank, world_size=world_size, **options)
+        num_steps = len(dataset)
+        batches = list(dataset)
+        assert len(batches) == num_steps
+        check_values(batches, stored.table)
+        counts.append(len(batches))
+        own = ids_of(batches)
+        if even == "pad":
+            valid = [batch["row.valid"].numpy() for batch in batches]
+            own = own[np.concatenate([np.zeros(0, bool), *valid])]
+        ids.append(own)
+    if even != "none":
+        assert len(set(counts)) == 1
+    found, times = np.unique(np.concatenate(ids), return_counts=True)
+    wanted = np.flatnonzero(mask)
+    if even == "drop":
+        assert np.isin(found, wanted).all()
+        assert (times == 1).all()
+    else:
+        np.testing.assert_array_equal(found, wanted)
+        assert times.sum() - len(found) < world_size
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mask=masks, done=st.integers(0, 5), worlds=st.tuples(st.integers(1, 3), st.integers(1, 3)))
+def test_resume_and_resume_in_another_world(
+    stored: Stored, mask: Any, done: int, worlds: tuple[int, int]
+) -> None:
+    options: dict[str, Any] = {"rows": mask, "shuffle": True, "seed": 3, "batch_size": 50}
+    before: list[Any] = []
+    state: dict[str, Any] = {}
+    for rank in range(worlds[0]):
+        dataset = open_rows(stored.path, rank=rank, world_size=worlds[0], **options)
+        whole = list(open_rows(stored.path, rank=rank, world_size=worlds[0], **options))
+        iterator = iter(dataset)
+        own = list(islice(iterator, done))
+        before.append(ids_of(own))
+        state = pickle.loads(pickle.dumps(dataset.state_dict()))
+        resumed = open_rows(stored.path, rank=rank, world_size=worlds[0], **options)
+        resumed.load_state_dict(state)
+        if len(own) < len(whole):
+            np.testing.assert_array_equal(ids_of(list(resumed)), ids_of(whole[len(own) :]))
+    if len(np.concatenate(before)) >= mask.sum():
+        return
+    after = []
+    for rank in range(worlds[1]):
+        dataset = open_rows(stored.path, rank=rank, world_size=worlds[1], **options)
+        dataset.load_state_dict(state)
+        batches = list(dataset)
+        check_values(batches, stored.table)
+        after.append(ids_of(batches))
+    found = np.concatenate(before + after)
+    np.testing.assert_array_equal(np.unique(found), np.flatnonzero(mask))
+    assert len(found) - mask.sum() < sum(worlds)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_share_the_selected_rows(stored: Stored, workers: int) -> None:
+    from torch.utils.data import DataLoader
+
+    mask = random_mask(8, 0.3, 5)
+    dataset = open_rows(stored.path, rows=mask, shuffle=True)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    batches = list(loader)
+    np.testing.assert_array_equal(np.unique(ids_of(batches)), np.flatnonzero(mask))
+    check_values(batches, stored.table)
+
+
+def test_one_batch_for_each_row_group(stored: Stored) -> None:
+    mask = random_mask(9, 0.4, 3)
+    batches = list(open_rows(stored.path, rows=mask, batch_size=None))
+    bounds = np.cumsum([0, 1500, 1500, 1500, 500, 3000, 700, 700, 601])
+    expected = [int(part.sum()) for part in np.split(mask, bounds[1:-1])]
+    assert [len(batch["row.id"]) for batch in batches] == [count for count in expected if count]
+    check_values(batches, stored.table)
+
+
+def test_even_dynamic_reads_each_selected_row_once(stored: Stored) -> None:
+    mask = random_mask(10, 0.2, 4)
+    batches = list(open_rows(stored.path, rows=mask, even="dynamic"))
+    np.testing.assert_array_equal(np.sort(ids_of(batches)), np.flatnonzero(mask))
+
+
+def test_a_canonical_world_keeps_its_global_batches(stored: Stored) -> None:
+    mask = random_mask(11, 0.5, 7)
+
+    def steps(world_size: int) -> list[set[int]]:
+        ranks = [
+            list(
+                open_rows(
+                    stored.path,
+                    rows=mask,
+                    shuffle=True,
+                    canonical_world_size=4,
+                    batch_size=40 * 4 // world_size,
+                    rank=rank,
+                    world_size=world_size,
+                )
+            )
+            for rank in range(world_size)
+        ]
+        return [set(ids_of(batches)) for batches in zip(*ranks, strict=True)]
+
+    assert steps(4) == steps(2) == steps(1)
+
+
+def test_the_audit_counts_selected_rows(stored: Stored) -> None:
+    mask = random_mask(12, 0.3, 2)
+    dataset = open_rows(stored.path, rows=mask, shuffle=True)
+    for read in (False, True):
+        report = verify_no_shard_overlap(dataset, read=read)
+        assert report.num_rows == report.rows_delivered == mask.sum()
+
+
+def test_states_of_other_rows_are_refused(stored: Stored) -> None:
+    one = open_rows(stored.path, rows=random_mask(1, 0.5, 1))
+    next(iter(one))
+    other = open_rows(stored.path, rows=random_mask(2, 0.5, 1))
+    with pytest.raises(ValueError, match="fingerprint"):
+        other.load_state_dict(one.state_dict())
+
+
+def test_all_rows_selected_is_the_data_set_itself(stored: Stored) -> None:
+    every = open_rows(stored.path, rows=np.ones(_NUM_ROWS, bool))
+    assert every.manifest.fingerprint == open_rows(stored.path).manifest.fingerprint
+
+
+def test_a_null_is_named_by_its_stored_row(stored: Stored) -> None:
+    row = int(np.flatnonzero(stored.table["small"].is_null().to_numpy())[3])
+    mask = random_mask(4, 0.5, 1) & ~stored.table["small"].is_null().to_numpy()
+    mask[row] = True
+    dataset = ParquetDataset(
+        stored.path,
+        batch_size=10,
+        columns={"x": Column("small", nulls="error")},
+        rows=mask,
+        num_threads=1,
+    )
+    with pytest.raises(ValueError, match=rf"row {row % 1500}\b"):
+        list(dataset)
+
+
+def test_a_transform_that_fails_names_the_stored_row(stored: Stored) -> None:
+    def fail(batch: Any) -> Any:
+        raise RuntimeError("no")
+
+    dataset = open_rows(stored.path, rows=[17, 1600], batch_size=1, transform=fail)
+    with pytest.raises(RuntimeError, match="row 17 of row group 0"):
+        next(iter(dataset))
