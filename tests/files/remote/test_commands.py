@@ -94,7 +94,7 @@ def test_rewrite_from_store_to_store(
     assert without_root(report, "memory://out/a") == without_root(local, str(tmp_path / "out"))
     for path in (tmp_path / "out").rglob("*.parquet"):
         with memory.open(f"/out/a/day=0/{path.name}") as file:
-            assert pq.read_table(file) == pq.read_table(path)
+            assert pq.read_table(file) == pq.read_table(path, partitioning=None)
     # The second run finds all of the first; after a loss it writes what is missing.
     again = report_of(capsys, "rewrite", *moved)
     assert again["files_resumed"] == len(report["files"])
