@@ -50,7 +50,7 @@ void RowWalk::TakeRows(int64_t num_rows) {
   index_ += num_rows;
   if (selection_ == nullptr) return TakeStoredRows(num_rows, Mode::kWrite);
   while (num_rows > 0) {
-    const RowRun run = selection_->NextRun(row_);
+    const RowRun run = selection_->NextRun(row_, &near_run_);
     if (run.num_rows() == 0) ThrowNoneLeft();
     if (run.begin > row_) TakeStoredRows(run.begin - row_, Mode::kSkip);
     const int64_t count = std::min(run.num_rows(), num_rows);

@@ -71,6 +71,7 @@ class RowWalk : public ColumnReader {
   bool started_ = false;
   bool in_row_ = false;  // the next entry may continue a row
   int64_t row_;          // the next to begin, as rows are stored
+  size_t near_run_ = 0;  // as RowSelection::NextRun keeps it
   int64_t index_;        // of the next row among the selected
   int64_t task_end_ = 0;
 };

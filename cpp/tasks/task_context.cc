@@ -57,8 +57,9 @@ void WriteRowIds(const Chunk& chunk, const RowSelection* selection, int64_t firs
     return;
   }
   int64_t row = out.empty() ? 0 : selection->RowAt(chunk.rows.begin + first_row);
+  size_t near = 0;
   while (!out.empty()) {
-    const RowRun run = selection->NextRun(row);
+    const RowRun run = selection->NextRun(row, &near);
     const auto count = std::min(out.size(), static_cast<size_t>(run.num_rows()));
     const auto ids = out.first(count);
     std::iota(ids.begin(), ids.end(), chunk.first_row_id + run.begin);

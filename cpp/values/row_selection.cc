@@ -29,10 +29,17 @@ RowSelection RowSelection::OfBits(std::span<const kernels::BitWord> words) {
   return selection;
 }
 
-// The number of the first run that ends after `row`.
-size_t RowSelection::FirstRunAfter(int64_t row) const {
-  size_t low = 0;
-  size_t high = bounds_.size() / 2;
+// The number of the first run that ends after `row`. It is found sooner if it comes soon
+// after run `near`.
+size_t RowSelection::FirstRunAfter(int64_t row, size_t near) const {
+  const size_t num_runs = counts_.size();
+  const bool is_after = near == 0 || (near <= num_runs && RunOf(near - 1).end <= row);
+  size_t low = is_after ? near : 0;
+  constexpr int kMaxSteps = 4;
+  for (int i = 0; i < kMaxSteps; ++i, ++low) {
+    if (low == num_runs || RunOf(low).end > row) return low;
+  }
+  size_t high = num_runs;
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
     if (RunOf(middle).end <= row) {
@@ -74,14 +81,14 @@ int64_t RowSelection::RowAt(int64_t index) const {
   return RunOf(run).end - (counts_[run] - index);
 }
 
-RowRun RowSelection::NextRun(int64_t row) const {
+RowRun RowSelection::NextRun(int64_t row, size_t* near) const {
   if (has_bits_) {
     const int64_t begin = kernels::FindBit(words_.data(), row, end_of_bits(), true);
     return {begin, kernels::FindBit(words_.data(), begin, end_of_bits(), false)};
   }
-  const size_t run = FirstRunAfter(row);
-  if (run == counts_.size()) return {row, row};
-  const RowRun found = RunOf(run);
+  *near = FirstRunAfter(row, *near);
+  if (*near == counts_.size()) return {row, row};
+  const RowRun found = RunOf(*near);
   return {std::max(row, found.begin), found.end};
 }
 
@@ -94,8 +101,9 @@ void RowSelection::CopyBits(int64_t begin, int64_t end, kernels::BitWord* out) c
     return;
   }
   std::fill_n(out, num_words, 0);
-  for (RowRun run = NextRun(begin); run.num_rows() > 0 && run.begin < end;
-       run = NextRun(run.end)) {
+  size_t near = 0;
+  for (RowRun run = NextRun(begin, &near); run.num_rows() > 0 && run.begin < end;
+       run = NextRun(run.end, &near)) {
     kernels::SetBits(run.begin - begin, std::min(run.end, end) - begin, out);
   }
 }

@@ -31,8 +31,13 @@ class RowSelection {
   // The row with that index, which must be less than num_rows().
   int64_t RowAt(int64_t index) const;
   // The first run of selected rows at or after `row`, which may begin within a longer
-  // one. Empty if there is none.
-  RowRun NextRun(int64_t row) const;
+  // one. Empty if there is none. `near` is kept for the next call, whose row is best a
+  // little further on; 0 at first.
+  RowRun NextRun(int64_t row, size_t* near) const;
+  RowRun NextRun(int64_t row) const {
+    size_t near = 0;
+    return NextRun(row, &near);
+  }
   // Writes the bits of rows [begin, end) from bit 0 of `out` on; the rest of the last
   // word is zero.
   void CopyBits(int64_t begin, int64_t end, kernels::BitWord* out) const;
@@ -44,7 +49,7 @@ class RowSelection {
   static constexpr int64_t kBlockWords = 16;
   static constexpr int64_t kBlockRows = kBlockWords * kernels::kWordBits;
 
-  size_t FirstRunAfter(int64_t row) const;
+  size_t FirstRunAfter(int64_t row, size_t near = 0) const;
   RowRun RunOf(size_t number) const {
     return {bounds_[2 * number], bounds_[2 * number + 1]};
   }

@@ -54,7 +54,7 @@ class SelectedReader : public ValueReader<T> {
   static constexpr int64_t kBlockValues = 1024;
   // Where runs begin as closely as this, reading the values between them costs less than
   // the calls that skip them.
-  static constexpr int64_t kMaxBlockDistance = 12;
+  static constexpr int64_t kMaxBlockDistance = 160;
 
   template <typename Use>
   void ForRuns(int64_t num_values, Use use) {

@@ -48,7 +48,8 @@ TEST_CASE("runs and bits tell the same rows, by number and by index") {
       CHECK(selection.IndexOf(num_rows + 10000) == index);
 
       const int64_t from = draws.Below(num_rows);
-      const RowRun run = selection.NextRun(from);
+      size_t near = static_cast<size_t>(draws.Below(std::ssize(bounds) / 2 + 2));
+      const RowRun run = selection.NextRun(from, &near);
       const auto first = std::find(is_selected.begin() + from, is_selected.end(), true);
       const bool has_none = first == is_selected.end();
       CHECK((run.num_rows() == 0) == has_none);
