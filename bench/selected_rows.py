@@ -74,7 +74,7 @@ def _columns() -> list[str]:
 
 def _ours(column: str, limit: int) -> Route:
     @cache
-    def dataset(path: Path, batch_size: int) -> Any:
+    def dataset(path: Path, batch_size: int | None) -> Any:
         from torchparquet import ParquetDataset
 
         where = [(column, "<", limit)]
@@ -87,13 +87,13 @@ def _ours(column: str, limit: int) -> Route:
 
 def _all_then_drop(column: str, limit: int) -> Route:
     @cache
-    def dataset(path: Path, batch_size: int) -> Any:
+    def dataset(path: Path, batch_size: int | None) -> Any:
         from torchparquet import ParquetDataset
 
         columns = [*_columns(), column]
         return ParquetDataset(path, batch_size=batch_size, columns=columns, num_threads=_THREADS)
 
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         for batch in dataset(path, batch_size):
             mask = batch.pop(column) < limit
             if not mask.any():
@@ -104,7 +104,7 @@ def _all_then_drop(column: str, limit: int) -> Route:
 
 
 def _pyarrow(column: str, limit: int) -> Route:
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         import pyarrow.compute as pc
         import pyarrow.dataset as pads
 
@@ -118,20 +118,20 @@ def _pyarrow(column: str, limit: int) -> Route:
 
 
 def _duckdb(column: str, limit: int) -> Route:
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         import duckdb
 
         connection = duckdb.connect(config={"threads": _THREADS})
         names = ", ".join(_columns())
         query = f"SELECT {names} FROM read_parquet('{path}') WHERE {column} < {limit}"
-        reader = connection.sql(query).to_arrow_reader(batch_size)
+        reader = connection.sql(query).to_arrow_reader(batch_size or _BATCH_SIZE)
         yield from map(record_batch_tensors, filter(len, reader))
 
     return Route("DuckDB", "exact", batches)
 
 
 def _polars(column: str, limit: int) -> Route:
-    def batches(path: Path, batch_size: int) -> Iterator[Batch]:
+    def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         import polars
         import torch
 

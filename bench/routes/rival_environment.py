@@ -31,8 +31,16 @@ def rivals_python(setting: Setting) -> str:
 
 def jollyjack_pass(python: str, *arguments: object) -> list[str]:
     """Returns the command of JollyJack's side, run by ``python``."""
-    command = ["env", f"PYTHONPATH={_BENCH}", python, "-m", "routes.jollyjack_pass"]
-    return [*command, *map(str, arguments)]
+    return _module("routes.jollyjack_pass", python, arguments)
+
+
+def rival_pass(python: str, *arguments: object) -> list[str]:
+    """Returns the command of a rival's side, run by ``python``."""
+    return _module("routes.rival_pass", python, arguments)
+
+
+def _module(name: str, python: str, arguments: Sequence[object]) -> list[str]:
+    return ["env", f"PYTHONPATH={_BENCH}", python, "-m", name, *map(str, arguments)]
 
 
 def rival_versions(setting: Setting, packages: Sequence[str]) -> dict[str, str | None]:

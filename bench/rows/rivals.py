@@ -11,13 +11,12 @@ from generated.generated_files import click_logs
 from passes.sides import CommandSide, ContentError, Pass, Side, SideError, take_turns
 from report.verdicts import OURS, Outcome, Row, Setting, Target, Verdict, median
 from routes.contenders import LIKELY, fastest_routes, pyarrow_contenders, side, torchparquet_route
-from routes.rival_environment import rival_versions, rivals_python
+from routes.rival_environment import rival_pass, rival_versions, rivals_python
 from routes.rival_routes import RIVALS, Rival
 
 CODEC = "snappy"
 MOST_SECONDS = 10.0
 QUICK_SECONDS = 1.0
-_PASS = Path(__file__).resolve().parents[1] / "rival_pass.py"
 
 
 def _side(rival: Rival, path: Path, setting: Setting, most_seconds: float) -> CommandSide:
@@ -25,8 +24,15 @@ def _side(rival: Rival, path: Path, setting: Setting, most_seconds: float) -> Co
     name = f"{rival.name} {path.stat().st_mtime_ns:x}"
     folder = path.parent / "rivals" / name.replace(", ", "_").replace(" ", "_")
     folder.parent.mkdir(exist_ok=True)
-    command = [rivals_python(setting), str(_PASS), rival.name, str(path)]
-    command += [str(setting.batch_size), str(setting.num_threads), str(folder), str(most_seconds)]
+    command = rival_pass(
+        rivals_python(setting),
+        rival.name,
+        path,
+        setting.batch_size,
+        setting.num_threads,
+        folder,
+        most_seconds,
+    )
     return CommandSide(rival.name, command, folder.with_suffix(".log"))
 
 

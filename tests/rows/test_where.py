@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.rows.conftest import Stored
 from tests.rows.reading import check_values, ids_of, open_rows
 from torchparquet import CorruptFileError, ParquetDataset, mix
+from torchparquet.cli import main
 
 EXPRESSIONS = [
     pc.field("small") == 3,
@@ -191,3 +193,20 @@ def test_sql_needs_sqlglot(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ImportError, match=r"torchparquet\[sql\]"):
         open_rows(stored.path, where="small = 3")
     assert len(open_rows(stored.path, where=pc.field("small") == 3)) > 0
+
+
+def test_commands_select_rows(stored: Stored, capsys: pytest.CaptureFixture[str]) -> None:
+    number = len(open_rows(stored.path, where="small = 3", batch_size=1, columns=["number"]))
+    for command in (
+        ["plan", "--world-size", "3"],
+        ["verify", "--world-size", "3", "--num-workers", "2"],
+        ["verify", "--world-size", "2", "--even", "pad"],
+    ):
+        assert main([*command, str(stored.path), "--where", "small = 3", "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        if command[0] == "plan":
+            assert report["rows"] == number
+            continue
+        (audit,) = report["audits"]
+        assert (audit["num_rows"], audit["num_distinct"]) == (number, number)
+        assert audit["faults"] == []

@@ -176,6 +176,7 @@ _ORDER_OPTIONS = (
         help="Rule that gives ranks the same number of steps.",
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
+    click.option("--where", metavar="SQL", help="Read the rows for which this is true."),
 )
 
 
@@ -198,6 +199,7 @@ class Order:
     max_memory: int
     even: str
     drop_last: bool
+    where: str | None = None
 
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
@@ -211,6 +213,7 @@ class Order:
             seed=self.seed,
             even=self.even,  # type: ignore[arg-type]
             drop_last=self.drop_last,
+            where=self.where,
             max_memory=self.max_memory,
             rank=0,
             world_size=world_size,

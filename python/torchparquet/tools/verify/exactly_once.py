@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from torchparquet.audit import planned_repeats_of, planned_rows_of
 from torchparquet.dataset import ParquetDataset
@@ -13,6 +15,11 @@ from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.stream_parts import ROW_ID, ROW_VALID
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torchparquet.files.manifest import Manifest
 
 
 def audit_world(
@@ -38,6 +45,7 @@ def audit_world(
     has_repeats = of.even == "pad"
     source = StreamOpener(dataset.manifest, (), options, True, has_repeats)
     seen = SeenRows()
+    positions = _Positions(dataset.manifest)
     faults = []
     steps_of_ranks = []
     for rank in range(of.world_size):
@@ -45,7 +53,7 @@ def audit_world(
         for worker in range(of.num_workers):
             shares = [plan.share(index) for index in of.shares_of(rank, worker)]
             planned = max(share.num_steps for share in shares)
-            own = _deliver(source, shares, seen, advance) if planned else 0
+            own = _deliver(source, shares, positions, seen, advance) if planned else 0
             if own != planned:
                 reader = f"rank {rank}, worker {worker}"
                 faults.append(f"{reader}: {own:,} batches were delivered, {planned:,} planned")
@@ -72,15 +80,45 @@ def audit_world(
     }
 
 
+class _Positions:
+    """The rows of a data set, numbered without those that are not selected."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        selection = manifest.selection
+        self._ids = None
+        if selection is not None:
+            groups = zip(
+                manifest.row_group_first_row.tolist(), selection.num_rows.tolist(), strict=True
+            )
+            self._ids = np.concatenate(
+                [
+                    first + selection.stored_rows(number, np.arange(num_rows))
+                    for number, (first, num_rows) in enumerate(groups)
+                ]
+            )
+
+    def of(self, row_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the position of each row; of one that is not selected, a number above all."""
+        if self._ids is None:
+            return row_ids
+        found = np.searchsorted(self._ids, row_ids)
+        is_known = self._ids[np.minimum(found, len(self._ids) - 1)] == row_ids
+        return np.where(is_known, found, len(self._ids) + row_ids)
+
+
 def _deliver(
-    source: StreamOpener, shares: list[Any], seen: SeenRows, advance: Callable[[int], None]
+    source: StreamOpener,
+    shares: list[Any],
+    positions: _Positions,
+    seen: SeenRows,
+    advance: Callable[[int], None],
 ) -> int:
     """Record all rows of shares whose rows are side by side; return the number of batches."""
     steps = 0
     stream = source.open(shares, 1)
     try:
         for batch in stream:
-            ids = batch[ROW_ID].numpy()
+            ids = positions.of(batch[ROW_ID].numpy())
             seen.add(ids[batch[ROW_VALID].numpy()] if ROW_VALID in batch else ids)
             steps += 1
             advance(len(ids))

@@ -1,6 +1,6 @@
 """A rival's side: a pass for each line that comes in, by an interpreter that has it.
 
-    python rival_pass.py NAME FILE BATCH_SIZE NUM_THREADS FOLDER MOST_SECONDS
+    python -m routes.rival_pass NAME FILE BATCH_SIZE NUM_THREADS FOLDER MOST_SECONDS
 
 A pass ends after MOST_SECONDS, with the rows that it has delivered until then. Its start counts.
 """
