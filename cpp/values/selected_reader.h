@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/levels/selected.h"
+#include "kernels/values/select.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {
@@ -76,9 +77,9 @@ class SelectedReader : public ValueReader<T> {
       if (count == 0) ThrowTooFew();
       all_->Read(block_.data(), count);
       kept_begin_ = 0;
-      kept_end_ = kernels::CopySelected(
-          block_.data(), &bits_[static_cast<size_t>(position_ / kernels::kWordBits)],
-          count, kept_.data());
+      kept_end_ = select_(block_.data(),
+                          &bits_[static_cast<size_t>(position_ / kernels::kWordBits)],
+                          count, kept_.data());
       position_ += count;
     }
     const int64_t count = std::min(num_values, kept_end_ - kept_begin_);
@@ -96,9 +97,11 @@ class SelectedReader : public ValueReader<T> {
   const int64_t cell_items_;
   const bool by_blocks_;
   int64_t position_ = 0;  // of the next value that is not read
-  std::array<T, kBlockValues> block_;
-  std::array<T, kBlockValues + 1> kept_;  // of a block, the selected values
-  int64_t kept_begin_ = 0;                // of those that are not taken yet
+  const kernels::SelectFunction<T> select_ = kernels::ChooseSelect<T>();
+  using Block = std::array<T, kBlockValues + kernels::kSelectSlackItems<T>>;
+  Block block_;
+  Block kept_;              // of a block, the selected values
+  int64_t kept_begin_ = 0;  // of those that are not taken yet
   int64_t kept_end_ = 0;
 };
 
