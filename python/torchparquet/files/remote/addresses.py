@@ -118,18 +118,20 @@ def _gcs(filesystem: Any, name: str, stamp: str) -> Address | None:
 
 def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return a URL with a shared access signature, or with a token."""
+    connection = filesystem.connection_string or ""
+    has_key = "accountkey=" in connection.lower() if connection else filesystem.account_key
+    if has_key and not filesystem.sas_token:
+        signed = filesystem.sign(name, expiration=_SIGNED_SECONDS)
+        return Address(signed, (), time.time() + _SIGNED_SECONDS)
     container, blob, version = filesystem.split_path(name)
+    # With a connection string, the file system does not know the account's address.
+    if connection or version:
+        return None
     plain = f"{filesystem.account_url.rstrip('/')}/{quote(container)}/{quote(blob)}"
     if filesystem.sas_token:
         token = filesystem.sas_token.lstrip("?")
         end = parse_qs(token).get("se", [""])[0]
         return Address(f"{plain}?{token}", (), _moment(end) if end else math.inf)
-    connection = filesystem.connection_string or ""
-    if filesystem.account_key or "accountkey=" in connection.lower():
-        signed = filesystem.sign(name, expiration=_SIGNED_SECONDS)
-        return Address(signed, (), time.time() + _SIGNED_SECONDS)
-    if connection or version:
-        return None
     credential = filesystem.credential
     if credential is None:
         return Address(plain)
