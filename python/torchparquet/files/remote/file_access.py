@@ -10,6 +10,19 @@ from typing import Any, NamedTuple, Protocol
 from torchparquet.errors import one_line
 from torchparquet.files.remote.urls import redacted
 
+# They are of a file system's code, not of a store.
+_ERRORS_OF_CODE = (
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+# HTTP statuses of requests that are wrong in themselves.
+_LASTING = (405, 412, 416)
+
 
 class Entry(NamedTuple):
     """A file or directory of a store.
@@ -29,6 +42,10 @@ class Entry(NamedTuple):
 
 class ChangedError(OSError):
     """A file is not the one that was listed."""
+
+
+class LastingError(OSError):
+    """What another try would meet too."""
 
 
 class FileAccess(Protocol):
@@ -113,11 +130,14 @@ def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[Non
 
 def _plain_error(error: Exception, action: str, path: str, text: str) -> OSError:
     # fsspec reports any refusal of an HTTP server as a missing file.
-    status = getattr(error.__cause__, "status", None)
+    cause = error.__cause__
+    status = getattr(error, "status", getattr(cause, "status", None))
     if isinstance(error, FileNotFoundError):
-        if status in (None, 404, 410):
+        is_of_http = type(cause).__module__.startswith("aiohttp")
+        if status in (404, 410) or (status is None and not is_of_http):
             return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        text = f"HTTP status {status}"
+        text = type(cause).__name__ if status is None else f"HTTP status {status}"
     if isinstance(error, PermissionError) or status in (401, 403):
         return PermissionError(f"access was denied, cannot {action} {path!r}: {text}")
-    return OSError(f"cannot {action} {path!r}: {text}")
+    lasts = isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
+    return (LastingError if lasts else OSError)(f"cannot {action} {path!r}: {text}")

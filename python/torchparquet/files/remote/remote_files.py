@@ -28,6 +28,8 @@ from torchparquet.processors import num_ranks_here
 # Of all processes of a machine that read, and the least of each.
 _CONNECTIONS = 64
 _LEAST_CONNECTIONS = 8
+# Options of the native client that hold for a store's library too.
+_PATIENCE = ("max_tries", "max_seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,10 +181,18 @@ class RemoteReading:
         )
         if files.footers:
             self.native.footers = files.footers[0]
-        known = set(range(len(files.paths))) if just_listed else set()
+        patience = {name: files.fetch[name] for name in _PATIENCE if name in files.fetch}
         self._broker = Broker(
             self.native,
-            BrokeredFiles(access, files.names, files.num_bytes, files.stamps, maker, known),
+            BrokeredFiles(
+                access,
+                files.names,
+                files.num_bytes,
+                files.stamps,
+                maker,
+                just_listed,
+                **patience,
+            ),
         )
 
     def close(self) -> None:
