@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -245,37 +244,7 @@ def test_busy_listings_are_asked_for_again(origin: FaultyOrigin, data: Path) -> 
     assert digests(faulty.open()) == whole(data / "train")
 
 
-@pytest.mark.parametrize("key", ["a b", "a+b", "a%2Fb", "a=b&c", "ä", "a#b", "a?b"])
-def test_keys_of_any_characters(origin: FaultyOrigin, data: Path, key: str) -> None:
-    pytest.importorskip("s3fs")
-    content = (data / "train" / "part-0.parquet").read_bytes()
-    origin.put(f"bucket/odd/{key}.parquet", content)
-    faulty = by_s3(origin, data / "train")
-    faulty.url = "s3://bucket/odd"
-    assert digests(faulty.open()) == whole(data / "train" / "part-0.parquet")
-    assert any(unquote(one.path).endswith(".parquet") for one in origin.requests)
-
-
 # Credentials
-
-
-def secret_of(request: Any) -> str:
-    """All that a request shows of who asks."""
-    shown = (request.header("Authorization"), request.header("Cookie"), request.header("X-Token"))
-    return " ".join(shown)
-
-
-def test_headers_do_not_follow_a_redirect_to_another_host(origin: FaultyOrigin, data: Path) -> None:
-    faulty = by_http(origin, data / "train")
-    faulty.options = {"headers": {"Authorization": f"Bearer {SECRET}", "X-Token": SECRET}}
-    dataset = faulty.open()
-    with FaultyOrigin() as other:
-        by_http(other, data / "train")
-        origin.script.add(READS, [Fault("redirect", to=other.url)], forever=True)
-        assert digests(dataset) == whole(data / "train")
-        assert SECRET in secret_of(origin.requests[-1])
-        assert other.requests
-        assert [one for one in other.requests if SECRET in secret_of(one)] == []
 
 
 def test_messages_and_representations_tell_no_secret(origin: FaultyOrigin, data: Path) -> None:

@@ -147,7 +147,7 @@ def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
 def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return the URL itself with the user's headers, unless there are other options."""
     client, request = filesystem.client_kwargs, filesystem.kwargs
-    if set(client) - {"headers", "timeout"} or set(request) - {"headers"}:
+    if set(client) - {"headers", "timeout", "trace_configs"} or set(request) - {"headers"}:
         return None
     headers = {**client.get("headers", {}), **request.get("headers", {})}
     parts = urlsplit(name)
