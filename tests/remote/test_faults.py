@@ -169,10 +169,14 @@ def test_an_object_that_is_replaced_within_an_epoch_is_named(
     assert found == expected[: len(found)]
 
 
+@pytest.mark.parametrize("validator", ["strong", "weak", "modified"])
 def test_an_object_is_not_mixed_with_one_that_replaces_it(
-    way: str, origin: FaultyOrigin, tmp_path: Path
+    way: str, origin: FaultyOrigin, tmp_path: Path, validator: str
 ) -> None:
     """Both could be read, and differ in their values alone."""
+    if validator != "strong" and way.startswith("s3"):
+        pytest.skip("S3 has strong ETags")
+    origin.validator = validator
     values = np.random.default_rng(0).random(200_000)
     paths = [tmp_path / name / "part-0.parquet" for name in ("first", "second")]
     for path, sign in zip(paths, (1, -1), strict=True):

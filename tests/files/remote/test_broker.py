@@ -17,7 +17,7 @@ from torchparquet.errors import CorruptFileError
 from torchparquet.files.remote.addresses import Address
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
 from torchparquet.files.remote.fsspec_access import FsspecAccess
-from torchparquet.files.remote.stamps import entity_tag, may_be_same, stamp_of
+from torchparquet.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
 
 
 class Files:
@@ -251,7 +251,10 @@ def test_stamps() -> None:
     assert stamp_of({"Last-Modified": "today"}) == "modified today"
     assert stamp_of({"size": 3}) == ""
     assert entity_tag("etag ab") == '"ab"'
-    assert entity_tag('etag W/"ab"') == ""
+    assert entity_tag('etag W/"ab"') == 'W/"ab"'
     assert entity_tag("generation 12") == ""
+    assert http_date("modified Thu, 01 Jan 2026 00:00:00 GMT") == "Thu, 01 Jan 2026 00:00:00 GMT"
+    assert http_date("modified 1767225600.000000") == ""
+    assert http_date("etag ab GMT") == ""
     assert may_be_same("etag a", "md5 b")
     assert not may_be_same("etag a", "etag b")

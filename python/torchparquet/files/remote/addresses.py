@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
 from torchparquet.files.remote.file_access import ChangedError, FileAccess
 from torchparquet.files.remote.fsspec_access import FsspecAccess
+from torchparquet.files.remote.stamps import http_date
 from torchparquet.files.remote.urls import AZURE, HTTP
 
 _SIGNED_SECONDS = 3600
@@ -145,11 +146,16 @@ def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
 
 
 def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
-    """Return the URL itself with the user's headers, unless there are other options."""
+    """Return the URL itself with the user's headers, unless there are other options.
+
+    Where the server tells no ETag, it refuses the read of a file that was modified.
+    """
     client, request = filesystem.client_kwargs, filesystem.kwargs
     if set(client) - {"headers", "timeout", "trace_configs"} or set(request) - {"headers"}:
         return None
     headers = {**client.get("headers", {}), **request.get("headers", {})}
+    if modified := http_date(stamp):
+        headers["If-Unmodified-Since"] = modified
     parts = urlsplit(name)
     user, has_user, host = parts.netloc.rpartition("@")
     if has_user:
