@@ -260,6 +260,13 @@ def test_busy_listings_are_asked_for_again(origin: FaultyOrigin, data: Path) -> 
     assert digests(faulty.open()) == whole(data / "train")
 
 
+def test_busy_look_ups_are_made_again(origin: FaultyOrigin, data: Path) -> None:
+    faulty = by_http(origin, data / "train")
+    origin.script.add("*part-1.parquet", [*busy(3), *busy(1, 429), Fault("reset"), *busy(1)])
+    assert digests(faulty.open()) == whole(data / "train")
+    assert origin.num_faults() == 6
+
+
 # Credentials
 
 

@@ -16,6 +16,7 @@ from tests.files.remote.fake_native import FakeRemoteStore
 from torchparquet.errors import CorruptFileError
 from torchparquet.files.remote.addresses import Address
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
+from torchparquet.files.remote.file_access import Patience
 from torchparquet.files.remote.fsspec_access import FsspecAccess
 from torchparquet.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
 
@@ -41,7 +42,7 @@ class Files:
             [entry.num_bytes for entry in found],
             [entry.stamp for entry in found],
             make_address,
-            max_tries=max_tries,
+            patience=Patience(max_tries),
         )
         self.broker = Broker(self.store, self.files)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import threading
 import time
 import weakref
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from torchparquet.errors import one_line
 from torchparquet.files.remote.addresses import Address, AddressMaker
 from torchparquet.files.remote.file_access import (
+    PATIENT,
     ChangedError,
     FileAccess,
-    LastingError,
+    Patience,
+    patiently,
     plain_errors,
 )
 from torchparquet.files.remote.stamps import may_be_same
@@ -31,8 +32,6 @@ _BYTES_THREADS = 16
 _ADDRESS_THREADS = 4
 # A call of a library that hangs is abandoned: its thread does not keep the process.
 _JOIN_SECONDS = 2.0
-# The first wait before another try is up to this long. It doubles up to the second.
-_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 20.0
 
 Result = TypeVar("Result")
 
@@ -96,8 +95,7 @@ class BrokeredFiles:
         stamps: Their stamps when they were listed.
         make_address: Makes their addresses; None if they have none.
         just_listed: True if what is read need not be compared with the listing.
-        max_tries: How often the library is asked for the same.
-        max_seconds: How long after the first failure it is asked again.
+        patience: With the library's failures.
     """
 
     access: FileAccess
@@ -106,8 +104,7 @@ class BrokeredFiles:
     stamps: Sequence[str]
     make_address: AddressMaker | None
     just_listed: bool = False
-    max_tries: int = 10
-    max_seconds: float = 180.0
+    patience: Patience = PATIENT
 
 
 class Broker:
@@ -198,26 +195,7 @@ class _Answers:
                 queue.fail(request, "io", redacted(one_line(error), self._files.access.secrets))
 
     def _patiently(self, act: Callable[[], Result]) -> Result:
-        """Act again and again, as long as the failure may pass."""
-        num_tries, num_refused, last = 0, 0, 0.0
-        while True:
-            num_tries += 1
-            try:
-                return act()
-            except (ChangedError, FileNotFoundError, LastingError):
-                raise
-            except OSError as error:
-                now = time.monotonic()
-                if num_tries == 1:
-                    last = now + self._files.max_seconds
-                # The library may have new credentials by now.
-                num_refused += isinstance(error, PermissionError)
-                if num_tries >= self._files.max_tries or num_refused > 1:
-                    raise
-                span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
-                wait = random.uniform(0.0, span)  # noqa: S311
-                if now + wait > last or self._ended.wait(wait):
-                    raise
+        return patiently(act, self._files.patience, self._ended.wait)
 
     def _give_address(self, request: Request) -> None:
         files = self._files

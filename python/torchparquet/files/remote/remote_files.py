@@ -12,7 +12,7 @@ import numpy as np
 
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
-from torchparquet.files.remote.file_access import Entry, plain_errors
+from torchparquet.files.remote.file_access import Entry, Patience, plain_errors
 from torchparquet.files.remote.listing import find_entries
 from torchparquet.files.remote.stamps import entity_tag
 from torchparquet.files.remote.storage import (
@@ -191,7 +191,7 @@ class RemoteReading:
                 files.stamps,
                 maker,
                 just_listed,
-                **patience,
+                Patience(**patience),
             ),
         )
 
