@@ -26,7 +26,7 @@ class SelectedReader : public ValueReader<T> {
         bits_(bits),
         num_values_(num_values),
         cell_items_(cell_items),
-        by_blocks_(cell_items == 1 &&
+        by_blocks_(cell_items == 1 && !all_->may_refuse() &&
                    kernels::CountRuns(bits) * kMaxBlockDistance > num_values) {}
 
   void Read(T* out, int64_t num_values) override {
@@ -54,7 +54,7 @@ class SelectedReader : public ValueReader<T> {
  private:
   static constexpr int64_t kBlockValues = 1024;
   // Where runs begin as closely as this, reading the values between them costs less than
-  // the calls that skip them.
+  // the calls that skip them. But none of those may be refused.
   static constexpr int64_t kMaxBlockDistance = 160;
 
   template <typename Use>
