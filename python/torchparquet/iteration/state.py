@@ -149,7 +149,7 @@ def _differences(
     found = []
     if value.get("data") != identity.data:
         found.append(
-            "other files (names, sizes, footers or row groups): fingerprint "
+            "other files or rows (names, sizes, footers, row groups or selection): fingerprint "
             f"{value.get('data')!r} in the state, {identity.data!r} here"
         )
     columns = value["columns"]

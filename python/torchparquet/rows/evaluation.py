@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.processors import num_processors
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from torchparquet.files.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
 
-Values: TypeAlias = "pa.ChunkedArray"
-# By name, for the rows of one row group; None if statistics rule the row group out.
-RowGroupValues: TypeAlias = "dict[str, Values] | None"
+# By name, for the rows of one row group.
+Values: TypeAlias = "Mapping[str, pa.ChunkedArray]"
+Mask: TypeAlias = NDArray[np.bool_]
+# From the number of a row group and its values to the rows that count.
+MaskOf: TypeAlias = Callable[[int, Values], Mask]
 
 _MAX_FILES_AT_ONCE = 8
 
@@ -32,18 +35,21 @@ def evaluate(
     manifest: Manifest,
     expressions: Mapping[str, pc.Expression],
     condition: pc.Expression | None,
-    keys: FileKeys | None = None,
-) -> Iterator[RowGroupValues]:
-    """Yield the values of expressions for each row group, in order.
+    keys: FileKeys | None,
+    mask_of: MaskOf,
+) -> Iterator[Mask]:
+    """Yield a mask for each row group, in order, that follows from values of expressions.
 
     Reads the columns that the expressions name, and nothing of a row group that has no row for
-    which `condition` is true, as far as its statistics and partition keys tell.
+    which `condition` is true, as far as its statistics and partition keys tell. Several files are
+    read at once, each row group after row group.
 
     Args:
         manifest: The files, without a selection of rows.
         expressions: By a name for their values.
         condition: What must be true of a row; None if every row counts.
         keys: Keys of encrypted files.
+        mask_of: Called for row groups that are read, on several threads.
 
     Raises:
         CorruptFileError: A file cannot be read.
@@ -55,15 +61,17 @@ def evaluate(
             f"rows are selected with a key for every encrypted column: {manifest.files[file]!r}"
         )
     files = _Files(manifest, expressions, condition, keys)
-    numbers = np.unique(manifest.row_group_file).tolist()
-    with ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE)) as pool:
-        waiting: deque[Future[list[RowGroupValues]]] = deque()
-        for file in numbers:
-            waiting.append(pool.submit(files.values, file))
+    waiting: deque[Future[list[Mask]]] = deque()
+    pool = ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE))
+    try:
+        for file in np.unique(manifest.row_group_file).tolist():
+            waiting.append(pool.submit(files.masks, file, mask_of))
             if len(waiting) > _MAX_FILES_AT_ONCE:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class _Files:
@@ -98,39 +106,82 @@ class _Files:
             raise ValueError(f"where does not fit the columns: {one_line(error)}") from error
         del found
 
-    def values(self, file: int) -> list[RowGroupValues]:
-        """Return the values for each of a file's row groups."""
+    def masks(self, file: int, mask_of: MaskOf) -> list[Mask]:
+        """Return the mask of each of a file's row groups."""
         manifest, path = self._manifest, self._manifest.files[file]
         first, end = np.searchsorted(manifest.row_group_file, [file, file + 1]).tolist()
-        ids = manifest.row_group_in_file[first:end].tolist()
-        counts = manifest.row_group_num_rows[first:end].tolist()
+        numbers = range(first, end)
+        in_file = manifest.row_group_in_file[first:end].tolist()
+        masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         try:
             fragment = self._fragments.fragment(file)
-            kept = self._kept(fragment, ids)
-            read = [(number, n) for number, n in zip(ids, counts, strict=True) if number in kept]
-            tables = dict(self._read(fragment, read)) if read else {}
+            kept = self._kept(fragment, in_file)
+            read = [number for number in numbers if in_file[number - first] in kept]
+            for number, values in self._read(fragment, read):
+                masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
             raise ValueError(f"where cannot be evaluated in {path!r}: {one_line(error)}") from error
         except (pa.ArrowException, OSError) as error:
             raise CorruptFileError(f"cannot read {path!r}: {one_line(error)}") from error
-        return [tables.get(number) for number in ids]
+        return masks
 
-    def _kept(self, fragment: pads.ParquetFileFragment, ids: list[int]) -> set[int]:
+    def _kept(self, fragment: pads.ParquetFileFragment, in_file: list[int]) -> set[int]:
         if self._condition is None:
-            return set(ids)
+            return set(in_file)
         left = fragment.subset(self._condition, schema=self._schema)
         return {row_group.id for row_group in left.row_groups}
 
     def _read(
-        self, fragment: pads.ParquetFileFragment, read: list[tuple[int, int]]
-    ) -> Iterator[tuple[int, dict[str, Values]]]:
-        part = fragment.subset(row_group_ids=[number for number, _ in read], schema=self._schema)
+        self, fragment: pads.ParquetFileFragment, numbers: list[int]
+    ) -> Iterator[tuple[int, Values]]:
+        """Yield the values of row groups, of which only those of one are held at a time."""
+        if not numbers:
+            return
+        manifest = self._manifest
+        in_file = manifest.row_group_in_file[numbers].tolist()
+        part = fragment.subset(row_group_ids=in_file, schema=self._schema)
         scanner = part.scanner(schema=self._schema, columns=self._expressions)
-        table = pa.Table.from_batches(scanner.to_batches(), scanner.projected_schema)
-        if table.num_rows != sum(count for _, count in read):
-            raise OSError(f"{table.num_rows} rows were read, the footer has another number")
-        begin = 0
-        for number, count in read:
-            rows = table.slice(begin, count)
-            yield number, {name: rows[name] for name in self._expressions}
-            begin += count
+        rows = _Rows(scanner.to_batches(), scanner.projected_schema)
+        for number in numbers:
+            yield number, rows.take(int(manifest.row_group_num_rows[number]))
+        rows.check_end()
+
+
+class _Rows:
+    """The rows of record batches, taken some at a time."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        self._batches = batches
+        self._schema = schema
+        self._rest: pa.RecordBatch | None = None
+
+    def _has_rest(self) -> bool:
+        while self._rest is None or len(self._rest) == 0:
+            self._rest = next(self._batches, None)
+            if self._rest is None:
+                return False
+        return True
+
+    def take(self, num_rows: int) -> Values:
+        """Return the columns of the next rows.
+
+        Raises:
+            OSError: There are fewer.
+        """
+        parts = []
+        while num_rows > 0:
+            if not self._has_rest():
+                raise OSError(f"{num_rows} rows are missing that the footer counts")
+            assert self._rest is not None  # noqa: S101
+            parts.append(self._rest.slice(0, num_rows))
+            self._rest = self._rest.slice(len(parts[-1]))
+            num_rows -= len(parts[-1])
+        return {
+            field.name: pa.chunked_array([part.column(at) for part in parts], field.type)
+            for at, field in enumerate(self._schema)
+        }
+
+    def check_end(self) -> None:
+        """Raise OSError if rows are left."""
+        if self._has_rest():
+            raise OSError("there are more rows than the footer counts")

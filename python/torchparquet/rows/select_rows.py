@@ -11,18 +11,16 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from torchparquet.errors import one_line
 from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.row_selection import RowSelection
 from torchparquet.rows.conditions import WhereArgument, where_expression
-from torchparquet.rows.evaluation import RowGroupValues, evaluate
+from torchparquet.rows.evaluation import Mask, Values, evaluate
 from torchparquet.rows.row_numbers import ChosenRows, RowsArgument
 from torchparquet.rows.splits import Split, SplitArgument, split_of
 
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 _FORMAT = "torchparquet rows 1"
 _WHERE, _BY = "where", "by"
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -130,11 +126,12 @@ class _Conditions:
 
     def find(self, keys: FileKeys | None) -> RowSelection:
         """Return the rows for which all conditions hold."""
-        return RowSelection.of_masks(self._masks(self._values(keys)))
+        return RowSelection.of_masks(self._masks(keys))
 
-    def _values(self, keys: FileKeys | None) -> Iterator[RowGroupValues]:
+    def _masks(self, keys: FileKeys | None) -> Iterator[Mask]:
         if not self.reads:
-            return repeat({})
+            numbers = range(self._manifest.num_row_groups)
+            return (self._mask(number, {}) for number in numbers)
         import pyarrow.compute as pc
 
         wanted: dict[str, pc.Expression] = {}
@@ -142,27 +139,18 @@ class _Conditions:
             wanted[_WHERE] = self._where
         if self._by is not None:
             wanted[_BY] = pc.field(self._by)
-        return evaluate(self._manifest, wanted, self._where, keys)
+        return evaluate(self._manifest, wanted, self._where, keys, self._mask)
 
-    def _masks(self, values: Iterator[RowGroupValues]) -> Iterator[Mask]:
-        manifest = self._manifest
-        rows = zip(
-            manifest.row_group_first_row.tolist(),
-            manifest.row_group_num_rows.tolist(),
-            strict=True,
-        )
-        for (begin, num_rows), of_row_group in zip(rows, values, strict=False):
-            if of_row_group is None:
-                yield np.zeros(num_rows, bool)
-                continue
-            mask = np.ones(num_rows, bool)
-            for part in self._parts(begin, num_rows, of_row_group):
-                mask &= part
-            yield mask
+    def _mask(self, number: int, values: Values) -> Mask:
+        """Return the rows of a row group for which all conditions hold."""
+        begin = int(self._manifest.row_group_first_row[number])
+        num_rows = int(self._manifest.row_group_num_rows[number])
+        mask = np.ones(num_rows, bool)
+        for part in self._parts(begin, num_rows, values):
+            mask &= part
+        return mask
 
-    def _parts(
-        self, begin: int, num_rows: int, values: dict[str, pa.ChunkedArray]
-    ) -> Iterator[Mask]:
+    def _parts(self, begin: int, num_rows: int, values: Values) -> Iterator[Mask]:
         if _WHERE in values:
             yield _as_mask(values[_WHERE])
         if self._chosen is not None:

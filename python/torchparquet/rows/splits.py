@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from torchparquet.checks import checked_int
-
-if TYPE_CHECKING:
-    from torchparquet.rows.evaluation import Values
 
 SplitArgument: TypeAlias = "Split | tuple[Any, ...] | None"
 
@@ -87,7 +84,7 @@ class Split:
         numbers = np.arange(begin, begin + num_rows, dtype=np.uint64)
         return self.has(_mixed(numbers, self.seed))
 
-    def values(self, values: Values) -> NDArray[np.bool_]:
+    def values(self, values: pa.ChunkedArray) -> NDArray[np.bool_]:
         """Return which rows, given their values of `by`, belong to the part.
 
         Raises:
