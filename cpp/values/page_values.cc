@@ -63,8 +63,16 @@ class FixedSizeValues : public PageValues<Out> {
       return;
     }
     dictionary_.Resize(header.num_values);
-    OpenPlain(bytes, header.num_values)
-        ->Read(dictionary_.values().data(), header.num_values);
+    try {
+      OpenPlain(bytes, header.num_values)
+          ->Read(dictionary_.values().data(), header.num_values);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kCast || is_binary()) throw;
+      // Its row may be passed over. If not, it is refused when it is read.
+      is_refused_ = true;
+      fixed_bytes_dictionary_.Assign(bytes.data(), header.num_values,
+                                     conversion_.stored_bytes());
+    }
   }
 
   // A page of nulls may have no bytes, not even the header of an encoding.
@@ -81,6 +89,11 @@ class FixedSizeValues : public PageValues<Out> {
           return std::make_unique<FixedBytesDictionaryReader>(bytes,
                                                               &fixed_bytes_dictionary_);
         }
+      }
+      if (is_refused_) {
+        return std::make_unique<ConvertingReader<Out>>(
+            std::make_unique<StoredDictionaryReader>(bytes, &fixed_bytes_dictionary_),
+            conversion_);
       }
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);
     }
@@ -125,8 +138,10 @@ class FixedSizeValues : public PageValues<Out> {
   const PhysicalType physical_;
   const kernels::Conversion conversion_;
   kernels::Dictionary<Out> dictionary_;
-  FixedBytesDictionary fixed_bytes_dictionary_;  // instead, for a fixed-size binary
+  // Instead, for a binary of a fixed size, or if a value cannot be converted.
+  FixedBytesDictionary fixed_bytes_dictionary_;
   bool has_dictionary_ = false;
+  bool is_refused_ = false;
 };
 
 }  // namespace

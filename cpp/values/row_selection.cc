@@ -1,6 +1,7 @@
 #include "values/row_selection.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace torchparquet {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/levels/selected.h"
+#include "kernels/values/select.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {
@@ -25,7 +26,7 @@ class SelectedReader : public ValueReader<T> {
         bits_(bits),
         num_values_(num_values),
         cell_items_(cell_items),
-        by_blocks_(cell_items == 1 &&
+        by_blocks_(cell_items == 1 && !all_->may_refuse() &&
                    kernels::CountRuns(bits) * kMaxBlockDistance > num_values) {}
 
   void Read(T* out, int64_t num_values) override {
@@ -53,7 +54,7 @@ class SelectedReader : public ValueReader<T> {
  private:
   static constexpr int64_t kBlockValues = 1024;
   // Where runs begin as closely as this, reading the values between them costs less than
-  // the calls that skip them.
+  // the calls that skip them. But none of those may be refused.
   static constexpr int64_t kMaxBlockDistance = 160;
 
   template <typename Use>
@@ -76,9 +77,9 @@ class SelectedReader : public ValueReader<T> {
       if (count == 0) ThrowTooFew();
       all_->Read(block_.data(), count);
       kept_begin_ = 0;
-      kept_end_ = kernels::CopySelected(
-          block_.data(), &bits_[static_cast<size_t>(position_ / kernels::kWordBits)],
-          count, kept_.data());
+      kept_end_ = select_(block_.data(),
+                          &bits_[static_cast<size_t>(position_ / kernels::kWordBits)],
+                          count, kept_.data());
       position_ += count;
     }
     const int64_t count = std::min(num_values, kept_end_ - kept_begin_);
@@ -96,9 +97,11 @@ class SelectedReader : public ValueReader<T> {
   const int64_t cell_items_;
   const bool by_blocks_;
   int64_t position_ = 0;  // of the next value that is not read
-  std::array<T, kBlockValues> block_;
-  std::array<T, kBlockValues + 1> kept_;  // of a block, the selected values
-  int64_t kept_begin_ = 0;                // of those that are not taken yet
+  const kernels::SelectFunction<T> select_ = kernels::ChooseSelect<T>();
+  using Block = std::array<T, kBlockValues + kernels::kSelectSlackItems<T>>;
+  Block block_;
+  Block kept_;              // of a block, the selected values
+  int64_t kept_begin_ = 0;  // of those that are not taken yet
   int64_t kept_end_ = 0;
 };
 

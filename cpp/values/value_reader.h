@@ -26,6 +26,8 @@ class ValueReader {
   virtual void Skip(int64_t num_values) = 0;
   // As Read, by streaming stores. Call kernels::EndStreamingStores afterwards.
   virtual void ReadStreaming(T* out, int64_t num_values) { Read(out, num_values); }
+  // True if Read may throw for a value that the output type cannot hold.
+  virtual bool may_refuse() const { return false; }
 };
 
 // Reads the values of one data page as they are stored: for each value the bytes that a
@@ -55,6 +57,7 @@ class PlainReader : public ValueReader<T> {
     kernels::StreamCopy(Take(num_values), num_values * conversion_.stored_bytes(),
                         reinterpret_cast<uint8_t*>(out));
   }
+  bool may_refuse() const override { return conversion_.may_refuse(); }
 
  private:
   const uint8_t* Take(int64_t num_values) {
@@ -125,6 +128,7 @@ class ConvertingReader : public ValueReader<T> {
     if (!conversion_.is_copy()) return Read(out, num_values);
     stored_->ReadStreaming(reinterpret_cast<uint8_t*>(out), num_values);
   }
+  bool may_refuse() const override { return conversion_.may_refuse(); }
 
  private:
   static constexpr size_t kBlockAlignment = 16;

@@ -78,6 +78,20 @@ def by_http(origin: FaultyOrigin, folder: Path) -> FaultyStore:
     return FaultyStore(origin, [f"{origin.url}/train/{name}" for name in names])
 
 
+def by_s3fs(origin: FaultyOrigin, folder: Path) -> FaultyStore:
+    """Put a folder into a bucket, with an option that no URL can carry: s3fs reads the bytes."""
+    store = by_s3(origin, folder)
+    store.options |= {"client_kwargs": {"verify": False}}
+    return store
+
+
+def by_aiohttp(origin: FaultyOrigin, folder: Path) -> FaultyStore:
+    """Put a folder under a path, with an option of aiohttp alone, which then reads the bytes."""
+    store = by_http(origin, folder)
+    store.options |= {"client_kwargs": {"trust_env": False}}
+    return store
+
+
 def why_no_urls(path: Path) -> str:
     """Return why `ParquetDataset` cannot read a URL; empty if it can."""
     with FaultyOrigin() as origin:

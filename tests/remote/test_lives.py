@@ -64,7 +64,7 @@ def test_an_epoch_that_is_left_early(faulty: FaultyStore, data: Path, how: str) 
 
 
 PROGRAM = """
-    import json, sys, threading
+    import json, os, sys, threading
     from tests.remote.reading import digests, open_dataset
     url, options = json.loads(sys.argv[1])
     dataset = open_dataset(url, **options)
@@ -171,9 +171,9 @@ def test_an_interrupt_while_a_store_stalls(faulty: FaultyStore) -> None:
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-def train(url: Any, checkpoint: Path, told: int) -> None:
+def train(url: Any, checkpoint: Path, told: int, cache: str | None) -> None:
     """Consume and save, step by step, telling of each."""
-    dataset = open_dataset(url, shuffle=True, seed=5)
+    dataset = open_dataset(url, shuffle=True, seed=5, cache_dir=cache)
     found: list[str] = []
     if checkpoint.exists():
         saved = json.loads(checkpoint.read_text())
@@ -191,17 +191,21 @@ TRAIN = """
 import json, sys
 from pathlib import Path
 from tests.remote.test_lives import train
-train(json.loads(sys.argv[1]), Path(sys.argv[2]), 1)
+train(json.loads(sys.argv[1]), Path(sys.argv[2]), 1, json.loads(sys.argv[3]))
 """
 
 
-def test_a_rank_that_is_killed_goes_on(faulty: FaultyStore, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_cache", [False, True])
+def test_a_rank_that_is_killed_goes_on(
+    faulty: FaultyStore, data: Path, tmp_path: Path, has_cache: bool
+) -> None:
     expected = digests(open_dataset(data / "train", shuffle=True, seed=5))
-    checkpoint = tmp_path / "checkpoint.json"
+    checkpoint, cache = tmp_path / "checkpoint.json", tmp_path / "cache"
+    given = json.dumps(str(cache) if has_cache else None)
     kills = 0
     for steps in (1, 3, 2, 5, None):
         child = subprocess.Popen(
-            [sys.executable, "-c", TRAIN, json.dumps(faulty.url), str(checkpoint)],
+            [sys.executable, "-c", TRAIN, json.dumps(faulty.url), str(checkpoint), given],
             env=child_environment(OMP_NUM_THREADS="1"),
             stdout=subprocess.PIPE,
         )
@@ -216,6 +220,16 @@ def test_a_rank_that_is_killed_goes_on(faulty: FaultyStore, data: Path, tmp_path
             kills += 1
     assert kills == 4
     assert json.loads(checkpoint.read_text())["found"] == expected
+    assert cache.exists() == has_cache
+    if has_cache:
+        # What they left is whole: it serves the next run, which asks for footers and little else.
+        dataset = faulty.open(shuffle=True, seed=5, cache_dir=cache)
+        faulty.origin.forget()
+        assert digests(dataset) == expected
+        dataset.set_epoch(0)
+        faulty.origin.forget()
+        assert digests(dataset) == expected
+        assert not faulty.origin.requests
 
 
 def test_ranks_share_a_cache_while_another_evicts(
@@ -228,24 +242,39 @@ def test_ranks_share_a_cache_while_another_evicts(
         columns = {"id": np.arange(len(part)), "x": part}
         pq.write_table(pa.table(columns), path, row_group_size=100_000, use_dictionary=False)
     faulty = by_http(origin, data / "large")
-    # Room for less than half: reading evicts all the time, and the others' files go too.
-    options = {"cache_dir": str(tmp_path / "cache"), "cache_limit": 16 << 20, "batch_size": 10_000}
+    cache, limit = tmp_path / "cache", 16 << 20
+    options: dict[str, Any] = {"cache_dir": str(cache), "batch_size": 10_000}
     expected = digests(open_dataset(data / "large", shuffle=True, seed=7, batch_size=10_000))
+    # It has room for less than half: it evicts with each beginning and as it keeps blocks, and
+    # the others' go too.
     evicting = start(
-        """
-        print("began", flush=True)
-        for _ in range(10):
-            print(len(digests(dataset)), flush=True)
+        f"""
+        stops = threading.Event()
+        threading.Thread(target=lambda: (os.read(0, 1), stops.set()), daemon=True).start()
+        local = open_dataset({str(data / "large")!r}, shuffle=True, seed=8, batch_size=10_000)
+        expected = digests(local)
+        is_last = False
+        while True:
+            assert digests(open_dataset(url, **options)) == expected
+            print("epoch", flush=True)
+            if is_last:
+                break
+            is_last = stops.is_set()
         """,
         faulty.url,
         shuffle=True,
         seed=8,
+        cache_limit=limit,
         **options,
     )
     assert evicting.stdout is not None
-    assert evicting.stdout.readline() == "began\n"
+    assert evicting.stdout.readline() == "epoch\n"
+    options["cache_limit"] = 4 * limit
     arguments = [json.dumps(faulty.url), json.dumps(options), json.dumps(expected)]
     torchrun(2, ["tests.remote.torchrun_cached", *arguments])
-    output, errors = evicting.communicate(timeout=120)
+    _, errors = evicting.communicate("stop", timeout=120)
     assert evicting.returncode == 0, errors
-    assert set(output.split()) == {str(len(expected))}
+    assert errors == ""
+    # Its last epoch was alone, so the folder is as it wants it.
+    blocks = [path.stat() for path in cache.glob("[0-9a-f][0-9a-f]/*")]
+    assert 0 < sum(block.st_size for block in blocks) <= limit

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import ids_of, open_rows
+from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.rows import evaluation, select_rows
+from torchparquet.rows.select_rows import RowArguments
 
 
 @pytest.fixture
@@ -65,3 +69,36 @@ def test_a_damaged_file_of_rows_is_written_anew(
     np.testing.assert_array_equal(ids_of(again), first)
     assert kept.read_bytes() == content
     assert len(evaluations) == 2
+
+
+def test_one_rank_finds_rows_for_all(stored: Stored, evaluations: list[Any]) -> None:
+    answers: dict[str, bytes] = {}
+
+    def share(what: str, work: Callable[[], bytes]) -> bytes:
+        if what not in answers:
+            answers[what] = work()
+        return answers[what]
+
+    manifest = open_rows(stored.path).manifest
+    storage = StorageArguments(share=share)
+    found = [
+        select_rows.select_rows(manifest, RowArguments(where=where), storage=storage)
+        for where in ("small = 3", "small = 3", "small = 4")
+    ]
+    assert len(evaluations) == len(answers) == 2
+    assert found[0].fingerprint == found[1].fingerprint != found[2].fingerprint
+
+
+def test_rows_of_a_store_are_kept_there(stored: Stored) -> None:
+    memory = fsspec.filesystem("memory")
+    for path in stored.path.iterdir():
+        memory.pipe_file(f"/rows/files/{path.name}", path.read_bytes())
+    cache = "memory://rows/cache"
+    options: dict[str, Any] = {"where": "text = 'text 7'", "manifest_cache": cache}
+    found = [ids_of(open_rows("memory://rows/files", **options)) for _ in range(2)]
+    expected = np.flatnonzero(stored.table["text"].fill_null("").to_numpy() == "text 7")
+    np.testing.assert_array_equal(found[0], expected)
+    np.testing.assert_array_equal(found[1], expected)
+    kept = [name for name in memory.find("/rows") if name.endswith(".rows")]
+    assert len(kept) == 1
+    memory.rm("/rows", recursive=True)

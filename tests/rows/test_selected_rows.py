@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pickle
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import check_values, ids_of, open_rows
-from torchparquet import Column, ParquetDataset, verify_no_shard_overlap
+from torchparquet import CastError, Column, ParquetDataset, verify_no_shard_overlap
 
 _NUM_ROWS = 10_001
 
@@ -210,3 +213,22 @@ def test_a_transform_that_fails_names_the_stored_row(stored: Stored) -> None:
     dataset = open_rows(stored.path, rows=[17, 1600], batch_size=1, transform=fail)
     with pytest.raises(RuntimeError, match="row 17 of row group 0"):
         next(iter(dataset))
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED"])
+def test_values_of_other_rows_need_not_fit(tmp_path: Path, dictionary: bool, encoding: str) -> None:
+    numbers = np.arange(10_000) * 7919 % 256
+    options: dict[str, Any] = {"use_dictionary": dictionary}
+    if not dictionary:
+        options["column_encoding"] = encoding
+    pq.write_table(pa.table({"x": numbers}), tmp_path / "a.parquet", **options)
+
+    def read(where: str) -> list[int]:
+        columns = {"x": Column("x", dtype="int8")}
+        dataset = ParquetDataset(tmp_path, batch_size=999, columns=columns, where=where)
+        return [number for batch in dataset for number in batch["x"].tolist()]
+
+    assert read("x < 128") == numbers[numbers < 128].tolist()
+    with pytest.raises(CastError, match="int8"):
+        read("x <= 128")

@@ -181,15 +181,19 @@ def _object(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
             return Answer(301, headers={"Location": request.target + "/"})
         return _error(404, "NoSuchKey", request.path)
     etag = etag_of(content) if fault.kind != "etag" else '"of-another-object"'
+    modified = origin.modified(request.path[1:])
     asked = request.header("If-Match")
     if asked not in ("", "*", etag) and fault.kind != "etag":
         return _error(412, "PreconditionFailed", "If-Match")
+    if request.header("If-Unmodified-Since") not in ("", modified):
+        return _error(412, "PreconditionFailed", "If-Unmodified-Since")
     headers = {
-        "ETag": etag,
         "Accept-Ranges": "bytes",
         "Content-Type": "application/octet-stream",
-        "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT",
+        "Last-Modified": modified,
     }
+    if origin.validator != "modified":
+        headers["ETag"] = etag if origin.validator == "strong" else f"W/{etag}"
     span = _span(request.header("Range"), len(content))
     if span is None or fault.kind == "whole":
         return Answer(200, content, headers)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
+from email.utils import formatdate
 from http.client import parse_headers
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,7 @@ from tests.servers.faults import NONE, Script
 from tests.servers.listings import Listed, etag_of
 
 MOST_HEADER_BYTES = 1 << 16
+NEW_YEAR = 1_767_225_600  # of 2026
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class FaultyOrigin:
         page_size: The most names in a listing.
         has_pages: True if a folder without its slash leads to its page of links, as web servers
             have it. In S3 there is no such object.
+        validator: What tells an object from one that replaces it: "strong" or "weak" ETags, or
+            "modified" for times alone.
     """
 
     def __init__(
@@ -107,9 +111,11 @@ class FaultyOrigin:
         self.requests: list[Request] = []
         self.page_size = 1000
         self.has_pages = False
+        self.validator = "strong"
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self._folder, self._objects = folder, dict[str, bytes]()
+        self._num_puts: Counter[str] = Counter()
         self._connections: set[socket.socket] = set()
         self.tls: ssl.SSLContext | None = None
         if certificate is not None:
@@ -134,6 +140,12 @@ class FaultyOrigin:
         """Put or replace an object. A request under way goes on with the old one."""
         with self.lock:
             self._objects[key] = content
+            self._num_puts[key] += 1
+
+    def modified(self, key: str) -> str:
+        """Return the time at which an object was put last: a second later each time."""
+        with self.lock:
+            return formatdate(NEW_YEAR + self._num_puts[key], usegmt=True)
 
     def put_folder(self, folder: Path, name: str) -> None:
         """Put all files of a folder under `name`."""

@@ -63,6 +63,8 @@ def seaweedfs(folder: Path) -> Iterator[Store]:
     command = [_weed(), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += ["-filer", "-s3", f"-s3.config={folder / 'keys.json'}", "-volume.max=100"]
     command += ["-master.volumeSizeLimitMB=64", "-master.telemetry=false"]
+    # Catalogs would listen at ports of their own, which other servers may have.
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += [f"-{name}={port}" for name, port in ports.items()]
 
     def is_ready() -> bool:

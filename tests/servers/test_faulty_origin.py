@@ -98,6 +98,18 @@ def test_an_object_that_is_replaced_has_another_etag(origin: FaultyOrigin, url: 
     assert get(url)[2] == b"another"
 
 
+def test_objects_may_have_weak_etags_or_times_alone(origin: FaultyOrigin, url: str) -> None:
+    origin.validator = "weak"
+    assert get(url)[1]["ETag"].startswith('W/"')
+    origin.validator = "modified"
+    before = get(url)[1]
+    assert "ETag" not in before
+    assert get(url, If_Unmodified_Since=before["Last-Modified"])[0] == 200
+    origin.put(KEY, CONTENT[::-1])
+    assert get(url)[1]["Last-Modified"] != before["Last-Modified"]
+    assert get(url, If_Unmodified_Since=before["Last-Modified"])[0] == 412
+
+
 @pytest.mark.parametrize("at", [0, 1, 5_000])
 def test_a_reset_comes_after_so_many_bytes(origin: FaultyOrigin, url: str, at: int) -> None:
     after(origin, Fault("reset", at=at))

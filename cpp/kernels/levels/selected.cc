@@ -1,6 +1,8 @@
 #include "kernels/levels/selected.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 namespace torchparquet::kernels {
 namespace {

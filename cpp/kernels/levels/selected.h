@@ -1,8 +1,6 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 namespace torchparquet::kernels {
@@ -51,30 +49,5 @@ SelectedRows SelectRows(std::span<const uint8_t> validity, const BitWord* select
 // Views bits as levels 0 and 1 in the RLE/bit-packing hybrid. Writes to the word before
 // `bits`, which must be the caller's.
 std::span<const uint8_t> AsPackedRun(BitWord* bits, int64_t num_bits);
-
-// Copies the items whose bit is set, in order, and returns their number. `out` has room
-// for one item more.
-template <typename T>
-int64_t CopySelected(const T* items, const BitWord* bits, int64_t num_items, T* out) {
-  T* next = out;
-  for (int64_t begin = 0; begin < num_items; begin += kWordBits) {
-    BitWord word = bits[begin / kWordBits];
-    const T* from = items + begin;
-    if (word == ~BitWord{0}) {
-      std::memcpy(next, from, kWordBits * sizeof(T));
-      next += kWordBits;
-    } else if (std::popcount(word) < kWordBits / 4) {
-      for (; word != 0; word &= word - 1) *next++ = from[std::countr_zero(word)];
-    } else {
-      // A branch per item would be mispredicted.
-      const int64_t count = num_items - begin < kWordBits ? num_items - begin : kWordBits;
-      for (int64_t i = 0; i < count; ++i, word >>= 1) {
-        *next = from[i];
-        next += word & 1;
-      }
-    }
-  }
-  return next - out;
-}
 
 }  // namespace torchparquet::kernels

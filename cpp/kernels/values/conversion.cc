@@ -354,6 +354,35 @@ bool IsCopy(Stored stored, Dtype dtype) {
   }
 }
 
+// True if a conversion checks its values.
+bool MayRefuse(Stored stored, Dtype dtype) {
+  const bool to_float = dtype >= Dtype::kFloat16;
+  switch (stored) {
+    case Stored::kBool:
+    case Stored::kFloat16:
+    case Stored::kFloat32:
+    case Stored::kFloat64:
+    case Stored::kFixedBytes:
+      return false;
+    case Stored::kInt32:
+      return !to_float && dtype != Dtype::kInt32 && dtype != Dtype::kInt64;
+    case Stored::kUInt32:
+      return !to_float && dtype != Dtype::kUInt32 && dtype != Dtype::kInt64 &&
+             dtype != Dtype::kUInt64;
+    case Stored::kInt64:
+      return !to_float && dtype != Dtype::kInt64;
+    case Stored::kUInt64:
+      return !to_float && dtype != Dtype::kUInt64;
+    case Stored::kDecimal32:
+    case Stored::kDecimal64:
+    case Stored::kDecimalBytes:
+    case Stored::kDecimal128:
+      return !to_float;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 std::string_view DtypeName(Dtype dtype) { return kNames[static_cast<size_t>(dtype)]; }
@@ -382,7 +411,8 @@ std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype) 
   const Function function = kTable[static_cast<size_t>(type.stored)][column];
   if (function == nullptr) return std::nullopt;
   return Conversion(type, kOutBytes[column],
-                    IsCopy(type.stored, dtype) ? nullptr : function);
+                    IsCopy(type.stored, dtype) ? nullptr : function,
+                    MayRefuse(type.stored, dtype));
 }
 
 std::vector<Dtype> DtypesOf(const StoredType& type) {

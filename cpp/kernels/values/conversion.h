@@ -76,6 +76,9 @@ class Conversion {
   // True if the output bytes are the stored bytes.
   bool is_copy() const { return function_ == nullptr; }
 
+  // True if a value may be refused, as Convert tells.
+  bool may_refuse() const { return may_refuse_; }
+
   // Converts `num_values` values from `in`, which need not be aligned, to `out`. Throws
   // Error(kCorruptFile) for a value that its logical type cannot have, and Error(kCast),
   // naming the value, for one that does not fit the dtype.
@@ -84,12 +87,17 @@ class Conversion {
  private:
   using Function = void (*)(const StoredType& type, const uint8_t* in, int64_t num_values,
                             uint8_t* out);
-  Conversion(const StoredType& type, int64_t out_bytes, Function function)
-      : type_(type), out_bytes_(out_bytes), function_(function) {}
+  Conversion(const StoredType& type, int64_t out_bytes, Function function,
+             bool may_refuse)
+      : type_(type),
+        out_bytes_(out_bytes),
+        function_(function),
+        may_refuse_(may_refuse) {}
 
   StoredType type_;
   int64_t out_bytes_;
   Function function_;
+  bool may_refuse_;
 };
 
 // The dtypes that the stored type converts to.

@@ -155,6 +155,20 @@ def test_azure_has_a_signature() -> None:
     assert address == ("https://account.blob.core.windows.net/container/a", (), math.inf, "")
 
 
+def test_azure_by_a_connection_string() -> None:
+    adlfs = pytest.importorskip("adlfs")
+    blobs = "BlobEndpoint=http://127.0.0.1:1/account"
+    with_key = f"AccountName=account;AccountKey=a2V5;{blobs}"
+    filesystem = adlfs.AzureBlobFileSystem(connection_string=with_key, skip_instance_cache=True)
+    address = maker_of(filesystem, "az")("container/a b", "etag 0x8")
+    assert address.url.startswith("http://127.0.0.1:1/account/container/a%20b?")
+    assert "sig=" in address.url
+    # Its signature is for adlfs alone.
+    with_token = f"{blobs};SharedAccessSignature=se=2030-01-01T00:00:00Z&sig=x"
+    filesystem = adlfs.AzureBlobFileSystem(connection_string=with_token, skip_instance_cache=True)
+    assert maker_of(filesystem, "az")("container/a b", "etag 0x8") is None
+
+
 def test_hf_is_where_the_hub_redirects_to(monkeypatch: Any) -> None:
     hub = pytest.importorskip("huggingface_hub")
     filesystem = SimpleNamespace(

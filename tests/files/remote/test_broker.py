@@ -16,14 +16,15 @@ from tests.files.remote.fake_native import FakeRemoteStore
 from torchparquet.errors import CorruptFileError
 from torchparquet.files.remote.addresses import Address
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
+from torchparquet.files.remote.file_access import Patience
 from torchparquet.files.remote.fsspec_access import FsspecAccess
-from torchparquet.files.remote.stamps import entity_tag, may_be_same, stamp_of
+from torchparquet.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
 
 
 class Files:
     """Three files in memory behind a broker."""
 
-    def __init__(self, memory: Any, make_address: Any = None) -> None:
+    def __init__(self, memory: Any, make_address: Any = None, max_tries: int = 1) -> None:
         self.access = FsspecAccess(memory, "memory", "", ("s3cr3t",))
         for number in range(3):
             memory.pipe_file(f"/f{number}", bytes(range(100)))
@@ -41,6 +42,7 @@ class Files:
             [entry.num_bytes for entry in found],
             [entry.stamp for entry in found],
             make_address,
+            patience=Patience(max_tries),
         )
         self.broker = Broker(self.store, self.files)
 
@@ -79,7 +81,7 @@ def test_failures_name_the_file(memory: Any, monkeypatch: Any) -> None:
         made.store.read(1, 0, 5)
     assert made.store.read(2, 0, 5) == bytes(range(5))
     monkeypatch.setattr(memory, "cat_file", lambda *_, **__: b"")
-    with pytest.raises(CorruptFileError, match=r"has changed.*'memory://f2', 5 bytes at 0.*0 came"):
+    with pytest.raises(OSError, match=r"cannot read 'memory://f2': 5 bytes at 0 .* 0 came"):
         made.store.read(2, 0, 5)
 
     def broken(*_: Any, **__: Any) -> bytes:
@@ -93,6 +95,98 @@ def test_failures_name_the_file(memory: Any, monkeypatch: Any) -> None:
     monkeypatch.undo()
     assert made.store.read(2, 0, 5) == bytes(range(5))
     made.broker.close()
+
+
+def test_a_file_that_is_replaced_between_ranges_is_an_error(memory: Any) -> None:
+    made = Files(memory, max_tries=10)
+    assert made.store.read(0, 0, 50) == bytes(range(50))
+    memory.pipe_file("/f0", bytes(100))
+    with pytest.raises(CorruptFileError, match=r"has changed.*memory://f0"):
+        made.store.read(0, 50, 50)
+    made.broker.close()
+
+
+def test_a_file_that_is_replaced_under_way_is_an_error(memory: Any, monkeypatch: Any) -> None:
+    made = Files(memory, max_tries=10)
+    cat_file = memory.cat_file
+
+    def replaced_meanwhile(name: str, **span: int) -> bytes:
+        memory.pipe_file(name, bytes(100))
+        return bytes(cat_file(name, **span))
+
+    monkeypatch.setattr(memory, "cat_file", replaced_meanwhile)
+    with pytest.raises(CorruptFileError, match=r"has changed.*memory://f0"):
+        made.store.read(0, 0, 50)
+    made.broker.close()
+
+
+class Failing:
+    """Fails some times before it acts, and counts its calls."""
+
+    def __init__(self, act: Any, *errors: Any) -> None:
+        self.act, self.errors, self.num_calls = act, list(errors), 0
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.num_calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.act(*args, **options)
+
+
+@pytest.mark.parametrize("call", ["cat_file", "info"])
+def test_failures_that_may_pass_are_tried_again(memory: Any, monkeypatch: Any, call: str) -> None:
+    made = Files(memory, max_tries=4)
+    errors = [OSError("reset"), PermissionError("the key is old"), RuntimeError("busy")]
+    for num_errors in (1, 2, 3):
+        failing = Failing(getattr(memory, call), *errors[:num_errors])
+        with monkeypatch.context() as patched:
+            patched.setattr(memory, call, failing)
+            assert made.store.read(1, 10, 5) == bytes(range(10, 15))
+        assert failing.num_calls == num_errors + 1
+    made.broker.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "num_tries"),
+    [
+        (OSError("reset"), 3),
+        (PermissionError("no"), 2),
+        (FileNotFoundError("gone"), 1),
+        (TypeError("a fault of the code"), 1),
+    ],
+)
+def test_tries_end(memory: Any, monkeypatch: Any, error: Any, num_tries: int) -> None:
+    made = Files(memory, max_tries=3)
+    failing = Failing(memory.cat_file, *[error] * 10)
+    monkeypatch.setattr(memory, "cat_file", failing)
+    with pytest.raises(OSError, match="memory://f1"):
+        made.store.read(1, 10, 5)
+    assert failing.num_calls == num_tries
+    made.broker.close()
+
+
+def test_the_end_does_not_wait_for_another_try(memory: Any, monkeypatch: Any) -> None:
+    made = Files(memory, max_tries=1000)
+    fails = threading.Event()
+
+    def fail(*_: Any, **__: Any) -> bytes:
+        fails.set()
+        raise OSError("reset")
+
+    monkeypatch.setattr(memory, "cat_file", fail)
+    failures: list[str] = []
+
+    def read() -> None:
+        with pytest.raises(OSError, match="reset") as caught:
+            made.store.read(1, 10, 5)
+        failures.append(str(caught.value))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert fails.wait(60)
+    made.broker.close()
+    reader.join(60)
+    assert len(failures) == 1
 
 
 def test_addresses(memory: Any) -> None:
@@ -158,7 +252,10 @@ def test_stamps() -> None:
     assert stamp_of({"Last-Modified": "today"}) == "modified today"
     assert stamp_of({"size": 3}) == ""
     assert entity_tag("etag ab") == '"ab"'
-    assert entity_tag('etag W/"ab"') == ""
+    assert entity_tag('etag W/"ab"') == 'W/"ab"'
     assert entity_tag("generation 12") == ""
+    assert http_date("modified Thu, 01 Jan 2026 00:00:00 GMT") == "Thu, 01 Jan 2026 00:00:00 GMT"
+    assert http_date("modified 1767225600.000000") == ""
+    assert http_date("etag ab GMT") == ""
     assert may_be_same("etag a", "md5 b")
     assert not may_be_same("etag a", "etag b")

@@ -100,25 +100,5 @@ TEST_CASE("selected rows of a page with nulls have their values and their validi
   }
 }
 
-TEST_CASE("selected items are copied in order, with room for one more") {
-  Draws draws(3);
-  for (int trial = 0; trial < 300; ++trial) {
-    const int64_t num_items = draws.Between(1, 300);
-    const std::vector<bool> bits = RandomBits(draws, num_items);
-    ExactBuffer<BitWord> words(WordsOf(bits));
-    std::vector<uint16_t> all;
-    std::vector<uint16_t> expected;
-    for (size_t i = 0; i < bits.size(); ++i) {
-      all.push_back(static_cast<uint16_t>(1000 + i));
-      if (bits[i]) expected.push_back(all.back());
-    }
-    ExactBuffer<uint16_t> items(all);
-    ExactBuffer<uint16_t> out(expected.size() + 1);
-    CHECK(CopySelected(items.data(), words.data(), num_items, out.data()) ==
-          std::ssize(expected));
-    CHECK(std::equal(expected.begin(), expected.end(), out.data()));
-  }
-}
-
 }  // namespace
 }  // namespace torchparquet::kernels

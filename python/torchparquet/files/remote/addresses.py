@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
 from torchparquet.files.remote.file_access import ChangedError, FileAccess
 from torchparquet.files.remote.fsspec_access import FsspecAccess
+from torchparquet.files.remote.stamps import http_date
 from torchparquet.files.remote.urls import AZURE, HTTP
 
 _SIGNED_SECONDS = 3600
@@ -118,18 +119,20 @@ def _gcs(filesystem: Any, name: str, stamp: str) -> Address | None:
 
 def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
     """Return a URL with a shared access signature, or with a token."""
+    connection = filesystem.connection_string or ""
+    has_key = "accountkey=" in connection.lower() if connection else filesystem.account_key
+    if has_key and not filesystem.sas_token:
+        signed = filesystem.sign(name, expiration=_SIGNED_SECONDS)
+        return Address(signed, (), time.time() + _SIGNED_SECONDS)
     container, blob, version = filesystem.split_path(name)
+    # With a connection string, the file system does not know the account's address.
+    if connection or version:
+        return None
     plain = f"{filesystem.account_url.rstrip('/')}/{quote(container)}/{quote(blob)}"
     if filesystem.sas_token:
         token = filesystem.sas_token.lstrip("?")
         end = parse_qs(token).get("se", [""])[0]
         return Address(f"{plain}?{token}", (), _moment(end) if end else math.inf)
-    connection = filesystem.connection_string or ""
-    if filesystem.account_key or "accountkey=" in connection.lower():
-        signed = filesystem.sign(name, expiration=_SIGNED_SECONDS)
-        return Address(signed, (), time.time() + _SIGNED_SECONDS)
-    if connection or version:
-        return None
     credential = filesystem.credential
     if credential is None:
         return Address(plain)
@@ -143,11 +146,16 @@ def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
 
 
 def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
-    """Return the URL itself with the user's headers, unless there are other options."""
+    """Return the URL itself with the user's headers, unless there are other options.
+
+    Where the server tells no ETag, it refuses the read of a file that was modified.
+    """
     client, request = filesystem.client_kwargs, filesystem.kwargs
-    if set(client) - {"headers", "timeout"} or set(request) - {"headers"}:
+    if set(client) - {"headers", "timeout", "trace_configs"} or set(request) - {"headers"}:
         return None
     headers = {**client.get("headers", {}), **request.get("headers", {})}
+    if modified := http_date(stamp):
+        headers["If-Unmodified-Since"] = modified
     parts = urlsplit(name)
     user, has_user, host = parts.netloc.rpartition("@")
     if has_user:

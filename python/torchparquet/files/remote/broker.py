@@ -7,13 +7,20 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torchparquet.errors import one_line
-from torchparquet.files.remote.addresses import AddressMaker
-from torchparquet.files.remote.file_access import ChangedError, FileAccess, plain_errors
+from torchparquet.files.remote.addresses import Address, AddressMaker
+from torchparquet.files.remote.file_access import (
+    PATIENT,
+    ChangedError,
+    FileAccess,
+    Patience,
+    patiently,
+    plain_errors,
+)
 from torchparquet.files.remote.stamps import may_be_same
 from torchparquet.files.remote.urls import redacted
 
@@ -25,6 +32,8 @@ _BYTES_THREADS = 16
 _ADDRESS_THREADS = 4
 # A call of a library that hangs is abandoned: its thread does not keep the process.
 _JOIN_SECONDS = 2.0
+
+Result = TypeVar("Result")
 
 
 class Request(Protocol):
@@ -85,7 +94,8 @@ class BrokeredFiles:
         num_bytes: Their sizes when they were listed.
         stamps: Their stamps when they were listed.
         make_address: Makes their addresses; None if they have none.
-        known: Numbers of the files that are known to be those that were listed.
+        just_listed: True if what is read need not be compared with the listing.
+        patience: With the library's failures.
     """
 
     access: FileAccess
@@ -93,7 +103,8 @@ class BrokeredFiles:
     num_bytes: Sequence[int]
     stamps: Sequence[str]
     make_address: AddressMaker | None
-    known: set[int] = field(default_factory=set)
+    just_listed: bool = False
+    patience: Patience = PATIENT
 
 
 class Broker:
@@ -104,18 +115,16 @@ class Broker:
 
     def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
         """Start the threads."""
-        count = _BYTES_THREADS if files.make_address is None else _ADDRESS_THREADS
-        self._queue = queue
+        num_threads = _BYTES_THREADS if files.make_address is None else _ADDRESS_THREADS
+        answers = _Answers(queue, files)
         self._pid = os.getpid()
         # The exit joins them in `_close_all`. Were they not daemons, it would wait for them
         # before that.
         self._threads = [
-            threading.Thread(
-                target=_serve, args=(queue, files), name=f"torchparquet-broker-{index}", daemon=True
-            )
-            for index in range(count)
+            threading.Thread(target=answers.serve, name=f"torchparquet-broker-{index}", daemon=True)
+            for index in range(num_threads)
         ]
-        self._end = weakref.finalize(self, _end, queue, self._pid)
+        self._end = weakref.finalize(self, _end, answers, self._pid)
         self._end.atexit = False
         _open.add(self)
         for thread in self._threads:
@@ -150,63 +159,122 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _end(queue: RequestQueue, pid: int) -> None:
+def _end(answers: _Answers, pid: int) -> None:
     # A thread that does not exist in a forked child may hold the queue's lock.
     if pid == os.getpid():
-        queue.close()
+        answers.end()
 
 
-def _serve(queue: RequestQueue, files: BrokeredFiles) -> None:
-    while (request := queue.next_request()) is not None:
-        try:
-            if request.kind == "address":
-                _give_address(queue, files, request)
-            else:
-                _give_bytes(queue, files, request)
-        except FileNotFoundError as error:
-            queue.fail(request, "not_found", one_line(error))
-        except ChangedError as error:
-            queue.fail(request, "changed", one_line(error))
-        except Exception as error:
-            queue.fail(request, "io", redacted(one_line(error), files.access.secrets))
+class _Answers:
+    """What all threads of a broker share, and what each of them does."""
 
+    def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
+        self._queue, self._files = queue, files
+        self._comparisons = [_Comparison(files, file) for file in range(len(files.names))]
+        self._ended = threading.Event()
 
-def _give_address(queue: RequestQueue, files: BrokeredFiles, request: Request) -> None:
-    name = files.names[request.file]
-    shown = files.access.shown(name)
-    address = None
-    if files.make_address is not None:
-        with plain_errors("make an address of", shown, files.access.secrets):
-            address = files.make_address(name, files.stamps[request.file])
-    if address is None:
-        queue.fail(request, "io", f"the store gives no address of the file: {shown!r}")
-        return
-    queue.give_address(
-        request, address.url, list(address.headers), address.expires_at, address.ca_file
-    )
+    def end(self) -> None:
+        """End the waits of all threads."""
+        self._ended.set()
+        self._queue.close()
 
+    def serve(self) -> None:
+        """Answer until the end."""
+        queue = self._queue
+        while (request := queue.next_request()) is not None:
+            try:
+                if request.kind == "address":
+                    self._give_address(request)
+                else:
+                    self._give_bytes(request)
+            except FileNotFoundError as error:
+                queue.fail(request, "not_found", one_line(error))
+            except ChangedError as error:
+                queue.fail(request, "changed", one_line(error))
+            except Exception as error:
+                queue.fail(request, "io", redacted(one_line(error), self._files.access.secrets))
 
-def _give_bytes(queue: RequestQueue, files: BrokeredFiles, request: Request) -> None:
-    file = request.file
-    if file not in files.known:
-        _check_unchanged(files, file)
-        files.known.add(file)
-    content = files.access.read(files.names[file], request.offset, request.num_bytes)
-    if len(content) != request.num_bytes:
-        raise ChangedError(
-            "the file has changed, or the store cannot read a part of it: "
-            f"{files.access.shown(files.names[file])!r}, {request.num_bytes} bytes at "
-            f"{request.offset} were asked for, {len(content)} came"
+    def _patiently(self, act: Callable[[], Result]) -> Result:
+        return patiently(act, self._files.patience, self._ended.wait)
+
+    def _give_address(self, request: Request) -> None:
+        files = self._files
+        name, stamp = files.names[request.file], files.stamps[request.file]
+        shown = files.access.shown(name)
+
+        def make() -> Address | None:
+            if files.make_address is None:
+                return None
+            with plain_errors("make an address of", shown, files.access.secrets):
+                return files.make_address(name, stamp)
+
+        address = self._patiently(make)
+        if address is None:
+            message = f"the store gives no address of the file: {shown!r}"
+            self._queue.fail(request, "io", message)
+            return
+        self._queue.give_address(
+            request, address.url, list(address.headers), address.expires_at, address.ca_file
         )
-    queue.give_bytes(request, content)
+
+    def _give_bytes(self, request: Request) -> None:
+        self._queue.give_bytes(request, self._patiently(lambda: self._read(request)))
+
+    def _read(self, request: Request) -> bytes:
+        files, file = self._files, request.file
+        name, comparison = files.names[file], self._comparisons[file]
+        try:
+            content = files.access.read(name, request.offset, request.num_bytes)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError:
+            comparison.make()  # a change explains it better
+            raise
+        is_short = len(content) != request.num_bytes
+        if is_short or not files.just_listed:
+            comparison.make()
+        if is_short:
+            raise OSError(
+                f"cannot read {files.access.shown(name)!r}: {request.num_bytes} bytes at "
+                f"{request.offset} were asked for, {len(content)} came"
+            )
+        return content
 
 
-def _check_unchanged(files: BrokeredFiles, file: int) -> None:
-    name = files.names[file]
-    shown = files.access.shown(name)
-    entry = files.access.look_up(name, afresh=True)
-    if entry is None:
-        raise FileNotFoundError(f"no such file: {shown!r}")
-    same_size = entry.num_bytes == files.num_bytes[file]
-    if not same_size or not may_be_same(entry.stamp, files.stamps[file]):
-        raise ChangedError(f"the file has changed since it was listed: {shown!r}")
+class _Comparison:
+    """Compares a file with its listing, once for all threads that have just read of it.
+
+    If the file is the one that was listed after a range of it was read, the range is right.
+    """
+
+    def __init__(self, files: BrokeredFiles, file: int) -> None:
+        self._files, self._file = files, file
+        self._lock = threading.Lock()  # held while the store is asked
+        self._num_begun = 0
+        self._last_good = 0
+
+    def make(self) -> None:
+        """Return if the file is the same, by a look that began after the call.
+
+        Raises:
+            FileNotFoundError: It is gone.
+            ChangedError: It is another one.
+            OSError: The store does not answer.
+        """
+        num_before = self._num_begun
+        with self._lock:
+            if self._last_good > num_before:
+                return
+            self._num_begun += 1
+            self._look()
+            self._last_good = self._num_begun
+
+    def _look(self) -> None:
+        files, file = self._files, self._file
+        shown = files.access.shown(files.names[file])
+        entry = files.access.look_up(files.names[file], afresh=True)
+        if entry is None:
+            raise FileNotFoundError(f"no such file: {shown!r}")
+        same_size = entry.num_bytes == files.num_bytes[file]
+        if not same_size or not may_be_same(entry.stamp, files.stamps[file]):
+            raise ChangedError(f"the file has changed since it was listed: {shown!r}")

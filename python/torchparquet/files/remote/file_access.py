@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torchparquet.errors import one_line
 from torchparquet.files.remote.urls import redacted
+
+# They are of a file system's code, not of a store.
+_ERRORS_OF_CODE = (
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+# HTTP statuses of requests that are wrong in themselves.
+_LASTING = (405, 412, 416)
+# The first wait before another try is up to this long. It doubles up to the second.
+_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 20.0
+
+Result = TypeVar("Result")
 
 
 class Entry(NamedTuple):
@@ -29,6 +49,10 @@ class Entry(NamedTuple):
 
 class ChangedError(OSError):
     """A file is not the one that was listed."""
+
+
+class LastingError(OSError):
+    """What another try would meet too."""
 
 
 class FileAccess(Protocol):
@@ -85,6 +109,53 @@ class FileAccess(Protocol):
         """Write a local file as a file of the store."""
 
 
+@dataclass(frozen=True)
+class Patience:
+    """With failures that may pass.
+
+    Attributes:
+        max_tries: How often a library is asked for the same.
+        max_seconds: How long after the first failure it is asked again.
+    """
+
+    max_tries: int = 10
+    max_seconds: float = 180.0
+
+
+PATIENT = Patience()
+
+
+def patiently(
+    act: Callable[[], Result], patience: Patience, wait: Callable[[float], bool]
+) -> Result:
+    """Act again and again, as long as the failure may pass.
+
+    Args:
+        act: Raises as the methods of `FileAccess` do.
+        patience: Of how many tries.
+        wait: Waits so many seconds; true to give up at once.
+    """
+    num_tries, num_refused, last = 0, 0, 0.0
+    while True:
+        num_tries += 1
+        try:
+            return act()
+        except (ChangedError, FileNotFoundError, LastingError):
+            raise
+        except OSError as error:
+            now = time.monotonic()
+            if num_tries == 1:
+                last = now + patience.max_seconds
+            # The library may have new credentials by now.
+            num_refused += isinstance(error, PermissionError)
+            if num_tries >= patience.max_tries or num_refused > 1:
+                raise
+            span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
+            seconds = random.uniform(0.0, span)  # noqa: S311
+            if now + seconds > last or wait(seconds):
+                raise
+
+
 @contextmanager
 def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
     """Turn the errors of any library into ones that name the path and no credential.
@@ -113,11 +184,14 @@ def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[Non
 
 def _plain_error(error: Exception, action: str, path: str, text: str) -> OSError:
     # fsspec reports any refusal of an HTTP server as a missing file.
-    status = getattr(error.__cause__, "status", None)
+    cause = error.__cause__
+    status = getattr(error, "status", getattr(cause, "status", None))
     if isinstance(error, FileNotFoundError):
-        if status in (None, 404, 410):
+        is_of_http = type(cause).__module__.startswith("aiohttp")
+        if status in (404, 410) or (status is None and not is_of_http):
             return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        text = f"HTTP status {status}"
+        text = type(cause).__name__ if status is None else f"HTTP status {status}"
     if isinstance(error, PermissionError) or status in (401, 403):
         return PermissionError(f"access was denied, cannot {action} {path!r}: {text}")
-    return OSError(f"cannot {action} {path!r}: {text}")
+    lasts = isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
+    return (LastingError if lasts else OSError)(f"cannot {action} {path!r}: {text}")

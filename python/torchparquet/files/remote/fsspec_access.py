@@ -29,6 +29,8 @@ _EXTRAS = {
 # Their `find` takes a prefix.
 _WITH_PREFIX = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
 _OPENED_BLOCK_BYTES = 1 << 20
+# Headers of a request that another host may see: they say what is asked, not who asks.
+_PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
 
 
 def fsspec_for(scheme: str) -> Any:
@@ -74,9 +76,10 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     scheme, _ = split_scheme(url)
     fsspec = fsspec_for(scheme)
     try:
-        made, _ = fsspec.core.url_to_fs(
-            url, skip_instance_cache=True, **fsspec_options(scheme, options)
-        )
+        given = fsspec_options(scheme, options)
+        if scheme in HTTP:
+            given = _with_guarded_redirects(given)
+        made, _ = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
     except ImportError as error:
         raise ImportError(f"{scheme}:// paths need another package: {one_line(error)}") from error
     except Exception as error:
@@ -86,6 +89,25 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
             f"fsspec's class for {scheme}://): {text}"
         ) from None
     return made
+
+
+def _with_guarded_redirects(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of HTTP by which the user's headers go to the host of the URL alone."""
+    trace = import_module("aiohttp").TraceConfig()
+    trace.on_request_redirect.append(_guard_redirect)
+    client = dict(options.get("client_kwargs") or {})
+    client["trace_configs"] = [*client.get("trace_configs", ()), trace]
+    return {**options, "client_kwargs": client}
+
+
+async def _guard_redirect(session: Any, context: Any, redirect: Any) -> None:
+    """Take headers from a request that a server sends elsewhere; aiohttp takes some alone."""
+    answer = redirect.response.headers
+    there = redirect.url.join(type(redirect.url)(answer.get("Location") or answer.get("URI", "")))
+    if there.origin() != redirect.url.origin():
+        for name in set(redirect.headers):
+            if name.lower() not in _PUBLIC_HEADERS:
+                redirect.headers.popall(name, None)
 
 
 class FsspecAccess:

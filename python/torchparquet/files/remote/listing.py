@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import glob
+import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.remote.file_access import Entry, FileAccess
+from torchparquet.files.remote.file_access import Entry, FileAccess, Patience, patiently
 from torchparquet.files.remote.path_rules import (
     HIDDEN_PREFIXES,
     MAGICS,
@@ -24,6 +25,8 @@ from torchparquet.files.remote.urls import AZURE, HTTP
 _WITH_BUCKETS = ("s3", "s3a", "gs", "gcs", *AZURE)
 _MAX_THREADS = 16
 _HEADS_AT_ONCE = 64
+# A mistaken address should be told soon.
+_PATIENCE = Patience(max_tries=5)
 
 
 def find_entries(
@@ -69,6 +72,13 @@ def find_entries(
     return found
 
 
+def _look_up(name: str, access: FileAccess) -> Entry | None:
+    """Return a file or directory. Libraries are patient by themselves, but for that of HTTP."""
+    if access.scheme not in HTTP:
+        return access.look_up(name)
+    return patiently(lambda: access.look_up(name), _PATIENCE, threading.Event().wait)
+
+
 def _expand(text: str, access: FileAccess) -> list[Entry]:
     """Return the files of one path or pattern, at least one."""
     name = access.name_of(text)
@@ -77,7 +87,7 @@ def _expand(text: str, access: FileAccess) -> list[Entry]:
         raise _not_of_http(shown)
     if access.scheme in _WITH_BUCKETS and glob.has_magic(name.partition("/")[0]):
         raise ValueError(f"a pattern must spell out the bucket: {shown!r}")
-    entry = access.look_up(name)
+    entry = _look_up(name, access)
     if entry is None:
         if not glob.has_magic(text):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", shown)

@@ -12,7 +12,7 @@ import numpy as np
 
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.broker import Broker, BrokeredFiles
-from torchparquet.files.remote.file_access import Entry, plain_errors
+from torchparquet.files.remote.file_access import Entry, Patience, plain_errors
 from torchparquet.files.remote.listing import find_entries
 from torchparquet.files.remote.stamps import entity_tag
 from torchparquet.files.remote.storage import (
@@ -28,6 +28,8 @@ from torchparquet.processors import num_ranks_here
 # Of all processes of a machine that read, and the least of each.
 _CONNECTIONS = 64
 _LEAST_CONNECTIONS = 8
+# Options of the native client that hold for a store's library too.
+_PATIENCE = ("max_tries", "max_seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,10 +181,18 @@ class RemoteReading:
         )
         if files.footers:
             self.native.footers = files.footers[0]
-        known = set(range(len(files.paths))) if just_listed else set()
+        patience = {name: files.fetch[name] for name in _PATIENCE if name in files.fetch}
         self._broker = Broker(
             self.native,
-            BrokeredFiles(access, files.names, files.num_bytes, files.stamps, maker, known),
+            BrokeredFiles(
+                access,
+                files.names,
+                files.num_bytes,
+                files.stamps,
+                maker,
+                just_listed,
+                Patience(**patience),
+            ),
         )
 
     def close(self) -> None:

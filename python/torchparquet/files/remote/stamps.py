@@ -15,7 +15,7 @@ _FIELDS = (
     ("modified", ("Last-Modified", "LastModified", "last_modified", "mtime", "modified")),
     ("created", ("created",)),
 )
-_ETAG = "etag "
+_ETAG, _MODIFIED = "etag ", "modified "
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:
@@ -42,13 +42,20 @@ def may_be_same(stamp: str, other: str) -> bool:
 
 
 def entity_tag(stamp: str) -> str:
-    """Return the ETag that an HTTP request can ask for, with its quotes; "" if there is none.
+    """Return the ETag that every answer of HTTP must have, with its quotes; "" if there is none.
 
-    A weak one (`W/`) does not tell one sequence of bytes from another.
+    A request can ask for one without `W/` alone.
     """
-    if not stamp.startswith(_ETAG) or stamp.startswith(f"{_ETAG}W/"):
+    if not stamp.startswith(_ETAG):
         return ""
-    return f'"{stamp[len(_ETAG) :]}"'
+    content = stamp.removeprefix(_ETAG)
+    return content if content.startswith("W/") else f'"{content}"'
+
+
+def http_date(stamp: str) -> str:
+    """Return the `Last-Modified` of a stamp; "" if it has none, or is of another store."""
+    text = stamp.removeprefix(_MODIFIED)
+    return text if text != stamp and text.endswith(" GMT") else ""
 
 
 def _text(value: object) -> str:
