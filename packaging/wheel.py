@@ -32,19 +32,26 @@ GLIBC_MINOR = 28
 NOT_INCLUDED = ("libarrow.so.*", "libparquet.so.*")
 
 
-def made_for(processor: str, tag: str, compiler: str, work: Path) -> Path:
+def made_for(processor: str, tag: str, compiler: Path, work: Path, curl: Path) -> Path:
     """Return a wheel that has no tag of a system yet."""
+    options = [
+        *("-C", "cmake.define.TORCHPARQUET_CURL=ON"),
+        *("-C", "cmake.define.TORCHPARQUET_STATIC_CURL=ON"),
+        *("-C", f"cmake.define.CURL_ROOT={curl}"),
+        *("-C", f"cmake.define.OPENSSL_ROOT_DIR={curl}"),
+    ]
     if processor == platform.machine():
-        return bridged_wheel.build(work, platform=tag, CXX=compiler)
+        return bridged_wheel.build(work, *options, platform=tag, CXX=str(compiler))
     here = platform.machine()
     return bridged_wheel.build(
         work,
+        *options,
         *("-C", "cmake.define.CMAKE_SYSTEM_NAME=Linux"),
         *("-C", f"cmake.define.CMAKE_SYSTEM_PROCESSOR={processor}"),
         *("-C", "cmake.define.PYBIND11_USE_CROSSCOMPILING=ON"),
         *("-C", f"cmake.define.CMAKE_STRIP={shutil.which(f'{processor}-linux-gnu-strip')}"),
         platform=tag,
-        CXX=compiler,
+        CXX=str(compiler),
         # Python's own ways to say that it builds for another machine.
         _PYTHON_HOST_PLATFORM=f"linux-{processor}",
         SETUPTOOLS_EXT_SUFFIX=sysconfig.get_config_var("EXT_SUFFIX").replace(here, processor),
@@ -99,7 +106,46 @@ def try_out(wheel: Path, work: Path) -> None:
         constraints = ROOT / "constraints.txt"
         run(python, "-m", "pip", "install", "-q", "-c", constraints, wheel, **only)
         run(python, "-m", "pip", "check", **only)
+        has_http = "from torchparquet import native; assert native.has_http()"
+        subprocess.run([python, "-c", has_http], check=True, env=only)
         subprocess.run([python, ROOT / "packaging/quick_start.py"], check=True, env=only)
+
+
+def check_symbols(wheel: Path, work: Path) -> None:
+    """Raise unless libcurl is in _core, and neither needed nor seen from outside."""
+    with tempfile.TemporaryDirectory(dir=work) as folder, zipfile.ZipFile(wheel) as content:
+        (name,) = (name for name in content.namelist() if re.search(r"/_core\..*\.so$", name))
+        library = content.extract(name, folder)
+        dynamic = subprocess.run(
+            ["readelf", "-W", "-d", "--dyn-syms", library],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+        seen = re.findall(r"\b(?:GLOBAL|WEAK) +DEFAULT +\d+ (\S+)", dynamic)
+        foreign = [name for name in needed if re.match("lib(curl|ssl|crypto)", name)]
+        foreign += [name for name in seen if re.match("(curl|SSL|CRYPTO|EVP|OPENSSL)_", name)]
+        if foreign or b"libcurl/" not in Path(library).read_bytes():
+            raise RuntimeError(f"{wheel.name}: libcurl is not a part of _core alone: {foreign[:9]}")
+
+
+def archives_of_curl(processor: str, compiler: Path, archives: Path | None) -> Path:
+    """Return the prefix of libcurl as an archive, for older systems."""
+    environment = {"CC": "cc", "AR": "ar", "RANLIB": "ranlib"}
+    made = subprocess.run(
+        [
+            *(sys.executable, ROOT / "packaging/static_curl.py", ROOT / "build/curl"),
+            *("--processor", processor),
+            *(("--archives", archives) if archives else ()),
+        ],
+        env=os.environ
+        | {name: str(compiler.with_name(tool)) for name, tool in environment.items()},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return Path(made.stdout.strip())
 
 
 def last_commit() -> str:
@@ -110,7 +156,7 @@ def last_commit() -> str:
     return log.stdout.strip() or "315532800"
 
 
-def make(processor: str, *, anew: bool) -> Path:
+def make(processor: str, archives: Path | None, *, anew: bool) -> Path:
     """Return a wheel in dist/ that is built, from nothing if `anew`, and checked."""
     work = ROOT / "build" / "wheel" / processor
     if anew:
@@ -121,8 +167,16 @@ def make(processor: str, *, anew: bool) -> Path:
     made = subprocess.run(
         [*toolchain, work / "toolchain", processor], check=True, capture_output=True, text=True
     )
-    wheel = tagged(made_for(processor, tag, made.stdout.strip(), work), tag, work)
+    compiler = Path(made.stdout.strip())
+    curl = archives_of_curl(processor, compiler, archives)
+    wheel = tagged(made_for(processor, tag, compiler, work, curl), tag, work)
     check_content(wheel, processor)
+    check_symbols(wheel, work)
+    with zipfile.ZipFile(wheel) as content:
+        names = [Path(name).name for name in content.namelist()]
+    for license_of in (curl / "licenses").iterdir():
+        if license_of.name not in names:
+            raise RuntimeError(f"{wheel.name} lacks {license_of.name}")
     return wheel
 
 
@@ -131,13 +185,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--processor", choices=["x86_64", "aarch64"], default=platform.machine())
     parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--archives", type=Path, help="holds the sources of libcurl and OpenSSL")
     arguments = parser.parse_args()
     # The files in a wheel bear this time, so that one commit makes one wheel.
     os.environ.setdefault("SOURCE_DATE_EPOCH", last_commit())
-    wheel = make(arguments.processor, anew=arguments.twice)
+    wheel = make(arguments.processor, arguments.archives, anew=arguments.twice)
     if arguments.twice:
         first = wheel.read_bytes()
-        if make(arguments.processor, anew=True).read_bytes() != first:
+        if make(arguments.processor, arguments.archives, anew=True).read_bytes() != first:
             raise RuntimeError(f"{wheel.name} has other bytes when it is built again")
         print("built twice: the same bytes")
     if arguments.processor == platform.machine():

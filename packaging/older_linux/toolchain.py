@@ -191,6 +191,16 @@ exec {zig} cc -target {system} "$@" {shlex.join(map(str, linked))}
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
+def write_tools(target: Target, folder: Path) -> None:
+    """Write scripts for Zig's own compiler of C, and the tools for its archives."""
+    zig = shlex.quote(str(zig_folder() / "zig"))
+    system = f"{target.processor}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+    for name, command in {"cc": f"cc -target {system}", "ar": "ar", "ranlib": "ranlib"}.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec {zig} {command} "$@"\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
 def main() -> None:
     """Make the compiler in the folder that the command line names, and print its path."""
     folder = Path(sys.argv[1]).resolve()
@@ -202,6 +212,7 @@ def main() -> None:
     linked = [*newer_objects(target, flags, folder), *(folder / soname for soname in LIBRARIES)]
     compiler = folder / "g++"
     write_compiler(target, compiler, flags, linked)
+    write_tools(target, folder)
     print(compiler)
 
 
