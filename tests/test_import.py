@@ -34,6 +34,7 @@ PUBLIC = [
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",
+    "Split",
     "TransformError",
     "UnbatchedDataset",
     "UnsupportedColumnError",
