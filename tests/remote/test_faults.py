@@ -26,6 +26,9 @@ from tests.servers.faults import PASSING, Fault, busy
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
 
+# With each of them the suite would take too long.
+pytestmark = pytest.mark.mostly_long(every=3)
+
 Way = Callable[[FaultyOrigin, Path], FaultyStore]
 NATIVE: dict[str, Way] = {"s3": by_s3, "http": by_http}
 WAYS: dict[str, Way] = NATIVE | {"s3fs": by_s3fs, "aiohttp": by_aiohttp}

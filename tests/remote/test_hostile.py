@@ -21,6 +21,9 @@ from tests.remote.reading import (
 from tests.servers.faults import Fault
 from tests.servers.faulty_origin import FaultyOrigin, Request
 
+# With each of them the suite would take too long.
+pytestmark = pytest.mark.mostly_long(every=2)
+
 BY_HTTP = {"http": by_http, "aiohttp": by_aiohttp}
 BY_S3 = {"s3": by_s3, "s3fs": by_s3fs}
 ODD_KEYS = [

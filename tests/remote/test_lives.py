@@ -24,6 +24,9 @@ from tests.remote.reading import FaultyStore, by_http, digests, open_dataset, wh
 from tests.servers.faults import Fault
 from tests.servers.faulty_origin import FaultyOrigin
 
+# With each of them the suite would take too long.
+pytestmark = pytest.mark.mostly_long(every=2)
+
 SMALL = {"max_memory": "300KB"}
 
 

@@ -13,6 +13,9 @@ from tests.remote.reading import digests, open_dataset, whole
 from tests.servers.fixtures import STORES, OpenStore
 from torchparquet import Column
 
+# With each of them the suite would take too long.
+pytestmark = pytest.mark.mostly_long(every=2)
+
 WAYS: dict[str, dict[str, Any]] = {
     "file order": {},
     "windows": {"shuffle": True, "seed": 3, "shuffle_window": 3},
