@@ -114,8 +114,11 @@ def try_out(wheel: Path, work: Path) -> None:
         subprocess.run([python, ROOT / "packaging/quick_start.py"], check=True, env=only)
         run(*install, f"{wheel}[http]", *TEST_TOOLS, **only)
         only |= {"TORCHPARQUET_SERVERS": "require"}
-        tests = ("-q", ROOT / "tests/remote/test_same_batches.py", "-k", "http")
-        subprocess.run([python, "-m", "pytest", *tests], cwd=ROOT, check=True, env=only)
+        tests = [
+            ROOT / "tests/remote" / name for name in ("test_same_batches.py", "test_proxies.py")
+        ]
+        pytest = (python, "-m", "pytest", "-q", "-k", "http or proxies")
+        subprocess.run([*pytest, *tests], cwd=ROOT, check=True, env=only)
 
 
 def check_symbols(wheel: Path, work: Path) -> None:

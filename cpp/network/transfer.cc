@@ -127,7 +127,10 @@ void Transfer::Begin(Request request, Time now) {
   request_ = std::move(request);
   origin_ = OriginOf(request_.address->url);
   const std::string& chosen = request_.address->ca_file;
-  if (!chosen.empty()) Set(handle_.get(), CURLOPT_CAINFO, chosen.c_str());
+  if (!chosen.empty()) {
+    Set(handle_.get(), CURLOPT_CAINFO, chosen.c_str());
+    Set(handle_.get(), CURLOPT_PROXY_CAINFO, chosen.c_str());
+  }
   num_redirects_ = 0;
   is_abandoned_ = false;
   Ask(request_.address->url, now);
