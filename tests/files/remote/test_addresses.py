@@ -21,11 +21,14 @@ from torchparquet.files.remote import addresses
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.fsspec_access import FsspecAccess
 
+machine_certificates = addresses._machine_certificates
+
 
 @pytest.fixture(autouse=True)
 def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(addresses, "_machine_certificates", lambda: "")
 
 
 def maker_of(filesystem: Any, scheme: str) -> Any:
@@ -86,12 +89,12 @@ def test_certificates_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
     monkeypatch.setattr(addresses, "_USUAL_CERTIFICATES", (str(of_system),))
     monkeypatch.setitem(sys.modules, "certifi", None)
-    assert addresses._machine_certificates() == ""
+    assert machine_certificates() == ""
     certifi = SimpleNamespace(where=lambda: str(of_certifi))
     monkeypatch.setitem(sys.modules, "certifi", certifi)
     for better in (of_certifi, of_system, of_python):
         better.touch()
-        assert addresses._machine_certificates() == str(better)
+        assert machine_certificates() == str(better)
 
 
 def test_s3_signs_no_longer_than_its_credentials(bucket: tuple[str, Any]) -> None:
