@@ -3,9 +3,11 @@
 
     python packaging/static_curl.py build/curl                          # prints the prefix
     python packaging/static_curl.py build/curl --archives FOLDER        # downloads nothing
+    python packaging/static_curl.py build/curl --archives FOLDER --unchecked    # other bytes, too
 
 libcurl speaks HTTP and HTTPS alone. CC, AR and RANLIB choose the compiler and its tools. Perl, make
-and CMake must be there.
+and CMake must be there. Archives in FOLDER are named as those that are downloaded. `--unchecked` is
+for those that a distribution has packed anew: their checksums are not compared.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import urllib.request
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,9 +35,9 @@ class Source(NamedTuple):
     sha256: str
 
     @property
-    def folder(self) -> str:
-        """The folder that the archive holds."""
-        return self.url.rpartition("/")[2].removesuffix(".tar.gz")
+    def file(self) -> str:
+        """The name of the archive."""
+        return self.url.rpartition("/")[2]
 
 
 OPENSSL = Source(
@@ -54,19 +58,25 @@ _OPENSSL_TARGETS = {
     ("darwin", "arm64"): "darwin64-arm64-cc",
     ("darwin", "x86_64"): "darwin64-x86_64-cc",
 }
-# No code that is loaded at run time, and nothing that only programs need.
+# No code that is loaded at run time, and nothing that only programs need. The configuration of a
+# machine is for its own OpenSSL: this one fails on options that it does not know. Then what HTTPS
+# does not use: half a megabyte of a wheel, together with the sections that nothing refers to.
 _OPENSSL_OPTIONS = (
     "no-shared",
     "no-module",
     "no-legacy",
     "no-engine",
+    "no-autoload-config",
     "no-apps",
     "no-tests",
     "no-docs",
-    "no-comp",
+    *("no-cmp", "no-cms", "no-comp", "no-dtls", "no-quic", "no-rfc3779", "no-srp", "no-ts"),
+    *("no-argon2", "no-aria", "no-bf", "no-blake2", "no-camellia", "no-cast", "no-dsa", "no-ec2m"),
+    *("no-gost", "no-idea", "no-md4", "no-mdc2", "no-rc2", "no-rc4", "no-rmd160", "no-scrypt"),
+    *("no-seed", "no-siphash", "no-siv", "no-sm2", "no-sm3", "no-sm4", "no-whirlpool"),
 )
 # Linkers differ in how they keep the symbols of archives out of the extension's own.
-_FLAGS = ("-fvisibility=hidden",)
+_FLAGS = ("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 _CURL_OFF = (
     "BUILD_SHARED_LIBS",
     "CURL_HIDDEN_SYMBOLS",  # which would show its functions
@@ -83,40 +93,59 @@ _CURL_OFF = (
     "USE_NGHTTP2",
     "USE_LIBIDN2",
 )
-_CURL_ON = ("BUILD_STATIC_LIBS", "HTTP_ONLY", "CURL_USE_OPENSSL", "CMAKE_POSITION_INDEPENDENT_CODE")
+_CURL_ON = (
+    "BUILD_STATIC_LIBS",
+    "CMAKE_POSITION_INDEPENDENT_CODE",
+    "CURL_DISABLE_OPENSSL_AUTO_LOAD_CONFIG",
+    "CURL_DISABLE_WEBSOCKETS",
+    "CURL_USE_OPENSSL",
+    "ENABLE_IPV6",
+    "ENABLE_THREADED_RESOLVER",
+    "HTTP_ONLY",
+)
+# What the archives depend on, beside the sources and these options.
+_VARIABLES = ("CC", "CFLAGS", "AR", "RANLIB", "MACOSX_DEPLOYMENT_TARGET")
 
 
-def archive_of(source: Source, archives: Path) -> Path:
-    """Return a source's archive, downloaded if the folder lacks it.
+def sha256(path: Path) -> str:
+    """Return a file's checksum."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
-    Raises:
-        ValueError: It is not the archive that was released.
-    """
-    path = archives / source.url.rpartition("/")[2]
-    if not path.exists():
-        archives.mkdir(parents=True, exist_ok=True)
-        print(f"downloading {source.url}", file=sys.stderr)
-        partial = path.with_suffix(".partial")
-        urllib.request.urlretrieve(source.url, partial)
-        partial.replace(path)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+
+def check(source: Source, archive: Path) -> None:
+    """Raise ValueError if it is not the archive that was released."""
+    found = sha256(archive)
     if found != source.sha256:
-        raise ValueError(f"{path} has SHA-256 {found}, {source.name} must have {source.sha256}")
-    return path
+        raise ValueError(f"{archive} has SHA-256 {found}, {source.name} must have {source.sha256}")
 
 
-def unpacked(source: Source, archives: Path, work: Path) -> Path:
-    """Return the folder of a source, unpacked anew."""
-    folder = work / source.folder
+def download(source: Source, archive: Path) -> None:
+    """Download a source's archive if it is not there yet."""
+    if archive.exists():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    print(f"downloading {source.url}", file=sys.stderr)
+    partial = archive.with_suffix(".partial")
+    urllib.request.urlretrieve(source.url, partial)
+    partial.replace(archive)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Replace a folder by the one that an archive holds, whatever that is called there."""
     shutil.rmtree(folder, ignore_errors=True)
-    with tarfile.open(archive_of(source, archives)) as archive:
-        archive.extractall(work, filter="data")
-    return folder
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        with tarfile.open(archive) as content:
+            content.extractall(name, filter="data")
+        (unpacked,) = Path(name).iterdir()
+        unpacked.rename(folder)
 
 
 def run(*command: str | Path, cwd: Path) -> None:
     """Run a command; what it prints goes to standard error."""
-    subprocess.run(command, cwd=cwd, check=True, stdout=sys.stderr)
+    # OpenSSL holds the time at which it was built, and must be the same bytes if built later.
+    environment = os.environ | {"SOURCE_DATE_EPOCH": "0"}
+    subprocess.run(command, cwd=cwd, env=environment, check=True, stdout=sys.stderr)
 
 
 def build_openssl(folder: Path, prefix: Path, processor: str) -> None:
@@ -148,35 +177,51 @@ def build_curl(folder: Path, prefix: Path, processor: str) -> None:
     run("cmake", "--install", "build", cwd=folder)
 
 
-def build(work: Path, archives: Path, processor: str) -> Path:
-    """Return the prefix with both, built unless it is there already."""
-    chosen = (OPENSSL, CURL, _OPENSSL_OPTIONS, _CURL_OFF, _CURL_ON, _FLAGS)
-    version = hashlib.sha256(repr(chosen).encode()).hexdigest()[:16]
-    prefix = work / f"prefix_{processor}_{version}"
-    if (prefix / "licenses").is_dir():
-        return prefix
+def prefix_in(work: Path, processor: str, archives: Iterable[str]) -> Path:
+    """Return where both belong that are built of these archives, given by their checksums."""
+    chosen = (_OPENSSL_OPTIONS, _CURL_OFF, _CURL_ON, _FLAGS, *map(os.environ.get, _VARIABLES))
+    version = hashlib.sha256(repr((*archives, *chosen)).encode()).hexdigest()[:16]
+    return work / f"prefix_{processor}_{version}"
+
+
+def build(archives: Mapping[Source, Path], work: Path, prefix: Path, processor: str) -> None:
+    """Build both, with the folder of their licences as the last."""
     shutil.rmtree(prefix, ignore_errors=True)
-    work.mkdir(parents=True, exist_ok=True)
-    folders = {source: unpacked(source, archives, work) for source in LICENSES}
-    build_openssl(folders[OPENSSL], prefix, processor)
-    build_curl(folders[CURL], prefix, processor)
+    for source, archive in archives.items():
+        unpack(archive, work / source.name)
+    build_openssl(work / OPENSSL.name, prefix, processor)
+    build_curl(work / CURL.name, prefix, processor)
     made = prefix / "licenses.partial"
-    made.mkdir()
+    made.mkdir(parents=True)
     for source, name in LICENSES.items():
-        shutil.copy(folders[source] / name, made / f"LICENSE.{source.name}.txt")
+        shutil.copy(work / source.name / name, made / f"LICENSE.{source.name}.txt")
     made.rename(prefix / "licenses")
-    return prefix
 
 
 def main() -> None:
     """Build both in the folder that the command line names, and print their prefix."""
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=Path)
-    parser.add_argument("--archives", type=Path, help="holds the archives, or gets them")
+    parser.add_argument("--archives", type=Path, help="holds the archives; downloads none")
+    parser.add_argument("--unchecked", action="store_true", help="takes archives of other bytes")
     parser.add_argument("--processor", default=platform.machine())
     given = parser.parse_args()
+    if given.unchecked and not given.archives:
+        parser.error("--unchecked is for --archives only")
     work = given.work.resolve()
-    print(build(work, (given.archives or work / "archives").resolve(), given.processor))
+    work.mkdir(parents=True, exist_ok=True)
+    folder = (given.archives or work / "archives").resolve()
+    archives = {source: folder / source.file for source in LICENSES}
+    checksums = [sha256(archives[s]) if given.unchecked else s.sha256 for s in archives]
+    prefix = prefix_in(work, given.processor, checksums)
+    if not (prefix / "licenses").is_dir():
+        for source, archive in archives.items():
+            if not given.archives:
+                download(source, archive)
+            if not given.unchecked:
+                check(source, archive)
+        build(archives, work, prefix, given.processor)
+    print(prefix)
 
 
 if __name__ == "__main__":

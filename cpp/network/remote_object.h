@@ -14,7 +14,7 @@ struct ObjectAddress {
   std::vector<std::string> headers = {};  // "Name: value"; go to the host of `url` only
   // The time after which `url` and `headers` are refused, in seconds since 1970.
   double expires_at = 0;
-  std::string ca_file = {};  // certificates to trust; empty: those of the machine
+  std::string ca_file = {};  // certificates to trust; empty: those that libcurl knows
 };
 
 // Gives addresses of objects, by number. Thread-safe.

@@ -1,7 +1,6 @@
 #include "network/transfer.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -35,30 +34,6 @@ void Set(CURL* handle, CURLoption option, Value value) {
 curl_socket_t OpenSocket(void* /*data*/, curlsocktype /*purpose*/,
                          curl_sockaddr* address) {
   return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-}
-
-// The machine's file of certificates to trust; null if none is where it usually is.
-// libcurl has a path built in, which another machine than its builder's may lack.
-const char* FindCertificates() {
-#if LIBCURL_VERSION_NUM >= 0x074600
-  const curl_version_info_data* version = curl_version_info(CURLVERSION_NOW);
-  if (version->age >= CURLVERSION_SEVENTH && version->cainfo != nullptr &&
-      access(version->cainfo, R_OK) == 0) {
-    return version->cainfo;
-  }
-#endif
-  for (const char* path :
-       {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/ca-bundle.pem",
-        "/etc/ssl/cert.pem"}) {
-    if (access(path, R_OK) == 0) return path;
-  }
-  return nullptr;
-}
-
-const char* MachineCertificates() {
-  static const char* const path = FindCertificates();
-  return path;
 }
 
 // True for failures that another try would meet too.
@@ -152,8 +127,10 @@ void Transfer::Begin(Request request, Time now) {
   request_ = std::move(request);
   origin_ = OriginOf(request_.address->url);
   const std::string& chosen = request_.address->ca_file;
-  const char* certificates = chosen.empty() ? MachineCertificates() : chosen.c_str();
-  if (certificates != nullptr) Set(handle_.get(), CURLOPT_CAINFO, certificates);
+  if (!chosen.empty()) {
+    Set(handle_.get(), CURLOPT_CAINFO, chosen.c_str());
+    Set(handle_.get(), CURLOPT_PROXY_CAINFO, chosen.c_str());
+  }
   num_redirects_ = 0;
   is_abandoned_ = false;
   Ask(request_.address->url, now);

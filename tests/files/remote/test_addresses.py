@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import ssl
+import sys
 import time
 import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +17,18 @@ import fsspec
 import pytest
 
 from tests.files.remote.http_server import RangeServer
+from torchparquet.files.remote import addresses
 from torchparquet.files.remote.addresses import address_maker
 from torchparquet.files.remote.fsspec_access import FsspecAccess
+
+machine_certificates = addresses._machine_certificates
 
 
 @pytest.fixture(autouse=True)
 def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(addresses, "_machine_certificates", lambda: "")
 
 
 def maker_of(filesystem: Any, scheme: str) -> Any:
@@ -66,13 +73,28 @@ def test_certificates_are_those_of_the_environment(
     made = {"anon": True, "endpoint_url": s3_url, "skip_instance_cache": True}
     s3 = maker_of(fsspec.filesystem("s3", **made), "s3")
     named = maker_of(fsspec.filesystem("s3", client_kwargs={"verify": "/mine"}, **made), "s3")
-    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("", "")
+    monkeypatch.setattr(addresses, "_machine_certificates", lambda: "/machine")
+    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/machine", "/machine")
     monkeypatch.setenv("CURL_CA_BUNDLE", "/curl")
     assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/curl", "/curl")
     monkeypatch.setenv("SSL_CERT_FILE", "/ssl")
     monkeypatch.setenv("AWS_CA_BUNDLE", "/aws")
     assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/ssl", "/aws")
     assert named("b/a", "").ca_file == "/mine"
+
+
+def test_certificates_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_python, of_system, of_certifi = (tmp_path / name for name in ("python", "system", "certifi"))
+    paths = SimpleNamespace(openssl_cafile=str(of_python))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    monkeypatch.setattr(addresses, "_USUAL_CERTIFICATES", (str(of_system),))
+    monkeypatch.setitem(sys.modules, "certifi", None)
+    assert machine_certificates() == ""
+    certifi = SimpleNamespace(where=lambda: str(of_certifi))
+    monkeypatch.setitem(sys.modules, "certifi", certifi)
+    for better in (of_certifi, of_system, of_python):
+        better.touch()
+        assert machine_certificates() == str(better)
 
 
 def test_s3_signs_no_longer_than_its_credentials(bucket: tuple[str, Any]) -> None:

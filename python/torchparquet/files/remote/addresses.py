@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import math
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,14 @@ _SIGNED_SECONDS = 3600
 _UNKNOWN_SECONDS = 600
 # Variables that name files of certificates, for Python's ssl and for curl.
 _CERTIFICATES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE")
+# Where systems keep the authorities that they trust: Debian, Red Hat, SUSE, and Alpine and macOS.
+_USUAL_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 _AZURE_SCOPE = "https://storage.azure.com/.default"
 _AZURE_VERSION = "2023-11-03"
 
@@ -32,7 +42,7 @@ class Address(NamedTuple):
         url: Of the file.
         headers: Such as "Authorization: Bearer 1234".
         expires_at: When it is refused, in seconds since 1970; infinite if never.
-        ca_file: Certificates to trust; "" for those of the machine.
+        ca_file: Certificates to trust; "" for those that libcurl has a path to.
     """
 
     url: str
@@ -68,7 +78,8 @@ def address_maker(access: FileAccess) -> AddressMaker | None:
         address = maker(filesystem, name, stamp)
         if address is None or address.ca_file:
             return address
-        return address._replace(ca_file=_named_certificates(*_CERTIFICATES))
+        ca_file = _named_certificates(*_CERTIFICATES) or _machine_certificates()
+        return address._replace(ca_file=ca_file)
 
     return make
 
@@ -205,6 +216,21 @@ def _signed_until(url: str) -> float:
 def _named_certificates(*variables: str) -> str:
     """Return the first path that one of these environment variables gives, or ""."""
     return next(filter(None, map(os.environ.get, variables)), "")
+
+
+def _machine_certificates() -> str:
+    """Return the file that Python trusts, or the system, or that of certifi; "" if none is there.
+
+    The libcurl of a wheel was built on another machine, and has no path to any.
+    """
+    of_python = ssl.get_default_verify_paths().openssl_cafile
+    for path in (of_python, *_USUAL_CERTIFICATES):
+        if os.access(path, os.R_OK):
+            return path
+    try:
+        return str(importlib.import_module("certifi").where())
+    except ImportError:
+        return ""
 
 
 def _moment(text: str) -> float:
