@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "scratch_buffer.h"
+#include "page_buffer.h"
 
 namespace torchparquet {
 
@@ -26,20 +26,19 @@ class BufferPool {
   }
 
   // A buffer of at least that size, with any content.
-  ScratchBuffer Take(int64_t num_bytes) {
+  PageBuffer Take(int64_t num_bytes) {
     {
       const std::lock_guard lock(mutex_);
       const auto found = idle_.lower_bound(num_bytes);
       if (found != idle_.end() && found->first / 2 <= num_bytes) {
-        ScratchBuffer buffer = std::move(found->second);
+        PageBuffer buffer = std::move(found->second);
         idle_bytes_ -= found->first;
         used_bytes_ += found->first;
         idle_.erase(found);
         return buffer;
       }
     }
-    ScratchBuffer buffer;
-    buffer.ReserveExactly(static_cast<size_t>(RoundedUp(num_bytes)));
+    PageBuffer buffer(static_cast<size_t>(RoundedUp(num_bytes)));
     const std::lock_guard lock(mutex_);
     used_bytes_ += SizeOf(buffer);
     Shrink();
@@ -47,7 +46,7 @@ class BufferPool {
   }
 
   // Takes back a buffer that came from Take.
-  void Return(ScratchBuffer buffer) {
+  void Return(PageBuffer buffer) {
     const std::lock_guard lock(mutex_);
     const int64_t num_bytes = SizeOf(buffer);
     used_bytes_ -= num_bytes;
@@ -62,7 +61,7 @@ class BufferPool {
     constexpr int64_t kStep = int64_t{256} << 10;
     return num_bytes < kStep ? num_bytes : (num_bytes + kStep - 1) / kStep * kStep;
   }
-  static int64_t SizeOf(const ScratchBuffer& buffer) {
+  static int64_t SizeOf(const PageBuffer& buffer) {
     return static_cast<int64_t>(buffer.capacity());
   }
 
@@ -76,7 +75,7 @@ class BufferPool {
 
   const int64_t max_bytes_;
   mutable std::mutex mutex_;
-  std::multimap<int64_t, ScratchBuffer> idle_;  // by capacity
+  std::multimap<int64_t, PageBuffer> idle_;  // by capacity
   int64_t idle_bytes_ = 0;
   int64_t used_bytes_ = 0;
 };

@@ -30,12 +30,6 @@ class ScratchBuffer {
     return data_.get();
   }
 
-  // As Reserve, where the buffer will not grow.
-  uint8_t* ReserveExactly(size_t num_bytes) {
-    if (num_bytes > capacity_) Renew(num_bytes);
-    return data_.get();
-  }
-
   template <typename T>
   T* ReserveItems(int64_t num_items) {
     // Raw storage of fundamental alignment, for trivial types only.

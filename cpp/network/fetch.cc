@@ -12,7 +12,7 @@ Fetch::Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
   if (pool_ != nullptr) {
     memory_ = pool_->Take(num_bytes);
   } else {
-    memory_.ReserveExactly(static_cast<size_t>(num_bytes));
+    memory_ = PageBuffer(static_cast<size_t>(num_bytes));
   }
 }
 
@@ -65,8 +65,24 @@ void Fetch::Fail(const Error& error) {
   End();
 }
 
+void Fetch::OnOver(std::function<void()> over) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_.has_value() && num_arrived_ < range_.num_bytes) {
+      over_ = std::move(over);
+      return;
+    }
+  }
+  over();
+}
+
 void Fetch::End() {
-  if (const auto over = std::exchange(over_, nullptr)) over();
+  std::function<void()> over;
+  {
+    const std::lock_guard lock(mutex_);
+    over = std::exchange(over_, nullptr);
+  }
+  if (over) over();
 }
 
 }  // namespace torchparquet

@@ -12,7 +12,7 @@
 #include "byte_range.h"
 #include "errors.h"
 #include "network/remote_object.h"
-#include "scratch_buffer.h"
+#include "page_buffer.h"
 
 namespace torchparquet {
 
@@ -46,8 +46,8 @@ class Fetch {
   bool AwaitFor(int64_t num_bytes, int64_t milliseconds) const;
   const uint8_t* data() const { return memory_.data(); }
   // Calls `over` once, when the fetch is over, on the thread that ends it and without
-  // locks of the fetch. Set it before the fetch is started.
-  void OnOver(std::function<void()> over) { over_ = std::move(over); }
+  // locks of the fetch. At once if it is over already.
+  void OnOver(std::function<void()> over);
 
   // For fetchers: one thread at a time.
 
@@ -64,10 +64,10 @@ class Fetch {
   const std::shared_ptr<const RemoteObject> object_;
   const ByteRange range_;
   const std::shared_ptr<BufferPool> pool_;
-  ScratchBuffer memory_;
-  std::function<void()> over_;
+  PageBuffer memory_;
   mutable std::mutex mutex_;
   mutable std::condition_variable arrived_;
+  std::function<void()> over_;  // guarded by mutex_
   int64_t num_arrived_ = 0;     // guarded by mutex_
   std::optional<Error> error_;  // guarded by mutex_
 };

@@ -12,7 +12,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 TEST_CASE("a buffer that was returned serves again") {
   BufferPool pool(16 * kMiB);
-  ScratchBuffer first = pool.Take(4 * kMiB);
+  PageBuffer first = pool.Take(4 * kMiB);
   const uint8_t* const address = first.data();
   std::memset(first.data(), 1, 4 * kMiB);
   pool.Return(std::move(first));
@@ -24,20 +24,19 @@ TEST_CASE("a buffer that was returned serves again") {
 TEST_CASE("a small request takes no large buffer") {
   BufferPool pool(16 * kMiB);
   pool.Return(pool.Take(8 * kMiB));
-  const ScratchBuffer small = pool.Take(1000);
+  const PageBuffer small = pool.Take(1000);
   CHECK(small.capacity() < 2000);
   CHECK(pool.idle_bytes() == 8 * kMiB);
 }
 
 TEST_CASE("what is kept stays within the bound, with what is in use") {
   BufferPool pool(8 * kMiB);
-  ScratchBuffer a = pool.Take(3 * kMiB), b = pool.Take(4 * kMiB);
+  PageBuffer a = pool.Take(3 * kMiB), b = pool.Take(4 * kMiB);
   pool.Return(std::move(a));
   CHECK(pool.idle_bytes() == 3 * kMiB);
-  ScratchBuffer c = pool.Take(4 * kMiB);  // no room for the idle one any more
+  PageBuffer c = pool.Take(4 * kMiB);  // no room for the idle one any more
   CHECK(pool.idle_bytes() == 0);
-  ScratchBuffer d =
-      pool.Take(2 * kMiB);  // beyond the bound, which only limits what is kept
+  PageBuffer d = pool.Take(2 * kMiB);  // beyond the bound, which only limits what is kept
   pool.Return(std::move(d));
   CHECK(pool.idle_bytes() == 0);
   pool.Return(std::move(b));
