@@ -63,7 +63,9 @@ def fsspec_for(scheme: str) -> Any:
 
 
 def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
-    """Return a new file system of fsspec for a URL.
+    """Return a file system of fsspec for a URL, which others with the same options share.
+
+    S3's needs 0.1 s to begin. Listings that it keeps are forgotten.
 
     Args:
         url: Any URL of the store.
@@ -77,9 +79,10 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     fsspec = fsspec_for(scheme)
     try:
         given = fsspec_options(scheme, options)
-        if scheme in HTTP:
-            given = _with_guarded_redirects(given)
-        made, _ = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
+        if scheme in HTTP:  # whose guards differ, so that none would be found again
+            given = _with_guarded_redirects(given) | {"skip_instance_cache": True}
+        made, _ = fsspec.core.url_to_fs(url, **given)
+        made.invalidate_cache()
     except ImportError as error:
         raise ImportError(f"{scheme}:// paths need another package: {one_line(error)}") from error
     except Exception as error:
