@@ -44,7 +44,7 @@ from stores.measures import (
     median_seconds,
 )
 from stores.nginx import Distance, Place, store
-from stores.readers import Reader, curl_ranges, our_batches, our_dataset, readers
+from stores.readers import Reader, curl_ranges, our_dataset, readers
 
 _DIRECTORY = Path(__file__).resolve().parent
 FILE, FOLDER = "click_log.parquet", "many"
@@ -52,6 +52,8 @@ READING = (5.0, 30.0, 50.0)
 FOOTERS_MS = 30.0
 # Two distances: their difference is of round trips alone, not of work. It is large beside what
 # other load does to either.
+# Batches that need a request or two each, and passes enough for tens of late requests.
+WAITS_BATCH_SIZE, WAITS_PASSES = 65_536, 40
 NEAR, FAR = (Distance(ms, late_share=0, connection_kb_per_second=0) for ms in (5, 305))
 CACHE_OPTION, FETCH_OPTION = "cache_dir", "fetch_options"
 Figures = dict[str, Any]
@@ -206,21 +208,28 @@ def _require(bench: Bench, option: str) -> None:
         raise SkippedError(f"ParquetDataset has no option {option}")
 
 
+def _epochs(place: Place, batch_size: int, **options: Any) -> Batches:
+    """Returns epochs of one data set, made on the first pass in the process that reads."""
+    dataset = functools.cache(lambda: our_dataset(place, batch_size, **options))
+    return lambda: iter(dataset())
+
+
 def cache(bench: Bench) -> Figures:
     """The second epoch, of which the first has left all in a cache on this machine."""
+    from torchparquet import ParquetDataset
+
     _require(bench, CACHE_OPTION)
     with (
         bench.places([Distance(FOOTERS_MS)]) as (place,),
         tempfile.TemporaryDirectory() as folder,
     ):
-        # Made on the first pass, in the process that reads.
-        dataset = functools.cache(
-            lambda: our_dataset(place, bench.batch_size, **{CACHE_OPTION: folder})
+        local = functools.cache(
+            lambda: ParquetDataset(str(bench.file), batch_size=bench.batch_size, num_threads=2)
         )
-        plain = functools.partial(our_batches, place, bench.batch_size)
         ways: dict[str, Batches] = {
-            "from the store": plain,
-            "from the cache": lambda: iter(dataset()),
+            "from the store": _epochs(place, bench.batch_size),
+            "from the cache": _epochs(place, bench.batch_size, **{CACHE_OPTION: folder}),
+            "from the file": lambda: iter(local()),
         }
         return _told("Epochs", measure_batches(ways, bench.repeats))
 
@@ -230,12 +239,10 @@ def waits(bench: Bench) -> Figures:
     _require(bench, FETCH_OPTION)
     with bench.places([Distance(FOOTERS_MS)]) as (place,):
         ways: dict[str, Batches] = {
-            name: functools.partial(
-                our_batches, place, bench.batch_size, **{FETCH_OPTION: {"hedges": is_hedged}}
-            )
+            name: _epochs(place, WAITS_BATCH_SIZE, **{FETCH_OPTION: {"hedges": is_hedged}})
             for name, is_hedged in (("hedged", True), ("not hedged", False))
         }
-        return _told("Waits", measure_batches(ways, bench.repeats))
+        return _told("Waits", measure_batches(ways, WAITS_PASSES))
 
 
 def _told(title: str, found: list[Measured]) -> Figures:
