@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "bindings/batch_objects.h"
 #include "bindings/reader_stats.h"
@@ -48,6 +49,21 @@ class BatchReader {
     reader_->Lend(reinterpret_cast<uint8_t*>(data), token);  // an address from torch
   }
 
+  // Each list is of places in files and row groups that are read at once.
+  void Announce(const std::vector<std::vector<std::pair<int64_t, int64_t>>>& places) {
+    std::vector<std::vector<ReadStep>> steps;
+    for (const auto& together : places) {
+      auto& step = steps.emplace_back();
+      for (const auto& [file, row_group] : together) {
+        step.push_back({.file = file, .row_group = row_group});
+      }
+    }
+    WithoutGil([&] {
+      reader_->Announce(std::move(steps));
+      return true;
+    });
+  }
+
   void Stop() {
     WithoutGil([&] {
       reader_->Stop();
@@ -78,6 +94,10 @@ void BindReader(py::module_& m) {
           "next_is_ready",
           [](const BatchReader& r) { return r.reader().next_is_ready(); })
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
+      .def_property_readonly(
+          "has_asked_for_all",
+          [](const BatchReader& r) { return r.reader().has_asked_for_all(); })
+      .def("announce", &BatchReader::Announce, py::arg("steps"))
       .def("stop", &BatchReader::Stop)
       .def_property_readonly(
           "slab_bytes",

@@ -6,6 +6,10 @@
 namespace torchparquet {
 namespace {
 
+constexpr int64_t kFirstRequestBytes = int64_t{1} << 20;
+// After as many as a process has connections at first, requests may be twice as large.
+constexpr int64_t kRequestsOfASize = 16;
+
 // True if the block may go into the request, with the hole before it.
 bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const WantedBlock& block,
            int64_t max_bytes) {
@@ -46,11 +50,23 @@ std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
   return blocks;
 }
 
-std::vector<PlannedFetch> JoinBlocks(std::vector<WantedBlock> blocks, int64_t max_bytes) {
+int64_t MaxRequestBytes(int64_t num_before, int64_t max_bytes) {
+  int64_t num_bytes = kFirstRequestBytes;
+  for (int64_t doublings = num_before / kRequestsOfASize;
+       doublings > 0 && num_bytes < max_bytes; --doublings) {
+    num_bytes *= 2;
+  }
+  return std::min(num_bytes, max_bytes);
+}
+
+std::vector<PlannedFetch> JoinBlocks(std::vector<WantedBlock> blocks, int64_t num_before,
+                                     int64_t max_bytes) {
   std::vector<PlannedFetch> fetches;
   int64_t hole_bytes = 0;
   for (WantedBlock& block : blocks) {
-    if (fetches.empty() || !Joins(fetches.back(), hole_bytes, block, max_bytes)) {
+    const int64_t number = num_before + std::ssize(fetches) - 1;  // of the last
+    if (fetches.empty() ||
+        !Joins(fetches.back(), hole_bytes, block, MaxRequestBytes(number, max_bytes))) {
       hole_bytes = 0;
       fetches.push_back({.range = block.range, .blocks = {}});
     }

@@ -13,6 +13,9 @@ namespace {
 
 // A request of a few bytes counts for little of the budget, but it has a price.
 constexpr int64_t kMaxInFlight = 1024;
+// The cache on disk is near: what is read soon is asked for, in memory that was used. An
+// epoch from the cache then takes 1.1 times as long as from a local file, instead of 1.3.
+constexpr int64_t kCachedBytesAhead = int64_t{16} << 20;
 constexpr size_t kStepsAhead = 32;
 constexpr size_t kMaxFootersAhead = 64;
 
@@ -34,9 +37,20 @@ int64_t SumBytes(const std::vector<WantedBlock>& blocks) {
 
 Prefetcher::Prefetcher(Parts parts)
     : parts_(std::move(parts)),
-      memory_(std::make_shared<BufferPool>(parts_.budget_bytes)),
-      signal_(std::make_shared<Signal>()) {
+      memory_(parts_.memory != nullptr
+                  ? parts_.memory
+                  : std::make_shared<BufferPool>(parts_.budget_bytes)),
+      signal_(std::make_shared<Signal>()),
+      next_epoch_({.files = parts_.files,
+                   .reads = parts_.reads,
+                   .columns = parts_.columns,
+                   // What the cache has is near enough.
+                   .carried = parts_.cached == nullptr ? parts_.carried : nullptr,
+                   .memory = memory_,
+                   .max_bytes = parts_.budget_bytes / 4,
+                   .max_block_bytes = parts_.max_block_bytes}) {
   signal_->prefetcher = this;
+  TakeCarried();
   parts_.reads->OnPassed([this](const RemoteObject& object, int64_t offset) {
     Passed(object.number, offset);
   });
@@ -57,8 +71,53 @@ void Prefetcher::Advance() {
       if (stopped_) return;
     }
     const auto steps = TakeSteps();
-    if (!steps) return;
+    if (!steps) break;
     std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
+    if (--carried_steps_ == 0) DropCarried();
+  }
+  has_asked_for_all_ = true;
+  next_epoch_.Advance([this](int64_t num_bytes) {
+    const int64_t carried = parts_.carried->num_bytes();
+    const std::lock_guard lock(mutex_);
+    return !stopped_ && num_in_flight_ < kMaxInFlight &&
+           held_bytes_ + carried + num_bytes <= parts_.budget_bytes;
+  });
+}
+
+void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
+  {
+    const std::lock_guard advance_lock(advance_);
+    next_epoch_.Announce(std::move(steps));
+  }
+  Advance();
+}
+
+// What the reader before left here, by block.
+void Prefetcher::TakeCarried() {
+  if (parts_.carried == nullptr) return;
+  CarriedFetches::All all = parts_.carried->Take();
+  carried_steps_ = all.num_steps;
+  for (CarriedFetches::Carried& carried : all.fetches) {
+    const Fetch& fetch = *carried.fetch;
+    const RemoteObject& object = fetch.object();
+    if (parts_.files->remote(object.number).get() != &object) {
+      parts_.reads->fetcher().Cancel(carried.fetch);
+      continue;
+    }
+    if (fetch.is_over() && fetch.num_arrived() < fetch.range().num_bytes) continue;
+    for (const ByteRange& block : carried.blocks) {
+      carried_[{object.number, block.offset}] = {carried.fetch, block.num_bytes};
+      carried_bytes_ += block.num_bytes;
+    }
+  }
+}
+
+// What was left here and is not read first after all.
+void Prefetcher::DropCarried() {
+  for (const auto& [place, block] : std::exchange(carried_, {})) {
+    if (!block.fetch->is_over()) parts_.reads->fetcher().Cancel(block.fetch);
+    const std::lock_guard lock(mutex_);
+    carried_bytes_ -= block.num_bytes;
   }
 }
 
@@ -95,24 +154,6 @@ void Prefetcher::DropFooter(int64_t file) {
   if (footers_.erase(file) == 0) return;
   const auto& object = parts_.files->remote(file);
   parts_.reads->Drop(*object, RemoteFile::FooterRange(*object).offset);
-}
-
-// The column chunks that the step reads. Nothing where that cannot be told: its tasks
-// find the error again, and name its place.
-std::optional<std::vector<ChunkBytes>> Prefetcher::ChunksOf(const ReadStep& step) {
-  std::vector<ChunkBytes> chunks;
-  try {
-    const auto file = parts_.files->Open(step.file);
-    for (size_t i = 0; i < parts_.columns.size(); ++i) {
-      if (parts_.columns[i].empty()) continue;
-      const int leaf = file->FindLeaf(parts_.columns[i]);
-      if (leaf < 0) continue;
-      chunks.push_back({static_cast<int64_t>(i), file->ChunkRange(step.row_group, leaf)});
-    }
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  return chunks;
 }
 
 // Registers the blocks of a step and returns them. Blocks that the columns of an earlier
@@ -162,15 +203,26 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   int64_t num_bytes = 0;
   for (const ReadStep& step : steps) {
     if (!parts_.files->is_remote(step.file)) continue;
-    auto chunks = ChunksOf(step).value_or(std::vector<ChunkBytes>());
+    auto chunks = ChunksOf(step, parts_.files.get(), parts_.columns)
+                      .value_or(std::vector<ChunkBytes>());
     DropFooter(step.file);
     auto blocks = BlocksOf(step, chunks);
     num_bytes += SumBytes(blocks);
     planned.push_back({step.file, std::move(chunks), std::move(blocks)});
   }
+  int64_t needed_bytes = num_bytes;
+  if (planned.size() == 1) {
+    needed_bytes = 0;
+    for (const ChunkBytes& chunk : planned.front().chunks) {
+      needed_bytes = std::max(needed_bytes, chunk.range.num_bytes);
+    }
+  }
   std::vector<Waiting> waiting;
   const auto add = [&](int64_t file, std::vector<WantedBlock> blocks) {
-    std::ranges::move(Requests(file, std::move(blocks)), std::back_inserter(waiting));
+    for (Waiting& one : Requests(file, std::move(blocks))) {
+      one.needed_bytes = needed_bytes;
+      waiting.push_back(std::move(one));
+    }
   };
   if (num_bytes <= parts_.budget_bytes / 2) {
     for (PlannedStep& step : planned) add(step.file, std::move(step.blocks));
@@ -200,11 +252,20 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
 }
 
 // Blocks in the cache come one by one, others in requests over neighbours.
-std::vector<Prefetcher::Waiting> Prefetcher::Requests(
-    int64_t file, std::vector<WantedBlock> blocks) const {
+std::vector<Prefetcher::Waiting> Prefetcher::Requests(int64_t file,
+                                                      std::vector<WantedBlock> blocks) {
   std::vector<Waiting> waiting;
   std::vector<WantedBlock> others;
   for (WantedBlock& block : blocks) {
+    if (const auto carried = carried_.extract({file, block.range.offset})) {
+      const std::shared_ptr<Fetch>& fetch = carried.mapped().fetch;
+      if (waiting.empty() || waiting.back().carried != fetch) {
+        waiting.push_back(
+            {.file = file, .fetch = {fetch->range(), {}}, .carried = fetch});
+      }
+      waiting.back().fetch.blocks.push_back(std::move(block));
+      continue;
+    }
     const bool is_cached = parts_.cached != nullptr &&
                            parts_.cached->Has(*parts_.files->remote(file), block.range);
     if (!is_cached) {
@@ -214,8 +275,10 @@ std::vector<Prefetcher::Waiting> Prefetcher::Requests(
     const ByteRange range = block.range;
     waiting.push_back({file, {range, {std::move(block)}}, true});
   }
-  for (PlannedFetch& fetch : JoinBlocks(std::move(others), parts_.max_block_bytes)) {
+  for (PlannedFetch& fetch :
+       JoinBlocks(std::move(others), num_requests_, parts_.max_block_bytes)) {
     waiting.push_back({file, std::move(fetch), false});
+    ++num_requests_;
   }
   return waiting;
 }
@@ -237,18 +300,27 @@ void Prefetcher::DropWhenPassed(int64_t file, const std::vector<WantedBlock>& bl
 bool Prefetcher::MayAsk(const Waiting& waiting) {
   const std::lock_guard lock(mutex_);
   if (stopped_ || num_in_flight_ >= kMaxInFlight) return false;
+  if (waiting.carried != nullptr) return true;
+  const int64_t cached_limit = std::max(kCachedBytesAhead, 2 * waiting.needed_bytes);
+  if (waiting.is_cached && held_cached_bytes_ > cached_limit) return false;
   return held_bytes_ == 0 ||
-         held_bytes_ + waiting.fetch.range.num_bytes <= parts_.budget_bytes;
+         held_bytes_ + carried_bytes_ + waiting.fetch.range.num_bytes <=
+             parts_.budget_bytes;
 }
 
 void Prefetcher::Ask(const Waiting& waiting) {
-  const auto fetch = std::make_shared<Fetch>(parts_.files->remote(waiting.file),
-                                             waiting.fetch.range, memory_);
+  const bool is_carried = waiting.carried != nullptr;
+  const auto fetch = is_carried
+                         ? waiting.carried
+                         : std::make_shared<Fetch>(parts_.files->remote(waiting.file),
+                                                   waiting.fetch.range, memory_);
   std::vector<ByteRange> ranges;
   std::vector<int64_t> offsets;
   Keeping kept;
   {
     const std::lock_guard lock(mutex_);
+    const int64_t carried_bytes = is_carried ? SumBytes(waiting.fetch.blocks) : 0;
+    carried_bytes_ -= carried_bytes;
     auto request = std::make_shared<Request>();
     for (const WantedBlock& block : waiting.fetch.blocks) {
       const auto found = blocks_.find({waiting.file, block.range.offset});
@@ -258,17 +330,21 @@ void Prefetcher::Ask(const Waiting& waiting) {
       offsets.push_back(block.range.offset);
     }
     if (ranges.empty()) return;
-    *request = {.num_bytes = waiting.fetch.range.num_bytes,
+    // Others may want a carried one too: nobody cancels it.
+    *request = {.num_bytes = is_carried ? carried_bytes : waiting.fetch.range.num_bytes,
                 .num_holders = ranges.size(),
-                .fetch = fetch};
+                .is_cached = waiting.is_cached,
+                .fetch = is_carried ? nullptr : fetch};
     held_bytes_ += request->num_bytes;
+    if (request->is_cached) held_cached_bytes_ += request->num_bytes;
     ++num_in_flight_;
-    if (parts_.cached != nullptr && !waiting.is_cached) {
+    if (parts_.cached != nullptr && !waiting.is_cached && !is_carried) {
       ++request->num_holders;
       kept = {std::move(request), ranges};
     }
   }
   const std::vector<int64_t> offsets_held = offsets;
+  if (is_carried) parts_.reads->Adopt(fetch, ranges);
   fetch->OnOver([signal = signal_, file = waiting.file, offsets = std::move(offsets),
                  kept = std::move(kept)] {
     const std::lock_guard lock(signal->mutex);
@@ -276,7 +352,9 @@ void Prefetcher::Ask(const Waiting& waiting) {
     if (kept.request != nullptr) signal->prefetcher->KeepInCache(kept);
     signal->prefetcher->Over(file, offsets);
   });
-  parts_.reads->Hold(fetch, ranges, waiting.is_cached ? parts_.cached.get() : nullptr);
+  if (!is_carried) {
+    parts_.reads->Hold(fetch, ranges, waiting.is_cached ? parts_.cached.get() : nullptr);
+  }
   // Tasks may have read a block by themselves meanwhile.
   const std::lock_guard lock(mutex_);
   for (const int64_t offset : offsets_held) {
@@ -322,6 +400,7 @@ void Prefetcher::KeepInCache(const Keeping& kept) {
 void Prefetcher::LetGo(Request* request) {
   if (--request->num_holders > 0) return;
   held_bytes_ -= request->num_bytes;
+  if (request->is_cached) held_cached_bytes_ -= request->num_bytes;
   if (auto fetch = request->fetch.lock()) unwanted_.push_back(std::move(fetch));
 }
 
@@ -434,6 +513,8 @@ void Prefetcher::Stop() {
     stopped_ = true;
   }
   parts_.reads->Stop();
+  const std::lock_guard advance_lock(advance_);
+  DropCarried();
 }
 
 PrefetchStats Prefetcher::stats() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,17 +16,13 @@
 #include "buffer_pool.h"
 #include "files/reader_files.h"
 #include "network/fetch.h"
+#include "prefetch/carried_fetches.h"
 #include "prefetch/fetch_plan.h"
+#include "prefetch/next_epoch.h"
+#include "prefetch/step_chunks.h"
 #include "sources/remote_reads.h"
 
 namespace torchparquet {
-
-// Rows of one row group that are read together.
-struct ReadStep {
-  int64_t file = 0;
-  int64_t row_group = 0;
-  int64_t num_rows = 0;
-};
 
 struct PrefetchStats {
   int64_t budget_bytes = 0;
@@ -48,6 +45,10 @@ class Prefetcher {
     std::shared_ptr<CachedFetcher> cached = nullptr;  // null without a cache on disk
     std::vector<std::string> columns;                 // by their number among tasks
     NextSteps next_steps;
+    // Come from the reader before, and go to the one after. Null if there is none.
+    std::shared_ptr<CarriedFetches> carried = nullptr;
+    // Of what is fetched; null for memory of its own.
+    std::shared_ptr<BufferPool> memory = nullptr;
     int64_t budget_bytes = 0;
     int64_t max_block_bytes = kMaxBlockBytes;
     // Called on a thread of the fetcher when tasks may have become ready.
@@ -64,6 +65,11 @@ class Prefetcher {
   // what the budget had no room for is read by the task itself. `others_run` says that
   // other tasks, which may free room, are running.
   bool IsReady(const ReadStep& step, int64_t column, bool others_run);
+  // True once nothing is left to ask for.
+  bool has_asked_for_all() const { return has_asked_for_all_; }
+  // Tells what the reader after this one will read first. Asks for that when nothing else
+  // is left, up to a quarter of the budget. Advances.
+  void Announce(std::vector<std::vector<ReadStep>> steps);
   // A task has read its rows of a column, or will not. Advances. Call it without locks.
   void Done(const ReadStep& step, int64_t column);
   // Ends all fetches. `on_ready` is not called any more. Call it without locks.
@@ -78,6 +84,7 @@ class Prefetcher {
   struct Request {
     int64_t num_bytes = 0;
     size_t num_holders = 0;  // blocks, and the cache while it keeps them
+    bool is_cached = false;  // comes out of the cache
     std::weak_ptr<Fetch> fetch = {};
   };
   // What a request leaves in the cache.
@@ -107,6 +114,12 @@ class Prefetcher {
     int64_t file = 0;
     PlannedFetch fetch;
     bool is_cached = false;
+    std::shared_ptr<Fetch> carried = nullptr;  // begun by the reader before
+    int64_t needed_bytes = 0;                  // that must be there at once for some task
+  };
+  struct CarriedBlock {
+    std::shared_ptr<Fetch> fetch;
+    int64_t num_bytes;
   };
   // Lets fetches tell a prefetcher that may be gone.
   struct Signal {
@@ -118,14 +131,15 @@ class Prefetcher {
   void AskForFooter(int64_t file);
   void DropFooter(int64_t file);
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
-  std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step);
   std::vector<WantedBlock> BlocksOf(const ReadStep& step,
                                     const std::vector<ChunkBytes>& chunks);
   void DropWhenPassed(int64_t file, const std::vector<WantedBlock>& blocks);
   bool MayAsk(const Waiting& waiting);
   void Ask(const Waiting& waiting);
-  std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks) const;
+  std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks);
   void Over(int64_t file, const std::vector<int64_t>& offsets);
+  void TakeCarried();
+  void DropCarried();
   void KeepInCache(const Keeping& kept);
   void Passed(int64_t file, int64_t offset);
   void CancelUnwanted();
@@ -137,7 +151,7 @@ class Prefetcher {
   void EraseIfDone(const Place& place);
 
   const Parts parts_;
-  const std::shared_ptr<BufferPool> memory_;  // of what is fetched
+  const std::shared_ptr<BufferPool> memory_;
   const std::shared_ptr<Signal> signal_;
 
   std::mutex advance_;           // taken before mutex_; held while footers are read
@@ -145,12 +159,19 @@ class Prefetcher {
   std::deque<std::vector<ReadStep>> upcoming_;  // guarded by advance_
   std::set<int64_t> footers_;                   // asked for; guarded by advance_
   bool is_at_end_ = false;                      // guarded by advance_
+  int64_t num_requests_ = 0;                    // planned, ever; guarded by advance_
+  std::map<Place, CarriedBlock> carried_;       // guarded by advance_
+  int64_t carried_steps_ = 0;                   // guarded by advance_
+  NextEpoch next_epoch_;                        // guarded by advance_
+  std::atomic<bool> has_asked_for_all_ = false;
 
   mutable std::mutex mutex_;  // guards all below
   std::map<Place, Group> groups_;
   std::map<Place, Block> blocks_;
   std::vector<std::shared_ptr<Fetch>> unwanted_;
   int64_t held_bytes_ = 0;
+  int64_t held_cached_bytes_ = 0;  // a part of them
+  int64_t carried_bytes_ = 0;      // come from the reader before, not asked for yet
   int64_t num_in_flight_ = 0;
   bool stopped_ = false;
 };

@@ -104,6 +104,18 @@ void ParallelReader::Lend(uint8_t* data, int64_t token) {
   if (CanOpen(*state_)) state_->work.notify_all();
 }
 
+void ParallelReader::Announce(std::vector<std::vector<ReadStep>> steps) {
+  CheckProcess();
+  for (const auto& together : steps) {
+    for (const ReadStep& step : together) {
+      if (step.file >= 0 && step.file < state_->spec.files->num_files()) continue;
+      throw Error(ErrorKind::kInvalidArgument,
+                  "there is no file " + std::to_string(step.file));
+    }
+  }
+  if (state_->prefetcher != nullptr) state_->prefetcher->Announce(std::move(steps));
+}
+
 void ParallelReader::Stop() {
   if (getpid() != owner_pid_) return;
   ReaderState& state = *state_;

@@ -77,8 +77,16 @@ class ParallelReader {
   ReaderStats stats() const;
 
   // For a later reader; no slabs with lent_slabs.
+  // True once all bytes of stores were asked for; false if no file is in a store.
+  bool has_asked_for_all() const {
+    return state_->prefetcher != nullptr && state_->prefetcher->has_asked_for_all();
+  }
+  // Tells what the reader that gets this one's memory will read first, so that it finds
+  // that fetched. Once. May wait for footers.
+  void Announce(std::vector<std::vector<ReadStep>> steps);
   ReaderMemory memory() const {
-    return {state_->slabs, state_->jagged.pool(), state_->scratch};
+    return {state_->slabs, state_->jagged.pool(), state_->scratch, state_->fetched,
+            state_->carried};
   }
 
  private:

@@ -56,6 +56,13 @@ std::shared_ptr<SlabPool> ChooseSlabs(std::shared_ptr<SlabPool> offered,
                         std::min(kHeldByLoop * slab_bytes, memory.max_held_bytes));
 }
 
+std::shared_ptr<BufferPool> ChooseFetched(std::shared_ptr<BufferPool> offered,
+                                          const ReaderSpec& spec) {
+  const int64_t max_bytes = spec.prefetch_bytes;
+  if (offered != nullptr && offered->max_bytes() == max_bytes) return offered;
+  return std::make_shared<BufferPool>(max_bytes);
+}
+
 std::unique_ptr<Prefetcher> MakePrefetcher(ReaderState* state) {
   if (state->remote == nullptr) return nullptr;
   return std::make_unique<Prefetcher>(
@@ -64,6 +71,8 @@ std::unique_ptr<Prefetcher> MakePrefetcher(ReaderState* state) {
                         .cached = state->spec.files->cached(),
                         .columns = StoredPaths(state->spec),
                         .next_steps = ReadOrder(state->spec, state->batches),
+                        .carried = state->carried,
+                        .memory = state->fetched,
                         .budget_bytes = state->spec.prefetch_bytes,
                         .on_ready = [state] {
                           const std::lock_guard lock(state->mutex);
@@ -89,6 +98,9 @@ ReaderState::ReaderState(ReaderSpec reader_spec, ReaderMemory offered)
                                          : std::make_shared<ScratchPool>()),
       remote(MakeRemoteReads(spec)),
       files(std::make_shared<ReaderFiles>(spec.files, remote)),
+      fetched(ChooseFetched(std::move(offered.fetched), spec)),
+      carried(offered.carried != nullptr ? std::move(offered.carried)
+                                         : std::make_shared<CarriedFetches>()),
       fetched_before(remote == nullptr ? FetchStats() : remote->fetcher().stats()),
       cached_before(CachedBytes(spec)),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),

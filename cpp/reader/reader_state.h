@@ -42,6 +42,8 @@ struct ReaderState {
   const std::shared_ptr<ScratchPool> scratch;
   const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
   const std::shared_ptr<ReaderFiles> files;
+  const std::shared_ptr<BufferPool> fetched;
+  const std::shared_ptr<CarriedFetches> carried;
   const FetchStats fetched_before;
   const int64_t cached_before;
   JaggedMemory jagged;

@@ -74,15 +74,24 @@ void RemoteReads::Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes) 
 
 void RemoteReads::Hold(const std::shared_ptr<Fetch>& fetch,
                        const std::vector<ByteRange>& blocks, Fetcher* by) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return;
-    Blocks& of_object = blocks_[fetch->object().number];
-    for (const ByteRange& block : blocks) {
-      of_object.insert_or_assign(block.offset, Block{block, fetch});
-    }
-  }
+  if (!Register(fetch, blocks)) return;
   (by != nullptr ? by : fetcher_.get())->Start(fetch);
+}
+
+void RemoteReads::Adopt(const std::shared_ptr<Fetch>& fetch,
+                        const std::vector<ByteRange>& blocks) {
+  if (!Register(fetch, blocks)) fetcher_->Cancel(fetch);
+}
+
+bool RemoteReads::Register(const std::shared_ptr<Fetch>& fetch,
+                           const std::vector<ByteRange>& blocks) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return false;
+  Blocks& of_object = blocks_[fetch->object().number];
+  for (const ByteRange& block : blocks) {
+    of_object.insert_or_assign(block.offset, Block{block, fetch});
+  }
+  return true;
 }
 
 void RemoteReads::Drop(const RemoteObject& object, int64_t offset) {

@@ -32,6 +32,8 @@ class RemoteReads {
   // Blocks of an object must not overlap.
   void Hold(const std::shared_ptr<Fetch>& fetch, const std::vector<ByteRange>& blocks,
             Fetcher* by = nullptr);
+  // Makes blocks of a fetch available that was begun elsewhere.
+  void Adopt(const std::shared_ptr<Fetch>& fetch, const std::vector<ByteRange>& blocks);
   // Forgets a block by its offset. Its memory goes when the last block of its fetch does
   // and nobody reads it.
   void Drop(const RemoteObject& object, int64_t offset);
@@ -44,6 +46,7 @@ class RemoteReads {
   void Stop();
 
   Fetcher& fetcher() { return *fetcher_; }
+  const std::shared_ptr<Fetcher>& shared_fetcher() const { return fetcher_; }
   // Waits of Read for bytes, summed over threads.
   int64_t wait_nanoseconds() const;
 
@@ -54,6 +57,9 @@ class RemoteReads {
   };
   using Blocks = std::map<int64_t, Block>;  // by offset
 
+  // Returns false once stopped.
+  bool Register(const std::shared_ptr<Fetch>& fetch,
+                const std::vector<ByteRange>& blocks);
   // The block that holds the offset, or the stretch before the next one without a fetch.
   Block Find(const RemoteObject& object, const ByteRange& wanted);
   Block Demand(const std::shared_ptr<const RemoteObject>& object, const ByteRange& range);

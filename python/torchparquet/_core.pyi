@@ -339,6 +339,17 @@ class FieldPlace:
 
 class BatchReader:
     def __init__(self, *, spec: ReaderSpec, memory: ReaderMemory) -> None: ...
+    def announce(
+        self,
+        steps: collections.abc.Sequence[
+            collections.abc.Sequence[
+                tuple[
+                    typing.SupportsInt | typing.SupportsIndex,
+                    typing.SupportsInt | typing.SupportsIndex,
+                ]
+            ]
+        ],
+    ) -> None: ...
     def lend(
         self,
         data: typing.SupportsInt | typing.SupportsIndex,
@@ -365,6 +376,8 @@ class BatchReader:
     def capacity_rows(self) -> int: ...
     @property
     def fields(self) -> list[FieldPlace]: ...
+    @property
+    def has_asked_for_all(self) -> bool: ...
     @property
     def max_slabs(self) -> int: ...
     @property

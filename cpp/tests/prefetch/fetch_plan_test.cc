@@ -61,7 +61,7 @@ TEST_CASE("a request holds neighbouring blocks and few other bytes") {
   for (int round = 0; round < 3'000; ++round) {
     const int64_t max_bytes = draws.Between(100, 9'000);
     const std::vector<WantedBlock> blocks = CutBlocks(DrawChunks(&draws), max_bytes);
-    const std::vector<PlannedFetch> fetches = JoinBlocks(blocks, max_bytes);
+    const std::vector<PlannedFetch> fetches = JoinBlocks(blocks, 0, max_bytes);
     size_t next = 0;
     for (const PlannedFetch& fetch : fetches) {
       REQUIRE_FALSE(fetch.blocks.empty());
@@ -83,7 +83,7 @@ TEST_CASE("a request holds neighbouring blocks and few other bytes") {
 TEST_CASE("neighbours are one request, up to its size and over small holes") {
   const auto ranges = [](const std::vector<ChunkBytes>& chunks) {
     std::vector<ByteRange> found;
-    for (const PlannedFetch& fetch : JoinBlocks(CutBlocks(chunks, 1'000), 1'000)) {
+    for (const PlannedFetch& fetch : JoinBlocks(CutBlocks(chunks, 1'000), 0, 1'000)) {
       found.push_back(fetch.range);
     }
     return found;
@@ -97,6 +97,19 @@ TEST_CASE("neighbours are one request, up to its size and over small holes") {
         std::vector<ByteRange>{{0, 300}, {400, 300}});
   CHECK(ranges({{0, {0, 2'500}}}) ==
         std::vector<ByteRange>{{0, 1'000}, {1'000, 1'000}, {2'000, 500}});
+}
+
+TEST_CASE("the first requests are small, one for each connection") {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  std::vector<ChunkBytes> chunks;
+  for (int64_t i = 0; i < 1'000; ++i) chunks.push_back({i, {i * kMiB / 4, kMiB / 4}});
+  const auto fetches = JoinBlocks(CutBlocks(chunks), 0);
+  for (size_t i = 0; i < fetches.size() - 1; ++i) {
+    const int64_t expected = i < 16 ? 1 : i < 32 ? 2 : i < 48 ? 4 : 8;
+    CHECK(fetches[i].range.num_bytes == expected * kMiB);
+  }
+  CHECK(JoinBlocks(CutBlocks(chunks), 40)[0].range.num_bytes == 4 * kMiB);
+  CHECK(JoinBlocks(CutBlocks(chunks), 4'000)[0].range.num_bytes == 8 * kMiB);
 }
 
 TEST_CASE("a column chunk that overlaps another is left out") {

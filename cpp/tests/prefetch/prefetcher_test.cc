@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "caught.h"
@@ -33,11 +34,16 @@ struct Setting {
             1),
         store(std::make_shared<Store>()),
         reads(std::make_shared<RemoteReads>(store)),
-        files(std::make_shared<ReaderFiles>(
-            std::make_shared<ParquetFiles>(PlannedIn(data, store)), reads)) {
+        all_files(std::make_shared<ParquetFiles>(PlannedIn(data, store))),
+        files(std::make_shared<ReaderFiles>(all_files, reads)) {
     files->Open(0);
     num_footer_requests = store->num_started();
     for (int64_t group = 0; group < num_groups; ++group) steps.push_back({0, group, 100});
+    prefetcher = Make(budget_bytes, max_block_bytes, as_window);
+  }
+
+  std::unique_ptr<Prefetcher> Make(int64_t budget_bytes, int64_t max_block_bytes,
+                                   bool as_window) {
     auto order = [this, as_window,
                   next = size_t{0}]() mutable -> std::optional<std::vector<ReadStep>> {
       if (next == steps.size()) return std::nullopt;
@@ -45,14 +51,23 @@ struct Setting {
       next = steps.size();
       return steps;
     };
-    prefetcher = std::make_unique<Prefetcher>(
+    return std::make_unique<Prefetcher>(
         Prefetcher::Parts{.files = files,
                           .reads = reads,
                           .columns = {"a", "b"},
                           .next_steps = order,
+                          .carried = carried,
                           .budget_bytes = budget_bytes,
                           .max_block_bytes = max_block_bytes,
                           .on_ready = [this] { ++num_ready; }});
+  }
+
+  // Goes on as the reader of the next epoch does.
+  void BeginNext(int64_t budget_bytes) {
+    prefetcher->Stop();
+    reads = std::make_shared<RemoteReads>(store);
+    files = std::make_shared<ReaderFiles>(all_files, reads);
+    prefetcher = Make(budget_bytes, 1 << 20, false);
   }
 
   ByteRange Chunk(int64_t group, int column) {
@@ -79,8 +94,10 @@ struct Setting {
 
   const DataSet data;
   const std::shared_ptr<Store> store;
-  const std::shared_ptr<RemoteReads> reads;
-  const std::shared_ptr<ReaderFiles> files;
+  std::shared_ptr<RemoteReads> reads;
+  const std::shared_ptr<ParquetFiles> all_files;
+  std::shared_ptr<ReaderFiles> files;
+  const std::shared_ptr<CarriedFetches> carried = std::make_shared<CarriedFetches>();
   std::vector<ReadStep> steps;
   std::atomic<int64_t> num_ready{0};
   int64_t num_footer_requests = 0;
@@ -214,6 +231,60 @@ TEST_CASE("footers of files to come are asked for together, and once") {
   advance.join();
   CHECK(store->num_started() == 40);
   for (int64_t file = 0; file < 20; ++file) CHECK(files->has_footer(file));
+}
+
+TEST_CASE("the next reader finds what it reads first") {
+  Setting setting(6, 100'000, 1 << 20);
+  const auto read_all = [&] {
+    for (const ReadStep& step : setting.steps) {
+      for (int column = 0; column < 2; ++column) {
+        setting.Read(step.row_group, column);
+        setting.prefetcher->Done(step, column);
+      }
+    }
+  };
+  setting.prefetcher->Advance();
+  CHECK(setting.prefetcher->has_asked_for_all());
+  CHECK(setting.num_requests() == 6);
+  // A quarter of the budget has room for all of them.
+  setting.prefetcher->Announce(
+      {{setting.steps[4]}, {setting.steps[1], setting.steps[0]}});
+  CHECK(setting.num_requests() == 9);
+  read_all();
+  CHECK(setting.prefetcher->stats().held_bytes == 0);
+
+  std::swap(setting.steps[0], setting.steps[4]);
+  setting.BeginNext(100'000);
+  setting.prefetcher->Advance();
+  setting.AwaitAll();
+  // Two steps were announced: the third one that is read, which came along, was dropped.
+  CHECK(setting.num_requests() == 9 + 6 - 2);
+  read_all();
+  CHECK(setting.num_requests() == 9 + 6 - 2);
+  CHECK(setting.prefetcher->stats().held_bytes == 0);
+}
+
+TEST_CASE("a reader that was told of no room for more leaves nothing") {
+  Setting setting(6, 5'000, 1 << 20);  // of which a quarter is less than a row group
+  setting.prefetcher->Advance();
+  CHECK_FALSE(setting.prefetcher->has_asked_for_all());
+  setting.prefetcher->Announce({{setting.steps[0]}});
+  for (const ReadStep& step : setting.steps) {
+    setting.prefetcher->Done(step, 0);
+    setting.prefetcher->Done(step, 1);
+  }
+  CHECK(setting.prefetcher->has_asked_for_all());
+  CHECK(setting.carried->num_bytes() == 0);
+}
+
+TEST_CASE("what was asked for ahead ends with its memory") {
+  Setting setting(2, 100'000, 1 << 20);
+  setting.prefetcher->Advance();
+  setting.AwaitAll();
+  setting.store->Stall();
+  setting.prefetcher->Announce({{setting.steps[0]}, {setting.steps[1]}});
+  CHECK(setting.num_requests() == 4);
+  // The store would not end with a fetch that waits.
 }
 
 TEST_CASE("a stopped prefetcher ends waits and calls nobody") {

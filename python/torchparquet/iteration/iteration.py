@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +19,7 @@ from torchparquet.metrics.wait_ranges import in_wait_range
 
 if TYPE_CHECKING:
     from torchparquet.iteration.feed import Feed
+    from torchparquet.plan.share import Share
     from torchparquet.reading.batch_stream import BatchStream
 
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
@@ -67,11 +68,28 @@ class Iteration(ExactIterator[Batch, Place]):
             raise RuntimeError(
                 f"the epoch ended after {place.steps} batches of {place.end} that were planned"
             )
+        if self._stream.wants_next:
+            self._stream.announce(self._next_shares(place))
         if self._feed.transforms is not None:
             batch = self._transformed(batch, place)
         if place.num_rows:
             batch = sliced(batch, place.num_rows, num_rows_of(batch))
         return batch, place.after_batch()
+
+    def _next_shares(self, place: Place) -> Sequence[Share]:
+        """Return what the next epoch reads, as far as one is to be expected; else nothing."""
+        feed = self._feed
+        num_epochs = feed.num_epochs
+        follows = num_epochs is None or (place.epoch + 1) % num_epochs != 0
+        # Who iterates once may not do so again. Who has done so twice goes on.
+        if not follows and place.epoch < (num_epochs or 0):
+            return ()
+        topology = feed.membership.topology()
+        try:
+            following = feed.planner.begin(place.epoch + 1, topology)
+        except ValueError:
+            return ()  # the next epoch says so
+        return feed.planner.shares(following, topology) if following.end else ()
 
     def _transformed(self, batch: Batch, place: Place) -> Batch:
         """Return what the user's functions make of the whole batch."""

@@ -49,13 +49,15 @@ class Place:
         return Place(self.epoch, self.legs, self.window, self.steps + 1, self.end)
 
 
-_NO_PLAN = (None, 0, None)
+_Made = tuple[object, int, EpochPlan | None]
+_NO_PLAN: _Made = (None, 0, None)
+_NO_PLANS = (_NO_PLAN, _NO_PLAN)
 
 
 class EpochPlanner:
     """Plans epochs of one data set for any world, and finds places in them.
 
-    Pure arithmetic on what the constructor is given. The latest plan is kept.
+    Pure arithmetic on what the constructor is given. The latest two plans are kept.
     """
 
     def __init__(
@@ -87,11 +89,11 @@ class EpochPlanner:
         self._row_group_rows = row_group_rows
         self._row_group_bytes = row_group_bytes
         self._window_memory = window_memory
-        self._latest: tuple[object, int, EpochPlan | None] = _NO_PLAN
+        self._latest = _NO_PLANS
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the plan, which a copy makes anew where it needs one."""
-        return self.__dict__ | {"_latest": _NO_PLAN}
+        return self.__dict__ | {"_latest": _NO_PLANS}
 
     def window(self, num_workers: int = 1) -> tuple[int, int]:
         """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
@@ -127,8 +129,11 @@ class EpochPlanner:
             ValueError: A leg's world does not fit the options.
         """
         key = (window, *legs[:-1], legs[-1].world)
-        latest_key, latest_epoch, made = self._latest
-        if key != latest_key or (epoch != latest_epoch and self.options.shuffle):
+        for other_key, other_epoch, made in self._latest:
+            if (key, epoch) == (other_key, other_epoch):
+                return made
+        latest_key, _, made = self._latest[-1]
+        if key != latest_key or self.options.shuffle:
             shuffle_window, window_rows = window
             options = replace(
                 self.options, epoch=epoch, shuffle_window=shuffle_window, window_rows=window_rows
@@ -140,9 +145,10 @@ class EpochPlanner:
                 canonical_world_size=self.canonical_world_size,
                 row_group_bytes=self._row_group_bytes,
             )
-        elif epoch != latest_epoch and made is not None:
+        elif made is not None:
             made = made.of_epoch(epoch)
-        self._latest = (key, epoch, made)
+        # Two, for near its end an epoch's plan is used in turn with the next one's.
+        self._latest = (self._latest[-1], (key, epoch, made))
         return made
 
     def present_plan(self, place: Place) -> EpochPlan:

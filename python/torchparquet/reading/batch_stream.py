@@ -13,7 +13,7 @@ from torchparquet.batches.device_transfer import DeviceHandOver, HandOver
 from torchparquet.batches.tensors import Batch, BatchViews, LentSlabs
 from torchparquet.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet.reading import interpreter_exit
-from torchparquet.reading.reader_arguments import native_share
+from torchparquet.reading.reader_arguments import first_steps, native_share
 
 if TYPE_CHECKING:
     from torchparquet.batches.device_transfer import Arriving
@@ -104,6 +104,8 @@ class BatchStream(Iterator[Batch]):
         self._ended = False
         self._closed = False
         self._is_taken_from = False
+        self._manifest = parts.manifest
+        self._has_announced = parts.reading is None
         interpreter_exit.close_before(self)
 
     def __next__(self) -> Batch:
@@ -195,6 +197,21 @@ class BatchStream(Iterator[Batch]):
             # Without this slab the stream could not continue without losing a batch.
             self.close()
             raise
+
+    @property
+    def wants_next(self) -> bool:
+        """True if the bytes of the next stream can be asked for, and were not yet."""
+        return not self._has_announced and self._reader.has_asked_for_all
+
+    def announce(self, shares: Sequence[Share]) -> None:
+        """Ask for the first bytes of the stream that this one's memory goes to.
+
+        Args:
+            shares: Of that stream; none if it is not known.
+        """
+        self._has_announced = True
+        if shares:
+            self._reader.announce(first_steps(self._manifest, shares))
 
     def close(self) -> None:
         """Join the threads and give up the batches in flight. Idempotent."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest
     from torchparquet.plan.share import Share
 
+# Chunks or windows of each share that are asked for ahead of an epoch, if there is room.
+_FIRST_STEPS = 16
 _NONE = np.zeros(0, np.int64)
 _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
@@ -50,6 +52,32 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
         window_end=windows.end,
         chunk_selection=row_group if is_selected else _NONE,
     )
+
+
+def first_steps(manifest: Manifest, shares: Sequence[Share]) -> list[list[tuple[int, int]]]:
+    """Return the files and row groups that the native reader reads first, those at once together.
+
+    Args:
+        manifest: Of the files.
+        shares: Their rows are side by side in each batch, so that all are begun at once.
+    """
+    steps = []
+    for number in range(_FIRST_STEPS):
+        for share in shares:
+            windows = share.windows
+            if windows is None:
+                chunks = slice(number, number + 1)
+            else:
+                ends = windows.num_chunks[: number + 1].cumsum()
+                if number >= len(ends):
+                    continue
+                chunks = slice(int(ends[number] - windows.num_chunks[number]), int(ends[number]))
+            row_groups = share.row_group[chunks]
+            files = manifest.row_group_file[row_groups].tolist()
+            in_files = manifest.row_group_in_file[row_groups].tolist()
+            if files:
+                steps.append(list(zip(files, in_files, strict=True)))
+    return steps
 
 
 def native_selections(manifest: Manifest) -> native.Selections | None:

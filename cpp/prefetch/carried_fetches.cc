@@ -1,0 +1,51 @@
+#include "prefetch/carried_fetches.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace torchparquet {
+
+CarriedFetches::CarriedFetches() : owner_pid_(getpid()) {}
+
+CarriedFetches::~CarriedFetches() {
+  if (getpid() != owner_pid_) {
+    // Threads of the parent may have held locks of these; a forked child frees nothing.
+    static_cast<void>(new All(std::exchange(all_, {})));
+    static_cast<void>(new std::shared_ptr<Fetcher>(std::move(fetcher_)));
+    return;
+  }
+  for (const Carried& carried : all_.fetches) {
+    if (!carried.fetch->is_over()) fetcher_->Cancel(carried.fetch);
+  }
+}
+
+void CarriedFetches::Begin(std::shared_ptr<Fetcher> fetcher, Carried carried) {
+  const std::shared_ptr<Fetch> fetch = carried.fetch;
+  {
+    const std::lock_guard lock(mutex_);
+    fetcher_ = fetcher;
+    num_bytes_ += fetch->range().num_bytes;
+    all_.fetches.push_back(std::move(carried));
+  }
+  fetcher->Start(fetch);
+}
+
+void CarriedFetches::AddStep() {
+  const std::lock_guard lock(mutex_);
+  ++all_.num_steps;
+}
+
+int64_t CarriedFetches::num_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return num_bytes_;
+}
+
+CarriedFetches::All CarriedFetches::Take() {
+  if (getpid() != owner_pid_) return {};
+  const std::lock_guard lock(mutex_);
+  num_bytes_ = 0;
+  return std::exchange(all_, {});
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "buffer_pool.h"
+#include "files/reader_files.h"
+#include "prefetch/carried_fetches.h"
+#include "prefetch/step_chunks.h"
+#include "sources/remote_reads.h"
+
+namespace torchparquet {
+
+// Asks for what the next reader reads first, and leaves it to that. Used by one thread at
+// a time.
+class NextEpoch {
+ public:
+  struct Parts {
+    std::shared_ptr<ReaderFiles> files;
+    std::shared_ptr<RemoteReads> reads;
+    std::vector<std::string> columns;
+    std::shared_ptr<CarriedFetches> carried;  // null to leave nothing
+    std::shared_ptr<BufferPool> memory;
+    int64_t max_bytes = 0;
+    int64_t max_block_bytes = kMaxBlockBytes;
+  };
+  explicit NextEpoch(Parts parts) : parts_(std::move(parts)) {}
+
+  // Once. Steps that are read at once stand together.
+  void Announce(std::vector<std::vector<ReadStep>> steps);
+  // Asks as long as there is room for that many more bytes. May wait for footers.
+  void Advance(const std::function<bool(int64_t num_bytes)>& has_room);
+
+ private:
+  struct Waiting {
+    int64_t file = 0;
+    PlannedFetch fetch;
+  };
+
+  const Parts parts_;
+  std::deque<std::vector<ReadStep>> steps_;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace torchparquet
