@@ -67,6 +67,7 @@ class _Observed:
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
         self._waits: list[float] = []
+        self._kept: list[float] = []
         self._baseline_bytes = 0
 
     def read(self) -> PassTotals:
@@ -89,23 +90,30 @@ class _Observed:
             yield batch
 
     def observed(self) -> tuple[list[float], int]:
-        """Returns the waits, and the peak of memory beyond the baseline."""
-        return self._waits, _status_bytes("VmHWM") - self._baseline_bytes
+        """Returns the waits of timed passes, and the peak of memory beyond the baseline."""
+        return self._kept, _status_bytes("VmHWM") - self._baseline_bytes
 
     def forget(self) -> None:
-        """Forgets the waits until now."""
+        """Forgets the waits of an untimed pass."""
+        self._waits.clear()
+
+    def keep(self) -> None:
+        """Keeps the waits of a timed pass."""
+        self._kept += self._waits
         self._waits.clear()
 
 
 def _side(name: str, batches: Batches) -> ForkedSide:
     one = _Observed(batches)
-    return ForkedSide(name, one.read, {"observed": one.observed, "forget": one.forget})
+    return ForkedSide(
+        name, one.read, {"observed": one.observed, "forget": one.forget, "keep": one.keep}
+    )
 
 
 def measure(
     readers: Sequence[Reader], place: Place, batch_size: int, repeats: int
 ) -> list[Measured]:
-    """Times rounds in which all take turns, after one that does not count."""
+    """Times rounds in which all take turns: a pass that does not count, and one that does."""
     ways = {
         reader.name: _opener(reader, place, batch_size)
         for reader in readers
@@ -130,13 +138,14 @@ def measure_batches(ways: dict[str, Batches], repeats: int) -> list[Measured]:
     sides = [_side(name, batches) for name, batches in ways.items()]
     passes: dict[str, list[Pass]] = {side.name: [] for side in sides}
     try:
-        for side in sides:
-            side.ask("warm")
-            side.ask("forget")
         for number in range(repeats):
             begin = number % len(sides)
             for side in (*sides[begin:], *sides[:begin]):
+                # While others take their turns, the system takes back what a process has freed.
+                side.ask("warm")
+                side.ask("forget")
                 passes[side.name].append(side.ask("pass"))
+                side.ask("keep")
         observed = {side.name: side.ask("observed") for side in sides}
     finally:
         for side in sides:

@@ -70,6 +70,11 @@ void Broker::GiveBytes(const BrokerRequest& request, std::span<const uint8_t> by
       return;
     }
   }
+  try {
+    fetch.Prepare();
+  } catch (const Error& error) {
+    return fetch.Fail(error);
+  }
   std::memcpy(fetch.out(), bytes.data(), bytes.size());
   fetch.Arrive(std::ssize(bytes));
 }

@@ -94,6 +94,11 @@ void CachedFetcher::Work() {
 
 void CachedFetcher::Load(const std::shared_ptr<Fetch>& fetch) {
   if (fetch->is_over()) return;  // cancelled
+  try {
+    fetch->Prepare();
+  } catch (const Error& error) {
+    return fetch->Fail(error);
+  }
   if (cache_->Read(KeyOf(fetch->object(), fetch->range()), fetch->out())) {
     fetch->Arrive(fetch->range().num_bytes);
   } else {

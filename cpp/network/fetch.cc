@@ -1,23 +1,33 @@
 #include "network/fetch.h"
 
 #include <chrono>
+#include <cstddef>
+#include <new>
+#include <string>
 #include <utility>
 
 namespace torchparquet {
 
 Fetch::Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
              std::shared_ptr<BufferPool> pool)
-    : object_(std::move(object)), range_(range), pool_(std::move(pool)) {
-  const int64_t num_bytes = range_.num_bytes + kPaddingBytes;
-  if (pool_ != nullptr) {
-    memory_ = pool_->Take(num_bytes);
-  } else {
-    memory_ = PageBuffer(static_cast<size_t>(num_bytes));
-  }
-}
+    : object_(std::move(object)), range_(range), pool_(std::move(pool)) {}
 
 Fetch::~Fetch() {
-  if (pool_ != nullptr) pool_->Return(std::move(memory_));
+  if (pool_ != nullptr && memory_.data() != nullptr) pool_->Return(std::move(memory_));
+}
+
+void Fetch::Prepare() {
+  if (memory_.data() != nullptr) return;
+  const int64_t num_bytes = range_.num_bytes + kPaddingBytes;
+  try {
+    memory_ = pool_ != nullptr ? pool_->Take(num_bytes)
+                               : PageBuffer(static_cast<size_t>(num_bytes));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "the system has no memory left for bytes of a store: " +
+                    std::to_string(num_bytes) + " bytes wanted",
+                {.path = object_->path});
+  }
 }
 
 int64_t Fetch::num_arrived() const {

@@ -24,7 +24,8 @@ class Fetch {
   // Readable bytes after the range, for kernels that load whole words.
   static constexpr int64_t kPaddingBytes = 64;
 
-  // Its memory comes from `pool`, if that is not null, and goes back there.
+  // Its memory comes from `pool`, if that is not null, and goes back there. It is taken
+  // when the bytes are about to come: many more fetches wait than are under way.
   Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
         std::shared_ptr<BufferPool> pool = nullptr);
   ~Fetch();
@@ -51,6 +52,8 @@ class Fetch {
 
   // For fetchers: one thread at a time.
 
+  // Takes memory, at the latest call before `out`. Throws Error(kOutOfMemory).
+  void Prepare();
   // Writes there, beyond what has arrived.
   uint8_t* out() { return memory_.data(); }
   // Tells that bytes up to `num_arrived` are written.

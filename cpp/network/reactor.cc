@@ -171,6 +171,11 @@ void Reactor::Begin(const Job& job) {
     return Fail(job, Error(ErrorKind::kInternal, "the object has no addresses"));
   }
   if (auto address = object.addresses->Find(object.number)) {
+    try {
+      job->fetch->Prepare();
+    } catch (const Error& error) {
+      return Fail(job, error);
+    }
     return Send(job, std::move(address), /*is_hedge=*/false);
   }
   const std::string failure = object.addresses->Failure(object.number);

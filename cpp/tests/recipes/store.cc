@@ -97,6 +97,7 @@ void Store::Work(uint64_t seed) {
         continue;
       }
     }
+    fetch->Prepare();
     std::ifstream file(fetch->object().path, std::ios::binary);
     file.seekg(fetch->range().offset);
     int64_t arrived = 0;
