@@ -50,23 +50,30 @@ std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
   return blocks;
 }
 
-int64_t MaxRequestBytes(int64_t num_before, int64_t max_bytes) {
-  int64_t num_bytes = kFirstRequestBytes;
-  for (int64_t doublings = num_before / kRequestsOfASize;
+RequestSizes RequestSizes::For(int64_t num_bytes, int64_t max_bytes) {
+  // Requests are seldom full: so many make up for that, and each gets a connection.
+  constexpr int64_t kFull = kRequestsOfASize * 3 / 4;
+  return {
+      .first_bytes = std::min(std::max(num_bytes / kFull, kFirstRequestBytes), max_bytes),
+      .max_bytes = max_bytes};
+}
+
+int64_t RequestSizes::MaxBytes(int64_t number) const {
+  int64_t num_bytes = first_bytes;
+  for (int64_t doublings = (num_before + number) / kRequestsOfASize;
        doublings > 0 && num_bytes < max_bytes; --doublings) {
     num_bytes *= 2;
   }
   return std::min(num_bytes, max_bytes);
 }
 
-std::vector<PlannedFetch> JoinBlocks(std::vector<WantedBlock> blocks, int64_t num_before,
-                                     int64_t max_bytes) {
+std::vector<PlannedFetch> JoinBlocks(std::vector<WantedBlock> blocks,
+                                     const RequestSizes& sizes) {
   std::vector<PlannedFetch> fetches;
   int64_t hole_bytes = 0;
   for (WantedBlock& block : blocks) {
-    const int64_t number = num_before + std::ssize(fetches) - 1;  // of the last
-    if (fetches.empty() ||
-        !Joins(fetches.back(), hole_bytes, block, MaxRequestBytes(number, max_bytes))) {
+    if (fetches.empty() || !Joins(fetches.back(), hole_bytes, block,
+                                  sizes.MaxBytes(std::ssize(fetches) - 1))) {
       hole_bytes = 0;
       fetches.push_back({.range = block.range, .blocks = {}});
     }

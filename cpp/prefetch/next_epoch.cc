@@ -20,9 +20,10 @@ void NextEpoch::Advance(const std::function<bool(int64_t num_bytes)>& has_room) 
         const auto chunks = ChunksOf(step, parts_.files.get(), parts_.columns);
         if (!chunks) continue;
         // They may be large at once: nobody waits for them yet.
-        constexpr int64_t kMany = int64_t{1} << 32;
-        for (PlannedFetch& fetch : JoinBlocks(CutBlocks(*chunks, parts_.max_block_bytes),
-                                              kMany, parts_.max_block_bytes)) {
+        const RequestSizes sizes{.first_bytes = parts_.max_block_bytes,
+                                 .max_bytes = parts_.max_block_bytes};
+        for (PlannedFetch& fetch :
+             JoinBlocks(CutBlocks(*chunks, parts_.max_block_bytes), sizes)) {
           waiting_.push_back({step.file, std::move(fetch)});
         }
       }

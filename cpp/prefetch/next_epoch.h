@@ -4,7 +4,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "buffer_pool.h"
@@ -22,7 +21,7 @@ class NextEpoch {
   struct Parts {
     std::shared_ptr<ReaderFiles> files;
     std::shared_ptr<RemoteReads> reads;
-    std::vector<std::string> columns;
+    std::vector<StoredColumn> columns;
     std::shared_ptr<CarriedFetches> carried;  // null to leave nothing
     std::shared_ptr<BufferPool> memory;
     int64_t max_bytes = 0;

@@ -169,7 +169,7 @@ std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
   for (size_t i = 0; i < group.columns.size(); ++i) {
     Column& column = group.columns[i];
     const bool is_held = column.rows_left > 0;
-    if (!parts_.columns[i].empty()) column.rows_left += step.num_rows;
+    if (!parts_.columns[i].paths.empty()) column.rows_left += step.num_rows;
     wanted.push_back(!is_held && column.rows_left > 0);
   }
   std::erase_if(blocks, [&](WantedBlock& block) {
@@ -216,6 +216,9 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
     for (const ChunkBytes& chunk : planned.front().chunks) {
       needed_bytes = std::max(needed_bytes, chunk.range.num_bytes);
     }
+  }
+  if (sizes_.first_bytes == 0 && num_bytes > 0) {
+    sizes_ = RequestSizes::For(num_bytes, parts_.max_block_bytes);
   }
   std::vector<Waiting> waiting;
   const auto add = [&](int64_t file, std::vector<WantedBlock> blocks) {
@@ -275,10 +278,9 @@ std::vector<Prefetcher::Waiting> Prefetcher::Requests(int64_t file,
     const ByteRange range = block.range;
     waiting.push_back({file, {range, {std::move(block)}}, true});
   }
-  for (PlannedFetch& fetch :
-       JoinBlocks(std::move(others), num_requests_, parts_.max_block_bytes)) {
+  for (PlannedFetch& fetch : JoinBlocks(std::move(others), sizes_)) {
     waiting.push_back({file, std::move(fetch), false});
-    ++num_requests_;
+    ++sizes_.num_before;
   }
   return waiting;
 }
@@ -414,7 +416,7 @@ void Prefetcher::Finish(Block* block) {
 
 bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) {
   if (!parts_.files->is_remote(step.file)) return true;
-  if (parts_.columns[static_cast<size_t>(column)].empty()) return true;
+  if (parts_.columns[static_cast<size_t>(column)].paths.empty()) return true;
   const std::lock_guard lock(mutex_);
   const auto group = groups_.find({step.file, step.row_group});
   if (group != groups_.end() && group->second.is_planned) {
@@ -430,7 +432,7 @@ bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) 
 
 void Prefetcher::Done(const ReadStep& step, int64_t column) {
   if (!parts_.files->is_remote(step.file)) return;
-  if (parts_.columns[static_cast<size_t>(column)].empty()) return;
+  if (parts_.columns[static_cast<size_t>(column)].paths.empty()) return;
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;

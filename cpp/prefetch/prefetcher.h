@@ -43,7 +43,7 @@ class Prefetcher {
     std::shared_ptr<ReaderFiles> files;
     std::shared_ptr<RemoteReads> reads;
     std::shared_ptr<CachedFetcher> cached = nullptr;  // null without a cache on disk
-    std::vector<std::string> columns;                 // by their number among tasks
+    std::vector<StoredColumn> columns;                // by their number among tasks
     NextSteps next_steps;
     // Come from the reader before, and go to the one after. Null if there is none.
     std::shared_ptr<CarriedFetches> carried = nullptr;
@@ -159,7 +159,7 @@ class Prefetcher {
   std::deque<std::vector<ReadStep>> upcoming_;  // guarded by advance_
   std::set<int64_t> footers_;                   // asked for; guarded by advance_
   bool is_at_end_ = false;                      // guarded by advance_
-  int64_t num_requests_ = 0;                    // planned, ever; guarded by advance_
+  RequestSizes sizes_;                          // guarded by advance_
   std::map<Place, CarriedBlock> carried_;       // guarded by advance_
   int64_t carried_steps_ = 0;                   // guarded by advance_
   NextEpoch next_epoch_;                        // guarded by advance_

@@ -151,16 +151,24 @@ bool HasNewBlocks(const std::filesystem::path& cache) {
 }
 
 TEST_CASE("processes write, read and evict together") {
+  constexpr int kEvicted = 4;  // the status of a child that has
   const TemporaryFolder temporary;
   std::vector<Child> children;
   for (uint64_t seed = 0; seed < 4; ++seed) {
     children.emplace_back([&, seed] {
       BlockCache cache(temporary.cache(), kLimitBytes);
       const int status = UseBlocks(cache, seed, 300);
-      return status == 0 && cache.stats().num_evicted == 0 ? 4 : status;
+      return status == 0 && cache.stats().num_evicted > 0 ? kEvicted : status;
     });
   }
-  for (Child& child : children) CHECK(child.Await() == 0);
+  // A fast one may leave eviction to others.
+  int num_evicting = 0;
+  for (Child& child : children) {
+    const int status = child.Await();
+    CHECK((status == 0 || status == kEvicted));
+    num_evicting += status == kEvicted;
+  }
+  CHECK(num_evicting > 0);
   CheckConsistent(temporary.cache());
   const BlockCache cache(temporary.cache(), kLimitBytes);
   CHECK(cache.disk_bytes() <= kLimitBytes);

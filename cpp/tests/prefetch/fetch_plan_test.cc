@@ -61,7 +61,8 @@ TEST_CASE("a request holds neighbouring blocks and few other bytes") {
   for (int round = 0; round < 3'000; ++round) {
     const int64_t max_bytes = draws.Between(100, 9'000);
     const std::vector<WantedBlock> blocks = CutBlocks(DrawChunks(&draws), max_bytes);
-    const std::vector<PlannedFetch> fetches = JoinBlocks(blocks, 0, max_bytes);
+    const std::vector<PlannedFetch> fetches =
+        JoinBlocks(blocks, RequestSizes::For(0, max_bytes));
     size_t next = 0;
     for (const PlannedFetch& fetch : fetches) {
       REQUIRE_FALSE(fetch.blocks.empty());
@@ -83,7 +84,8 @@ TEST_CASE("a request holds neighbouring blocks and few other bytes") {
 TEST_CASE("neighbours are one request, up to its size and over small holes") {
   const auto ranges = [](const std::vector<ChunkBytes>& chunks) {
     std::vector<ByteRange> found;
-    for (const PlannedFetch& fetch : JoinBlocks(CutBlocks(chunks, 1'000), 0, 1'000)) {
+    for (const PlannedFetch& fetch :
+         JoinBlocks(CutBlocks(chunks, 1'000), RequestSizes::For(0, 1'000))) {
       found.push_back(fetch.range);
     }
     return found;
@@ -103,13 +105,20 @@ TEST_CASE("the first requests are small, one for each connection") {
   constexpr int64_t kMiB = int64_t{1} << 20;
   std::vector<ChunkBytes> chunks;
   for (int64_t i = 0; i < 1'000; ++i) chunks.push_back({i, {i * kMiB / 4, kMiB / 4}});
-  const auto fetches = JoinBlocks(CutBlocks(chunks), 0);
+  RequestSizes sizes = RequestSizes::For(0, 8 * kMiB);
+  const auto fetches = JoinBlocks(CutBlocks(chunks), sizes);
   for (size_t i = 0; i < fetches.size() - 1; ++i) {
     const int64_t expected = i < 16 ? 1 : i < 32 ? 2 : i < 48 ? 4 : 8;
     CHECK(fetches[i].range.num_bytes == expected * kMiB);
   }
-  CHECK(JoinBlocks(CutBlocks(chunks), 40)[0].range.num_bytes == 4 * kMiB);
-  CHECK(JoinBlocks(CutBlocks(chunks), 4'000)[0].range.num_bytes == 8 * kMiB);
+  sizes.num_before = 40;
+  CHECK(JoinBlocks(CutBlocks(chunks), sizes)[0].range.num_bytes == 4 * kMiB);
+  // All that is read at once comes at once.
+  sizes = RequestSizes::For(30 * kMiB, 8 * kMiB);
+  CHECK(sizes.MaxBytes(0) == 30 * kMiB / 12);
+  CHECK(sizes.MaxBytes(16) == 30 * kMiB / 6);
+  CHECK(sizes.MaxBytes(1'000) == 8 * kMiB);
+  CHECK(RequestSizes::For(1'000 * kMiB, 8 * kMiB).MaxBytes(0) == 8 * kMiB);
 }
 
 TEST_CASE("a column chunk that overlaps another is left out") {
