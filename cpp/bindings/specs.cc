@@ -133,7 +133,9 @@ void BindSpecs(py::module_& m) {
                        std::optional<std::shared_ptr<Vocabulary>> vocabulary,
                        int64_t field, int64_t element, bool nulls_are_errors,
                        uint64_t fill_bits, std::optional<uint64_t> default_bits,
-                       std::vector<uint64_t> file_bits) {
+                       bool missing_is_null, std::vector<uint64_t> file_bits,
+                       std::vector<std::string> stored_paths,
+                       std::vector<int32_t> path_of_file) {
              const auto found = kernels::DtypeOfName(dtype);
              if (!found) throw py::value_error("no such dtype: " + dtype);
              return ColumnSpec{
@@ -144,7 +146,10 @@ void BindSpecs(py::module_& m) {
                              .num_offsets = num_offsets,
                              .list_length = list_length,
                              .vocabulary = std::move(vocabulary).value_or(nullptr),
-                             .default_bits = default_bits},
+                             .default_bits = default_bits,
+                             .missing_is_null = missing_is_null},
+                 .stored = {.paths = std::move(stored_paths),
+                            .path_of_file = std::move(path_of_file)},
                  .field = field,
                  .element = element,
                  .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
@@ -155,7 +160,8 @@ void BindSpecs(py::module_& m) {
            py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
            py::arg("vocabulary"), py::arg("field"), py::arg("element"),
            py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
-           py::arg("file_bits"));
+           py::arg("missing_is_null"), py::arg("file_bits"), py::arg("stored_paths"),
+           py::arg("path_of_file"));
   py::class_<Share>(m, "Share")
       .def(py::init(&MakeShareOfArrays), py::kw_only(), py::arg("rank"),
            py::arg("world_size"), py::arg("chunk_file"), py::arg("chunk_row_group"),

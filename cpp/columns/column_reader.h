@@ -29,9 +29,10 @@ struct ColumnRequest {
   int64_t list_length = 0;
   // If set, strings become their numbers in it; else they stay strings.
   std::shared_ptr<const Vocabulary> vocabulary = nullptr;
-  // The value in every row of a file without the column. Without it, such a file is an
-  // error.
+  // The value in every row of a file without the column. Without it, all rows are null
+  // there, or such a file is an error.
   std::optional<uint64_t> default_bits = std::nullopt;
+  bool missing_is_null = false;
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
 };
 

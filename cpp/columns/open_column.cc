@@ -49,6 +49,38 @@ class ConstantReader : public ColumnReader {
   int64_t row_ = 0;
 };
 
+// Reads nulls, of a column that a file lacks.
+template <typename Out>
+class NullReader : public ColumnReader {
+ public:
+  NullReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+             const ColumnStart& start)
+      : ColumnReader(std::move(file), column, start, {}), selection_(start.selection) {}
+
+  int64_t row() const override { return row_; }
+  PagePlace place() const override { return {}; }
+
+ private:
+  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress) override {
+    SegmentWriter<Out> writer(target, scratch, progress, selection_.get());
+    writer.WriteNulls(rows.num_rows, rows.begin);
+    row_ = rows.end();
+  }
+
+  const std::shared_ptr<const RowSelection> selection_;
+  int64_t row_ = 0;
+};
+
+std::unique_ptr<ColumnReader> MakeNulls(const std::shared_ptr<const ParquetFile>& file,
+                                        const ColumnRequest& column,
+                                        const ColumnStart& start) {
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ColumnReader>(
+        std::make_unique<NullReader<Out>>(file, column, start));
+  });
+}
+
 std::string Joined(const std::vector<std::string>& kinds) {
   std::string text;
   for (const std::string& kind : kinds) text += (text.empty() ? "" : " or ") + kind;
@@ -75,12 +107,22 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
 std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile>& file,
                                          const ColumnRequest& column, int64_t row_group,
                                          const PagePlace& place, ColumnBuffers buffers,
-                                         std::shared_ptr<const RowSelection> selection) {
+                                         std::shared_ptr<const RowSelection> selection,
+                                         const StoredColumn* stored,
+                                         int64_t file_number) {
   try {
     // By name: the column may have another number in this file.
-    const int index = file->FindLeaf(column.path);
+    const std::string* path = stored == nullptr ? &column.path : stored->In(file_number);
+    const int index = path == nullptr ? -1 : file->FindLeaf(*path);
     if (index < 0) {
       if (column.default_bits) return OpenConstant(column, *column.default_bits);
+      if (column.missing_is_null) {
+        return MakeNulls(file, column,
+                         {.row_group = row_group,
+                          .column = -1,
+                          .place = {},
+                          .selection = std::move(selection)});
+      }
       throw CorruptFile("column is missing, although it was planned");
     }
     CheckLeaf(file->leaves()[static_cast<size_t>(index)], column);

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "files/reader_files.h"
+#include "files/stored_column.h"
 #include "prefetch/fetch_plan.h"
 
 namespace torchparquet {
@@ -20,6 +20,6 @@ struct ReadStep {
 // The chunks of these columns that the step reads. Nothing where that cannot be told: its
 // tasks find the error again, and name its place. May wait for a footer.
 std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step, ReaderFiles* files,
-                                                const std::vector<std::string>& columns);
+                                                const std::vector<StoredColumn>& columns);
 
 }  // namespace torchparquet

@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "tasks/lane_walks.h"
@@ -54,13 +53,11 @@ Prefetcher::NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches)
   return StepsAlong(std::move(walks), batches);
 }
 
-std::vector<std::string> StoredPaths(const ReaderSpec& spec) {
-  std::vector<std::string> paths;
-  paths.reserve(spec.columns.size());
-  for (const ColumnSpec& column : spec.columns) {
-    paths.push_back(column.file_bits.empty() ? column.request.path : std::string());
-  }
-  return paths;
+std::vector<StoredColumn> StoredColumns(const ReaderSpec& spec) {
+  std::vector<StoredColumn> columns;
+  columns.reserve(spec.columns.size());
+  for (const ColumnSpec& column : spec.columns) columns.push_back(column.stored);
+  return columns;
 }
 
 }  // namespace torchparquet

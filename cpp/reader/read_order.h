@@ -10,7 +10,7 @@ namespace torchparquet {
 // another, or those of a shuffle window at once. Both must outlive what is returned.
 Prefetcher::NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches);
 
-// The paths of the columns that are stored, by task; empty for others.
-std::vector<std::string> StoredPaths(const ReaderSpec& spec);
+// The columns of tasks, as files store them.
+std::vector<StoredColumn> StoredColumns(const ReaderSpec& spec);
 
 }  // namespace torchparquet

@@ -69,7 +69,7 @@ std::unique_ptr<Prefetcher> MakePrefetcher(ReaderState* state) {
       Prefetcher::Parts{.files = state->files,
                         .reads = state->remote,
                         .cached = state->spec.files->cached(),
-                        .columns = StoredPaths(state->spec),
+                        .columns = StoredColumns(state->spec),
                         .next_steps = ReadOrder(state->spec, state->batches),
                         .carried = state->carried,
                         .memory = state->fetched,

@@ -29,7 +29,8 @@ void CheckJaggedFields(const ReaderParts& spec) {
       throw Error(ErrorKind::kInvalidArgument,
                   "a field has not the offsets of its column");
     }
-    if (num_offsets > 0 && (column.request.default_bits || !column.file_bits.empty())) {
+    if (num_offsets > 0 && (column.request.default_bits || !column.file_bits.empty() ||
+                            column.request.missing_is_null)) {
       throw Error(ErrorKind::kInvalidArgument,
                   "rows of different lengths cannot have a default");
     }
@@ -110,8 +111,20 @@ ReaderParts Checked(ReaderParts spec) {
     throw Error(ErrorKind::kInvalidArgument,
                 "num_threads must be at least 1: " + std::to_string(spec.num_threads));
   }
-  for (const ColumnSpec& column : spec.columns) {
+  for (ColumnSpec& column : spec.columns) {
     CheckField(spec, column.field, column.element);
+    StoredColumn& stored = column.stored;
+    if (stored.paths.empty() && column.file_bits.empty()) {
+      stored.paths = {column.request.path};
+    }
+    const auto num_paths = std::ssize(stored.paths);
+    const bool has_place = std::ranges::all_of(
+        stored.path_of_file, [&](int32_t number) { return number < num_paths; });
+    if (!stored.path_of_file.empty() &&
+        (std::ssize(stored.path_of_file) != spec.files->num_files() || !has_place)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a column that is stored by several paths needs one for each file");
+    }
     if (!column.file_bits.empty() &&
         std::ssize(column.file_bits) != spec.files->num_files()) {
       throw Error(ErrorKind::kInvalidArgument,

@@ -7,6 +7,7 @@
 #include "batches/layout.h"
 #include "columns/column_reader.h"
 #include "files/parquet_files.h"
+#include "files/stored_column.h"
 #include "tasks/selections.h"
 #include "tasks/share.h"
 
@@ -15,6 +16,7 @@ namespace torchparquet {
 // One stored column and the place of its values: element `element` of field `field`.
 struct ColumnSpec {
   ColumnRequest request;
+  StoredColumn stored = {};
   int64_t field = 0;
   int64_t element = 0;
   NullPolicy nulls = NullPolicy::kError;

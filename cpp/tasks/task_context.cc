@@ -112,7 +112,8 @@ std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t
     throw CurrentErrorAt({.path = context.files->path(chunk.file)});
   }
   return OpenColumn(file, column.request, chunk.rows.row_group, place,
-                    std::move(*buffers), SelectionOf(context, chunk));
+                    std::move(*buffers), SelectionOf(context, chunk), &column.stored,
+                    chunk.file);
 }
 
 ColumnTarget TargetOfTask(const ReaderSpec& spec, int64_t index) {

@@ -39,6 +39,33 @@ class SegmentWriter {
 
   // Writes the next `num_rows` values of `reader`, without nulls.
   void WriteValid(ValueReader<T>& reader, int64_t num_rows) {
+    WriteAll(reader, num_rows, /*validity=*/1);
+  }
+
+  // Writes nulls. Under kError, throws Error(kNullValue) that names `first_row`.
+  void WriteNulls(int64_t num_rows, int64_t first_row) {
+    if (target_.nulls == NullPolicy::kError) {
+      throw NullError(selection_ == nullptr ? first_row : selection_->RowAt(first_row));
+    }
+    Fill fill(fill_, target_.cell_items);
+    WriteAll(fill, num_rows, /*validity=*/0);
+  }
+
+ private:
+  class Fill : public ValueReader<T> {
+   public:
+    Fill(T value, int64_t cell_items) : value_(value), cell_items_(cell_items) {}
+    void Read(T* out, int64_t num_values) override {
+      std::fill_n(out, num_values * cell_items_, value_);
+    }
+    void Skip(int64_t) override {}
+
+   private:
+    const T value_;
+    const int64_t cell_items_;
+  };
+
+  void WriteAll(ValueReader<T>& reader, int64_t num_rows, uint8_t validity) {
     while (num_rows > 0) {
       const int64_t count = std::min(num_rows, RowsInBlock());
       if (target_.stride == 1 && target_.streaming) {
@@ -51,14 +78,15 @@ class SegmentWriter {
         kernels::ScatterStrided(block, count, target_.stride, values());
       }
       if (valid() != nullptr) {
-        kernels::FillStrided<uint8_t>(1, count * target_.valid_items, target_.stride,
-                                      valid());
+        kernels::FillStrided<uint8_t>(validity, count * target_.valid_items,
+                                      target_.stride, valid());
       }
       Advance(count);
       num_rows -= count;
     }
   }
 
+ public:
   // Writes the next `num_rows` rows of `validity`: valid rows from `reader`, the others
   // as null. For a null under kError, throws Error(kNullValue) that names its row as
   // `first_row` plus its index, after the rows of earlier segments are delivered.

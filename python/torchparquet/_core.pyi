@@ -219,7 +219,10 @@ class ColumnSpec:
         nulls_are_errors: bool,
         fill_bits: typing.SupportsInt | typing.SupportsIndex,
         default_bits: typing.SupportsInt | typing.SupportsIndex | None,
+        missing_is_null: bool,
         file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        stored_paths: collections.abc.Sequence[str],
+        path_of_file: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     ) -> None: ...
 
 class Share:

@@ -117,8 +117,10 @@ class ParquetDataset(IterableDataset[Batch]):
                 `.pq`, or for all files if there are none. Or data in memory: a buffer that holds a
                 Parquet file (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`),
                 a `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
-                these. Tables are encoded once, as 64 row groups. Buffers that can be written to
-                are copied. Pickling the data set pickles data in memory with it.
+                these. Or a table that names its files: a `deltalake.DeltaTable`, a table or scan
+                of pyiceberg, a `pyarrow.dataset.Dataset` of files, a streaming data set of
+                Hugging Face. Tables in memory are encoded once, as 64 row groups. Buffers that
+                can be written to are copied. Pickling the data set pickles data in memory with it.
             batch_size: Rows per batch and rank; None for one batch per row group.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.

@@ -20,7 +20,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "torchparquet"
 
 # From the lowest to the highest. All else about the layers is read from the tree.
-ROOMS = ("plan", "files", "rows", "ranks", "batches", "reading", "metrics", "iteration", "mixing")
+ROOMS = (
+    *("plan", "files", "tables", "rows", "ranks", "batches", "reading", "metrics", "iteration"),
+    "mixing",
+)
 MOST_MODULES = 12
 # They stand on the public package, and nothing of it on them.
 ABOVE = ("frameworks", "tools", "cli", "__main__")
@@ -31,7 +34,7 @@ SCREEN_MODULES = ("tools", "cli", "__main__")
 # Packages of stores: the room of remote files imports them in functions, for URLs.
 STORE_LIBRARIES = {"fsspec", "huggingface_hub"}
 # The rooms and modules that find and plan data, which must load without torch.
-WITHOUT_TORCH = ("plan", "files", "rows", "errors", "checks")
+WITHOUT_TORCH = ("plan", "files", "tables", "rows", "errors", "checks")
 
 
 def module_name(path: Path) -> str:
@@ -140,6 +143,7 @@ def test_third_party_imports() -> None:
             continue  # Each module imports its own framework: see below.
         allowed = known | (SCREEN_LIBRARIES if folder in SCREEN_MODULES else set())
         allowed |= {"sqlglot"} if module == "rows.sql" else set()
+        allowed |= {"pyiceberg"} if module == "tables.iceberg" else set()
         allowed |= STORE_LIBRARIES if module.startswith("files.remote.") else set()
         assert roots(names) <= allowed, module
         if folder in WITHOUT_TORCH:

@@ -71,7 +71,7 @@ TEST_CASE("a column without the shape of its field is refused") {
   }
 }
 
-TEST_CASE("a column that a file lacks is its default in every item, and valid") {
+TEST_CASE("a column that a file lacks is its default in every item, or null") {
   Draws draws(321);
   const NestedFile data({.columns = {{.name = "other"}}, .row_group_rows = {3}}, draws);
   const auto file = std::make_shared<const ParquetFile>(PlannedFile{data.path(), {}});
@@ -80,13 +80,16 @@ TEST_CASE("a column that a file lacks is its default in every item, and valid") 
       for (const int64_t width : {1, 5}) {
         const int64_t row_items = std::max<int64_t>(1, list_length) * cell_items;
         if (width > 1 && row_items > 1) continue;
+        const bool is_null = draws.OneIn(2);
+        const uint16_t item = is_null ? 0x4321 : 0x1234;
         const int64_t valid_items = std::max<int64_t>(1, list_length);
         ColumnRequest request{.path = "absent",
                               .kinds = {"any"},
                               .dtype = kernels::Dtype::kInt16,
                               .cell_items = cell_items,
                               .list_length = list_length,
-                              .default_bits = 0x1234};
+                              .missing_is_null = is_null};
+        if (!is_null) request.default_bits = 0x1234;
         const auto reader = OpenColumn(file, request, 0, {}, {});
         int64_t row = 0;
         for (const int64_t num_rows : {3, 5000, 1}) {
@@ -106,22 +109,33 @@ TEST_CASE("a column that a file lacks is its default in every item, and valid") 
                         .stride = width,
                         .item_bytes = 2,
                         .cell_items = row_items,
-                        .valid_items = valid_items},
+                        .valid_items = valid_items,
+                        .nulls = NullPolicy::kFill,
+                        .fill_bits = 0x4321},
                        &scratch, &progress);
           row += num_rows;
           CHECK(reader->row() == row);
           CHECK(progress.num_done() == 1);
-          std::vector<uint16_t> expected(size, width == 1 ? 0x1234 : 0xDBDB);
-          std::vector<uint8_t> expected_valid(valid_size, width == 1 ? 1 : 0xDB);
+          std::vector<uint16_t> expected(size, width == 1 ? item : 0xDBDB);
+          std::vector<uint8_t> expected_valid(valid_size, width == 1 ? !is_null : 0xDB);
           for (size_t i = 0; i < size; i += static_cast<size_t>(width)) {
-            expected[i] = 0x1234;
+            expected[i] = item;
           }
           for (size_t i = 0; i < valid_size; i += static_cast<size_t>(width)) {
-            expected_valid[i] = 1;
+            expected_valid[i] = !is_null;
           }
           CHECK(values.Copy() == expected);
           CHECK(valid.Copy() == expected_valid);
         }
+        if (!is_null) continue;
+        const Segment segment{nullptr, nullptr, 3};
+        DecodeScratch scratch;
+        testing::ItemsProgress progress(0, {});
+        CHECK(Throws(ErrorKind::kNullValue, [&] {
+          OpenColumn(file, request, 0, {}, {})
+              ->Read({0, 0, 3}, {.segments = {&segment, 1}, .item_bytes = 2}, &scratch,
+                     &progress);
+        }));
       }
     }
   }

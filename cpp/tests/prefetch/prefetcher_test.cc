@@ -54,7 +54,7 @@ struct Setting {
     return std::make_unique<Prefetcher>(
         Prefetcher::Parts{.files = files,
                           .reads = reads,
-                          .columns = {"a", "b"},
+                          .columns = {{{"a"}}, {{"b"}}},
                           .next_steps = order,
                           .carried = carried,
                           .budget_bytes = budget_bytes,
@@ -217,7 +217,7 @@ TEST_CASE("footers of files to come are asked for together, and once") {
   int64_t next = 0;
   Prefetcher prefetcher({.files = files,
                          .reads = reads,
-                         .columns = {"a"},
+                         .columns = {{{"a"}}},
                          .next_steps = [&]() -> std::optional<std::vector<ReadStep>> {
                            if (next == 20) return std::nullopt;
                            return std::vector{ReadStep{next++, 0, 100}};

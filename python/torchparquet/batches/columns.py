@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from torchparquet.batches.column import Column, Nulls, checked_names, checked_nulls
 from torchparquet.batches.fields import Field, make_field, with_file_values
-from torchparquet.errors import UnsupportedColumnError
+from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.schemas import Schemas, shortened
 
@@ -50,6 +52,7 @@ def resolve_columns(
     default = checked_nulls(nulls)
     schemas = Schemas(manifest)
     requests = _requests(columns, schemas)
+    requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
     found = {
         name: [
             schemas.agreed_leaves(source, _cast(column), everywhere=column.default is None)
@@ -71,7 +74,7 @@ def resolve_columns(
     }
     fields = tuple(
         with_file_values(
-            make_field(name, column, found[name], default),
+            _with_added(make_field(name, column, found[name], default), schemas),
             [
                 schemas.partition_values(source) if schemas.is_partition_key(source) else ()
                 for source in column.sources
@@ -81,6 +84,37 @@ def resolve_columns(
     )
     _check_output_names(fields)
     return fields
+
+
+def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
+    """Return the column with the default and the dtype that a table gives it, where files differ.
+
+    Their kinds may be from before a column was widened.
+    """
+    if column.default is None and len(column.sources) == 1:
+        column = replace(column, default=schemas.default_of_table(column.sources[0]))
+    if column.dtype_name is not None or column.vocab is not None:
+        return column
+    for source in column.sources:
+        dtype = schemas.dtype_of_table(source)
+        if dtype is not None:
+            return replace(column, dtype=getattr(torch, dtype))
+    return column
+
+
+def _with_added(field: Field, schemas: Schemas) -> Field:
+    """Return the field, whose values are null in files that are older than its column."""
+    for source in field.sources:
+        file = None if field.default is not None else schemas.added_since(source)
+        if file is None:
+            continue
+        if field.num_offsets:
+            raise SchemaMismatchError(
+                f"rows of different lengths cannot be null in a file that lacks them: {source!r} "
+                f"was added to the table after {file!r}"
+            )
+        return replace(field, missing_is_null=True)
+    return field
 
 
 def _with_declared_length(

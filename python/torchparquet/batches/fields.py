@@ -37,6 +37,7 @@ class Field:
         default: The value of rows of files that lack a column, representable in ``dtype``; None
             if every file must have it.
         file_values: For each source () or, if it is a partition key, the value of each file.
+        missing_is_null: True if rows are null in files that lack a column.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
         fill: The value of a null, representable in ``dtype``.
     """
@@ -57,6 +58,7 @@ class Field:
     words: tuple[bytes, ...] | None = None
     unknown: int = -1
     row_bytes: float = 0.0
+    missing_is_null: bool = False
 
     @property
     def trailing(self) -> int | None:

@@ -1,9 +1,11 @@
-"""Leaf columns of a schema, and the dtypes of their tensors."""
+"""Leaf columns of a schema, the dtypes of their tensors, and what a table says of them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 DTYPES = (
     "bool",
@@ -29,6 +31,8 @@ class Leaf:
         row_bytes: The average bytes of a row's values, as far as footers tell.
         list_length: L if there is one list around a value and the file declares that each has L
             elements; else None.
+        standing: "added" if files with this schema lack the column, which their table has got
+            since; "dropped" if only they have it; else "".
     """
 
     path: str
@@ -41,6 +45,7 @@ class Leaf:
     is_bytes: bool = False
     row_bytes: float = dataclasses.field(default=0.0, compare=False)
     list_length: int | None = None
+    standing: Literal["", "added", "dropped"] = ""
 
     @property
     def num_offsets(self) -> int:
@@ -51,3 +56,29 @@ class Leaf:
     def shape(self) -> tuple[int, bool, int | None]:
         """The properties that files must agree about even if values are cast."""
         return (self.num_lists, self.is_bytes, self.items)
+
+
+@dataclass(frozen=True, eq=False)
+class TableFacts:
+    """What the metadata of a table say of its files, `F` of them.
+
+    Attributes:
+        identity: The table's kind and version, to be shown.
+        keys: [F] the values of each partition column, as text.
+        leaves: The columns of the table.
+        stored: For each schema of the files, the path by which it stores a column that it stores
+            by another one.
+        arrow_schema: The table's schema, serialized; empty if it is that of the files.
+        defaults: The values of columns in files that are older than they.
+    """
+
+    identity: str
+    keys: Mapping[str, tuple[str, ...]]
+    leaves: tuple[Leaf, ...] = ()
+    stored: tuple[Mapping[str, str], ...] = ()
+    arrow_schema: bytes = b""
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def stored_path(self, schema: int, path: str) -> str:
+        """Return the path by which files of a schema store the column `path`."""
+        return self.stored[schema].get(path, path) if self.stored else path

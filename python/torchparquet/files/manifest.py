@@ -16,7 +16,7 @@ import numpy as np
 
 from torchparquet.errors import CorruptFileError
 from torchparquet.files.discovery import discover_files
-from torchparquet.files.leaf import Leaf
+from torchparquet.files.leaf import Leaf, TableFacts
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
 from torchparquet.files.remote.path_rules import PathArgument, path_texts
 from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
@@ -73,6 +73,7 @@ class Manifest:
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
         selection: The selected rows; None for all.
+        table: What the metadata of a table say of the files; None if they are of none.
     """
 
     files: tuple[str, ...]
@@ -96,6 +97,7 @@ class Manifest:
     remote: RemoteFiles | None = None
     chunk_num_bytes: NDArray[np.int64] | None = None
     selection: RowSelection | None = None
+    table: TableFacts | None = None
 
     @property
     def num_rows(self) -> int:
@@ -128,10 +130,12 @@ class Manifest:
             self.row_group_in_file,
             self.row_group_num_rows,
         )
-        texts = [names, schemas, list(self.file_stamp)]
+        texts: list[Any] = [names, schemas, list(self.file_stamp)]
+        if self.table is not None:
+            texts.append([self.table.identity, dict(self.table.keys)])
         digest = hashlib.blake2b(digest_size=16)
         for piece in (
-            json.dumps(texts if self.file_stamp else texts[:2]).encode(),
+            json.dumps(texts if self.file_stamp or self.table else texts[:2]).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
             *([] if self.selection is None else [self.selection.digest()]),
         ):
@@ -142,7 +146,7 @@ class Manifest:
     @property
     def row_group_num_chunks(self) -> NDArray[np.int64]:
         """The number of column chunks of each row group, int64 ``[G]``."""
-        num_leaves = np.array([len(schema) for schema in self.schemas])
+        num_leaves = np.array([len(_stored(schema)) for schema in self.schemas])
         return num_leaves[self.file_schema[self.row_group_file]]
 
     def bytes_of_columns(self, columns: Collection[str]) -> NDArray[np.int64]:
@@ -152,7 +156,9 @@ class Manifest:
             columns: The paths of leaves; other names add 0.
         """
         assert self.chunk_num_bytes is not None  # noqa: S101
-        selected = [np.array([leaf.path in columns for leaf in schema]) for schema in self.schemas]
+        selected = [
+            np.array([leaf.path in columns for leaf in _stored(schema)]) for schema in self.schemas
+        ]
         of_row_group = [selected[schema] for schema in self.file_schema[self.row_group_file]]
         chunk_bytes = np.where(np.concatenate(of_row_group), self.chunk_num_bytes, 0)
         ends = np.cumsum(self.row_group_num_chunks)
@@ -161,7 +167,9 @@ class Manifest:
 
     @property
     def partition_keys(self) -> dict[str, tuple[str, ...]]:
-        """The [F] values of each key whose ``key=value`` directory is on every file's path."""
+        """The [F] values of each key: a table's, or of all ``key=value`` directories of paths."""
+        if self.table is not None:
+            return dict(self.table.keys)
         keys = [_partition_keys(file) for file in self.files]
         common = [key for key in keys[0] if all(key in others for others in keys)]
         return {key: tuple(of_file[key] for of_file in keys) for key in common}
@@ -404,6 +412,21 @@ def build_manifest(
         remote=remote,
     )
     return replace(manifest, fingerprint=manifest.digest())
+
+
+def _stored(schema: Sequence[Leaf]) -> list[Leaf]:
+    return [leaf for leaf in schema if leaf.standing != "added"]
+
+
+def leaves_of(schema: pa.Schema) -> tuple[Leaf, ...]:
+    """Return the leaves that files of a schema of Arrow would have."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    footers = footers_of(["<schema>"], 1, contents=[sink.getvalue()])
+    return _schemas(footers)[0]
 
 
 def _common_root(files: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,17 +29,43 @@ class Schemas:
         _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
         with_schema: list[int] = with_rows[np.sort(first)].tolist()
         self._files = [manifest.files[index] for index in with_schema]
-        schemas = [manifest.schemas[int(manifest.file_schema[index])] for index in with_schema]
+        schemas: list[Sequence[Leaf]] = [
+            manifest.schemas[int(manifest.file_schema[index])] for index in with_schema
+        ]
         self._manifest = manifest
+        schemas = [[leaf for leaf in s if leaf.standing != "dropped"] for s in schemas]
         self._leaves = [{leaf.path: leaf for leaf in schema} for schema in schemas]
         self._repeated = [
             {path for path, count in Counter(leaf.path for leaf in schema).items() if count > 1}
             for schema in schemas
         ]
+        table = manifest.table
+        self._of_table = {} if table is None else {leaf.path: leaf for leaf in table.leaves}
 
     def names(self) -> list[str]:
-        """Return the columns of all schemas, those of the first file first."""
-        return list(dict.fromkeys(path for leaves in self._leaves for path in leaves))
+        """Return the columns of all schemas, those of the table or of the first file first."""
+        everywhere = [self._of_table, *self._leaves]
+        found = dict.fromkeys(path for leaves in everywhere for path in leaves)
+        return [path for path in found if any(path in leaves for leaves in self._leaves)]
+
+    def added_since(self, name: str) -> str | None:
+        """Return a file that lacks a column which its table has got since; None if none does."""
+        for file, leaves in zip(self._files, self._leaves, strict=True):
+            if name in leaves and leaves[name].standing == "added":
+                return file
+        return None
+
+    def default_of_table(self, name: str) -> Any:
+        """Return the value of a table's column in files that are older than it; None for null."""
+        table = self._manifest.table
+        lacks = table is not None and self.added_since(name) is not None
+        return table.defaults.get(name) if table is not None and lacks else None
+
+    def dtype_of_table(self, name: str) -> str | None:
+        """Return the usual dtype of a table's column that files hold as other kinds; or None."""
+        kinds = {leaves[name].kind for leaves in self._leaves if name in leaves}
+        leaf = self._of_table.get(name)
+        return leaf.dtype or None if leaf is not None and len(kinds) > 1 else None
 
     def agreed_leaves(self, name: str, dtype: str | None, *, everywhere: bool) -> list[Leaf]:
         """Return the leaf ``name`` of the files, each kind once.

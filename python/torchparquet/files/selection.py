@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def select_row_groups(
     num_threads: int | None,
     *,
     with_chunk_sizes: bool,
+    as_table: Callable[[Manifest], Manifest] | None = None,
 ) -> Manifest:
     """Return the manifest of the row groups that filters leave.
 
@@ -41,6 +43,7 @@ def select_row_groups(
         keys: Keys of encrypted files; None if no file is encrypted.
         num_threads: Threads that read footers.
         with_chunk_sizes: As that of `walk_footers`.
+        as_table: Adds to a manifest what a table says of the files; None if they are of none.
     """
     remote = None if memory_files(paths) else remote_files(paths, storage)
 
@@ -55,16 +58,24 @@ def select_row_groups(
             with_chunk_sizes=with_chunk_sizes,
             with_contents=filters is not None,
         )
-        return filter_row_groups(manifest, filters, keys, footers)
+        if filters is None:
+            return manifest
+        return filter_row_groups(_seen(manifest, as_table), filters, keys, footers)
 
-    if remote is None or keys is not None or storage.share is None:
-        return read()
+    with_table = filters is not None and as_table is not None
+    if remote is None or keys is not None or storage.share is None or with_table:
+        manifest = read()
+        return manifest if filters is not None else _seen(manifest, as_table)
     what = _selected(remote, filters, with_chunk_sizes)
     content = storage.share(what, lambda: manifest_content(read()))
-    manifest = manifest_of(content, with_chunk_sizes)
-    if manifest is None:
+    shared = manifest_of(content, with_chunk_sizes)
+    if shared is None:
         raise RuntimeError("the ranks run different versions of torchparquet")
-    return replace(manifest, remote=remote)
+    return _seen(replace(shared, remote=remote), as_table)
+
+
+def _seen(manifest: Manifest, as_table: Callable[[Manifest], Manifest] | None) -> Manifest:
+    return manifest if as_table is None else as_table(manifest)
 
 
 def _selected(remote: RemoteFiles, filters: FiltersArgument, with_chunk_sizes: bool) -> str:

@@ -26,7 +26,9 @@ from torchparquet.ranks.shared_work import done_once
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
+from torchparquet.rows.conditions import both
 from torchparquet.rows.select_rows import RowArguments, select_rows
+from torchparquet.tables.sources import table_source
 
 if TYPE_CHECKING:
     import torch
@@ -77,16 +79,27 @@ class DataArguments:
         """
         share = None if membership.is_alone else partial(_shared, membership)
         storage = replace(self.storage, share=share)
+        paths, rows = self.paths, self.rows
+        table = table_source(paths)
+        if table is not None:
+            storage = replace(
+                storage,
+                options=storage.options or (None if storage.filesystem else table.storage_options),
+                filesystem=storage.filesystem or table.filesystem,
+            )
+            paths = list(table.paths)
+            rows = replace(rows, where=both(rows.where, table.where), left=table.deleted)
         manifest = select_row_groups(
-            self.paths,
+            paths,
             self.filters,
             self.manifest_cache,
             storage,
             keys,
             num_threads,
             with_chunk_sizes=with_sizes,
+            as_table=None if table is None else table.applied,
         )
-        return select_rows(manifest, self.rows, keys, self.manifest_cache, storage)
+        return select_rows(manifest, rows, keys, self.manifest_cache, storage)
 
 
 def _shared(membership: Membership, what: str, work: Callable[[], bytes]) -> bytes:

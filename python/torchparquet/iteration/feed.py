@@ -99,7 +99,10 @@ class Feed:
             self.streams.manifest.content_fingerprint,
             hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest(),
             shortened_names([field.name for field in fields]),
-            {
+            table=""
+            if self.streams.manifest.table is None
+            else self.streams.manifest.table.identity,
+            order={
                 "shuffle": options.shuffle,
                 "seed": options.seed,
                 "even": options.even,

@@ -27,12 +27,14 @@ class Identity:
         columns: Digest of what a batch holds.
         names: Of the columns, shortened; only to say what differs.
         order: By name, every other option that shapes the order.
+        table: The version of the table that the files are of; "" if they are of none.
     """
 
     data: str
     columns: str
     names: str
     order: Mapping[str, Any]
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "data": identity.data,
+        **({"table": identity.table} if identity.table else {}),
         "columns": {"digest": identity.columns, "names": identity.names},
         "order": {**identity.order, "window": list(state.window)},
         "epoch": state.epoch,
@@ -147,7 +150,10 @@ def _differences(
     value: Mapping[str, Any], identity: Identity, requested_window: int | None
 ) -> list[str]:
     found = []
-    if value.get("data") != identity.data:
+    tables = str(value.get("table", "")), identity.table
+    if tables[0] != tables[1]:
+        found.append(f"{tables[0] or 'no table'} in the state, {tables[1] or 'no table'} here")
+    elif value.get("data") != identity.data:
         found.append(
             "other files or rows (names, sizes, footers, row groups or selection): fingerprint "
             f"{value.get('data')!r} in the state, {identity.data!r} here"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import batch_names, slab_order
 from torchparquet.native import ColumnSpec, DataFiles, Vocabulary
@@ -91,7 +93,7 @@ class StreamParts:
         self.task_names = [source for field in self.fields for source in field.sources]
         self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
         self.field_specs = [field_spec(field) for field in self.fields]
-        self.column_specs = _column_specs(self.fields)
+        self.column_specs = _column_specs(self.fields, manifest)
         self.row_id_field = places[ROW_ID] if row_ids else -1
         self.row_valid_field = places[ROW_VALID] if row_valid else -1
 
@@ -101,11 +103,26 @@ class StreamParts:
             self.reading.close()
 
 
-def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
+def _stored_paths(manifest: Manifest, source: str) -> tuple[list[str], list[int]]:
+    """Return the paths by which files store a column, and for each file the number of its path.
+
+    Both are empty if all files store it by its own.
+    """
+    table = manifest.table
+    if table is None or not any(source in stored for stored in table.stored):
+        return [], []
+    of_schema = [table.stored_path(number, source) for number in range(len(manifest.schemas))]
+    paths = list(dict.fromkeys(of_schema))
+    number = np.array([paths.index(path) if path else -1 for path in of_schema])
+    return paths, number[manifest.file_schema].tolist()
+
+
+def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpec]:
     specs = []
     for index, field in enumerate(fields):
         vocabulary = _vocabulary(field)
         values_of = field.file_values or [()] * len(field.sources)
+        stored = [_stored_paths(manifest, source) for source in field.sources]
         specs += [
             ColumnSpec(
                 path=source,
@@ -122,10 +139,13 @@ def _column_specs(fields: Sequence[Field]) -> list[ColumnSpec]:
                 default_bits=None
                 if field.default is None
                 else bit_pattern(field.default, field.dtype),
+                missing_is_null=field.missing_is_null,
                 file_bits=bit_patterns(values, field.dtype),
+                stored_paths=paths,
+                path_of_file=path_of_file,
             )
-            for element, (source, kinds, values) in enumerate(
-                zip(field.sources, field.kinds, values_of, strict=True)
+            for element, (source, kinds, values, (paths, path_of_file)) in enumerate(
+                zip(field.sources, field.kinds, values_of, stored, strict=True)
             )
         ]
     return specs

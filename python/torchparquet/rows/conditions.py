@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 WhereArgument: TypeAlias = "pc.Expression | str | list[Any] | None"
 
 
+def both(where: Any, other: pc.Expression | None) -> Any:
+    """Return an argument `where=` by which another condition holds too."""
+    if other is None:
+        return where
+    return other if where is None else where_expression(where) & other
+
+
 def where_expression(where: Any) -> pc.Expression:
     """Return a condition on rows.
 

@@ -32,7 +32,14 @@ class Fragments:
         """
         self._manifest = manifest
         self._keys = keys
+        table = manifest.table
+        if table is not None and any(any(stored.values()) for stored in table.stored):
+            raise ValueError(
+                "rows cannot be selected by columns: files of the table store some by other names"
+            )
         schemas = self._schemas()
+        if table is not None and table.arrow_schema:
+            schemas = [pa.ipc.read_schema(pa.BufferReader(table.arrow_schema))]
         try:
             unified = pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:

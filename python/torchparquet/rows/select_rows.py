@@ -9,8 +9,8 @@ import os
 import pickle
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from torchparquet.errors import one_line
 from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.row_selection import RowSelection
 from torchparquet.rows.conditions import WhereArgument, where_expression
+from torchparquet.rows.deletions import Deletions
 from torchparquet.rows.evaluation import Mask, Values, evaluate
 from torchparquet.rows.row_numbers import ChosenRows, RowsArgument
 from torchparquet.rows.splits import Split, SplitArgument, split_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+    from numpy.typing import NDArray
 
     from torchparquet.files.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
@@ -43,16 +45,18 @@ class RowArguments:
         where: A condition.
         rows: Row numbers.
         split: A part of a split.
+        left: By path, a mask of the rows that a table has not deleted.
     """
 
     where: WhereArgument = None
     rows: RowsArgument = None
     split: SplitArgument = None
+    left: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """True if every row counts."""
-        return self.where is None and self.rows is None and self.split is None
+        return self.where is None and self.rows is None and self.split is None and not self.left
 
 
 def select_rows(
@@ -101,7 +105,13 @@ class _Conditions:
         self._split = split_of(arguments.split)
         self._where = None if arguments.where is None else where_expression(arguments.where)
         self._chosen = None if arguments.rows is None else ChosenRows(arguments.rows, manifest)
-        given = {"where": self._where, "rows": self._chosen, "split": self._split}
+        self._left = Deletions(arguments.left, manifest) if arguments.left else None
+        given = {
+            "where": self._where,
+            "rows": self._chosen,
+            "split": self._split,
+            "the table's deletions": self._left,
+        }
         self.names = " and ".join(name for name, value in given.items() if value is not None)
         self.reads = self._where is not None or self._by is not None
 
@@ -118,6 +128,7 @@ class _Conditions:
             # An expression as text may leave out the middle of a list.
             pickle.dumps(self._where, protocol=4),
             b"" if self._chosen is None else self._chosen.numbers.astype("<i8").tobytes(),
+            b"" if self._left is None else self._left.numbers.astype("<i8").tobytes(),
             json.dumps(None if split is None else [*split.bounds, split.seed, split.by]).encode(),
         ):
             digest.update(len(part).to_bytes(8, "little"))
@@ -155,6 +166,8 @@ class _Conditions:
             yield _as_mask(values[_WHERE])
         if self._chosen is not None:
             yield self._chosen.mask(begin, num_rows)
+        if self._left is not None:
+            yield self._left.mask(begin, num_rows)
         split: Split | None = self._split
         if split is not None:
             by = values.get(_BY)

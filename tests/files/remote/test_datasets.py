@@ -389,8 +389,9 @@ def test_one_rank_reads_footers_for_all(tree: Path, memory: Any, filters: Any) -
 
     def select(share: Any) -> Manifest:
         storage = StorageArguments(share=share)
-        with_sizes = {"with_chunk_sizes": True}
-        return select_row_groups("memory://root", filters, None, storage, None, None, **with_sizes)
+        return select_row_groups(
+            "memory://root", filters, None, storage, None, None, with_chunk_sizes=True
+        )
 
     alone = select(None)
     first = select(share)

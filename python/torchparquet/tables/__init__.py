@@ -1,0 +1,1 @@
+"""Files that the metadata of tables name."""

@@ -1,0 +1,58 @@
+"""Data sets of pyarrow: the files and row groups of their fragments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchparquet.tables.table_source import NULL_KEY, TableSource
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+
+def arrow_source(dataset: pads.FileSystemDataset) -> TableSource:
+    """Return the files of a `pyarrow.dataset.Dataset` over Parquet files.
+
+    Raises:
+        ValueError: The data set is filtered, or has fragments that are no Parquet files.
+    """
+    import pyarrow.dataset as pads
+
+    if getattr(dataset, "_scan_options", None):
+        raise ValueError(
+            "a filtered data set of pyarrow does not tell its filter: give the data set without "
+            "it, and where= with the condition"
+        )
+    fragments = list(dataset.get_fragments())
+    if not fragments or not all(isinstance(one, pads.ParquetFileFragment) for one in fragments):
+        raise ValueError("a data set of pyarrow must have fragments, all of them Parquet files")
+    fragments.sort(key=lambda fragment: fragment.path)
+    paths = tuple(fragment.path for fragment in fragments)
+    keys = [pads.get_partition_keys(fragment.partition_expression) for fragment in fragments]
+    common = [name for name in keys[0] if all(name in others for others in keys)]
+    chosen = {
+        fragment.path: sorted(row_group.id for row_group in fragment.row_groups)
+        for fragment in fragments
+        if _is_part(fragment)
+    }
+    partitions = {name for of_file in keys for name in of_file}
+    columns = [field for field in dataset.schema if field.name not in partitions]
+    import pyarrow as pa
+
+    return TableSource(
+        paths,
+        "a data set of pyarrow",
+        tuple({name: _key_text(of_file[name]) for name in common} for of_file in keys),
+        pa.schema(columns),
+        row_groups=chosen,
+        filesystem=dataset.filesystem,
+    )
+
+
+def _is_part(fragment: Any) -> bool:
+    """True if the fragment has been narrowed to some row groups."""
+    return bool(len(fragment.row_groups) < fragment.metadata.num_row_groups)
+
+
+def _key_text(value: object) -> str:
+    return NULL_KEY if value is None else str(value)

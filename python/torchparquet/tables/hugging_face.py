@@ -1,0 +1,26 @@
+"""Data sets of Hugging Face's `datasets`: the Parquet files that they are made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchparquet.tables.table_source import TableSource
+
+
+def hugging_face_source(dataset: Any) -> TableSource:
+    """Return the Parquet files that a `datasets.IterableDataset` streams.
+
+    Raises:
+        ValueError: Its rows are not those of Parquet files as they are.
+    """
+    examples = getattr(dataset, "_ex_iterable", None)
+    builder = getattr(getattr(examples, "generate_tables_fn", None), "__self__", None)
+    arguments = getattr(examples, "kwargs", {})
+    files = arguments.get("files")
+    if type(builder).__name__ != "Parquet" or not files:
+        raise ValueError(
+            "only a data set of Parquet files that load_dataset(..., streaming=True) has made, "
+            "without map or filter, tells its files: give their paths themselves, such as "
+            "hf://datasets/NAME/**/*.parquet"
+        )
+    return TableSource(tuple(sorted(map(str, files))), "a data set of Hugging Face")

@@ -1,0 +1,205 @@
+"""Iceberg tables: what their metadata say of the files of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from torchparquet.errors import CorruptFileError, one_line
+from torchparquet.files.opening import source_of
+from torchparquet.tables.table_source import NULL_KEY, TableSource
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from numpy.typing import NDArray
+
+    from torchparquet.files.manifest import Manifest
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def iceberg_source(table: Any) -> TableSource:
+    """Return the files of a table, or of a scan, of pyiceberg as they are in its snapshot.
+
+    A scan's columns do not count: `columns=` selects. Its filter does, row by row.
+
+    Raises:
+        ValueError: The snapshot has no files, or deletes by equality.
+    """
+    scan = table if hasattr(table, "plan_files") else table.scan()
+    snapshot = scan.snapshot()
+    try:
+        tasks = list(scan.plan_files())
+    except (NotImplementedError, ValueError) as error:
+        raise ValueError(f"the Iceberg table cannot be read: {one_line(error)}") from error
+    if snapshot is None or not tasks:
+        raise ValueError("the Iceberg table, or what its scan leaves, has no files")
+    tasks.sort(key=lambda task: task.file.file_path)
+    for task in tasks:
+        if task.file.file_format != "PARQUET":
+            raise ValueError(f"a file of the Iceberg table is no Parquet: {task.file.file_path!r}")
+    by_schema = {schema.schema_id: schema for schema in (scan.table_metadata.schemas)}
+    # A scan of an earlier snapshot shows the schema of that time.
+    schema = by_schema.get(snapshot.schema_id, scan.table_metadata.schema())
+    if snapshot == scan.table_metadata.current_snapshot():
+        schema = scan.table_metadata.schema()
+    arrow_schema = _arrow_schema(schema)
+    ids = dict(_ids(arrow_schema))
+    return TableSource(
+        tuple(_local(task.file.file_path) for task in tasks),
+        f"snapshot {snapshot.snapshot_id} of the Iceberg table {scan.table_metadata.table_uuid}",
+        _keys(scan, schema, tasks),
+        arrow_schema,
+        _Names({number: path for path, number in ids.items()}),
+        _deletions(scan.io, tasks),
+        where=_filter(scan, schema),
+        defaults={
+            field.name: field.initial_default
+            for field in schema.fields
+            if field.initial_default is not None
+        },
+        storage_options=_options(scan.io),
+    )
+
+
+def _local(uri: str) -> str:
+    """Return the path of a file on disk; other URIs as they are."""
+    return unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
+
+
+def _options(io: Any) -> dict[str, Any] | None:
+    """Return the options of the store, as Polars takes them; None if the table has none."""
+    names = {
+        "s3.access-key-id": "aws_access_key_id",
+        "s3.secret-access-key": "aws_secret_access_key",
+        "s3.session-token": "aws_session_token",
+        "s3.region": "aws_region",
+        "s3.endpoint": "aws_endpoint_url",
+    }
+    found = {names[name]: value for name, value in io.properties.items() if name in names}
+    return found or None
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    made: pa.Schema = schema_to_pyarrow(schema)
+    return made
+
+
+def _filter(scan: Any, schema: Any) -> pc.Expression | None:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.expressions.visitors import bind
+    from pyiceberg.io.pyarrow import expression_to_pyarrow
+
+    if isinstance(scan.row_filter, AlwaysTrue):
+        return None
+    bound = bind(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
+    found: pc.Expression = expression_to_pyarrow(bound)
+    return found
+
+
+def _keys(scan: Any, schema: Any, tasks: list[Any]) -> tuple[dict[str, str], ...]:
+    """Return the values of columns that partitions hold as they are: files may lack them."""
+    from pyiceberg.transforms import IdentityTransform
+
+    specs = scan.table_metadata.specs()
+    found = []
+    for task in tasks:
+        fields = specs[task.file.spec_id].fields
+        values = {
+            schema.find_column_name(field.source_id): task.file.partition[place]
+            for place, field in enumerate(fields)
+            if isinstance(field.transform, IdentityTransform)
+        }
+        found.append(
+            {name: NULL_KEY if value is None else str(value) for name, value in values.items()}
+        )
+    common = [name for name in found[0] if all(name in others for others in found)]
+    return tuple({name: of_file[name] for name in common} for of_file in found)
+
+
+def _ids(schema: pa.Schema) -> Iterator[tuple[str, int]]:
+    """Yield the path of each leaf and its field's id."""
+    for field in schema:
+        yield from _ids_of(field, field.name)
+
+
+def _ids_of(field: pa.Field, path: str) -> Iterator[tuple[str, int]]:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for inner in kind:
+            yield from _ids_of(inner, f"{path}.{inner.name}")
+    elif pa.types.is_map(kind):
+        yield from _ids_of(kind.key_field, f"{path}.key")
+        yield from _ids_of(kind.item_field, f"{path}.value")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _ids_of(kind.value_field, path)
+    else:
+        number = (field.metadata or {}).get(_FIELD_ID)
+        if number is not None:
+            yield path, int(number)
+
+
+class _Names:
+    """Finds the table's names of a file's columns by the ids of fields."""
+
+    def __init__(self, paths: Mapping[int, str]) -> None:
+        self._paths = paths
+
+    def __call__(self, manifest: Manifest, file: int) -> list[str | None]:
+        path = manifest.files[file]
+        try:
+            schema = pq.read_schema(source_of(path, manifest.remote))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"cannot parse the footer: {path!r}: {one_line(error)}"
+            ) from error
+        ids = dict(_ids(schema))
+        leaves = manifest.schemas[int(manifest.file_schema[file])]
+        if not ids:  # a file that was added as it is: by names
+            known = set(self._paths.values())
+            return [leaf.path if leaf.path in known else None for leaf in leaves]
+        return [self._paths.get(ids.get(leaf.path, -1)) for leaf in leaves]
+
+
+def _deletions(io: Any, tasks: list[Any]) -> dict[str, NDArray[np.bool_]]:
+    """Return a mask of the rows to read of each file that has deleted rows."""
+    read: dict[str, dict[str, NDArray[np.int64]]] = {}
+    masks: dict[str, NDArray[np.bool_]] = {}
+    for task in tasks:
+        path, num_rows = task.file.file_path, task.file.record_count
+        for deletes in sorted(task.delete_files, key=lambda file: file.file_path):
+            if deletes.file_path not in read:
+                read[deletes.file_path] = dict(_positions(io, deletes))
+            rows = read[deletes.file_path].get(path, np.zeros(0, np.int64))
+            if len(rows) and not 0 <= rows.min() <= rows.max() < num_rows:
+                wrong = rows.min() if rows.min() < 0 else rows.max()
+                raise CorruptFileError(
+                    f"{deletes.file_path!r} deletes row {wrong} of {path!r}, which has {num_rows}"
+                )
+            mask = masks.setdefault(_local(path), np.ones(num_rows, bool))
+            mask[rows] = False
+    return masks
+
+
+def _positions(io: Any, deletes: Any) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield the files of which a file of deletes names rows, and these rows."""
+    with io.new_input(deletes.file_path).open() as opened:
+        content = opened.read()
+    if deletes.file_format == "PUFFIN":
+        from pyiceberg.table import puffin
+
+        for file, rows in puffin.PuffinFile(content).to_vector().items():
+            yield str(file), rows.to_numpy()
+        return
+    table = pq.read_table(pa.BufferReader(content), columns=["file_path", "pos"])
+    files = table["file_path"].combine_chunks().dictionary_encode()
+    codes, numbers = files.indices.to_numpy(), table["pos"].to_numpy()
+    for code, file in enumerate(files.dictionary.to_pylist()):
+        yield str(file), numbers[codes == code]

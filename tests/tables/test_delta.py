@@ -1,0 +1,245 @@
+"""Delta tables: the rows of one version, and no others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.tables.reading import rows_of, sorted_rows, table_rows
+from torchparquet import CorruptFileError, ParquetDataset, SchemaMismatchError
+
+deltalake = pytest.importorskip("deltalake")
+DeltaTable, write_deltalake = deltalake.DeltaTable, deltalake.write_deltalake
+
+
+def numbers(begin: int, end: int, **more: Any) -> pa.Table:
+    return pa.table({"id": pa.array(range(begin, end), pa.int64())} | more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "a table")
+
+
+def test_a_version_and_the_next(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 50))
+    write_deltalake(folder, numbers(50, 80), mode="append")
+    DeltaTable(folder).delete("id % 3 = 0")
+    for version, expected in enumerate([range(50), range(80), [n for n in range(80) if n % 3]]):
+        table = DeltaTable(folder, version=version)
+        assert sorted(row["id"] for row in rows_of(table)) == list(expected)
+
+
+def test_partition_values_are_those_of_the_log(folder: str) -> None:
+    keys = ["a b", "c/d=e", "x"] * 10
+    data = numbers(0, 30, day=pa.array([7, 8, 9] * 10, pa.int32()), key=keys)
+    write_deltalake(folder, data, partition_by=["day", "key"])
+    columns = {"id": "id", "day": "day"}
+    found = rows_of(DeltaTable(folder), columns)
+    assert sorted_rows(found) == table_rows(data, ["id", "day"])
+    assert {
+        row["day"] for row in rows_of(DeltaTable(folder), columns, filters=[("day", "=", 8)])
+    } == {8}
+    chosen = rows_of(DeltaTable(folder), columns, where="key = 'c/d=e' and id > 10")
+    assert sorted(row["id"] for row in chosen) == [n for n in range(11, 30) if n % 3 == 1]
+
+
+def test_columns_that_were_added_are_null_in_older_files(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 20))
+    added = pa.array([n / 2 for n in range(15)], pa.float32())
+    write_deltalake(folder, numbers(20, 35, x=added), mode="append", schema_mode="merge")
+    table = DeltaTable(folder)
+    expected = table_rows(pa.table(table.to_pyarrow_table()), ["id", "x"])
+    assert sorted_rows(rows_of(table)) == sorted_rows(expected)
+    # Whatever the policy is for nulls, it is that for rows before the column was.
+    filled = ParquetDataset(table, batch_size=35, columns=["x"], nulls=-1.0)
+    assert sum(batch["x"].eq(-1).sum().item() for batch in filled) == 20
+    with pytest.raises(ValueError, match="'x'"):
+        next(iter(ParquetDataset(table, batch_size=35, columns=["x"], nulls="error")))
+    assert sorted(row["id"] for row in rows_of(table, where="x is null")) == list(range(20))
+
+
+def test_a_column_that_no_file_has_yet(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 20))
+    table = DeltaTable(folder)
+    table.alter.add_columns(deltalake.Field("x", "integer"))
+    assert rows_of(DeltaTable(folder)) == [{"id": n, "x": None} for n in range(20)]
+
+
+def test_strings_that_were_added_are_refused_by_name(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 20))
+    words = numbers(20, 22, word=["a", "b"])
+    write_deltalake(folder, words, mode="append", schema_mode="merge")
+    with pytest.raises(SchemaMismatchError, match="'word' was added to the table after"):
+        ParquetDataset(DeltaTable(folder), batch_size=4)
+    assert len(rows_of(DeltaTable(folder), ["id"])) == 22
+
+
+def test_widened_columns(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 5, x=pa.array(range(5), pa.int16())))
+    log = Path(folder) / "_delta_log" / f"{1:020}.json"
+    _commit(folder, 1, x="long")
+    wide = pa.array([2**40, 2**41], pa.int64())
+    pq.write_table(numbers(5, 7, x=wide), Path(folder) / "wide.parquet")
+    _append_file(log, Path(folder) / "wide.parquet", 2)
+    found = sorted_rows(rows_of(DeltaTable(folder)))
+    assert [row["x"] for row in found] == [0, 1, 2, 3, 4, 2**40, 2**41]
+    batch = next(iter(ParquetDataset(DeltaTable(folder), batch_size=7)))
+    assert str(batch["x"].dtype) == "torch.int64"
+
+
+def test_mapped_names(folder: str) -> None:
+    write_deltalake(folder, pa.table({"col-1": [1, 2, 3], "col-2": [4.0, 5.0, 6.0]}))
+    _map_names(folder, {"col-1": "id", "col-2": "id 2"})
+    table = DeltaTable(folder)
+    assert rows_of(table) == [{"id": n, "id 2": n + 3.0} for n in (1, 2, 3)]
+    with pytest.raises(ValueError, match="other names"):
+        ParquetDataset(table, batch_size=1, where="id > 1")
+    with pytest.raises(ValueError, match="no such column: 'col-1'"):
+        ParquetDataset(table, batch_size=1, columns=["col-1"])
+
+
+def test_deleted_rows(folder: str) -> None:
+    """A deletion vector leaves rows in their file."""
+    write_deltalake(folder, numbers(0, 40))
+    table = _WithDeletions(DeltaTable(folder), {3, 4, 17, 39})
+    expected = [n for n in range(40) if n not in {3, 4, 17, 39}]
+    assert [row["id"] for row in rows_of(table)] == expected
+    assert [row["id"] for row in rows_of(table, where="id < 18")] == expected[:15]
+    shares = [rows_of(table, even="split") for _ in range(2)]
+    assert shares[0] == shares[1]
+    with pytest.raises(CorruptFileError, match="deletions are of 41 rows, the file has 40"):
+        ParquetDataset(_WithDeletions(DeltaTable(folder), {40}, num_rows=41), batch_size=4)
+    with pytest.raises(ValueError, match="no row of 40 is left by the table's deletions"):
+        ParquetDataset(_WithDeletions(DeltaTable(folder), set(range(40))), batch_size=4)
+
+
+def test_states_name_both_versions(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 20))
+    dataset = ParquetDataset(DeltaTable(folder), batch_size=5)
+    next(iter(dataset))
+    state = json.loads(json.dumps(dataset.state_dict()))
+    write_deltalake(folder, numbers(20, 40), mode="append")
+    newer = ParquetDataset(DeltaTable(folder), batch_size=5)
+    with pytest.raises(ValueError, match=r"version 0 of the Delta table .* version 1 of the Delta"):
+        newer.load_state_dict(state)
+    pinned = ParquetDataset(DeltaTable(folder, version=0), batch_size=5)
+    pinned.load_state_dict(state)
+    assert sum(len(batch["id"]) for batch in pinned) == 15
+
+
+def test_a_file_that_is_gone(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 20))
+    table = DeltaTable(folder)
+    for path in Path(folder).glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match="parquet"):
+        ParquetDataset(table, batch_size=5)
+
+
+def test_features_that_are_unknown(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 20))
+    log = Path(folder) / "_delta_log" / f"{1:020}.json"
+    features: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features |= {"readerFeatures": ["oddFeature"], "writerFeatures": ["oddFeature"]}
+    log.write_text(json.dumps({"protocol": features}))
+    with pytest.raises(Exception, match="oddFeature"):
+        ParquetDataset(DeltaTable(folder), batch_size=5)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """After any writes and deletes, every rank's rows together are those of the table."""
+    folder = str(tmp_path_factory.mktemp("delta"))
+    next_id = 0
+    for step in range(data.draw(st.integers(1, 5))):
+        count = data.draw(st.integers(1, 40))
+        values = pa.array(np.random.default_rng(step).integers(0, 5, count), pa.int8())
+        write_deltalake(folder, numbers(next_id, next_id + count, v=values), mode="append")
+        next_id += count
+        if data.draw(st.booleans()):
+            DeltaTable(folder).delete(f"v = {data.draw(st.integers(0, 4))}")
+    table = DeltaTable(folder)
+    expected = sorted(pa.table(table.to_pyarrow_table())["id"].to_pylist())
+    world = data.draw(st.integers(1, 4))
+    if not expected:
+        return
+    found = []
+    for rank in range(world):
+        dataset = ParquetDataset(table, batch_size=3, even="none", rank=rank, world_size=world)
+        found += [value for batch in dataset for value in batch["id"].tolist()]
+    assert sorted(found) == expected
+    shutil.rmtree(folder)
+
+
+class _WithDeletions:
+    """A table whose only file has a deletion vector, which deltalake reads but does not write."""
+
+    def __init__(self, table: Any, deleted: set[int], num_rows: int = 40) -> None:
+        self._table = table
+        keep = [row not in deleted for row in range(num_rows)]
+        (path,) = table.file_uris()
+        self._vectors = pa.table({"filepath": [path], "selection_vector": [keep]})
+
+    def deletion_vectors(self) -> pa.RecordBatchReader:
+        return self._vectors.to_reader()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+_WithDeletions.__name__ = "DeltaTable"
+_WithDeletions.__module__ = "deltalake.table"
+
+
+def _log_entry(folder: str, kind: str) -> dict[str, Any]:
+    for line in (Path(folder) / "_delta_log" / f"{0:020}.json").read_text().splitlines():
+        entry: dict[str, Any] = json.loads(line)
+        if kind in entry:
+            return entry
+    raise AssertionError(kind)
+
+
+def _commit(folder: str, version: int, **types: str) -> None:
+    """Write a version in which columns have other types."""
+    entry = _log_entry(folder, "metaData")
+    schema = json.loads(entry["metaData"]["schemaString"])
+    for field in schema["fields"]:
+        field["type"] = types.get(field["name"], field["type"])
+    entry["metaData"]["schemaString"] = json.dumps(schema)
+    log = Path(folder) / "_delta_log" / f"{version:020}.json"
+    log.write_text(json.dumps(entry))
+
+
+def _append_file(before: Path, path: Path, version: int) -> None:
+    add = {"path": path.name, "size": path.stat().st_size, "modificationTime": 0}
+    add |= {"partitionValues": {}, "dataChange": True}
+    log = before.parent / f"{version:020}.json"
+    log.write_text(json.dumps({"add": add}))
+
+
+def _map_names(folder: str, names: dict[str, str]) -> None:
+    """Rename columns as a table with column mapping does: in the log alone."""
+    entry = _log_entry(folder, "metaData")
+    schema = json.loads(entry["metaData"]["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        field["metadata"] = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": field["name"],
+        }
+        field["name"] = names[field["name"]]
+    entry["metaData"]["schemaString"] = json.dumps(schema)
+    entry["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    log = Path(folder) / "_delta_log" / f"{1:020}.json"
+    log.write_text("\n".join(map(json.dumps, (protocol, entry))))
