@@ -45,6 +45,16 @@ class BufferPool {
     return buffer;
   }
 
+  // Lets go of idle buffers beyond so many bytes.
+  void ShrinkIdle(int64_t num_bytes) {
+    const std::lock_guard lock(mutex_);
+    while (idle_bytes_ > num_bytes) {
+      const auto smallest = idle_.begin();
+      idle_bytes_ -= smallest->first;
+      idle_.erase(smallest);
+    }
+  }
+
   // Takes back a buffer that came from Take.
   void Return(PageBuffer buffer) {
     const std::lock_guard lock(mutex_);

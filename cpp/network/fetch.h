@@ -47,7 +47,7 @@ class Fetch {
   bool AwaitFor(int64_t num_bytes, int64_t milliseconds) const;
   const uint8_t* data() const { return memory_.data(); }
   // Calls `over` once, when the fetch is over, on the thread that ends it and without
-  // locks of the fetch. At once if it is over already.
+  // locks of the fetch. At once if it is over already. At most one such call waits.
   void OnOver(std::function<void()> over);
 
   // For fetchers: one thread at a time.

@@ -4,6 +4,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "buffer_pool.h"
@@ -31,18 +33,23 @@ class NextEpoch {
 
   // Once. Steps that are read at once stand together.
   void Announce(std::vector<std::vector<ReadStep>> steps);
-  // Asks as long as there is room for that many more bytes. May wait for footers.
+  // Asks as long as there is room for that many more bytes. Files whose footers are not
+  // known are passed over.
   void Advance(const std::function<bool(int64_t num_bytes)>& has_room);
 
  private:
   struct Waiting {
     int64_t file = 0;
     PlannedFetch fetch;
+    bool ends_step = false;
   };
+
+  void Plan(const std::vector<ReadStep>& steps);
 
   const Parts parts_;
   std::deque<std::vector<ReadStep>> steps_;
   std::deque<Waiting> waiting_;
+  std::set<std::pair<int64_t, int64_t>> planned_;  // row groups of files
 };
 
 }  // namespace torchparquet

@@ -73,7 +73,7 @@ void Prefetcher::Advance() {
     const auto steps = TakeSteps();
     if (!steps) break;
     std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
-    if (--carried_steps_ == 0) DropCarried();
+    if (--carried_steps_ <= 0 && !carried_.empty()) DropCarried();
   }
   has_asked_for_all_ = true;
   next_epoch_.Advance([this](int64_t num_bytes) {
@@ -100,25 +100,44 @@ void Prefetcher::TakeCarried() {
   for (CarriedFetches::Carried& carried : all.fetches) {
     const Fetch& fetch = *carried.fetch;
     const RemoteObject& object = fetch.object();
-    if (parts_.files->remote(object.number).get() != &object) {
+    const bool has_failed =
+        fetch.is_over() && fetch.num_arrived() < fetch.range().num_bytes;
+    if (has_failed || parts_.files->remote(object.number).get() != &object) {
       parts_.reads->fetcher().Cancel(carried.fetch);
       continue;
     }
-    if (fetch.is_over() && fetch.num_arrived() < fetch.range().num_bytes) continue;
+    carried_bytes_ += fetch.range().num_bytes;
     for (const ByteRange& block : carried.blocks) {
-      carried_[{object.number, block.offset}] = {carried.fetch, block.num_bytes};
-      carried_bytes_ += block.num_bytes;
+      carried_[{object.number, block.offset}] = {carried.fetch, block};
     }
   }
 }
 
 // What was left here and is not read first after all.
 void Prefetcher::DropCarried() {
-  for (const auto& [place, block] : std::exchange(carried_, {})) {
-    if (!block.fetch->is_over()) parts_.reads->fetcher().Cancel(block.fetch);
-    const std::lock_guard lock(mutex_);
-    carried_bytes_ -= block.num_bytes;
+  std::set<std::shared_ptr<Fetch>> dropped;
+  for (auto& [place, block] : std::exchange(carried_, {})) {
+    dropped.insert(std::move(block.fetch));
   }
+  for (const auto& fetch : dropped) {
+    if (!fetch->is_over()) parts_.reads->fetcher().Cancel(fetch);
+    const std::lock_guard lock(mutex_);
+    carried_bytes_ -= fetch->range().num_bytes;
+  }
+}
+
+// All blocks of a carried fetch, of one step, in one request.
+Prefetcher::Waiting Prefetcher::Carried(int64_t file, std::shared_ptr<Fetch> fetch) {
+  Waiting waiting{.file = file, .fetch = {fetch->range(), {}}, .carried = fetch};
+  const std::lock_guard lock(mutex_);
+  std::erase_if(carried_, [&](const auto& entry) {
+    const auto& [place, block] = entry;
+    if (block.fetch != fetch) return false;
+    waiting.fetch.blocks.push_back({.range = block.range, .columns = {}});
+    if (blocks_.contains(place)) came_along_.insert(place);
+    return true;
+  });
+  return waiting;
 }
 
 // Asks for the footers of steps to come, since each takes a round trip.
@@ -210,13 +229,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
     num_bytes += SumBytes(blocks);
     planned.push_back({step.file, std::move(chunks), std::move(blocks)});
   }
-  int64_t needed_bytes = num_bytes;
-  if (planned.size() == 1) {
-    needed_bytes = 0;
-    for (const ChunkBytes& chunk : planned.front().chunks) {
-      needed_bytes = std::max(needed_bytes, chunk.range.num_bytes);
-    }
-  }
+  const int64_t needed_bytes = num_bytes * parts_.num_lanes;
   if (sizes_.first_bytes == 0 && num_bytes > 0) {
     sizes_ = RequestSizes::For(num_bytes, parts_.max_block_bytes);
   }
@@ -260,15 +273,11 @@ std::vector<Prefetcher::Waiting> Prefetcher::Requests(int64_t file,
   std::vector<Waiting> waiting;
   std::vector<WantedBlock> others;
   for (WantedBlock& block : blocks) {
-    if (const auto carried = carried_.extract({file, block.range.offset})) {
-      const std::shared_ptr<Fetch>& fetch = carried.mapped().fetch;
-      if (waiting.empty() || waiting.back().carried != fetch) {
-        waiting.push_back(
-            {.file = file, .fetch = {fetch->range(), {}}, .carried = fetch});
-      }
-      waiting.back().fetch.blocks.push_back(std::move(block));
-      continue;
-    }
+    const Place place{file, block.range.offset};
+    const auto carried = carried_.find(place);
+    if (carried != carried_.end())
+      waiting.push_back(Carried(file, carried->second.fetch));
+    if (came_along_.erase(place) > 0) continue;
     const bool is_cached = parts_.cached != nullptr &&
                            parts_.cached->Has(*parts_.files->remote(file), block.range);
     if (!is_cached) {
@@ -321,8 +330,7 @@ void Prefetcher::Ask(const Waiting& waiting) {
   Keeping kept;
   {
     const std::lock_guard lock(mutex_);
-    const int64_t carried_bytes = is_carried ? SumBytes(waiting.fetch.blocks) : 0;
-    carried_bytes_ -= carried_bytes;
+    if (is_carried) carried_bytes_ -= fetch->range().num_bytes;
     auto request = std::make_shared<Request>();
     for (const WantedBlock& block : waiting.fetch.blocks) {
       const auto found = blocks_.find({waiting.file, block.range.offset});
@@ -332,11 +340,10 @@ void Prefetcher::Ask(const Waiting& waiting) {
       offsets.push_back(block.range.offset);
     }
     if (ranges.empty()) return;
-    // Others may want a carried one too: nobody cancels it.
-    *request = {.num_bytes = is_carried ? carried_bytes : waiting.fetch.range.num_bytes,
+    *request = {.num_bytes = waiting.fetch.range.num_bytes,
                 .num_holders = ranges.size(),
                 .is_cached = waiting.is_cached,
-                .fetch = is_carried ? nullptr : fetch};
+                .fetch = fetch};
     held_bytes_ += request->num_bytes;
     if (request->is_cached) held_cached_bytes_ += request->num_bytes;
     ++num_in_flight_;
@@ -516,6 +523,9 @@ void Prefetcher::Stop() {
   }
   parts_.reads->Stop();
   const std::lock_guard advance_lock(advance_);
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    if (waiting.carried != nullptr) parts_.reads->fetcher().Cancel(waiting.carried);
+  }
   DropCarried();
 }
 

@@ -50,6 +50,7 @@ class Prefetcher {
     // Of what is fetched; null for memory of its own.
     std::shared_ptr<BufferPool> memory = nullptr;
     int64_t budget_bytes = 0;
+    int64_t num_lanes = 1;  // whose steps are read side by side
     int64_t max_block_bytes = kMaxBlockBytes;
     // Called on a thread of the fetcher when tasks may have become ready.
     std::function<void()> on_ready;
@@ -119,7 +120,7 @@ class Prefetcher {
   };
   struct CarriedBlock {
     std::shared_ptr<Fetch> fetch;
-    int64_t num_bytes;
+    ByteRange range;
   };
   // Lets fetches tell a prefetcher that may be gone.
   struct Signal {
@@ -140,6 +141,7 @@ class Prefetcher {
   void Over(int64_t file, const std::vector<int64_t>& offsets);
   void TakeCarried();
   void DropCarried();
+  Waiting Carried(int64_t file, std::shared_ptr<Fetch> fetch);
   void KeepInCache(const Keeping& kept);
   void Passed(int64_t file, int64_t offset);
   void CancelUnwanted();
@@ -161,8 +163,9 @@ class Prefetcher {
   bool is_at_end_ = false;                      // guarded by advance_
   RequestSizes sizes_;                          // guarded by advance_
   std::map<Place, CarriedBlock> carried_;       // guarded by advance_
-  int64_t carried_steps_ = 0;                   // guarded by advance_
-  NextEpoch next_epoch_;                        // guarded by advance_
+  std::set<Place> came_along_;  // blocks to come that were asked for; guarded by advance_
+  int64_t carried_steps_ = 0;   // guarded by advance_
+  NextEpoch next_epoch_;        // guarded by advance_
   std::atomic<bool> has_asked_for_all_ = false;
 
   mutable std::mutex mutex_;  // guards all below

@@ -139,6 +139,8 @@ void ParallelReader::Stop() {
   }
   state.scratch->ReturnKept(std::move(kept));
   state.spec.files->Close();
+  // As much as the next reader finds fetched; more would lie idle between epochs.
+  state.fetched->ShrinkIdle(state.fetched->max_bytes() / 4);
 }
 
 ReaderStats ParallelReader::stats() const {

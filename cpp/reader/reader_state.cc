@@ -74,6 +74,7 @@ std::unique_ptr<Prefetcher> MakePrefetcher(ReaderState* state) {
                         .carried = state->carried,
                         .memory = state->fetched,
                         .budget_bytes = state->spec.prefetch_bytes,
+                        .num_lanes = state->spec.num_lanes(),
                         .on_ready = [state] {
                           const std::lock_guard lock(state->mutex);
                           state->work.notify_all();

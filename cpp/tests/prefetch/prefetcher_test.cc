@@ -63,11 +63,11 @@ struct Setting {
   }
 
   // Goes on as the reader of the next epoch does.
-  void BeginNext(int64_t budget_bytes) {
+  void BeginNext(int64_t budget_bytes, bool as_window = false) {
     prefetcher->Stop();
     reads = std::make_shared<RemoteReads>(store);
     files = std::make_shared<ReaderFiles>(all_files, reads);
-    prefetcher = Make(budget_bytes, 1 << 20, false);
+    prefetcher = Make(budget_bytes, 1 << 20, as_window);
   }
 
   ByteRange Chunk(int64_t group, int column) {
@@ -261,6 +261,30 @@ TEST_CASE("the next reader finds what it reads first") {
   CHECK(setting.num_requests() == 9 + 6 - 2);
   read_all();
   CHECK(setting.num_requests() == 9 + 6 - 2);
+  CHECK(setting.prefetcher->stats().held_bytes == 0);
+}
+
+TEST_CASE("a window beyond the budget finds whole requests of the epoch before") {
+  // Announced while there is room for all, and read by a reader with less.
+  Setting setting(6, 100'000, 1 << 20);
+  setting.prefetcher->Advance();
+  setting.AwaitAll();
+  setting.store->Stall();
+  setting.prefetcher->Announce({{setting.steps[0], setting.steps[0], setting.steps[1]}});
+  CHECK(setting.num_requests() == 8);
+  setting.BeginNext(12'000, /*as_window=*/true);
+  setting.prefetcher->Advance();
+  setting.store->Release();
+  for (int column = 0; column < 2; ++column) {
+    for (const ReadStep& step : setting.steps) {
+      while (!setting.prefetcher->IsReady(step, column, false)) std::this_thread::yield();
+      setting.Read(step.row_group, column);
+      setting.prefetcher->Done(step, column);
+    }
+  }
+  setting.AwaitAll();
+  // Columns of other row groups come one by one.
+  CHECK(setting.num_requests() == 8 + 4 * 2);
   CHECK(setting.prefetcher->stats().held_bytes == 0);
 }
 
