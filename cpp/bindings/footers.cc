@@ -66,6 +66,7 @@ void BindFooters(py::module_& m) {
             return leaf.list_length > 0 ? std::optional(leaf.list_length) : std::nullopt;
           })
       .def_property_readonly("is_bytes", &LeafColumn::is_bytes)
+      .def_readonly("field_id", &LeafColumn::field_id)
       .def_readonly("nullable", &LeafColumn::nullable);
   const auto array = [](std::vector<int64_t> Footers::* member) {
     return [member](const Footers& footers) { return ArrayOf(footers.*member); };

@@ -61,6 +61,7 @@ struct SchemaLeaf {
   LogicalType logical = {};
   int16_t max_definition_level = 0;
   int16_t max_repetition_level = 0;
+  int32_t field_id = -1;  // -1: none
 
   std::string DotPath() const {
     std::string text;

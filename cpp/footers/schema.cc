@@ -232,6 +232,7 @@ LeafColumn DescribeLeaf(const SchemaLeaf& stored) {
     leaf.kind = "list<" + leaf.kind + ">";
   leaf.dtype = std::move(value.dtype);
   leaf.stored = value.stored;
+  leaf.field_id = stored.field_id;
   return leaf;
 }
 

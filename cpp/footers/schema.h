@@ -29,6 +29,7 @@ struct LeafColumn {
   // The length of its lists, if it is in one list and the file declares the length; else
   // 0.
   int64_t list_length = 0;
+  int32_t field_id = -1;  // by which tables know columns; -1: none
 
   // Items of the tensor per value: 1, or the bytes of a fixed-size binary.
   int64_t cell_items() const {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tables.reading import rows_of, sorted_rows, table_rows
-from torchparquet import CorruptFileError, ParquetDataset, SchemaMismatchError
+from torchparquet import Column, CorruptFileError, ParquetDataset, SchemaMismatchError
 
 deltalake = pytest.importorskip("deltalake")
 DeltaTable, write_deltalake = deltalake.DeltaTable, deltalake.write_deltalake
@@ -68,6 +71,13 @@ def test_columns_that_were_added_are_null_in_older_files(folder: str) -> None:
     assert sorted(row["id"] for row in rows_of(table, where="x is null")) == list(range(20))
 
 
+def test_a_column_that_was_widened_last(folder: str) -> None:
+    write_deltalake(folder, numbers(0, 5, x=pa.array(range(5), pa.int16())))
+    _commit(folder, 1, x="long")
+    batch = next(iter(ParquetDataset(DeltaTable(folder), batch_size=5)))
+    assert batch["x"].dtype == torch.int64
+
+
 def test_a_column_that_no_file_has_yet(folder: str) -> None:
     write_deltalake(folder, numbers(0, 20))
     table = DeltaTable(folder)
@@ -102,10 +112,48 @@ def test_mapped_names(folder: str) -> None:
     _map_names(folder, {"col-1": "id", "col-2": "id 2"})
     table = DeltaTable(folder)
     assert rows_of(table) == [{"id": n, "id 2": n + 3.0} for n in (1, 2, 3)]
-    with pytest.raises(ValueError, match="other names"):
+    with pytest.raises(ValueError, match="another name"):
         ParquetDataset(table, batch_size=1, where="id > 1")
     with pytest.raises(ValueError, match="no such column: 'col-1'"):
         ParquetDataset(table, batch_size=1, columns=["col-1"])
+
+
+def test_rows_in_a_deletion_vector(tmp_path: Path) -> None:
+    """The log has the vector itself, as Spark writes it for a few rows."""
+    folder = str(tmp_path / "a table%")
+    write_deltalake(folder, numbers(0, 40))
+    entry = _log_entry(folder, "add")
+    remove = {"path": entry["add"]["path"], "deletionTimestamp": 0, "dataChange": True}
+    entry["add"]["deletionVector"] = _inline_vector([0, 7, 39])
+    features = {"minReaderVersion": 3, "minWriterVersion": 7}
+    names = ["deletionVectors"]
+    protocol = {**features, "readerFeatures": names, "writerFeatures": names}
+    log = Path(folder) / "_delta_log" / f"{1:020}.json"
+    log.write_text("\n".join(map(json.dumps, ({"protocol": protocol}, {"remove": remove}, entry))))
+    expected = [n for n in range(40) if n not in (0, 7, 39)]
+    assert [row["id"] for row in rows_of(DeltaTable(folder))] == expected
+
+
+def test_partitions_of_text_stay_text(folder: str) -> None:
+    data = numbers(0, 6, zip=["007", "07", "7"] * 2)
+    write_deltalake(folder, data, partition_by=["zip"])
+    found = rows_of(DeltaTable(folder), ["id"], where="zip = '07'")
+    assert sorted(row["id"] for row in found) == [1, 4]
+    words = {"zip": Column("zip", vocab=["7", "07", "007"])}
+    found = rows_of(DeltaTable(folder), {"id": "id", **words})
+    assert [row["zip"] for row in sorted_rows(found)] == [2, 1, 0] * 2
+
+
+def test_times_of_another_unit_are_refused(folder: str) -> None:
+    when = pa.array([1_000_000, 2_000_000], pa.timestamp("us"))
+    write_deltalake(folder, numbers(0, 2, when=when))
+    (path,) = Path(folder).glob("*.parquet")
+    pq.write_table(numbers(0, 2, when=when), path, use_deprecated_int96_timestamps=True)
+    with pytest.raises(SchemaMismatchError, match="'when'"):
+        ParquetDataset(DeltaTable(folder), batch_size=2)
+    columns = {"when": Column("when", dtype=torch.int64)}
+    found = rows_of(DeltaTable(folder), columns)
+    assert [row["when"] for row in found] == [1_000_000_000, 2_000_000_000]
 
 
 def test_deleted_rows(folder: str) -> None:
@@ -200,6 +248,24 @@ class _WithDeletions:
 
 _WithDeletions.__name__ = "DeltaTable"
 _WithDeletions.__module__ = "deltalake.table"
+
+
+def _inline_vector(rows: list[int]) -> dict[str, Any]:
+    """Return a deletion vector as the log has it: a bitmap of Roaring in Z85."""
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16)
+    bitmap += struct.pack(f"<{len(rows)}H", *rows)
+    content = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    content += b"\0" * (-len(content) % 4)
+    b85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+    z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    text = base64.b85encode(content).decode().translate(str.maketrans(b85, z85))
+    size = len(content)
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text,
+        "sizeInBytes": size,
+        "cardinality": len(rows),
+    }
 
 
 def _log_entry(folder: str, kind: str) -> dict[str, Any]:

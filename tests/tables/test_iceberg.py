@@ -67,6 +67,48 @@ def test_renamed_swapped_added_and_dropped_columns(catalog: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_a_column_that_was_dropped_and_comes_again(catalog: Any, number: int) -> None:
+    """Names of files are drawn: whichever comes first, each has its own ids."""
+    table = created(catalog, numbers(0, 4, x=pa.array(range(100, 104), pa.int32())))
+    with table.update_schema() as update:
+        update.delete_column("x")
+    with table.update_schema() as update:
+        update.add_column("x", _type("int"))
+    table.append(numbers(4, 6 + number, x=pa.array(range(4, 6 + number), pa.int32())))
+    expected = table_rows(table.scan().to_arrow(), ["id", "x"])
+    assert sorted_rows(rows_of(table)) == sorted_rows(expected)
+    for argument in ({"where": "x > 0"}, {"filters": [("x", ">", 0)]}):
+        with pytest.raises(ValueError, match="'x' by another name"):
+            ParquetDataset(table, batch_size=2, **argument)
+
+
+def test_names_of_files_that_were_added_as_they_are(catalog: Any, tmp_path: Path) -> None:
+    data = numbers(0, 4, x=pa.array(range(4), pa.int32()))
+    table = catalog.create_table("n.t", data.schema)
+    pq.write_table(data, tmp_path / "plain.parquet")
+    table.add_files([f"file://{tmp_path}/plain.parquet"])
+    with table.update_schema() as update:
+        update.rename_column("x", "y")
+    assert rows_of(table) == [{"id": n, "y": n} for n in range(4)]
+
+
+def test_a_limit_is_refused(catalog: Any) -> None:
+    table = created(catalog, numbers(0, 4))
+    with pytest.raises(ValueError, match="limit_steps"):
+        ParquetDataset(table.scan(limit=2), batch_size=2)
+
+
+def test_partitions_with_odd_names(catalog: Any) -> None:
+    data = numbers(0, 6, key=["c/d", "e f", "%"] * 2)
+    table = catalog.create_table("n.t", data.schema)
+    with table.update_spec() as update:
+        update.add_identity("key")
+    table.append(data)
+    assert sorted(row["id"] for row in rows_of(table, ["id"])) == list(range(6))
+    assert sorted(row["id"] for row in rows_of(table.scan("key = 'c/d'"), ["id"])) == [0, 3]
+
+
 def test_widened_columns(catalog: Any) -> None:
     data = numbers(0, 4, x=pa.array(range(4), pa.int32()), y=pa.array([0.5] * 4, pa.float32()))
     table = created(catalog, data)

@@ -49,6 +49,18 @@ def test_fragments_of_some_row_groups(folder: Path) -> None:
     assert found == [*range(100, 130), *range(200, 210), *range(220, 230)]
 
 
+def test_filters_and_row_groups_of_fragments(folder: Path) -> None:
+    first, second = pads.dataset(folder, partitioning="hive").get_fragments()
+    some = pads.FileSystemDataset(
+        [first.subset(row_group_ids=[0, 2]), second],
+        schema=pa.schema([("id", pa.int64())]),
+        format=pads.ParquetFileFormat(),
+        filesystem=pafs.LocalFileSystem(),
+    )
+    found = [row["id"] for row in rows_of(some, filters=[("id", "<", 125)])]
+    assert found == [*range(100, 110), *range(120, 130)]
+
+
 def test_a_filtered_data_set_is_refused(folder: Path) -> None:
     filtered = pads.dataset(folder).filter(pads.field("id") > 3)
     with pytest.raises(ValueError, match="where="):
@@ -76,9 +88,8 @@ def test_a_data_set_of_hugging_face(folder: Path, tmp_path: Path) -> None:
     streamed = datasets.load_dataset("parquet", streaming=True, **options)
     expected = sorted(row["id"] for row in streamed)
     assert sorted(row["id"] for row in rows_of(streamed, ["id"])) == expected
-    for other in (
-        streamed.filter(lambda row: row["id"] > 3),
-        datasets.Dataset.from_dict({"a": [1]}),
-    ):
+    few = datasets.load_dataset("parquet", streaming=True, filters=[("id", ">", 3)], **options)
+    mapped = streamed.map(lambda row: row)
+    for other in (few, mapped, datasets.Dataset.from_dict({"a": [1]})):
         with pytest.raises(ValueError, match="streaming=True"):
             ParquetDataset(other, batch_size=1)

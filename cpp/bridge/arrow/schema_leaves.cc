@@ -154,6 +154,7 @@ std::vector<SchemaLeaf> LeavesOf(const parquet::SchemaDescriptor& schema) {
     leaf.logical = LogicalOf(column.logical_type().get());
     leaf.max_definition_level = column.max_definition_level();
     leaf.max_repetition_level = column.max_repetition_level();
+    leaf.field_id = column.schema_node()->field_id();
   }
   return leaves;
 }

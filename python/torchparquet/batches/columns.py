@@ -91,8 +91,14 @@ def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
 
     Their kinds may be from before a column was widened.
     """
-    if column.default is None and len(column.sources) == 1:
-        column = replace(column, default=schemas.default_of_table(column.sources[0]))
+    if column.default is None:
+        defaults = {schemas.default_of_table(source) for source in column.sources}
+        if len(defaults) > 1:
+            raise UnsupportedColumnError(
+                "columns of one tensor need one default in files that are older than they (give "
+                f"Column(..., default=...)): {column.sources} have {defaults}"
+            )
+        column = replace(column, default=defaults.pop())
     if column.dtype_name is not None or column.vocab is not None:
         return column
     for source in column.sources:

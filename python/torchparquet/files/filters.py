@@ -65,6 +65,8 @@ def filter_row_groups(
     if filters is None:
         return manifest
     expression = _expression(filters)
+    if manifest.table is not None:
+        manifest.table.check_names("filters")
     for file in np.flatnonzero(manifest.file_has_hidden_columns)[:1]:
         raise EncryptedFileError(
             "filters need a key for every encrypted column (give decryption_properties, or leave "
@@ -166,13 +168,24 @@ def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
     names: set[str] = set()
     for file in with_rows[first].tolist():
         names.update(files.fragment(file, {}).physical_schema.names)
-    return {key: typed_key(texts) for key, texts in values.items() if key not in names}
+    table = manifest.table
+    as_text = frozenset[str]() if table is None else table.text_keys
+    return {
+        key: typed_key(texts, as_text=key in as_text)
+        for key, texts in values.items()
+        if key not in names
+    }
 
 
-def typed_key(texts: Sequence[str]) -> pa.Array:
-    """Return the values of a key, as columns read them: int64 if all are integers, else strings."""
+def typed_key(texts: Sequence[str], *, as_text: bool = False) -> pa.Array:
+    """Return the values of a key, as columns read them: int64 if all are integers, else strings.
+
+    Args:
+        texts: The values.
+        as_text: True for strings, whatever the values look like.
+    """
     values = [None if text == _NULL_KEY else text for text in texts]
-    if all(value is None or is_whole_number(value) for value in values):
+    if not as_text and all(value is None or is_whole_number(value) for value in values):
         return pa.array([None if value is None else int(value) for value in values], pa.int64())
     return pa.array(values, pa.string())
 

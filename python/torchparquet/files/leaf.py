@@ -31,6 +31,7 @@ class Leaf:
         row_bytes: The average bytes of a row's values, as far as footers tell.
         list_length: L if there is one list around a value and the file declares that each has L
             elements; else None.
+        field_id: By which a table knows the column; -1 for none.
         standing: "added" if files with this schema lack the column, which their table has got
             since; "dropped" if only they have it; else "".
     """
@@ -45,6 +46,7 @@ class Leaf:
     is_bytes: bool = False
     row_bytes: float = dataclasses.field(default=0.0, compare=False)
     list_length: int | None = None
+    field_id: int = dataclasses.field(default=-1, compare=False)
     standing: Literal["", "added", "dropped"] = ""
 
     @property
@@ -65,19 +67,32 @@ class TableFacts:
     Attributes:
         identity: The table's kind and version, to be shown.
         keys: [F] the values of each partition column, as text.
+        text_keys: The partition columns that are text, also if all values look like numbers.
         leaves: The columns of the table.
         stored: For each schema of the files, the path by which it stores a column that it stores
             by another one.
         arrow_schema: The table's schema, serialized; empty if it is that of the files.
         defaults: The values of columns in files that are older than they.
+        renamed: A column that some file has by another name or value than the table, so that no
+            library finds it there; "" if there is none.
     """
 
     identity: str
     keys: Mapping[str, tuple[str, ...]]
+    text_keys: frozenset[str] = frozenset()
     leaves: tuple[Leaf, ...] = ()
     stored: tuple[Mapping[str, str], ...] = ()
     arrow_schema: bytes = b""
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    renamed: str = ""
+
+    def check_names(self, argument: str) -> None:
+        """Raise ValueError if others than the native reader would read a column wrongly."""
+        if self.renamed:
+            raise ValueError(
+                f"{argument} cannot be used: files of the table store column {self.renamed!r} by "
+                "another name, or are older than it and its default"
+            )
 
     def stored_path(self, schema: int, path: str) -> str:
         """Return the path by which files of a schema store the column `path`."""

@@ -478,6 +478,7 @@ def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
         leaf.is_bytes,
         row_bytes,
         leaf.list_length,
+        leaf.field_id,
     )
 
 

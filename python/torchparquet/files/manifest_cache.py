@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torchparquet.native import Footers
 
 # The version of the file's content and of how footers are read; others are written anew.
-_FORMAT = 2
+_FORMAT = 3
 _TEXTS = ("files", "root", "schemas", "fingerprint", "file_stamp")
 _CHUNK_SIZES = "chunk_num_bytes"  # stands there only if it was asked for
 _OTHERS = (*_TEXTS, "memory", "remote", "selection", "table", _CHUNK_SIZES)

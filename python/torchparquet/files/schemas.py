@@ -62,10 +62,25 @@ class Schemas:
         return table.defaults.get(name) if table is not None and lacks else None
 
     def dtype_of_table(self, name: str) -> str | None:
-        """Return the usual dtype of a table's column that files hold as other kinds; or None."""
-        kinds = {leaves[name].kind for leaves in self._leaves if name in leaves}
+        """Return the usual dtype of a table's column that files hold as other kinds; or None.
+
+        Raises:
+            SchemaMismatchError: Values of both kinds mean different things in that dtype.
+        """
         leaf = self._of_table.get(name)
-        return leaf.dtype or None if leaf is not None and len(kinds) > 1 else None
+        if leaf is None or not leaf.dtype or leaf.is_bytes:
+            return None
+        found = None
+        for file, leaves in zip(self._files, self._leaves, strict=True):
+            if name not in leaves or leaves[name].kind == leaf.kind:
+                continue
+            if not _means_the_same(leaves[name], leaf, leaf.dtype):
+                raise SchemaMismatchError(
+                    f"the table has column {name!r} as {leaf.kind}, {file!r} as "
+                    f"{leaves[name].kind}: Column(..., dtype=...) reads what the files hold"
+                )
+            found = leaf.dtype
+        return found
 
     def agreed_leaves(self, name: str, dtype: str | None, *, everywhere: bool) -> list[Leaf]:
         """Return the leaf ``name`` of the files, each kind once.
@@ -141,8 +156,10 @@ class Schemas:
 
     def _partition_leaf(self, name: str, dtype: str | None) -> Leaf:
         # If one value is not a number, the key is text, which a vocabulary may number.
+        table = self._manifest.table
+        is_text = table is not None and name in table.text_keys
         for value in self._partition_keys[name]:
-            if not is_whole_number(value):
+            if is_text or not is_whole_number(value):
                 return Leaf(name, f"partition key {value!r}", "", nullable=False, is_bytes=True)
         leaf = Leaf(name, "partition key", "int64", nullable=False, dtypes=_NUMBER_DTYPES)
         if dtype is not None:

@@ -17,6 +17,7 @@ from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_key
 from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
 from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.files.remote.urls import is_remote_url
 from torchparquet.files.selection import select_row_groups
 from torchparquet.iteration.feed import Feed
 from torchparquet.iteration.planner import EpochPlanner
@@ -82,11 +83,13 @@ class DataArguments:
         paths, rows = self.paths, self.rows
         table = table_source(paths)
         if table is not None:
-            storage = replace(
-                storage,
-                options=storage.options or (None if storage.filesystem else table.storage_options),
-                filesystem=storage.filesystem or table.filesystem,
-            )
+            if storage.filesystem is None and not storage.options:
+                is_remote = is_remote_url(table.paths[0])
+                storage = replace(
+                    storage,
+                    options=table.storage_options if is_remote else None,
+                    filesystem=table.filesystem,
+                )
             paths = list(table.paths)
             rows = replace(rows, where=both(rows.where, table.where), left=table.deleted)
         manifest = select_row_groups(
@@ -99,6 +102,8 @@ class DataArguments:
             with_chunk_sizes=with_sizes,
             as_table=None if table is None else table.applied,
         )
+        if table is not None:
+            manifest = table.narrowed(manifest)
         return select_rows(manifest, rows, keys, self.manifest_cache, storage)
 
 

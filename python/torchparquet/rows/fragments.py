@@ -33,13 +33,12 @@ class Fragments:
         self._manifest = manifest
         self._keys = keys
         table = manifest.table
-        if table is not None and any(any(stored.values()) for stored in table.stored):
-            raise ValueError(
-                "rows cannot be selected by columns: files of the table store some by other names"
-            )
+        if table is not None:
+            table.check_names("a selection of rows by columns")
         schemas = self._schemas()
         if table is not None and table.arrow_schema:
-            schemas = [pa.ipc.read_schema(pa.BufferReader(table.arrow_schema))]
+            of_table = pa.ipc.read_schema(pa.BufferReader(table.arrow_schema))
+            schemas = [pa.schema([f for f in of_table if f.name not in table.keys])]
         try:
             unified = pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
@@ -47,7 +46,7 @@ class Fragments:
                 f"rows cannot be selected, the types of columns differ: {one_line(error)}"
             ) from error
         self._path_keys = {
-            name: typed_key(texts)
+            name: typed_key(texts, as_text=table is not None and name in table.text_keys)
             for name, texts in manifest.partition_keys.items()
             if name not in unified.names
         }

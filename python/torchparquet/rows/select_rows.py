@@ -45,13 +45,13 @@ class RowArguments:
         where: A condition.
         rows: Row numbers.
         split: A part of a split.
-        left: By path, a mask of the rows that a table has not deleted.
+        left: By number of the file, a mask of the rows that a table has not deleted.
     """
 
     where: WhereArgument = None
     rows: RowsArgument = None
     split: SplitArgument = None
-    left: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    left: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

@@ -31,19 +31,15 @@ def arrow_source(dataset: pads.FileSystemDataset) -> TableSource:
     keys = [pads.get_partition_keys(fragment.partition_expression) for fragment in fragments]
     common = [name for name in keys[0] if all(name in others for others in keys)]
     chosen = {
-        fragment.path: sorted(row_group.id for row_group in fragment.row_groups)
-        for fragment in fragments
+        file: sorted(row_group.id for row_group in fragment.row_groups)
+        for file, fragment in enumerate(fragments)
         if _is_part(fragment)
     }
-    partitions = {name for of_file in keys for name in of_file}
-    columns = [field for field in dataset.schema if field.name not in partitions]
-    import pyarrow as pa
-
     return TableSource(
         paths,
         "a data set of pyarrow",
         tuple({name: _key_text(of_file[name]) for name in common} for of_file in keys),
-        pa.schema(columns),
+        dataset.schema.remove_metadata(),
         row_groups=chosen,
         filesystem=dataset.filesystem,
     )
@@ -55,4 +51,6 @@ def _is_part(fragment: Any) -> bool:
 
 
 def _key_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return NULL_KEY if value is None else str(value)

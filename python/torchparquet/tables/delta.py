@@ -10,18 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet.errors import one_line
-from torchparquet.tables.table_source import NULL_KEY, TableSource
+from torchparquet.files.remote.urls import without_credentials
+from torchparquet.tables.table_source import NULL_KEY, Names, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from torchparquet.files.manifest import Manifest
-
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _PARTITION = "partition."
-_SCHEME = "://"
+# Options of a store that other readers know too.
+_OPTIONS = {
+    *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region"),
+    *("aws_endpoint_url", "google_service_account", "google_application_credentials"),
+    *("azure_storage_account_name", "azure_storage_account_key", "azure_storage_sas_token"),
+}
 # Features of readers that this one has.
 _FEATURES = {
     "columnMapping",
@@ -52,43 +56,44 @@ def delta_source(table: Any) -> TableSource:
         {name: _key_text(values[file]) for name, values in partitions.items()}
         for file in range(len(paths))
     ]
-    order = sorted(range(len(paths)), key=list(paths.values()).__getitem__)
-    physical, columns = _columns(table, list(partitions))
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    found = [paths[file] for file in order]
+    physical, columns = _columns(table)
     return TableSource(
-        tuple(sorted(paths.values())),
+        tuple(found),
         f"version {table.version()} of the Delta table {table.metadata().id}",
         tuple(keys[file] for file in order) if partitions else (),
         columns,
         _names(physical) if physical else None,
-        _deletions(table, paths),
-        storage_options=getattr(table, "_storage_options", None),
+        _deletions(table, found),
+        storage_options=_options(table),
     )
 
 
 def _check_features(table: Any) -> None:
-    protocol = table.protocol()
-    missing = sorted(set(protocol.reader_features or ()) - _FEATURES)
+    missing = sorted(set(table.protocol().reader_features or ()) - _FEATURES)
     if missing:
         raise ValueError(
-            f"the Delta table needs {', '.join(missing)} of its readers: {table.table_uri!r}"
+            f"the Delta table needs {', '.join(missing)} of its readers: {_shown(table)!r}"
         )
 
 
-def _paths(table: Any, relative: list[str]) -> dict[str, str]:
-    """Return the path or URL of each file by the URI that deltalake gives it."""
-    uris = table.file_uris()
-    if not uris:
-        raise ValueError(f"the table has no files: {table.table_uri!r}")
+def _shown(table: Any) -> str:
+    return without_credentials(str(table.table_uri))
+
+
+def _options(table: Any) -> dict[str, Any] | None:
+    given = getattr(table, "_storage_options", None) or {}
+    return {name: value for name, value in given.items() if name.lower() in _OPTIONS} or None
+
+
+def _paths(table: Any, relative: list[str]) -> list[str]:
+    """Return the path or URL of each file."""
+    if not relative:
+        raise ValueError(f"the Delta table has no files: {_shown(table)!r}")
     root = _plain(str(table.table_uri)).rstrip("/")
     # The log has paths as parts of URIs, so that a "%" of a name is written as "%25".
-    found = [_plain(path) if _SCHEME in path else f"{root}/{unquote(path)}" for path in relative]
-    if [_last(uri) for uri in uris] != [_last(path) for path in relative]:
-        raise ValueError(f"deltalake names files in two orders: {table.table_uri!r}")
-    return dict(zip(uris, found, strict=True))
-
-
-def _last(path: str) -> str:
-    return unquote(unquote(path.rpartition("/")[2]))
+    return [_plain(path) if "://" in path else f"{root}/{unquote(path)}" for path in relative]
 
 
 def _plain(uri: str) -> str:
@@ -97,11 +102,13 @@ def _plain(uri: str) -> str:
 
 
 def _key_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return NULL_KEY if value is None else str(value)
 
 
-def _columns(table: Any, partitions: list[str]) -> tuple[dict[str, str], pa.Schema]:
-    """Return the table's name of each column by that in files, and the schema of files.
+def _columns(table: Any) -> tuple[dict[str, str], pa.Schema]:
+    """Return the table's name of each column by that in files, and the table's schema.
 
     The names are empty if they are the same.
     """
@@ -114,24 +121,27 @@ def _columns(table: Any, partitions: list[str]) -> tuple[dict[str, str], pa.Sche
         schema = pa.schema(table.schema().to_arrow())
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"the Delta table has no schema of Arrow: {one_line(error)}") from error
-    schema = pa.schema([field for field in schema if field.name not in partitions])
     is_mapped = any(stored != name for stored, name in physical.items())
     if is_mapped and any(pa.types.is_nested(field.type) for field in schema):
         raise ValueError("a Delta table that maps names cannot be read if it has nested columns")
     return (physical if is_mapped else {}), schema
 
 
-def _names(physical: Mapping[str, str]) -> Any:
-    def names(manifest: Manifest, file: int) -> list[str | None]:
-        leaves = manifest.schemas[int(manifest.file_schema[file])]
-        return [physical.get(leaf.path) for leaf in leaves]
-
-    return names
+def _names(physical: Mapping[str, str]) -> Names:
+    return lambda leaves: [physical.get(leaf.path) for leaf in leaves]
 
 
-def _deletions(table: Any, paths: Mapping[str, str]) -> dict[str, NDArray[np.bool_]]:
+def _deletions(table: Any, paths: list[str]) -> dict[int, NDArray[np.bool_]]:
+    """Return masks of the rows that are left, by number of the file."""
     found = pa.table(table.deletion_vectors())
-    return {
-        paths.get(uri, uri): mask.values.to_numpy(zero_copy_only=False)
-        for uri, mask in zip(found["filepath"].to_pylist(), found["selection_vector"], strict=True)
-    }
+    files = {path: file for file, path in enumerate(paths)}
+    masks = {}
+    for uri, mask in zip(found["filepath"].to_pylist(), found["selection_vector"], strict=True):
+        # deltalake gives a URI of an absolute path, or one that is not escaped.
+        file = next((files[path] for path in (_plain(uri), uri) if path in files), None)
+        if file is None:
+            raise ValueError(
+                f"the Delta table deletes rows of a file that it does not have: {uri!r}"
+            )
+        masks[file] = mask.values.to_numpy(zero_copy_only=False)
+    return masks

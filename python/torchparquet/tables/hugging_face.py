@@ -17,10 +17,15 @@ def hugging_face_source(dataset: Any) -> TableSource:
     builder = getattr(getattr(examples, "generate_tables_fn", None), "__self__", None)
     arguments = getattr(examples, "kwargs", {})
     files = arguments.get("files")
-    if type(builder).__name__ != "Parquet" or not files:
+    is_whole = (
+        getattr(getattr(builder, "config", None), "filters", None) is None
+        and not any(arguments.get("row_groups_list") or ())
+        and getattr(dataset, "_distributed", None) is None
+    )
+    if type(builder).__name__ != "Parquet" or not files or not is_whole:
         raise ValueError(
             "only a data set of Parquet files that load_dataset(..., streaming=True) has made, "
-            "without map or filter, tells its files: give their paths themselves, such as "
+            "without map, filters or shards, tells its files: give their paths themselves, such as "
             "hf://datasets/NAME/**/*.parquet"
         )
     return TableSource(tuple(sorted(map(str, files))), "a data set of Hugging Face")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from torchparquet.errors import CorruptFileError, one_line
-from torchparquet.files.opening import source_of
-from torchparquet.tables.table_source import NULL_KEY, TableSource
+from torchparquet.tables.table_source import NULL_KEY, Names, TableSource
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-    from torchparquet.files.manifest import Manifest
+    from torchparquet.files.leaf import Leaf
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -32,6 +30,8 @@ def iceberg_source(table: Any) -> TableSource:
         ValueError: The snapshot has no files, or deletes by equality.
     """
     scan = table if hasattr(table, "plan_files") else table.scan()
+    if scan.limit is not None:
+        raise ValueError("a scan with a limit does not tell its rows: give limit_steps= instead")
     snapshot = scan.snapshot()
     try:
         tasks = list(scan.plan_files())
@@ -55,21 +55,30 @@ def iceberg_source(table: Any) -> TableSource:
         f"snapshot {snapshot.snapshot_id} of the Iceberg table {scan.table_metadata.table_uuid}",
         _keys(scan, schema, tasks),
         arrow_schema,
-        _Names({number: path for path, number in ids.items()}),
+        _names({number: path for path, number in ids.items()}, scan.table_metadata),
         _deletions(scan.io, tasks),
         where=_filter(scan, schema),
-        defaults={
-            field.name: field.initial_default
-            for field in schema.fields
-            if field.initial_default is not None
-        },
+        defaults=_defaults(schema),
         storage_options=_options(scan.io),
     )
 
 
 def _local(uri: str) -> str:
-    """Return the path of a file on disk; other URIs as they are."""
-    return unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
+    """Return the path of a file on disk; other URIs as they are. Nothing is escaped in them."""
+    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri
+
+
+def _defaults(schema: Any) -> dict[str, Any]:
+    """Return the values of columns in files that are older than they."""
+    for number in schema.field_ids:
+        name = schema.find_column_name(number)
+        if schema.find_field(number).initial_default is not None and "." in name:
+            raise ValueError(f"a default within a nested column cannot be read: {name!r}")
+    return {
+        field.name: field.initial_default
+        for field in schema.fields
+        if field.initial_default is not None
+    }
 
 
 def _options(io: Any) -> dict[str, Any] | None:
@@ -116,12 +125,17 @@ def _keys(scan: Any, schema: Any, tasks: list[Any]) -> tuple[dict[str, str], ...
             schema.find_column_name(field.source_id): task.file.partition[place]
             for place, field in enumerate(fields)
             if isinstance(field.transform, IdentityTransform)
+            and schema.find_column_name(field.source_id) is not None
         }
-        found.append(
-            {name: NULL_KEY if value is None else str(value) for name, value in values.items()}
-        )
+        found.append({name: _key_text(value) for name, value in values.items()})
     common = [name for name in found[0] if all(name in others for others in found)]
     return tuple({name: of_file[name] for name in common} for of_file in found)
+
+
+def _key_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return NULL_KEY if value is None else str(value)
 
 
 def _ids(schema: pa.Schema) -> Iterator[tuple[str, int]]:
@@ -146,33 +160,42 @@ def _ids_of(field: pa.Field, path: str) -> Iterator[tuple[str, int]]:
             yield path, int(number)
 
 
-class _Names:
-    """Finds the table's names of a file's columns by the ids of fields."""
+def _names(paths: Mapping[int, str], metadata: Any) -> Names:
+    """Return a function that finds the table's names of files' columns by the ids of fields."""
 
-    def __init__(self, paths: Mapping[int, str]) -> None:
-        self._paths = paths
+    def names(leaves: Sequence[Leaf]) -> list[str | None]:
+        if any(leaf.field_id >= 0 for leaf in leaves):
+            return [paths.get(leaf.field_id) for leaf in leaves]
+        # Files that were added as they are. The table's mapping has all names of a column.
+        mapping = metadata.name_mapping()
+        if mapping is None:
+            raise ValueError(
+                "files of the Iceberg table have no ids of fields, and it does not map names"
+            )
+        ids = dict(_mapped(mapping.root, ""))
+        return [paths.get(ids.get(leaf.path, -1)) for leaf in leaves]
 
-    def __call__(self, manifest: Manifest, file: int) -> list[str | None]:
-        path = manifest.files[file]
-        try:
-            schema = pq.read_schema(source_of(path, manifest.remote))
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptFileError(
-                f"cannot parse the footer: {path!r}: {one_line(error)}"
-            ) from error
-        ids = dict(_ids(schema))
-        leaves = manifest.schemas[int(manifest.file_schema[file])]
-        if not ids:  # a file that was added as it is: by names
-            known = set(self._paths.values())
-            return [leaf.path if leaf.path in known else None for leaf in leaves]
-        return [self._paths.get(ids.get(leaf.path, -1)) for leaf in leaves]
+    return names
 
 
-def _deletions(io: Any, tasks: list[Any]) -> dict[str, NDArray[np.bool_]]:
-    """Return a mask of the rows to read of each file that has deleted rows."""
+def _mapped(fields: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield each path that a mapping of names has for a leaf, and its field's id."""
+    for field in fields:
+        for name in field.names:
+            # Paths of leaves leave out the groups that only make lists and maps.
+            is_group = name in ("element", "key_value", "list")
+            path = prefix if prefix and is_group else ".".join(filter(None, (prefix, name)))
+            if field.fields:
+                yield from _mapped(field.fields, path)
+            elif field.field_id is not None:
+                yield path, field.field_id
+
+
+def _deletions(io: Any, tasks: list[Any]) -> dict[int, NDArray[np.bool_]]:
+    """Return masks of the rows that are left, by number of the file."""
     read: dict[str, dict[str, NDArray[np.int64]]] = {}
-    masks: dict[str, NDArray[np.bool_]] = {}
-    for task in tasks:
+    masks: dict[int, NDArray[np.bool_]] = {}
+    for number, task in enumerate(tasks):
         path, num_rows = task.file.file_path, task.file.record_count
         for deletes in sorted(task.delete_files, key=lambda file: file.file_path):
             if deletes.file_path not in read:
@@ -183,7 +206,7 @@ def _deletions(io: Any, tasks: list[Any]) -> dict[str, NDArray[np.bool_]]:
                 raise CorruptFileError(
                     f"{deletes.file_path!r} deletes row {wrong} of {path!r}, which has {num_rows}"
                 )
-            mask = masks.setdefault(_local(path), np.ones(num_rows, bool))
+            mask = masks.setdefault(number, np.ones(num_rows, bool))
             mask[rows] = False
     return masks
 
@@ -193,10 +216,10 @@ def _positions(io: Any, deletes: Any) -> Iterator[tuple[str, NDArray[np.int64]]]
     with io.new_input(deletes.file_path).open() as opened:
         content = opened.read()
     if deletes.file_format == "PUFFIN":
-        from pyiceberg.table import puffin
+        from pyiceberg.io.pyarrow import PuffinFile, deletion_vectors_from_puffin_file
 
-        for file, rows in puffin.PuffinFile(content).to_vector().items():
-            yield str(file), rows.to_numpy()
+        for vector in deletion_vectors_from_puffin_file(PuffinFile(content)):
+            yield str(vector.referenced_data_file), vector.to_vector().to_numpy()
         return
     table = pq.read_table(pa.BufferReader(content), columns=["file_path", "pos"])
     files = table["file_path"].combine_chunks().dictionary_encode()
