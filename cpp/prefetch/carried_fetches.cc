@@ -11,8 +11,9 @@ CarriedFetches::CarriedFetches() : owner_pid_(getpid()) {}
 CarriedFetches::~CarriedFetches() {
   if (getpid() != owner_pid_) {
     // Threads of the parent may have held locks of these; a forked child frees nothing.
-    static_cast<void>(new All(std::exchange(all_, {})));
-    static_cast<void>(new std::shared_ptr<Fetcher>(std::move(fetcher_)));
+    static_cast<void>(std::make_unique<All>(std::exchange(all_, {})).release());
+    static_cast<void>(
+        std::make_unique<std::shared_ptr<Fetcher>>(std::move(fetcher_)).release());
     return;
   }
   for (const Carried& carried : all_.fetches) {
@@ -20,7 +21,7 @@ CarriedFetches::~CarriedFetches() {
   }
 }
 
-void CarriedFetches::Begin(std::shared_ptr<Fetcher> fetcher, Carried carried) {
+void CarriedFetches::Begin(const std::shared_ptr<Fetcher>& fetcher, Carried carried) {
   const std::shared_ptr<Fetch> fetch = carried.fetch;
   {
     const std::lock_guard lock(mutex_);

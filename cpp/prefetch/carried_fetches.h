@@ -30,7 +30,7 @@ class CarriedFetches {
   CarriedFetches& operator=(const CarriedFetches&) = delete;
 
   // Begins a fetch.
-  void Begin(std::shared_ptr<Fetcher> fetcher, Carried carried);
+  void Begin(const std::shared_ptr<Fetcher>& fetcher, Carried carried);
   void AddStep();
   int64_t num_bytes() const;
   // Hands all over; the caller cancels what it does not want.

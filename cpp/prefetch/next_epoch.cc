@@ -75,6 +75,7 @@ void NextEpoch::Advance(const std::function<bool(int64_t num_bytes)>& has_room) 
     }
     if (!has_room(num_bytes)) return;
     std::vector<ByteRange> blocks;
+    blocks.reserve(next.fetch.blocks.size());
     for (const WantedBlock& block : next.fetch.blocks) blocks.push_back(block.range);
     auto fetch = std::make_shared<Fetch>(parts_.files->remote(next.file),
                                          next.fetch.range, parts_.memory);

@@ -95,9 +95,9 @@ void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
 // What the reader before left here, by block.
 void Prefetcher::TakeCarried() {
   if (parts_.carried == nullptr) return;
-  CarriedFetches::All all = parts_.carried->Take();
+  const CarriedFetches::All all = parts_.carried->Take();
   carried_steps_ = all.num_steps;
-  for (CarriedFetches::Carried& carried : all.fetches) {
+  for (const CarriedFetches::Carried& carried : all.fetches) {
     const Fetch& fetch = *carried.fetch;
     const RemoteObject& object = fetch.object();
     const bool has_failed =
