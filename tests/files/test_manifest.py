@@ -342,6 +342,7 @@ def footer_leaf(**changes: Any) -> SimpleNamespace:
     parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
     more = {"dtypes": ["int32", "float32"], "items": None, "num_lists": 0, "is_bytes": False}
     more["list_length"] = None
+    more["field_id"] = -1
     return SimpleNamespace(**(parts | more | changes))
 
 
