@@ -32,7 +32,7 @@ from torchparquet.iteration.iteration import Iteration
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.unbatched import UnbatchedDataset
 from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import Balance, Even, PlanOptions
+from torchparquet.plan.plan_options import Balance, Even, PlanOptions, requested_window
 from torchparquet.plan.row_places import Reach
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
@@ -78,7 +78,7 @@ class ParquetDataset(IterableDataset[Batch]):
         split: SplitArgument = None,
         shuffle: bool = False,
         seed: int = 0,
-        shuffle_window: int | None = None,
+        shuffle_window: int | str | None = None,
         shuffle_within_rank: bool = False,
         drop_last: bool = False,
         even: Even = "split",
@@ -146,8 +146,9 @@ class ParquetDataset(IterableDataset[Batch]):
                 epoch.
             seed: The key of the permutation; the same on all ranks.
             shuffle_window: The number of consecutive row groups of a share whose rows are permuted
-                together; 0 for none. None for 8, or as many as fit in half of `max_memory` if that
-                is fewer.
+                together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
+                groups are then cut, and their parts permuted like row groups. None for 8 row
+                groups, or as many as fit in half of `max_memory` if that is fewer.
             shuffle_within_rank: Deal row groups in file order and permute each rank's own. A rank
                 then reads the same files in every epoch, so node-local caches stay useful.
             drop_last: Leave out a last batch that is not full.
@@ -227,6 +228,7 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
+        window = requested_window(shuffle_window)
         self._feed = assemble(
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(
@@ -252,10 +254,11 @@ class ParquetDataset(IterableDataset[Batch]):
                 drop_last=drop_last,
                 balance=balance,
                 shuffle_within_rank=shuffle_within_rank,
-                shuffle_window=shuffle_window or 0,
+                shuffle_window=0 if window is None else window[0],
+                window_rows=0 if window is None else window[1],
             ),
             IterationOptions(
-                num_epochs, limit_steps, shuffle_window, canonical_world_size, row_ids, check_ranks
+                num_epochs, limit_steps, window, canonical_world_size, row_ids, check_ranks
             ),
             ReadOptions(num_threads, max_memory, pin_memory),
             DeliveryArguments(device, processors, transform),

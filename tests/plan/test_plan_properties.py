@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import event, given, settings
 from tests.oracles.plan_oracle import check_plan
 from torchparquet.plan.division import DIVISIONS
 from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
+from torchparquet.plan.plan_options import ANY_CHUNKS, PlanOptions
 
 EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 
@@ -49,6 +50,48 @@ def test_plan_equals_the_reference(row_group_rows: Any, options: Any) -> None:
 @given(row_counts, plan_options)
 def test_many_plans_equal_the_reference(row_group_rows: Any, options: Any) -> None:
     check_plan(row_group_rows, options)
+
+
+def parts_of(row_group_rows: Any, most: int) -> list[tuple[int, int, int]]:
+    """Row group, first row and rows of near-equal parts of at most so many rows."""
+    parts = []
+    for group, rows in enumerate(row_group_rows):
+        count = max(1, -(-rows // most))
+        sizes = [rows // count + (part < rows % count) for part in range(count)]
+        parts += [(group, sum(sizes[:part]), size) for part, size in enumerate(sizes)]
+    return parts
+
+
+@settings(max_examples=100, deadline=None)
+@given(row_counts, plan_options, st.integers(1, 30), st.booleans())
+def test_long_row_groups_are_planned_as_if_cut(
+    row_group_rows: Any, options: Any, window_rows: int, within_rank: bool
+) -> None:
+    """Windows told in rows give the plan of files whose row groups are cut before."""
+    options = replace(
+        options,
+        shuffle=True,
+        shuffle_within_rank=within_rank,
+        shuffle_window=ANY_CHUNKS,
+        window_rows=window_rows,
+    )
+    parts = parts_of(row_group_rows, window_rows)
+    plan = EpochPlan(np.array(row_group_rows, dtype=np.int64), options)
+    cut = EpochPlan(np.array([rows for _, _, rows in parts], dtype=np.int64), options)
+    for index in range(plan.num_shares):
+        share, expected = plan.share(index), cut.share(index)
+        numbers = expected.row_group.tolist()
+        assert share.row_group.tolist() == [parts[number][0] for number in numbers]
+        begins = [parts[number][1] for number in numbers] + expected.row_begin
+        assert share.row_begin.tolist() == begins.tolist()
+        assert share.num_rows.tolist() == expected.num_rows.tolist()
+        assert share.valid.tolist() == expected.valid.tolist()
+        windows = share.windows, expected.windows
+        assert (windows[0] is None) == (windows[1] is None)
+        if windows[0] is not None and windows[1] is not None:
+            assert windows[0].key.tolist() == windows[1].key.tolist()
+            assert windows[0].num_chunks.tolist() == windows[1].num_chunks.tolist()
+            assert windows[0].num_rows.max(initial=0) <= window_rows
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

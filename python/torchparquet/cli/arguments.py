@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.plan.plan_options import requested_window
 from torchparquet.reading.read_options import parse_size
 
 if TYPE_CHECKING:
@@ -157,15 +158,33 @@ def world_size_option(*, multiple: bool = False) -> Callable[[Function], Functio
     )
 
 
+class _Window(click.ParamType):  # type: ignore[type-arg]
+    """A number of row groups, or of rows."""
+
+    name = "window"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """Return what `ParquetDataset` takes as `shuffle_window`."""
+        window = int(value) if str(value).isdecimal() else str(value)
+        try:
+            requested_window(window)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return window
+
+
 _ORDER_OPTIONS = (
     click.option("--epoch", type=_WHOLE, default=0, show_default=True, metavar="N"),
     click.option("--seed", type=_WHOLE, default=0, show_default=True, metavar="N"),
     click.option("--no-shuffle", is_flag=True, help="Keep the order of files."),
     click.option(
         "--shuffle-window",
-        type=_WHOLE,
+        type=_Window(),
         metavar="K",
-        help="Row groups whose rows are permuted together.  [default: 8, or those that fit memory]",
+        help='Row groups whose rows are permuted together, or "N rows".  '
+        "[default: 8, or those that fit memory]",
     ),
     max_memory_option("1GiB", "Bound of the batches in flight, and so of shuffle windows."),
     click.option(
@@ -195,7 +214,7 @@ class Order:
     epoch: int
     seed: int
     no_shuffle: bool
-    shuffle_window: int | None
+    shuffle_window: int | str | None
     max_memory: int
     even: str
     drop_last: bool

@@ -22,6 +22,7 @@ from torchparquet.cli.arguments import (
 from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
 from torchparquet.files.manifest import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.plan.plan_options import ANY_CHUNKS
 from torchparquet.tools.plan.plan_report import plan_report
 from torchparquet.tools.screen import counted, make_console, make_table, print_json, size
 
@@ -151,5 +152,7 @@ def _windows(report: dict[str, Any]) -> str:
     window = report["shuffle_window"]
     if not window:
         return "no shuffle windows"
+    if window == ANY_CHUNKS:
+        return f"windows of at most {report['window_rows']:,} rows"
     bound = f", at most {report['window_rows']:,} rows" if report["window_rows"] else ""
     return f"windows of {counted(window, 'row group')}{bound}"

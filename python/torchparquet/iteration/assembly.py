@@ -118,7 +118,7 @@ class IterationOptions:
     Attributes:
         num_epochs: Epochs of one iteration; None for epochs without end.
         limit_steps: The most batches that a rank delivers of an epoch; None for all.
-        shuffle_window: Row groups of a window; None for the default.
+        window: The user's `shuffle_window`, as `requested_window` returns it.
         canonical_world_size: As that of `PlanOptions`.
         row_ids: True if batches have `row.id`.
         check_ranks: True if the first iteration compares the ranks.
@@ -126,14 +126,14 @@ class IterationOptions:
 
     num_epochs: int | None
     limit_steps: int | None
-    shuffle_window: int | None
+    window: tuple[int, int] | None
     canonical_world_size: int | None
     row_ids: bool
     check_ranks: bool
 
     def __post_init__(self) -> None:
         """Check every field; integers of numpy become plain ones."""
-        least = {"num_epochs": 1, "limit_steps": 1, "shuffle_window": 0, "canonical_world_size": 1}
+        least = {"num_epochs": 1, "limit_steps": 1, "canonical_world_size": 1}
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None:
@@ -242,7 +242,7 @@ def _planner(
         manifest.row_group_num_rows,
         plan,
         canonical_world_size=iteration.canonical_world_size,
-        requested_window=0 if plan.even == "dynamic" else iteration.shuffle_window,
+        requested_window=(0, 0) if plan.even == "dynamic" else iteration.window,
         window_memory=window_memory(
             fields,
             plan.batch_size or int(manifest.row_group_num_rows.max()),

@@ -66,7 +66,7 @@ class EpochPlanner:
         options: PlanOptions,
         *,
         canonical_world_size: int | None = None,
-        requested_window: int | None = None,
+        requested_window: tuple[int, int] | None = None,
         window_memory: WindowMemory,
         limit_steps: int | None = None,
         row_group_bytes: Int64Array | None = None,
@@ -77,7 +77,7 @@ class EpochPlanner:
             row_group_rows: int64 `[G]`, rows of each row group.
             options: All that shapes the order; each plan sets world, epoch and window.
             canonical_world_size: As that of `PlanOptions`.
-            requested_window: The user's `shuffle_window`; None for the default.
+            requested_window: As that of `window_in_effect`; None for the default.
             window_memory: The room for windows.
             limit_steps: The most batches that a rank delivers of an epoch; None for all.
             row_group_bytes: As that of `EpochPlan`.

@@ -6,11 +6,12 @@ only DataLoader workers, which deliver each their own batches, have states of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchparquet.plan.elastic import Leg
+from torchparquet.plan.plan_options import ANY_CHUNKS
 
 FORMAT = "torchparquet.ParquetDataset"
 VERSION = 2
@@ -76,13 +77,13 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
     }
 
 
-def parse(value: object, identity: Identity, requested_window: int | None) -> State:
+def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
     """Read what `dump` has made, possibly for another data set.
 
     Args:
         value: The state.
         identity: Identity of the data set that resumes.
-        requested_window: Its `shuffle_window`; None takes over that of the state.
+        requested_window: As that of `window_in_effect`; None takes over that of the state.
 
     Raises:
         TypeError: It is no dict.
@@ -147,7 +148,7 @@ def _count(value: Any, low: int = 0) -> int:
 
 
 def _differences(
-    value: Mapping[str, Any], identity: Identity, requested_window: int | None
+    value: Mapping[str, Any], identity: Identity, requested_window: tuple[int, int] | None
 ) -> list[str]:
     found = []
     tables = str(value.get("table", "")), identity.table
@@ -166,13 +167,19 @@ def _differences(
         found.append(same if theirs == ours else what)
     theirs = dict(value["order"])
     window = theirs.pop("window")
-    if requested_window is not None and window[0] != requested_window:
-        found.append(f"shuffle_window is {window[0]} in the state, {requested_window} here")
+    if requested_window is not None and _told(window) != _told(requested_window):
+        told = _told(window), _told(requested_window)
+        found.append(f"shuffle_window is {told[0]} in the state, {told[1]} here")
     for name in sorted(set(theirs) | set(identity.order)):
         if theirs.get(name) != identity.order.get(name):
             here = identity.order.get(name)
             found.append(f"{name} is {theirs.get(name)!r} in the state, {here!r} here")
     return found
+
+
+def _told(window: Sequence[int]) -> str:
+    # Less memory may have put a bound on windows of whole row groups.
+    return f"{window[1]} rows" if window[0] == ANY_CHUNKS else str(window[0])
 
 
 def after_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:

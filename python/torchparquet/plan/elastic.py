@@ -222,7 +222,7 @@ class DeliveredRows:
         if self.plan.options.batch_size is None and remainders:
             # One batch per chunk: a remainder of many chunks would be a batch too large for memory.
             largest = max(int(remainder.chunks.num_rows.max()) for remainder in remainders)
-            units = units.cut_longer_than(largest, np.zeros(len(remainders), dtype=bool))
+            units = units.cut_longer_than(largest)
         return units
 
 

@@ -60,7 +60,8 @@ class EpochPlan:
 
     Attributes:
         options: The options given.
-        order: int64 `[G]`, position to row group; row groups without rows included.
+        order: int64 `[n]`, position to row group; row groups without rows included. A row group
+            has several positions where `cuts_row_groups` holds.
         num_shares: `world_size * num_workers`, or `canonical_world_size`.
         share_rows: int64 `[S]`, rows that each share delivers, repeats included.
         share_steps: int64 `[S]`, batches that each share delivers.
@@ -110,8 +111,11 @@ class EpochPlan:
         return made
 
     def _whole_epoch(self) -> Ranges:
-        order = epoch_order(len(self.row_group_rows), self.options)
-        return Ranges.whole(order, self.row_group_rows[order])
+        rows, options = self.row_group_rows, self.options
+        units = Ranges.whole(np.arange(len(rows), dtype=np.int64), rows)
+        if options.cuts_row_groups:
+            units = units.cut_longer_than(options.window_rows)
+        return units.pick(epoch_order(len(units.num_rows), options))
 
     def _in_turns(self) -> Ranges:
         """Return the units in an order that deals position `i` to share `i % num_shares`."""

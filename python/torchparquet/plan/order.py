@@ -11,16 +11,16 @@ from torchparquet.plan.plan_options import Int64Array, PlanOptions
 from torchparquet.plan.ranges import Ranges
 
 
-def epoch_order(num_row_groups: int, options: PlanOptions) -> Int64Array:
-    """Return the permutation of row groups, which depends on `(seed, epoch)` alone, int64 `[G]`.
+def epoch_order(num_units: int, options: PlanOptions) -> Int64Array:
+    """Return the permutation of units, which depends on `(seed, epoch)` alone, int64 `[n]`.
 
-    Row groups are sorted by raw outputs of Philox4x64-10 (Salmon et al., "Parallel random
-    numbers: as easy as 1, 2, 3", 2011). numpy guarantees the raw stream of a bit generator for
-    all releases, but not `Generator.permutation`.
+    Units are row groups, or ranges of them. They are sorted by raw outputs of Philox4x64-10
+    (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). numpy guarantees the raw
+    stream of a bit generator for all releases, but not `Generator.permutation`.
     """
     if not options.shuffle or options.shuffle_within_rank:
-        return np.arange(num_row_groups, dtype=np.int64)
-    return _sorted_by(philox(options, 0, 0, 0).random_raw(num_row_groups))
+        return np.arange(num_units, dtype=np.int64)
+    return _sorted_by(philox(options, 0, 0, 0).random_raw(num_units))
 
 
 def order_within_share(chunks: Ranges, options: PlanOptions, share: int) -> Ranges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -9,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet.checks import checked_bool, checked_int
+
+# The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
+ANY_CHUNKS = 2**31 - 1
+_ROWS = re.compile(r"\s*([0-9][0-9_,]*)\s*rows?\s*")
 
 Even = Literal["split", "drop", "pad", "none", "dynamic"]
 Balance = Literal["rows", "bytes"]
@@ -32,7 +37,7 @@ class PlanOptions:
         shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
             none.
         window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
-            several ranges.
+            several ranges. With `ANY_CHUNKS`, a longer row group is several units of the order.
         canonical_world_size: The number of ranks whose global batches every world keeps; a
             multiple of `world_size`. None if each world has its own batches.
         balance: The quantity that shares get equal amounts of.
@@ -93,7 +98,9 @@ class PlanOptions:
         if not self.shuffle:
             for name in ("shuffle_window", "shuffle_within_rank"):
                 if getattr(self, name):
-                    raise ValueError(f"{name} needs shuffle=True, got {getattr(self, name)!r}")
+                    value = f"{self.window_rows} rows" if self.cuts_row_groups else None
+                    value = value or repr(getattr(self, name))
+                    raise ValueError(f"{name} needs shuffle=True, got {value}")
         if self.balance == "bytes" and self.even == "split":
             raise ValueError(
                 'balance="bytes" needs even="drop", "pad" or "none": even="split" gives shares '
@@ -131,6 +138,11 @@ class PlanOptions:
         return self.even in ("none", "dynamic")
 
     @property
+    def cuts_row_groups(self) -> bool:
+        """True if the ranges of a long row group are ordered as if each were a row group."""
+        return self.shuffle_window == ANY_CHUNKS and self.window_rows > 0
+
+    @property
     def num_shares(self) -> int:
         """The number of shares that divide the epoch's rows."""
         return self.canonical_world_size or self.world_size * self.num_workers
@@ -147,6 +159,31 @@ class PlanOptions:
         first = worker * self.world_size + rank
         end = self.num_shares if self.canonical_world_size else first + 1
         return range(first, end, self.world_size)
+
+
+def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None:
+    """Return the user's `shuffle_window` as `PlanOptions` has it, with its `window_rows`.
+
+    Args:
+        shuffle_window: A number of row groups, or of rows such as "1_000_000 rows"; None for the
+            default, which this returns as None.
+
+    Raises:
+        TypeError: It is none of these.
+        ValueError: It is below 0, or a text that tells no rows, or none.
+    """
+    if shuffle_window is None:
+        return None
+    if not isinstance(shuffle_window, str):
+        return checked_int("shuffle_window", shuffle_window, 0, ANY_CHUNKS), 0
+    found = _ROWS.fullmatch(shuffle_window)
+    if found is None:
+        raise ValueError(
+            'shuffle_window must be a number of row groups, or of rows such as "1_000_000 rows", '
+            f"got {shuffle_window!r}"
+        )
+    num_rows = int(re.sub("[_,]", "", found[1]))
+    return ANY_CHUNKS, checked_int("shuffle_window", num_rows, 1, 2**62)
 
 
 def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:

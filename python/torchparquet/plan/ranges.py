@@ -101,13 +101,15 @@ class Ranges:
         ranges = self.pick(np.tile(np.arange(len(self.ends)), rounds)).then(self.rows(0, rest))
         return replace(ranges, valid=np.zeros_like(ranges.valid))
 
-    def cut_longer_than(self, bound: int, except_for: NDArray[np.bool_]) -> Ranges:
+    def cut_longer_than(self, bound: int, except_for: NDArray[np.bool_] | None = None) -> Ranges:
         """Return the same rows; ranges of more than `bound` rows are cut into near-equal ones.
 
         Raises:
             ValueError: There would be too many pieces.
         """
-        too_long = (self.num_rows > bound) & ~except_for
+        too_long = self.num_rows > bound
+        if except_for is not None:
+            too_long &= ~except_for
         if not too_long.any():
             return self
         pieces = np.where(too_long, -(-self.num_rows // bound), 1)
@@ -115,8 +117,7 @@ class Ranges:
         if pieces.sum(dtype=np.float64) > most:
             raise ValueError(
                 f"a row group of {int(self.num_rows.max())} rows is too large to be permuted in "
-                f"ranges of {bound} rows, the most that max_memory holds; shuffle_window=0 "
-                "permutes row groups only"
+                f"ranges of {bound} rows; shuffle_window=0 permutes row groups only"
             )
         return self._cut(pieces)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class WindowMemory:
 
 
 def window_in_effect(
-    requested: int | None,
+    requested: tuple[int, int] | None,
     row_group_rows: Int64Array,
     *,
     share_batch_size: int | None,
@@ -91,7 +91,7 @@ def window_in_effect(
     group.
 
     Args:
-        requested: The user's `shuffle_window`; None for the default.
+        requested: What the user wants, as `requested_window` returns it.
         row_group_rows: int64 `[G]`, rows of each row group.
         share_batch_size: Rows that a share gives to a batch; None for one batch per chunk.
         memory: The memory for windows.
@@ -102,13 +102,34 @@ def window_in_effect(
         ValueError: The window asked for does not fit the memory.
     """
     largest_first = np.sort(row_group_rows)[::-1]
-    rows_of_batch = share_batch_size or int(largest_first[0])
     part = 1.0 / num_sharers
+    if requested is not None and requested[1]:
+        window_rows = requested[1]
+        rows_of_batch = share_batch_size or min(int(largest_first[0]), window_rows)
+        num_rows = min(window_rows, int(row_group_rows.sum()))
+        if not memory.fits(num_rows, rows_of_batch, part):
+            room = part * memory.max_memory_bytes / memory.bytes_per_row
+            fitting = max(0, int(room) - 2 * rows_of_batch)
+            _raise_too_large(
+                f"{window_rows:,} rows",
+                f'shuffle_window="{fitting} rows" fits' if fitting else "no window fits",
+                (num_rows + 2 * rows_of_batch) * memory.bytes_per_row / part,
+                memory,
+            )
+        return requested
+    rows_of_batch = share_batch_size or int(largest_first[0])
     if requested is not None:
-        num_rows = int(largest_first[:requested].sum())
-        if requested and not memory.fits(num_rows, rows_of_batch, part):
-            _raise_too_large(requested, largest_first, rows_of_batch, memory, part)
-        return requested, 0
+        num_chunks = requested[0]
+        ends = np.cumsum(largest_first[:num_chunks]).tolist()
+        if num_chunks and not memory.fits(ends[-1], rows_of_batch, part):
+            fitting = sum(1 for end in ends if memory.fits(end, rows_of_batch, part))
+            _raise_too_large(
+                f"{num_chunks} row groups",
+                f"shuffle_window={fitting} fits" if fitting else "no whole row group fits",
+                (ends[-1] + 2 * rows_of_batch) * memory.bytes_per_row / part,
+                memory,
+            )
+        return requested
     if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
         return DEFAULT_WINDOW, 0
     room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)
@@ -116,18 +137,10 @@ def window_in_effect(
 
 
 def _raise_too_large(
-    requested: int,
-    largest_first: Int64Array,
-    rows_of_batch: int,
-    memory: WindowMemory,
-    part: float,
-) -> None:
-    ends = np.cumsum(largest_first[:requested]).tolist()
-    fitting = sum(1 for end in ends if memory.fits(end, rows_of_batch, part))
-    instead = f"shuffle_window={fitting} fits" if fitting else "no whole row group fits"
-    needed = (ends[-1] + 2 * rows_of_batch) * memory.bytes_per_row / part
+    requested: str, instead: str, needed_bytes: float, memory: WindowMemory
+) -> NoReturn:
     raise ValueError(
-        f"shuffle_window must fit max_memory: {requested} row groups need about "
-        f"{needed / 2**20:.3g} MiB, max_memory is {memory.max_memory_bytes / 2**20:.3g} MiB; "
+        f"shuffle_window must fit max_memory: {requested} need about "
+        f"{needed_bytes / 2**20:.3g} MiB, max_memory is {memory.max_memory_bytes / 2**20:.3g} MiB; "
         f"{instead}, and None takes what fits"
     )
