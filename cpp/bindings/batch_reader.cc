@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -49,17 +50,20 @@ class BatchReader {
     reader_->Lend(reinterpret_cast<uint8_t*>(data), token);  // an address from torch
   }
 
-  // Each list is of places in files and row groups that are read at once.
-  void Announce(const std::vector<std::vector<std::pair<int64_t, int64_t>>>& places) {
-    std::vector<std::vector<ReadStep>> steps;
+  // Each list is of chunks that are read at once: file, row group, first row, rows and
+  // the number of the selection.
+  using ChunkTuple = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
+  void Announce(const std::vector<std::vector<ChunkTuple>>& places) {
+    std::vector<std::vector<Chunk>> chunks;
     for (const auto& together : places) {
-      auto& step = steps.emplace_back();
-      for (const auto& [file, row_group] : together) {
-        step.push_back({.file = file, .row_group = row_group});
+      auto& step = chunks.emplace_back();
+      for (const auto& [file, row_group, begin, num_rows, selection] : together) {
+        step.push_back(
+            {.file = file, .rows = {row_group, begin, num_rows}, .selection = selection});
       }
     }
     WithoutGil([&] {
-      reader_->Announce(std::move(steps));
+      reader_->Announce(chunks);
       return true;
     });
   }

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "files/parquet_file.h"
+#include "files/row_selection.h"
 #include "footers/schema.h"
 #include "kernels/values/conversion.h"
-#include "values/row_selection.h"
 #include "values/segment_writer.h"
 #include "values/vocabulary.h"
 

@@ -26,8 +26,10 @@ class FlatReader : public ColumnReader {
         cell_items_(column.cell_items),
         selection_(start.selection),
         place_(start.place),
-        pages_(this->file(), start.row_group, start.column,
-               {.max_page_bytes = column.max_page_bytes}, this->buffers()),
+        pages_(
+            this->file(), start.row_group, start.column,
+            {.max_page_bytes = column.max_page_bytes, .selection = start.selection.get()},
+            this->buffers()),
         page_values_(
             MakeLeafValues<Out>(this->file(), column, start.column, this->buffers())),
         stored_end_(start.place.first_row),
@@ -44,7 +46,7 @@ class FlatReader : public ColumnReader {
     if (target.item_bytes != sizeof(Out)) {
       throw Error(ErrorKind::kInternal, "a field's items do not have its column's size");
     }
-    pages_.BeginTask(scratch, RowAt(rows.end()) - RowAt(rows.begin));
+    pages_.BeginTask(scratch, StoredRows(rows));
     scratch_ = scratch;
     if (!started_) Start();
     SegmentWriter<Out> writer(target, scratch, progress, selection_.get());
@@ -76,16 +78,29 @@ class FlatReader : public ColumnReader {
     return row < selection_->num_rows() ? selection_->RowAt(row) : pages_.group_rows();
   }
 
+  // From the first of the rows to the last, as they are stored.
+  RowRun StoredRows(const RowRange& rows) const {
+    if (rows.num_rows == 0) return {};
+    return {RowAt(rows.begin), RowAt(rows.end() - 1) + 1};
+  }
+
   // Opens the page that row_ stands in, or the first page that reaches past the start of
   // the range.
   void OpenPage(const RowRange& rows) {
     const int64_t first_stored = RowAt(std::max(row_, rows.begin));
-    while (const PageHeader* header = pages_.Next(first_stored - stored_end_)) {
+    while (true) {
+      if (const auto first_row = pages_.SeekRow(first_stored)) {
+        stored_end_ = *first_row;
+        row_ = IndexOf(stored_end_);
+      }
+      const PageHeader* header = pages_.Next(first_stored - stored_end_);
+      if (header == nullptr) break;
       if (header->kind == PageHeader::Kind::kDictionary) {
         page_values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
         continue;
       }
       if (!header->is_data()) continue;
+      pages_.CheckRows(stored_end_, header->num_values);
       place_ = {.offset = pages_.page_offset(), .first_row = stored_end_};
       stored_end_ += header->num_values;
       if (stored_end_ > pages_.group_rows()) {

@@ -15,8 +15,10 @@ RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& c
       leaf_(this->file().leaves()[static_cast<size_t>(start.column)]),
       selection_(start.selection),
       place_(start.place),
-      pages_(this->file(), start.row_group, start.column,
-             {.max_page_bytes = column.max_page_bytes}, buffers()),
+      pages_(
+          this->file(), start.row_group, start.column,
+          {.max_page_bytes = column.max_page_bytes, .selection = start.selection.get()},
+          buffers()),
       row_(start.place.first_row),
       index_(selection_ == nullptr ? row_ : selection_->IndexOf(row_)) {}
 
@@ -27,9 +29,9 @@ void RowWalk::ThrowGoesOn() {
 void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
                        DecodeScratch* scratch, DecodeProgress* progress) {
   scratch_ = scratch;
-  task_end_ = RowAt(rows.end());
   const int64_t begin = RowAt(rows.begin);
-  pages_.BeginTask(scratch, task_end_ - begin);
+  task_end_ = rows.num_rows == 0 ? begin : RowAt(rows.end() - 1) + 1;
+  pages_.BeginTask(scratch, {begin, task_end_});
   if (!started_) Start();
   TakeStoredRows(begin - row_, Mode::kSkip);
   index_ = rows.begin;
@@ -76,12 +78,21 @@ void RowWalk::Start() {
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   const bool is_flat = leaf_.element_levels.empty();
   const bool skips = is_flat && mode == Mode::kSkip;
-  while (const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0)) {
+  while (true) {
+    if (mode == Mode::kSkip) {
+      if (const auto first_row = pages_.SeekRow(end_row)) {
+        row_ = *first_row;
+        in_row_ = false;
+      }
+    }
+    const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0);
+    if (header == nullptr) return false;
     if (header->kind == PageHeader::Kind::kDictionary) {
       ReadDictionary(*header, pages_.ReadDictionaryPage());
       continue;
     }
     if (!header->is_data()) continue;
+    pages_.CheckRows(row_, is_flat ? header->num_values : -1);
     place_ = {.offset = pages_.page_offset(), .first_row = row_};
     if (is_flat && header->num_values > pages_.group_rows() - row_) {
       throw CorruptFile("column chunk holds more rows than its row group: " +
@@ -99,9 +110,9 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
                   .definition = parts.definition,
                   .num_entries = header->num_values});
     OpenValues(*header, parts.values);
+    page_is_open_ = true;
     return true;
   }
-  return false;
 }
 
 // Returns whether the task is likely to go on after a page, whose rows are not known.
@@ -126,6 +137,8 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
   while (!is_flat || row_ < end_row) {
     const LevelBlock block = levels_.Peek();
     if (block.size == 0) {
+      if (std::exchange(page_is_open_, false)) pages_.CheckEndRow(row_);
+      if (row_ == end_row && pages_.rows_end_with_pages()) return;
       if (OpenPage(end_row, mode)) continue;
       if (row_ == end_row) return;
       throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +

@@ -69,6 +69,7 @@ class RowWalk : public ColumnReader {
   LevelBlocks levels_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
+  bool page_is_open_ = false;
   bool in_row_ = false;  // the next entry may continue a row
   int64_t row_;          // the next to begin, as rows are stored
   size_t near_run_ = 0;  // as RowSelection::NextRun keeps it

@@ -155,6 +155,35 @@ ByteRange ParquetFile::ChunkRange(const ChunkFacts& chunk) const {
   return range;
 }
 
+ByteRange ParquetFile::OffsetIndexRange(int64_t row_group, int column) const {
+  const ChunkFacts chunk = ColumnChunk(row_group, column);
+  const ByteRange range{chunk.offset_index_offset, chunk.offset_index_bytes};
+  const bool is_inside =
+      range.offset > 0 && range.num_bytes <= file_->num_bytes() - range.offset;
+  return chunk.is_encrypted || !is_inside ? ByteRange{} : range;
+}
+
+std::shared_ptr<const OffsetIndex> ParquetFile::KnownOffsetIndex(int64_t row_group,
+                                                                 int column) const {
+  return footer_->offset_indexes->Find(row_group, column).value_or(nullptr);
+}
+
+std::shared_ptr<const OffsetIndex> ParquetFile::ReadOffsetIndex(int64_t row_group,
+                                                                int column) const {
+  if (const auto known = footer_->offset_indexes->Find(row_group, column)) return *known;
+  std::shared_ptr<const OffsetIndex> index;
+  const ByteRange range = OffsetIndexRange(row_group, column);
+  if (range.num_bytes > 0) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(range.num_bytes));
+    file_->ReadAt(range.offset, range.num_bytes, bytes.data());
+    const int64_t num_rows = row_groups()[static_cast<size_t>(row_group)].num_rows;
+    auto found = OffsetIndex::Parse(bytes, ChunkRange(row_group, column), num_rows);
+    if (found) index = std::make_shared<const OffsetIndex>(std::move(*found));
+  }
+  footer_->offset_indexes->Keep(row_group, column, index);
+  return index;
+}
+
 std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column) const {
   if (reader_ == nullptr) {
     throw NoKeys("column");
@@ -167,7 +196,8 @@ std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column
 
 ParquetFile::ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
                          KnownSchemas* schemas, std::shared_ptr<const ParsedFooter> known)
-    : file_(std::move(file)),
+    : is_remote_(planned.remote != nullptr),
+      file_(std::move(file)),
       footer_(known != nullptr && planned.decryption == nullptr &&
                       known->identity == file_->identity()
                   ? std::move(known)

@@ -11,6 +11,7 @@
 #include "bridge/arrow_library.h"
 #include "byte_range.h"
 #include "footers/known_schemas.h"
+#include "footers/offset_index.h"
 #include "footers/parsed_footer.h"
 #include "footers/schema.h"
 #include "network/cached_fetcher.h"
@@ -41,7 +42,7 @@ struct PlannedFile {
 std::unique_ptr<const Source> OpenSource(const PlannedFile& planned,
                                          std::shared_ptr<RemoteReads> reads = nullptr);
 
-// An open Parquet file with its footer. Immutable, thread-safe.
+// An open Parquet file with its footer. Thread-safe.
 class ParquetFile {
  public:
   // Bytes that a page reader of an encrypted column chunk reads at a time.
@@ -67,6 +68,16 @@ class ParquetFile {
   // they lie outside the file, and as ColumnChunk does.
   ByteRange ChunkRange(int64_t row_group, int column) const;
   ByteRange ChunkRange(const ChunkFacts& chunk) const;
+  // The place of a column chunk's offset index; empty if the footer tells of none.
+  ByteRange OffsetIndexRange(int64_t row_group, int column) const;
+  // The offset index of a column chunk, read if it was not yet. Null if there is none, or
+  // none that is sound. Throws Error as Source::ReadAt does.
+  std::shared_ptr<const OffsetIndex> ReadOffsetIndex(int64_t row_group, int column) const;
+  // The same without reading: null if it was not read.
+  std::shared_ptr<const OffsetIndex> KnownOffsetIndex(int64_t row_group,
+                                                      int column) const;
+  // True if each read may take a round trip.
+  bool is_remote() const { return is_remote_; }
   // Opens a page reader that decrypts the pages of an encrypted column chunk.
   std::unique_ptr<ArrowPages> OpenPages(int64_t row_group, int column) const;
 
@@ -79,6 +90,7 @@ class ParquetFile {
   std::shared_ptr<const ParsedFooter> ParseFooter(const PlannedFile& planned,
                                                   KnownSchemas* schemas);
 
+  const bool is_remote_;
   std::unique_ptr<const Source> file_;
   // Null for a file without keys. The mutex guards it while it makes other readers.
   std::unique_ptr<ArrowFile> reader_;

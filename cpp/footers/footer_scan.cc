@@ -151,6 +151,8 @@ ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
 ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   ColumnChunk chunk;
+  int64_t index_offset = 0;
+  int32_t index_bytes = 0;
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
     seen.Add(id);
     switch (id) {
@@ -160,6 +162,12 @@ ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
       case 3:
         chunk = ReadColumnMetaData(reader, type);
         return;
+      case 4:
+        index_offset = reader->ReadI64(type);
+        return;
+      case 5:
+        index_bytes = reader->ReadI32(type);
+        return;
       case 8:  // crypto_metadata
       case 9:  // encrypted_column_metadata
         throw NotPlain{};
@@ -168,6 +176,10 @@ ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
     }
   });
   seen.Require({2, 3});
+  if (index_offset > 0 && index_bytes > 0) {
+    chunk.place.offset_index_offset = index_offset;
+    chunk.place.offset_index_bytes = index_bytes;
+  }
   return chunk;
 }
 

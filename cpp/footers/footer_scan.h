@@ -16,7 +16,9 @@ struct ChunkPlace {
   int64_t compressed_bytes = 0;        // of all pages, with their headers
   int64_t uncompressed_bytes = 0;
   int64_t num_values = 0;  // with nulls and empty lists
-  int32_t codec = 0;       // a Codec::Number
+  int64_t offset_index_offset = 0;
+  int32_t offset_index_bytes = 0;  // 0: there is none
+  int32_t codec = 0;               // a Codec::Number
 
   bool operator==(const ChunkPlace&) const = default;
 };

@@ -17,6 +17,8 @@ Failure ParsedFooter::Describe(int64_t row_group, int column, ChunkFacts* facts)
             .compressed_bytes = place.compressed_bytes,
             .uncompressed_bytes = place.uncompressed_bytes,
             .num_values = place.num_values,
+            .offset_index_offset = place.offset_index_offset,
+            .offset_index_bytes = place.offset_index_bytes,
             .codec = place.codec};
   return {};
 }

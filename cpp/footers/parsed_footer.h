@@ -7,12 +7,13 @@
 
 #include "bridge/arrow_library.h"
 #include "footers/footer_scan.h"
+#include "footers/offset_index.h"
 #include "footers/schema.h"
 #include "sources/source.h"
 
 namespace torchparquet {
 
-// The parsed footer of a file. Immutable, thread-safe.
+// The parsed footer of a file. Immutable but for the indexes; thread-safe.
 struct ParsedFooter {
   FileIdentity identity;  // of the file
   int64_t num_bytes = 0;  // in the file
@@ -25,6 +26,8 @@ struct ParsedFooter {
   std::vector<ChunkPlace> chunks = {};
   // The column chunks of any other, as Arrow describes them.
   std::shared_ptr<const ArrowChunks> arrow_chunks = nullptr;
+  // Those that readers of the file have needed.
+  std::shared_ptr<OffsetIndexes> offset_indexes = std::make_shared<OffsetIndexes>();
 
   // Fails for a column chunk that Arrow cannot describe.
   Failure Describe(int64_t row_group, int column, ChunkFacts* facts) const;

@@ -55,6 +55,8 @@ int LevelWidth(int max_level) {
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
                          const Limits& limits, ColumnBuffers* buffers)
     : chunk_(DescribeColumnChunk(file, row_group, column)),
+      index_(file.is_remote() ? file.KnownOffsetIndex(row_group, column)
+                              : file.ReadOffsetIndex(row_group, column)),
       limits_(limits),
       buffers_(buffers),
       read_ahead_(&file.file()),
@@ -63,11 +65,12 @@ ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
   if (chunk_.is_encrypted) decrypted_.emplace(file, row_group, column);
 }
 
-void ColumnPages::BeginTask(DecodeScratch* scratch, int64_t num_rows) {
+void ColumnPages::BeginTask(DecodeScratch* scratch, const RowRun& rows) {
   scratch_ = scratch;
+  task_rows_ = rows;
   scratch->costs.codec = chunk_.codec;
   read_ahead_.CountIn(&scratch->costs);
-  const auto share = static_cast<double>(num_rows) /
+  const auto share = static_cast<double>(rows.num_rows()) /
                      static_cast<double>(std::max<int64_t>(1, chunk_.group_rows));
   const int64_t data_bytes = chunk_.range.num_bytes - chunk_.dictionary_bytes;
   task_bytes_ = static_cast<int64_t>(static_cast<double>(data_bytes) * share);
@@ -123,9 +126,9 @@ const PageHeader* ColumnPages::Next(int64_t num_skipped) {
     return &header_;
   }
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
-  const int64_t rest_bytes = chunk_.range.end() - next_offset_;
+  const int64_t rest_bytes = NextPageLimit() - next_offset_;
   if (rest_bytes <= 0) return nullptr;
-  const int64_t ahead_end = AheadEnd(num_skipped);
+  const int64_t ahead_end = WantedEnd(AheadEnd(num_skipped));
   // Few headers are longer than this: only those with long strings in their statistics.
   for (int64_t num_bytes = 256;; num_bytes *= 8) {
     num_bytes = std::min(num_bytes, rest_bytes);
@@ -152,6 +155,93 @@ const PageHeader* ColumnPages::Next(int64_t num_skipped) {
 void ColumnPages::Seek(int64_t offset) {
   if (decrypted_) return decrypted_->Seek(offset);
   next_offset_ = offset;
+}
+
+std::optional<int64_t> ColumnPages::SeekRow(int64_t row) {
+  // The dictionary comes first.
+  if (index_ == nullptr || next_offset_ < index_->first_offset()) return std::nullopt;
+  if (row >= chunk_.group_rows) return std::nullopt;
+  const size_t page = index_->PageOfRow(row);
+  const ByteRange bytes = index_->bytes(page);
+  if (bytes.offset <= next_offset_) return std::nullopt;
+  next_offset_ = bytes.offset;
+  return index_->first_row(page);
+}
+
+void ColumnPages::CheckRows(int64_t first_row, int64_t num_rows) const {
+  if (index_ == nullptr) return;
+  const auto page = index_->PageAt(page_offset_);
+  if (!page) {
+    throw CorruptFile("offset index does not tell of the page at offset " +
+                      std::to_string(page_offset_));
+  }
+  if (index_->bytes(*page).end() != next_offset_) {
+    throw CorruptFile("offset index contradicts the page at offset " +
+                      std::to_string(page_offset_) + ": the next one begins at " +
+                      std::to_string(index_->bytes(*page).end()) + " or at " +
+                      std::to_string(next_offset_));
+  }
+  const int64_t told_rows = index_->end_row(*page) - index_->first_row(*page);
+  if (index_->first_row(*page) != first_row)
+    ThrowOtherRows(index_->first_row(*page), first_row);
+  if (num_rows >= 0 && told_rows != num_rows) {
+    ThrowOtherRows(index_->end_row(*page), first_row + num_rows);
+  }
+}
+
+void ColumnPages::CheckEndRow(int64_t end_row) const {
+  if (index_ == nullptr) return;
+  const auto page = index_->PageAt(page_offset_);
+  if (page && index_->end_row(*page) != end_row) {
+    ThrowOtherRows(index_->end_row(*page), end_row);
+  }
+}
+
+void ColumnPages::ThrowOtherRows(int64_t told, int64_t found) const {
+  throw CorruptFile("offset index contradicts the page at offset " +
+                    std::to_string(page_offset_) + ": a border between pages at row " +
+                    std::to_string(told) + ", found at row " + std::to_string(found));
+}
+
+bool ColumnPages::HasWantedRow(size_t page) const {
+  const int64_t begin = std::max(index_->first_row(page), task_rows_.begin);
+  const int64_t end = std::min(index_->end_row(page), task_rows_.end);
+  if (begin >= end) return false;
+  if (limits_.selection == nullptr) return true;
+  const RowRun run = limits_.selection->NextRun(begin);
+  return run.num_rows() > 0 && run.begin < end;
+}
+
+bool ColumnPages::WantsNextPage() const {
+  if (index_ == nullptr) return true;
+  const auto next = index_->PageAt(next_offset_);
+  return next && HasWantedRow(*next);
+}
+
+// Where the next page ends at the latest.
+int64_t ColumnPages::NextPageLimit() const {
+  if (index_ != nullptr) {
+    if (next_offset_ < index_->first_offset()) return index_->first_offset();
+    if (const auto page = index_->PageAt(next_offset_)) return index_->bytes(*page).end();
+  }
+  return chunk_.range.end();
+}
+
+// Of bytes to read ahead, those before the first page that no row is read from: they may
+// not have been fetched.
+int64_t ColumnPages::WantedEnd(int64_t ahead_end) const {
+  if (index_ == nullptr) return ahead_end;
+  if (next_offset_ < index_->first_offset()) {
+    return std::min(ahead_end, index_->first_offset());
+  }
+  const auto first = index_->PageAt(next_offset_);
+  if (!first) return ahead_end;
+  size_t page = *first;
+  while (page < index_->num_pages() && index_->bytes(page).offset < ahead_end &&
+         (page == *first || HasWantedRow(page))) {
+    ++page;
+  }
+  return std::min(ahead_end, index_->bytes(page - 1).end());
 }
 
 std::span<const uint8_t> ColumnPages::ReadBody() {
@@ -234,7 +324,7 @@ PageParts ColumnPages::ReadDataPage(bool goes_on) {
   next_page_ = {};
   // Both pages are viewed before this one, whose view is then a part of theirs.
   std::optional<NextPage> next;
-  if (goes_on) next = ViewNextPage();
+  if (goes_on && WantsNextPage()) next = ViewNextPage();
   const auto body = ReadBody();
   if (!chunk_.is_compressed) return ReadStored(body);
   CheckUncompressedBytes(header_);
@@ -257,7 +347,7 @@ std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
   constexpr int64_t kMaxBytes = int64_t{2} << 20;
   constexpr int64_t kMaxHeaderBytes = 1024;
   const int64_t begin = page_offset_ + header_.header_bytes;
-  const int64_t header_end = std::min(next_offset_ + kMaxHeaderBytes, chunk_.range.end());
+  const int64_t header_end = std::min(next_offset_ + kMaxHeaderBytes, NextPageLimit());
   const auto gains = [&](const PageHeader& header) {
     return IsCompressed(header) && header.uncompressed_bytes <= kMaxBytes &&
            PageCodec::GainsByPair(chunk_.codec, header.compressed_bytes,

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "files/parquet_file.h"
+#include "files/row_selection.h"
 #include "kernels/codecs/block_lanes.h"
 #include "pages/column_chunk.h"
 #include "pages/decode_scratch.h"
@@ -28,6 +30,8 @@ class ColumnPages {
  public:
   struct Limits {
     int64_t max_page_bytes;  // decompressed
+    // The rows that are read; null for all.
+    const RowSelection* selection = nullptr;
   };
   // Checks the footer's claims about the column chunk against the file and the row group.
   // `file` and `buffers` must outlive the pages.
@@ -39,9 +43,9 @@ class ColumnPages {
   // Entries of the column chunk, as the footer claims.
   int64_t num_entries() const { return chunk_.num_entries; }
 
-  // Call it before a task's first use of the functions below. The task will read about
-  // `num_rows` rows.
-  void BeginTask(DecodeScratch* scratch, int64_t num_rows);
+  // Call it before a task's first use of the functions below. The task will read `rows`,
+  // as they are stored, or those of them that are selected.
+  void BeginTask(DecodeScratch* scratch, const RowRun& rows);
 
   // Returns the header of the next page, or null at the end of the column chunk. Skips
   // the part of the last page that was not read. If the page is long and likely to be
@@ -55,6 +59,19 @@ class ColumnPages {
   int64_t page_reader_bytes() const { return decrypted_ ? decrypted_->held_bytes() : 0; }
   // Makes Next continue at `offset`, an earlier page_offset().
   void Seek(int64_t offset);
+
+  // Makes Next continue at the page with `row`, if an offset index tells of it and it
+  // comes after the next page. Returns the first row of that page; else nothing.
+  std::optional<int64_t> SeekRow(int64_t row);
+  // Throws Error(kCorruptFile) if an offset index tells of another page, or of other rows
+  // than these: `first_row` of the data page that Next returned last, and `num_rows`
+  // unless it is -1. A file may be read in parts that begin at pages of the index, so
+  // that only this finds a page with too few rows or too many.
+  void CheckRows(int64_t first_row, int64_t num_rows) const;
+  // The same for the row after the page.
+  void CheckEndRow(int64_t end_row) const;
+  // True if there is an offset index: then each row ends with its page.
+  bool rows_end_with_pages() const { return index_ != nullptr; }
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
   // Seek, dictionary pages within the task. Throws Error(kCorruptFile) if the bytes
@@ -97,13 +114,21 @@ class ColumnPages {
   void DecompressPair(const kernels::CompressedBlock& block, NextPage next);
   PageParts ReadStored(std::span<const uint8_t> body);
   int64_t AheadEnd(int64_t num_skipped) const;
+  int64_t WantedEnd(int64_t ahead_end) const;
+  [[noreturn]] void ThrowOtherRows(int64_t told, int64_t found) const;
+  bool HasWantedRow(size_t page) const;
+  bool WantsNextPage() const;
+  int64_t NextPageLimit() const;
 
   const ColumnChunk chunk_;
+  // Null if there is none, or if that of a file in a store was not asked for ahead.
+  const std::shared_ptr<const OffsetIndex> index_;
   const Limits limits_;
   ColumnBuffers* buffers_;
   ReadAhead read_ahead_;
   DecodeScratch* scratch_ = nullptr;
   int64_t task_bytes_ = 0;  // likely bytes of the task's rows in the file
+  RowRun task_rows_;
   // Set for an encrypted column chunk, which is not read through `read_ahead_`.
   std::optional<DecryptedPages> decrypted_;
   int64_t page_offset_ = 0;

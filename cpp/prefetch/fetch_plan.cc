@@ -42,8 +42,17 @@ std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
     if (before.offset >= 0 && chunk.range.offset < before.end()) continue;
     before = chunk.range;
     first_block = blocks.size();
-    for (int64_t at = before.offset; at < before.end(); at += max_block_bytes) {
-      const int64_t end = std::min(at + max_block_bytes, before.end());
+    const int64_t block_bytes = chunk.parts.empty()
+                                    ? max_block_bytes
+                                    : std::min(max_block_bytes, kPartBlockBytes);
+    auto part = chunk.parts.begin();
+    for (int64_t at = before.offset; at < before.end(); at += block_bytes) {
+      const int64_t end = std::min(at + block_bytes, before.end());
+      if (!chunk.parts.empty()) {
+        while (part != chunk.parts.end() && part->end() <= at) ++part;
+        if (part == chunk.parts.end()) break;
+        if (part->offset >= end) continue;
+      }
       blocks.push_back({.range = {at, end - at}, .columns = {chunk.column}});
     }
   }

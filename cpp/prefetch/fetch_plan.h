@@ -12,10 +12,13 @@ namespace torchparquet {
 struct ChunkBytes {
   int64_t column = 0;  // among those that are read
   ByteRange range;
+  // What is read of it, in order, if an offset index tells; empty for all.
+  std::vector<ByteRange> parts = {};
 };
 
-// A part of one column chunk. Its place depends on nothing but
-// the column chunk, so that a block that was kept fits any selection of columns.
+// A part of one column chunk. Its place depends on nothing but the column chunk, and on
+// whether only parts of that are read. So a block that was kept fits any selection of
+// columns.
 struct WantedBlock {
   ByteRange range;
   std::vector<int64_t> columns;  // that are read from it
@@ -29,6 +32,8 @@ struct PlannedFetch {
 
 // Where requests of one size are the cheapest.
 constexpr int64_t kMaxBlockBytes = int64_t{8} << 20;
+// Blocks of column chunks of which only parts are read.
+constexpr int64_t kPartBlockBytes = int64_t{256} << 10;
 // Blocks go into one request over holes as small as this, which cost less than another
 // request, as long as they add little to the whole.
 constexpr int64_t kMaxHoleBytes = int64_t{1} << 20;

@@ -20,10 +20,13 @@ void NextEpoch::Plan(const std::vector<ReadStep>& steps) {
     if (!parts_.files->is_remote(step.file) || !parts_.files->has_footer(step.file)) {
       continue;
     }
-    if (!planned_.emplace(step.file, step.row_group).second) continue;
-    const auto chunks = ChunksOf(step, parts_.files.get(), parts_.columns);
+    const auto chunks =
+        ChunksOf(step, parts_.files.get(), parts_.columns, /*reads_indexes=*/false);
     if (!chunks) continue;
     blocks.emplace_back(step.file, CutBlocks(*chunks, parts_.max_block_bytes));
+    std::erase_if(blocks.back().second, [&](const WantedBlock& block) {
+      return !planned_.emplace(step.file, block.range.offset).second;
+    });
     for (const WantedBlock& block : blocks.back().second) {
       num_bytes += block.range.num_bytes;
     }

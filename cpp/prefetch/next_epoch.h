@@ -49,7 +49,7 @@ class NextEpoch {
   const Parts parts_;
   std::deque<std::vector<ReadStep>> steps_;
   std::deque<Waiting> waiting_;
-  std::set<std::pair<int64_t, int64_t>> planned_;  // row groups of files
+  std::set<std::pair<int64_t, int64_t>> planned_;  // blocks of files, by offset
 };
 
 }  // namespace torchparquet

@@ -147,7 +147,10 @@ std::optional<std::vector<ReadStep>> Prefetcher::TakeSteps() {
     auto steps = parts_.next_steps();
     is_at_end_ = !steps;
     if (!steps) break;
-    for (const ReadStep& step : *steps) AskForFooter(step.file);
+    for (const ReadStep& step : *steps) {
+      AskForFooter(step.file);
+      if (parts_.files->has_footer(step.file)) AskForIndexes(step);
+    }
     upcoming_.push_back(std::move(*steps));
   }
   if (upcoming_.empty()) {
@@ -175,11 +178,33 @@ void Prefetcher::DropFooter(int64_t file) {
   parts_.reads->Drop(*object, RemoteFile::FooterRange(*object).offset);
 }
 
+// Of row groups of which only parts are read.
+void Prefetcher::AskForIndexes(const ReadStep& step) {
+  const Place place{step.file, step.row_group};
+  if (!parts_.files->is_remote(step.file) || indexes_.contains(place)) return;
+  const ByteRange range = IndexesOf(step, parts_.files.get(), parts_.columns);
+  if (range.num_bytes == 0) return;
+  indexes_[place] = range;
+  parts_.reads->Hold(std::make_shared<Fetch>(parts_.files->remote(step.file), range),
+                     {range});
+}
+
+void Prefetcher::DropIndexes(const ReadStep& step) {
+  const auto found = indexes_.find({step.file, step.row_group});
+  if (found == indexes_.end()) return;
+  parts_.reads->Drop(*parts_.files->remote(step.file), found->second.offset);
+  indexes_.erase(found);
+}
+
 // Registers the blocks of a step and returns them. Blocks that the columns of an earlier
 // step still hold are not asked for again.
 std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
                                               const std::vector<ChunkBytes>& chunks) {
   std::vector<WantedBlock> blocks = CutBlocks(chunks, parts_.max_block_bytes);
+  std::set<int64_t> in_parts;
+  for (const ChunkBytes& chunk : chunks) {
+    if (!chunk.parts.empty()) in_parts.insert(chunk.column);
+  }
   const std::lock_guard lock(mutex_);
   const Place place{step.file, step.row_group};
   Group& group = GroupAt(place);
@@ -187,7 +212,8 @@ std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
   std::vector<bool> wanted;
   for (size_t i = 0; i < group.columns.size(); ++i) {
     Column& column = group.columns[i];
-    const bool is_held = column.rows_left > 0;
+    const bool is_held =
+        column.rows_left > 0 && !in_parts.contains(static_cast<int64_t>(i));
     if (!parts_.columns[i].paths.empty()) column.rows_left += step.num_rows;
     wanted.push_back(!is_held && column.rows_left > 0);
   }
@@ -222,8 +248,11 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
   int64_t num_bytes = 0;
   for (const ReadStep& step : steps) {
     if (!parts_.files->is_remote(step.file)) continue;
-    auto chunks = ChunksOf(step, parts_.files.get(), parts_.columns)
+    AskForIndexes(step);
+    auto chunks = ChunksOf(step, parts_.files.get(), parts_.columns,
+                           /*reads_indexes=*/true)
                       .value_or(std::vector<ChunkBytes>());
+    DropIndexes(step);
     DropFooter(step.file);
     auto blocks = BlocksOf(step, chunks);
     num_bytes += SumBytes(blocks);

@@ -131,6 +131,8 @@ class Prefetcher {
   std::optional<std::vector<ReadStep>> TakeSteps();
   void AskForFooter(int64_t file);
   void DropFooter(int64_t file);
+  void AskForIndexes(const ReadStep& step);
+  void DropIndexes(const ReadStep& step);
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::vector<WantedBlock> BlocksOf(const ReadStep& step,
                                     const std::vector<ChunkBytes>& chunks);
@@ -160,6 +162,7 @@ class Prefetcher {
   std::deque<Waiting> waiting_;  // guarded by advance_
   std::deque<std::vector<ReadStep>> upcoming_;  // guarded by advance_
   std::set<int64_t> footers_;                   // asked for; guarded by advance_
+  std::map<Place, ByteRange> indexes_;          // asked for; guarded by advance_
   bool is_at_end_ = false;                      // guarded by advance_
   RequestSizes sizes_;                          // guarded by advance_
   std::map<Place, CarriedBlock> carried_;       // guarded by advance_

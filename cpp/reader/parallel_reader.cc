@@ -9,6 +9,7 @@
 
 #include "errors.h"
 #include "reader/decode_thread.h"
+#include "tasks/task_context.h"
 
 namespace torchparquet {
 namespace {
@@ -104,13 +105,14 @@ void ParallelReader::Lend(uint8_t* data, int64_t token) {
   if (CanOpen(*state_)) state_->work.notify_all();
 }
 
-void ParallelReader::Announce(std::vector<std::vector<ReadStep>> steps) {
+void ParallelReader::Announce(const std::vector<std::vector<Chunk>>& chunks) {
   CheckProcess();
-  for (const auto& together : steps) {
-    for (const ReadStep& step : together) {
-      if (step.file >= 0 && step.file < state_->spec.files->num_files()) continue;
-      throw Error(ErrorKind::kInvalidArgument,
-                  "there is no file " + std::to_string(step.file));
+  std::vector<std::vector<ReadStep>> steps;
+  for (const auto& together : chunks) {
+    auto& step = steps.emplace_back();
+    for (const Chunk& chunk : together) {
+      CheckChunk(state_->spec, chunk);
+      step.push_back(StepWithRows(state_->spec, chunk));
     }
   }
   if (state_->prefetcher != nullptr) state_->prefetcher->Announce(std::move(steps));

@@ -83,7 +83,7 @@ class ParallelReader {
   }
   // Tells what the reader that gets this one's memory will read first, so that it finds
   // that fetched. Once. May wait for footers.
-  void Announce(std::vector<std::vector<ReadStep>> steps);
+  void Announce(const std::vector<std::vector<Chunk>>& chunks);
   ReaderMemory memory() const {
     return {state_->slabs, state_->jagged.pool(), state_->scratch, state_->fetched,
             state_->carried};

@@ -14,22 +14,26 @@
 namespace torchparquet {
 namespace {
 
-std::vector<ReadStep> StepsOf(const Slice& slice) { return {StepOf(slice.chunk)}; }
+std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const Slice& slice) {
+  return {StepWithRows(spec, slice.chunk)};
+}
 
-std::vector<ReadStep> StepsOf(const ChunkWindow& window) {
+std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const ChunkWindow& window) {
   std::vector<ReadStep> steps;
   steps.reserve(window.chunks.size());
-  for (const Chunk& chunk : window.chunks) steps.push_back(StepOf(chunk));
+  for (const Chunk& chunk : window.chunks) steps.push_back(StepWithRows(spec, chunk));
   return steps;
 }
 
 template <typename Walk>
-Prefetcher::NextSteps StepsAlong(std::shared_ptr<std::deque<Walk>> walks,
+Prefetcher::NextSteps StepsAlong(const ReaderSpec& spec,
+                                 std::shared_ptr<std::deque<Walk>> walks,
                                  const BatchMap& batches) {
-  return [walks = std::move(walks), &batches]() -> std::optional<std::vector<ReadStep>> {
+  return [&spec, walks = std::move(walks),
+          &batches]() -> std::optional<std::vector<ReadStep>> {
     Walk* walk = FirstWalk(batches, *walks);
     if (walk == nullptr) return std::nullopt;
-    std::vector<ReadStep> steps = StepsOf(*walk->next());
+    std::vector<ReadStep> steps = StepsOf(spec, *walk->next());
     walk->Advance();
     return steps;
   };
@@ -43,14 +47,14 @@ Prefetcher::NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches)
     for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
       walks->emplace_back(&spec.lane(lane), WorkSplit{}, lane);
     }
-    return StepsAlong(std::move(walks), batches);
+    return StepsAlong(spec, std::move(walks), batches);
   }
   const SliceCut whole{.max_rows = std::numeric_limits<int64_t>::max()};
   auto walks = std::make_shared<std::deque<SliceWalk>>();
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
     walks->emplace_back(&spec.lane(lane), whole, lane);
   }
-  return StepsAlong(std::move(walks), batches);
+  return StepsAlong(spec, std::move(walks), batches);
 }
 
 std::vector<StoredColumn> StoredColumns(const ReaderSpec& spec) {

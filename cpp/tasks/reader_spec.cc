@@ -55,16 +55,21 @@ void CheckSelection(const ReaderParts& spec, const Chunk& chunk) {
   }
 }
 
+}  // namespace
+
+void CheckChunk(const ReaderParts& spec, const Chunk& chunk) {
+  const bool is_outside = chunk.file < 0 || chunk.file >= spec.files->num_files();
+  if (is_outside || chunk.rows.begin < 0 || chunk.rows.num_rows < 0) {
+    throw Error(ErrorKind::kInvalidArgument, "a chunk of the share is outside the files");
+  }
+  CheckSelection(spec, chunk);
+}
+
+namespace {
+
 void CheckLane(const ReaderParts& spec, const Share& share) {
   CheckShare(share);
-  const auto num_files = spec.files->num_files();
-  for (const Chunk& chunk : share.chunks) {
-    if (chunk.file >= num_files) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a chunk of the share is outside the files");
-    }
-    CheckSelection(spec, chunk);
-  }
+  for (const Chunk& chunk : share.chunks) CheckChunk(spec, chunk);
   if (spec.has_windows() && share.windows.empty() && !share.chunks.empty()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "either all shares that are read at once have windows, or none");

@@ -66,6 +66,10 @@ struct ReaderSpec : ReaderParts {
   explicit ReaderSpec(ReaderParts parts);
 };
 
+// Throws Error(kInvalidArgument) unless the chunk is one of the files and its rows are
+// selected.
+void CheckChunk(const ReaderParts& spec, const Chunk& chunk);
+
 // For each task: true if it decodes items of variable length.
 std::vector<bool> AreJagged(const ReaderSpec& spec);
 

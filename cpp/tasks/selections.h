@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "values/row_selection.h"
+#include "files/row_selection.h"
 
 namespace torchparquet {
 

@@ -88,6 +88,18 @@ ReadStep StepOf(const Chunk& chunk) {
           .num_rows = chunk.rows.num_rows};
 }
 
+ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
+  ReadStep step = StepOf(chunk);
+  const RowRange& rows = chunk.rows;
+  if (chunk.selection >= 0) step.selection = spec.selections->Of(chunk.selection);
+  if (rows.num_rows == 0) return step;
+  step.rows = step.selection == nullptr
+                  ? RowRun{rows.begin, rows.end()}
+                  : RowRun{step.selection->RowAt(rows.begin),
+                           step.selection->RowAt(rows.end() - 1) + 1};
+  return step;
+}
+
 std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
                                                             int64_t num_running) {
   if (context.prefetcher == nullptr) return nullptr;

@@ -50,6 +50,8 @@ void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selec
 std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
                                                             int64_t num_running);
 ReadStep StepOf(const Chunk& chunk);
+// The same with the rows that are read.
+ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk);
 
 // Opens a reader for a stored column of the chunk at `place`. Takes `buffers` if it opens
 // one. Throws Error with path, row group and column.

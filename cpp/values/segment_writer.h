@@ -7,12 +7,12 @@
 
 #include "batches/column_target.h"
 #include "errors.h"
+#include "files/row_selection.h"
 #include "kernels/levels/validity.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/expand.h"
 #include "kernels/values/placement.h"
 #include "pages/decode_scratch.h"
-#include "values/row_selection.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {

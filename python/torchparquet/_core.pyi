@@ -351,6 +351,9 @@ class BatchReader:
                 tuple[
                     typing.SupportsInt | typing.SupportsIndex,
                     typing.SupportsInt | typing.SupportsIndex,
+                    typing.SupportsInt | typing.SupportsIndex,
+                    typing.SupportsInt | typing.SupportsIndex,
+                    typing.SupportsInt | typing.SupportsIndex,
                 ]
             ]
         ],

@@ -50,12 +50,17 @@ def some_table(rng: np.random.Generator, num_rows: int) -> pa.Table:
 
 @pytest.fixture(scope="session")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
-    """Three files of several row groups: small pages, one page, no compression."""
+    """Three files: small pages with offset indexes, one page, no compression."""
     path = tmp_path_factory.mktemp("stored")
     rng = np.random.default_rng(5)
     tables = [some_table(rng, num_rows) for num_rows in (5000, 3000, 2001)]
     options = (
-        {"row_group_size": 1500, "data_page_size": 700, "compression": "snappy"},
+        {
+            "row_group_size": 1500,
+            "data_page_size": 700,
+            "compression": "snappy",
+            "write_page_index": True,
+        },
         {"row_group_size": 3000, "data_page_size": 2**20, "compression": "zstd"},
         {
             "row_group_size": 700,

@@ -332,7 +332,8 @@ TEST_CASE("rows that are not those of the row group are an error") {
         .row_group_rows = {40},
         .page_entries = 64,
         .compressed = false,
-        .has_checksums = false};
+        .has_checksums = false,
+        .has_offset_index = false};
     const auto read = [&](int64_t page_row, uint8_t level, int64_t begin, int64_t end) {
       const NestedFile data(recipe, draws);
       PagePlace place;

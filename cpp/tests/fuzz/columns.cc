@@ -12,12 +12,12 @@
 #include "columns/open_column.h"
 #include "errors.h"
 #include "exact_buffer.h"
+#include "files/row_selection.h"
 #include "fuzz/inputs.h"
 #include "fuzz/steps.h"
 #include "fuzz/targets.h"
 #include "recipes/nested_reading.h"
 #include "recipes/nested_recipe.h"
-#include "values/row_selection.h"
 
 namespace torchparquet::testing {
 namespace {

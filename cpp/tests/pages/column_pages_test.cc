@@ -73,7 +73,7 @@ std::optional<Error> ReadFirst(const DataSet& data, int64_t max_page_bytes) {
   ColumnBuffers buffers;
   ColumnPages pages(file, 0, 0, {.max_page_bytes = max_page_bytes}, &buffers);
   DecodeScratch scratch;
-  pages.BeginTask(&scratch, 2000);
+  pages.BeginTask(&scratch, {0, 2000});
   const PageHeader* header = pages.Next();
   REQUIRE(header != nullptr);
   const auto error = testing::Caught([&] {
@@ -114,7 +114,7 @@ TEST_CASE("a page that is larger than its limit is not read") {
       ColumnBuffers buffers;
       ColumnPages pages(file, 0, 0, {.max_page_bytes = kNoLimit}, &buffers);
       DecodeScratch scratch;
-      pages.BeginTask(&scratch, 1);
+      pages.BeginTask(&scratch, {0, 1});
       return pages.Next()->uncompressed_bytes;
     }();
     CHECK_FALSE(ReadFirst(data, num_bytes));
@@ -150,7 +150,7 @@ class Chunk {
   // Of a thread that has read nothing yet.
   void BeginTask() {
     auto fresh = std::make_unique<DecodeScratch>();
-    pages_.BeginTask(fresh.get(), 1000);
+    pages_.BeginTask(fresh.get(), {0, 1000});
     scratch_ = std::move(fresh);
   }
 
@@ -296,14 +296,14 @@ TEST_CASE("two pages at once are within the limit of one") {
     const int64_t num_bytes = [&] {
       ColumnPages pages(file, 0, 0, {.max_page_bytes = kNoLimit}, &buffers);
       DecodeScratch scratch;
-      pages.BeginTask(&scratch, 1000);
+      pages.BeginTask(&scratch, {0, 1000});
       const int64_t first = pages.Next()->uncompressed_bytes;
       return first + pages.Next()->uncompressed_bytes;
     }();
     ColumnPages pages(file, 0, 0, {.max_page_bytes = num_bytes - (fits ? 0 : 1)},
                       &buffers);
     DecodeScratch scratch;
-    pages.BeginTask(&scratch, 1000);
+    pages.BeginTask(&scratch, {0, 1000});
     pages.Next();
     pages.ReadDataPage(true);
     CHECK((buffers.next_page.capacity() > 0) == fits);

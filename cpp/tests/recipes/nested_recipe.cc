@@ -72,6 +72,7 @@ std::shared_ptr<parquet::WriterProperties> MakeProperties(const NestedRecipe& re
       ->compression(recipe.compressed ? parquet::Compression::ZSTD
                                       : parquet::Compression::UNCOMPRESSED);
   if (recipe.has_checksums) builder.enable_page_checksum();
+  if (!recipe.has_offset_index) builder.disable_write_page_index();
   builder.disable_dictionary()->encoding(parquet::Encoding::PLAIN);
   return builder.build();
 }

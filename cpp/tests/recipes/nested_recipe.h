@@ -52,6 +52,7 @@ struct NestedRecipe {
   bool second_version = false;
   bool compressed = true;
   bool has_checksums = true;
+  bool has_offset_index = true;  // unless rows are split
   int64_t max_dictionary_bytes = 1 << 20;
   // Pages of the first version that end also within rows, and how their levels are
   // stored.

@@ -54,8 +54,12 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
     )
 
 
-def first_steps(manifest: Manifest, shares: Sequence[Share]) -> list[list[tuple[int, int]]]:
-    """Return the files and row groups that the native reader reads first, those at once together.
+def first_steps(
+    manifest: Manifest, shares: Sequence[Share]
+) -> list[list[tuple[int, int, int, int, int]]]:
+    """Return the chunks that the native reader reads first, those at once together.
+
+    A chunk is its file, its row group, its first row, its rows and the number of its selection.
 
     Args:
         manifest: Of the files.
@@ -73,10 +77,17 @@ def first_steps(manifest: Manifest, shares: Sequence[Share]) -> list[list[tuple[
                     continue
                 chunks = slice(int(ends[number] - windows.num_chunks[number]), int(ends[number]))
             row_groups = share.row_group[chunks]
-            files = manifest.row_group_file[row_groups].tolist()
-            in_files = manifest.row_group_in_file[row_groups].tolist()
-            if files:
-                steps.append(list(zip(files, in_files, strict=True)))
+            is_selected = manifest.selection is not None
+            columns = (
+                manifest.row_group_file[row_groups],
+                manifest.row_group_in_file[row_groups],
+                share.row_begin[chunks],
+                share.num_rows[chunks],
+                row_groups if is_selected else np.full_like(row_groups, -1),
+            )
+            step = list(zip(*(column.tolist() for column in columns), strict=True))
+            if step:
+                steps.append(step)
     return steps
 
 

@@ -79,6 +79,7 @@ class FileWriter:
             "use_dictionary": [n for n, encoding in encodings.items() if encoding == "dictionary"],
             "column_encoding": named or None,
             "write_page_checksum": options.page_checksums,
+            "write_page_index": True,
         }
         for name, encoding in named.items():
             _check_encoding(schema, name, encoding)

@@ -1,4 +1,4 @@
-#include "values/row_selection.h"
+#include "files/row_selection.h"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,105 @@
+"""Of row groups of which only parts are read, only pages with a row that is wanted are fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tests.remote.conftest import table
+from tests.remote.reading import FaultyStore, by_http, by_s3fs, digests, open_dataset
+from tests.servers.faulty_origin import FaultyOrigin
+
+NUM_ROWS = 200_000
+COLUMNS = ["id", "word", "items"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of one row group each, whose column chunks are of several blocks."""
+    path = tmp_path_factory.mktemp("parts") / "train"
+    path.mkdir()
+    for number in range(2):
+        rows = table(number, NUM_ROWS).select(COLUMNS)
+        # Of all blocks of a column chunk, the last one too is larger than a page.
+        padded = rows.append_column(
+            "noise", [np.random.default_rng(number).integers(0, 2**62, NUM_ROWS)]
+        )
+        pq.write_table(
+            padded,
+            path / f"{number}.parquet",
+            compression="none",
+            use_dictionary=False,
+            max_rows_per_page=1000,
+            write_page_index=True,
+        )
+    return path
+
+
+@pytest.fixture(params=[by_http, by_s3fs])
+def faulty(origin: FaultyOrigin, folder: Path, request: pytest.FixtureRequest) -> FaultyStore:
+    store: FaultyStore = request.param(origin, folder)
+    store.fetch_options = {"hedges": False}
+    return store
+
+
+def asked(origin: FaultyOrigin) -> tuple[int, int]:
+    """Return the bytes and the number of ranges that were asked for."""
+    ranges = [
+        [int(bound) for bound in request.header("Range").removeprefix("bytes=").split("-")]
+        for request in list(origin.requests)
+        if request.method == "GET" and request.header("Range")
+    ]
+    return sum(end - begin + 1 for begin, end in ranges), len(ranges)
+
+
+def some_rows(*runs: tuple[int, int]) -> Any:
+    mask = np.zeros(2 * NUM_ROWS, bool)
+    for begin, end in runs:
+        mask[begin:end] = True
+    return mask
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_only_pages_with_selected_rows_are_fetched(
+    faulty: FaultyStore, folder: Path, shuffle: bool
+) -> None:
+    mask = some_rows((100, 300), (201_000, 201_010), (300_000, 300_001))
+    options: dict[str, Any] = {"rows": mask, "shuffle": shuffle, "batch_size": 16}
+    expected = digests(open_dataset(folder, **options))
+    dataset = faulty.open(**options)
+    faulty.origin.forget()
+    assert digests(dataset) == expected
+    stored = sum(path.stat().st_size for path in folder.iterdir())
+    num_bytes, num_ranges = asked(faulty.origin)
+    assert num_bytes < stored / 2
+    # Offset indexes, and neighbouring blocks: nothing by itself and late.
+    assert num_ranges <= 2 * (1 + 8)
+
+
+def test_epochs_ask_for_no_index_again(faulty: FaultyStore, folder: Path) -> None:
+    options: dict[str, Any] = {"rows": some_rows((100, 300), (201_000, 201_010)), "num_epochs": 3}
+    expected = digests(open_dataset(folder, **options))
+    dataset = faulty.open(**options)
+    faulty.origin.forget()
+    assert digests(dataset) == expected
+    of_all = asked(faulty.origin)
+    single = faulty.open(**{**options, "num_epochs": 1})
+    faulty.origin.forget()
+    assert digests(single) == expected[: len(expected) // 3]
+    of_one = asked(faulty.origin)
+    indexes = 2
+    assert of_all[1] <= 3 * (of_one[1] - indexes) + indexes
+
+
+def test_windows_of_rows_fetch_each_part_once(faulty: FaultyStore, folder: Path) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 1, "shuffle_window": "60_000 rows"}
+    expected = digests(open_dataset(folder, **options))
+    dataset = faulty.open(**options)
+    faulty.origin.forget()
+    assert digests(dataset) == expected
+    stored = sum(path.stat().st_size for path in folder.iterdir())
+    assert asked(faulty.origin)[0] < 1.7 * stored

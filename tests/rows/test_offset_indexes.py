@@ -1,0 +1,129 @@
+"""Pages without a selected row are passed over where an offset index tells where they are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fixtures import thrift_bytes
+from tests.rows.conftest import some_table
+from tests.rows.reading import check_values, ids_of, open_rows
+from torchparquet import CorruptFileError
+
+NUM_ROWS = 4000
+PAGE_ROWS = 100
+# Runs that begin and end at pages, within pages, and within one page.
+WANTED = ((0, 3), (250, 310), (700, 800), (1990, 2005), (3100, 3101), (3850, 3990))
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "plain": {"compression": "none", "use_dictionary": False},
+    "dictionary": {"compression": "snappy"},
+    "second version": {"compression": "zstd", "data_page_version": "2.0"},
+}
+
+
+def wanted_mask() -> Any:
+    mask = np.zeros(NUM_ROWS, bool)
+    for begin, end in WANTED:
+        mask[begin:end] = True
+    return mask
+
+
+def write(path: Path, table: pa.Table, **options: Any) -> None:
+    pq.write_table(
+        table,
+        path,
+        row_group_size=NUM_ROWS // 2,
+        max_rows_per_page=PAGE_ROWS,
+        write_page_index=True,
+        **options,
+    )
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    return some_table(np.random.default_rng(2), NUM_ROWS)
+
+
+def unread_pages(content: bytes, table: pa.Table, mask: Any) -> list[tuple[int, int]]:
+    """Return the bytes of pages without a wanted row, by the offset indexes."""
+    unread = []
+    for number, group in enumerate(thrift_bytes.footer(content)[thrift_bytes.FILE_ROW_GROUPS]):
+        first_row = number * NUM_ROWS // 2
+        for column in group[thrift_bytes.GROUP_COLUMNS]:
+            pages = thrift_bytes.offset_index(content, column)
+            rows = [page[3].value for page in pages] + [NUM_ROWS // 2]
+            for page, (begin, end) in zip(pages, pairwise(rows), strict=True):
+                if not mask[first_row + begin : first_row + end].any():
+                    offset = page[1].value
+                    unread.append((offset, offset + page[2].value))
+    return unread
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_pages_without_a_selected_row_are_not_looked_at(
+    tmp_path: Path, table: pa.Table, layout: str, num_threads: int
+) -> None:
+    path, mask = tmp_path / "a.parquet", wanted_mask()
+    write(path, table, **LAYOUTS[layout])
+    content = bytearray(path.read_bytes())
+    unread = unread_pages(bytes(content), table, mask)
+    assert sum(end - begin for begin, end in unread) > len(content) // 5
+    for begin, end in unread:
+        content[begin:end] = b"\xff" * (end - begin)
+    path.write_bytes(content)
+    batches = list(open_rows(path, rows=mask, num_threads=num_threads))
+    np.testing.assert_array_equal(ids_of(batches), np.flatnonzero(mask))
+    check_values(batches, table)
+    with pytest.raises(CorruptFileError):
+        list(open_rows(path))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_index_that_tells_of_other_rows_is_an_error(
+    tmp_path: Path, table: pa.Table, layout: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    for name in ("number", "text", "list", "fixed"):
+        write(path, table.select([name]), **LAYOUTS[layout])
+        content = bytearray(path.read_bytes())
+        column = thrift_bytes.footer(bytes(content))[thrift_bytes.FILE_ROW_GROUPS][0][
+            thrift_bytes.GROUP_COLUMNS
+        ][0]
+        row = thrift_bytes.offset_index(bytes(content), column)[7][3]
+        assert row.value == 7 * PAGE_ROWS
+        thrift_bytes.overwrite(content, row, row.value - 1)
+        path.write_bytes(content)
+        for wanted in (slice(None), slice(690, 810), slice(705, 3000)):
+            mask = np.zeros(NUM_ROWS, bool)
+            mask[wanted] = True
+            with pytest.raises(CorruptFileError, match=f"offset index.*column '{name}"):
+                list(open_rows(path, columns={name: name}, nulls="mask", rows=mask))
+
+
+@pytest.mark.parametrize("damage", ["offset", "size", "first row", "cut"])
+def test_an_index_that_is_none_is_left_aside(tmp_path: Path, table: pa.Table, damage: str) -> None:
+    path = tmp_path / "a.parquet"
+    write(path, table, compression="none")
+    content = bytearray(path.read_bytes())
+    for group in thrift_bytes.footer(bytes(content))[thrift_bytes.FILE_ROW_GROUPS]:
+        for column in group[thrift_bytes.GROUP_COLUMNS]:
+            pages = thrift_bytes.offset_index(bytes(content), column)
+            if damage == "cut":
+                begin = pages[3][1].begin
+                content[begin : begin + 2] = b"\xff\xff"
+                continue
+            number = pages[4][{"offset": 1, "size": 2, "first row": 3}[damage]]
+            changed = pages[2][3].value if damage == "first row" else number.value + 1
+            thrift_bytes.overwrite(content, number, changed)
+    path.write_bytes(content)
+    mask = wanted_mask()
+    batches = list(open_rows(path, rows=mask))
+    np.testing.assert_array_equal(ids_of(batches), np.flatnonzero(mask))
+    check_values(batches, table)
