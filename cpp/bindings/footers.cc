@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "bindings/remote_store.h"
 #include "bindings/without_gil.h"
 #include "files/footers.h"
+#include "footers/bloom_filter.h"
 #include "pages/page_header.h"
 
 namespace py = pybind11;
@@ -25,6 +27,12 @@ namespace py = pybind11;
 namespace torchparquet {
 
 namespace {
+
+std::span<const uint8_t> BytesOf(const py::bytes& content) {
+  const auto bytes = static_cast<std::string_view>(content);
+  // Both are bytes; only the sign that the type gives them differs.
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
 
 // Handles signals while a store may be slow to answer.
 Footers ReadRemoteFooters(const std::vector<PlannedFile>& files, FooterParts parts,
@@ -42,6 +50,19 @@ Footers ReadRemoteFooters(const std::vector<PlannedFile>& files, FooterParts par
     throw py::error_already_set();
   }
   return reading.get();
+}
+
+void BindBloomFilters(py::module_& m) {
+  m.def(
+      "bloom_filter_bytes",
+      [](const py::bytes& content) { return BloomFilterBytes(BytesOf(content)); },
+      py::arg("content"));
+  m.def(
+      "may_hold",
+      [](const py::bytes& bloom_filter, const py::bytes& value) {
+        return MayHold(BytesOf(bloom_filter), BytesOf(value));
+      },
+      py::arg("bloom_filter"), py::arg("value"));
 }
 
 }  // namespace
@@ -132,13 +153,9 @@ void BindFooters(py::module_& m) {
       .def_readonly("encoding", &PageHeader::encoding);
   m.def(
       "parse_page_header",
-      [](const py::bytes& content) {
-        const auto bytes = static_cast<std::string_view>(content);
-        // Both are bytes; only the sign that the type gives them differs.
-        const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
-        return ParsePageHeader({first, bytes.size()});
-      },
+      [](const py::bytes& content) { return ParsePageHeader(BytesOf(content)); },
       py::arg("content"));
+  BindBloomFilters(m);
 }
 
 }  // namespace torchparquet

@@ -28,6 +28,7 @@ __all__: list[str] = [
     "Vocabulary",
     "await_gloo_threads",
     "begin_iteration",
+    "bloom_filter_bytes",
     "epoch_of",
     "has_http",
     "has_libdeflate",
@@ -35,6 +36,7 @@ __all__: list[str] = [
     "instructions",
     "load_arrow",
     "map_shared_words",
+    "may_hold",
     "num_iterations",
     "offer_libdeflate",
     "parse_page_header",
@@ -405,6 +407,7 @@ def begin_iteration(
     key: typing.SupportsInt | typing.SupportsIndex,
     worker: typing.SupportsInt | typing.SupportsIndex,
 ) -> int: ...
+def bloom_filter_bytes(content: bytes) -> int | None: ...
 def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
@@ -419,6 +422,7 @@ def load_arrow(path: str) -> str: ...
 def map_shared_words(
     descriptor: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
+def may_hold(bloom_filter: bytes, value: bytes) -> bool: ...
 def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
 def offer_libdeflate(path: str) -> None: ...
 def parse_page_header(content: bytes) -> PageHeader | None: ...

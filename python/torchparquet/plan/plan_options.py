@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,7 +12,6 @@ from torchparquet.checks import checked_bool, checked_int
 
 # The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
 ANY_CHUNKS = 2**31 - 1
-_ROWS = re.compile(r"\s*([0-9][0-9_,]*)\s*rows?\s*")
 
 Even = Literal["split", "drop", "pad", "none", "dynamic"]
 Balance = Literal["rows", "bytes"]
@@ -176,14 +174,15 @@ def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None
         return None
     if not isinstance(shuffle_window, str):
         return checked_int("shuffle_window", shuffle_window, 0, ANY_CHUNKS), 0
-    found = _ROWS.fullmatch(shuffle_window)
-    if found is None:
+    text = shuffle_window.strip()
+    count = text.removesuffix("rows" if text.endswith("rows") else "row").rstrip()
+    digits = count.replace("_", "").replace(",", "")
+    if count == text or not (digits.isascii() and digits.isdecimal()):
         raise ValueError(
             'shuffle_window must be a number of row groups, or of rows such as "1_000_000 rows", '
             f"got {shuffle_window!r}"
         )
-    num_rows = int(re.sub("[_,]", "", found[1]))
-    return ANY_CHUNKS, checked_int("shuffle_window", num_rows, 1, 2**62)
+    return ANY_CHUNKS, checked_int("shuffle_window", int(digits), 1, 2**62)
 
 
 def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.processors import num_processors
+from torchparquet.rows.bloom_filters import BloomFilters
+from torchparquet.rows.equalities import ANYTHING, Alternatives
 from torchparquet.rows.fragments import Fragments
 
 if TYPE_CHECKING:
@@ -37,12 +39,13 @@ def evaluate(
     condition: pc.Expression | None,
     keys: FileKeys | None,
     mask_of: MaskOf,
+    needed: Alternatives = ANYTHING,
 ) -> Iterator[Mask]:
     """Yield a mask for each row group, in order, that follows from values of expressions.
 
     Reads the columns that the expressions name, and nothing of a row group that has no row for
-    which `condition` is true, as far as its statistics and partition keys tell. Several files are
-    read at once, each row group after row group.
+    which `condition` is true, as far as its statistics, partition keys and Bloom filters tell.
+    Several files are read at once, each row group after row group.
 
     Args:
         manifest: The files, without a selection of rows.
@@ -50,6 +53,7 @@ def evaluate(
         condition: What must be true of a row; None if every row counts.
         keys: Keys of encrypted files.
         mask_of: Called for row groups that are read, on several threads.
+        needed: The equalities that `condition` needs.
 
     Raises:
         CorruptFileError: A file cannot be read.
@@ -60,7 +64,7 @@ def evaluate(
         raise EncryptedFileError(
             f"rows are selected with a key for every encrypted column: {manifest.files[file]!r}"
         )
-    files = _Files(manifest, expressions, condition, keys)
+    files = _Files(manifest, expressions, condition, keys, needed)
     waiting: deque[Future[list[Mask]]] = deque()
     pool = ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE))
     try:
@@ -83,12 +87,15 @@ class _Files:
         expressions: Mapping[str, pc.Expression],
         condition: pc.Expression | None,
         keys: FileKeys | None,
+        needed: Alternatives,
     ) -> None:
         """Find the schema, and check the expressions against it."""
         self._manifest = manifest
         self._fragments = Fragments(manifest, keys)
         self._expressions = dict(expressions)
         self._condition = condition
+        # Those of encrypted columns are encrypted too.
+        self._needed = needed if keys is None else ANYTHING
         self._schema = self._fragments.schema()
         self._check()
 
@@ -115,7 +122,7 @@ class _Files:
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         try:
             fragment = self._fragments.fragment(file)
-            kept = self._kept(fragment, in_file)
+            kept = self._kept(file, fragment, in_file)
             read = [number for number in numbers if in_file[number - first] in kept]
             for number, values in self._read(fragment, read):
                 masks[number - first] = mask_of(number, values)
@@ -125,11 +132,19 @@ class _Files:
             raise CorruptFileError(f"cannot read {path!r}: {one_line(error)}") from error
         return masks
 
-    def _kept(self, fragment: pads.ParquetFileFragment, in_file: list[int]) -> set[int]:
+    def _kept(self, file: int, fragment: pads.ParquetFileFragment, in_file: list[int]) -> set[int]:
         if self._condition is None:
             return set(in_file)
         left = fragment.subset(self._condition, schema=self._schema)
-        return {row_group.id for row_group in left.row_groups}
+        kept = {row_group.id for row_group in left.row_groups}
+        if not all(self._needed):
+            return kept
+        filters = BloomFilters(self._manifest, file, fragment.metadata, fragment.physical_schema)
+        return {
+            number
+            for number in kept.intersection(in_file)
+            if not filters.rule_out(number, self._needed)
+        }
 
     def _read(
         self, fragment: pads.ParquetFileFragment, numbers: list[int]

@@ -21,6 +21,7 @@ from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.row_selection import RowSelection
 from torchparquet.rows.conditions import WhereArgument, where_expression
 from torchparquet.rows.deletions import Deletions
+from torchparquet.rows.equalities import equalities_of
 from torchparquet.rows.evaluation import Mask, Values, evaluate
 from torchparquet.rows.row_numbers import ChosenRows, RowsArgument
 from torchparquet.rows.splits import Split, SplitArgument, split_of
@@ -104,6 +105,7 @@ class _Conditions:
         self._manifest = manifest
         self._split = split_of(arguments.split)
         self._where = None if arguments.where is None else where_expression(arguments.where)
+        self._needed = equalities_of(arguments.where)
         self._chosen = None if arguments.rows is None else ChosenRows(arguments.rows, manifest)
         self._left = Deletions(arguments.left, manifest) if arguments.left else None
         given = {
@@ -150,7 +152,7 @@ class _Conditions:
             wanted[_WHERE] = self._where
         if self._by is not None:
             wanted[_BY] = pc.field(self._by)
-        return evaluate(self._manifest, wanted, self._where, keys, self._mask)
+        return evaluate(self._manifest, wanted, self._where, keys, self._mask, self._needed)
 
     def _mask(self, number: int, values: Values) -> Mask:
         """Return the rows of a row group for which all conditions hold."""

@@ -38,6 +38,16 @@ def sql_expression(text: str) -> pc.Expression:
         ImportError: sqlglot is missing.
         ValueError: The text is no condition, or uses what is not supported; it names the part.
     """
+    return _Translator(text).expression(parsed_condition(text))
+
+
+def parsed_condition(text: str) -> Any:
+    """Return such a condition as sqlglot's tree.
+
+    Raises:
+        ImportError: sqlglot is missing.
+        ValueError: The text is no condition.
+    """
     try:
         import sqlglot
     except ImportError as error:
@@ -52,7 +62,7 @@ def sql_expression(text: str) -> pc.Expression:
     parts = {name for name, part in parsed.args.items() if part}
     if not parts <= {"expressions", "where", "kind"} or parsed.args.get("where") is None:
         raise ValueError(f"where must be one SQL condition, got {text!r}")
-    return _Translator(text).expression(parsed.args["where"].this)
+    return parsed.args["where"].this
 
 
 class _Translator:

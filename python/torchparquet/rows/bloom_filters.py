@@ -1,0 +1,122 @@
+"""Row groups that hold none of the values that a condition needs, by their Bloom filters."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from torchparquet.files.opening import opened
+from torchparquet.native import bloom_filter_bytes, may_hold
+from torchparquet.rows.equalities import Alternatives, Equality
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+    from torchparquet.files.manifest import Manifest
+
+# Before a filter, which may not tell its length elsewhere.
+_HEADER_BYTES = 64
+_FORMATS = {"INT32": "<i", "INT64": "<q"}
+
+
+class BloomFilters:
+    """The Bloom filters of one file."""
+
+    def __init__(
+        self, manifest: Manifest, file: int, metadata: pq.FileMetaData, schema: pa.Schema
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            manifest: Of the files.
+            file: The number of the file.
+            metadata: Its footer.
+            schema: Its columns.
+        """
+        self._manifest = manifest
+        self._file = file
+        self._metadata = metadata
+        self._types = {field.name: field.type for field in schema}
+        names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+        self._leaves = {name: at for at, name in enumerate(names) if name in self._types}
+
+    def rule_out(self, row_group: int, alternatives: Alternatives) -> bool:
+        """Return True if no row of a row group can be as one of the alternatives says.
+
+        Raises:
+            OSError: A filter cannot be read.
+        """
+        return all(
+            any(self._lacks(row_group, equality) for equality in together)
+            for together in alternatives
+        )
+
+    def _lacks(self, row_group: int, equality: Equality) -> bool:
+        leaf = self._leaves.get(equality.column)
+        if leaf is None:
+            return False
+        chunk = self._metadata.row_group(row_group).column(leaf)
+        # Earlier releases of pyarrow do not tell.
+        offset = getattr(chunk, "bloom_filter_offset", None)
+        if not offset:
+            return False
+        kind = self._types[equality.column]
+        plain = [_plain(value, kind, chunk.physical_type) for value in equality.values]
+        stored = [value for value in plain if value is not None]
+        if len(stored) < len(plain):
+            return False
+        content = self._filter(offset)
+        return content is not None and not any(may_hold(content, value) for value in stored)
+
+    def _filter(self, offset: int) -> bytes | None:
+        manifest = self._manifest
+        if manifest.memory:
+            held = memoryview(manifest.memory[self._file].content)[offset:]
+            return bytes(held[: bloom_filter_bytes(bytes(held[:_HEADER_BYTES])) or 0])
+        with opened(manifest.files[self._file], manifest.remote) as file:
+            file.seek(offset)
+            head: bytes = file.read(_HEADER_BYTES)
+            num_bytes = bloom_filter_bytes(head)
+            if num_bytes is None:
+                return None
+            while len(head) < num_bytes:
+                part = file.read(num_bytes - len(head))
+                if not part:
+                    return None
+                head += part
+            return head
+
+
+def _plain(value: Any, kind: pa.DataType, physical: str) -> bytes | None:
+    """Return a value as the filter's hash takes it; None if that is not known."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind) and physical in _FORMATS:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return None
+        bits = struct.calcsize(_FORMATS[physical]) * 8
+        is_signed = pa.types.is_signed_integer(kind)
+        low, high = (-(1 << kind.bit_width - 1), 1 << kind.bit_width - 1)
+        if not is_signed:
+            low, high = 0, 1 << kind.bit_width
+        if not low <= value < high:
+            return None
+        # Unsigned ones are stored as signed ones of the same bits.
+        wrapped = value - (1 << bits) if value >= 1 << bits - 1 else value
+        return struct.pack(_FORMATS[physical], wrapped)
+    if physical == "BYTE_ARRAY" and _is_text(kind):
+        if isinstance(value, str):
+            return value.encode()
+        return value if isinstance(value, bytes) else None
+    return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )

@@ -1,0 +1,145 @@
+"""Row groups without a wanted value are not read where a Bloom filter tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.rows.reading import ids_of
+from torchparquet import CorruptFileError, ParquetDataset
+
+NUM_ROWS, GROUP_ROWS = 4000, 1000
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(pq.ColumnChunkMetaData, "bloom_filter_offset"),
+    reason="this release of pyarrow does not tell of Bloom filters",
+)
+
+
+def values(number: int) -> int:
+    # Even, and spread so that statistics rule out nothing.
+    return number * 7919 % 8192 * 2
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    numbers = [values(row) for row in range(NUM_ROWS)]
+    return pa.table(
+        {
+            "n": pa.array(numbers, pa.int64()),
+            "small": pa.array(numbers, pa.int32()),
+            "unsigned": pa.array([number + 2**31 for number in numbers], pa.uint32()),
+            "text": pa.array([f"t{number}" for number in numbers]),
+            "word": pa.array([f"t{number}" for number in numbers]).dictionary_encode(),
+            "maybe": pa.array([None if number % 3 else number for number in numbers]),
+        }
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path, table: pa.Table) -> Path:
+    """A file of which nothing but the wanted row groups can be read."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        table,
+        path,
+        row_group_size=GROUP_ROWS,
+        bloom_filter_options={
+            name: {"ndv": GROUP_ROWS, "fpp": 1e-6} for name in table.column_names
+        },
+    )
+    return path
+
+
+def spoil(path: Path, keep: set[int]) -> None:
+    """Spoil the pages of all other row groups."""
+    metadata, content = pq.read_metadata(path), bytearray(path.read_bytes())
+    for number in set(range(metadata.num_row_groups)) - keep:
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            begin = column.data_page_offset
+            if column.has_dictionary_page:
+                begin = min(begin, column.dictionary_page_offset)
+            end = begin + column.total_compressed_size
+            content[begin:end] = b"\xff" * (end - begin)
+    path.write_bytes(content)
+
+
+ROW = 2345
+WANTED = values(ROW)
+CONDITIONS: list[Any] = [
+    f"n = {WANTED}",
+    f"{WANTED} = n",
+    f"n in ({WANTED}, 3, -5, null)",
+    f"n = {WANTED} and small > 0",
+    f"(n = {WANTED} or n = 5) and (text = 't3' or text = 't{WANTED}')",
+    f"small = {WANTED}",
+    f"text = 't{WANTED}'",
+    [("n", "=", WANTED)],
+    [("text", "in", [f"t{WANTED}", "t1"])],
+    [[("n", "==", 1)], [("small", "==", WANTED), ("n", ">", -1)]],
+    [("unsigned", "=", WANTED + 2**31)],
+    [("word", "=", f"t{WANTED}")],
+]
+
+
+@pytest.mark.parametrize("where", CONDITIONS, ids=str)
+def test_only_row_groups_that_may_match_are_read(path: Path, where: Any) -> None:
+    spoil(path, {ROW // GROUP_ROWS})
+    dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+    assert ids_of(dataset).tolist() == [ROW]
+
+
+@pytest.mark.parametrize(
+    "where", [f"n <> {WANTED}", f"n = {WANTED} or small > 5", f"not (n = {WANTED})", "n = small"]
+)
+def test_other_conditions_read_all(path: Path, where: str) -> None:
+    spoil(path, {ROW // GROUP_ROWS})
+    with pytest.raises(CorruptFileError):
+        ParquetDataset(path, batch_size=8, where=where, columns=["n"])
+
+
+@pytest.mark.parametrize("where", [*CONDITIONS[:7], "maybe = 6", "maybe in (6, 12, 7)", "n = 3"])
+def test_the_rows_are_those_of_duckdb(path: Path, where: str) -> None:
+    query = f"select file_row_number from read_parquet('{path}', file_row_number=1) where {where}"
+    with duckdb.connect() as connection:
+        expected = [row for (row,) in connection.sql(query).fetchall()]
+    if not expected:
+        with pytest.raises(ValueError, match="no row of 4000 is left"):
+            ParquetDataset(path, batch_size=8, where=where)
+        return
+    dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+    assert sorted(ids_of(dataset).tolist()) == sorted(expected)
+
+
+def test_a_filter_that_is_none_rules_out_nothing(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    metadata = pq.read_metadata(path)
+    for number in range(metadata.num_row_groups):
+        offset = metadata.row_group(number).column(0).bloom_filter_offset
+        content[offset : offset + 4] = b"\xff" * 4
+    path.write_bytes(content)
+    dataset = ParquetDataset(path, batch_size=8, where=f"n = {WANTED}", columns=["n"], row_ids=True)
+    assert ids_of(dataset).tolist() == [ROW]
+
+
+def test_sources_in_memory(path: Path) -> None:
+    content = path.read_bytes()
+    dataset = ParquetDataset(
+        content, batch_size=8, where=f"n = {WANTED}", columns=["n"], row_ids=True
+    )
+    assert ids_of(dataset).tolist() == [ROW]
+
+
+def test_random_values_are_found(path: Path, table: pa.Table) -> None:
+    rng = np.random.default_rng(1)
+    for row in rng.integers(0, NUM_ROWS, 20).tolist():
+        where = [("text", "=", table["text"][row].as_py())]
+        dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+        assert ids_of(dataset).tolist() == [row]
