@@ -26,11 +26,15 @@ class SelectedReader : public ValueReader<T> {
         bits_(bits),
         num_values_(num_values),
         cell_items_(cell_items),
-        by_blocks_(cell_items == 1 && !all_->may_refuse() &&
-                   kernels::CountRuns(bits) * kMaxBlockDistance > num_values) {}
+        way_(cell_items == 1 ? Choose() : Way::kRuns) {}
 
   void Read(T* out, int64_t num_values) override {
-    if (!by_blocks_) {
+    if (num_values == 0) return;
+    if (way_ == Way::kPicks) {
+      const int64_t begin = position_;
+      return all_->PickOnes(out, bits_.data(), begin, TakeOnes(num_values));
+    }
+    if (way_ == Way::kRuns) {
       ForRuns(num_values, [&](int64_t count) {
         all_->Read(out, count);
         out += count * cell_items_;
@@ -45,7 +49,11 @@ class SelectedReader : public ValueReader<T> {
     }
   }
   void Skip(int64_t num_values) override {
-    if (!by_blocks_) {
+    if (num_values > 0 && way_ == Way::kPicks) {
+      const int64_t begin = position_;
+      return all_->Skip(TakeOnes(num_values) - begin);
+    }
+    if (way_ == Way::kRuns) {
       return ForRuns(num_values, [&](int64_t count) { all_->Skip(count); });
     }
     while (num_values > 0) num_values -= Take(num_values);
@@ -53,9 +61,32 @@ class SelectedReader : public ValueReader<T> {
 
  private:
   static constexpr int64_t kBlockValues = 1024;
-  // Where runs begin as closely as this, reading the values between them costs less than
-  // the calls that skip them. But none of those may be refused.
-  static constexpr int64_t kMaxBlockDistance = 160;
+  enum class Way { kRuns, kPicks, kBlocks };
+
+  // Where runs begin close to each other, the calls that read and skip them cost more
+  // than the values. Then values are picked one by one, or all values of a block are
+  // read, if none may be refused.
+  Way Choose() const {
+    const int64_t num_runs = kernels::CountRuns(bits_);
+    const int64_t num_ones = kernels::CountBits(bits_);
+    constexpr int64_t kMaxRunOfPicks = 16;
+    constexpr int64_t kMaxDistanceOfPicks = 6;  // on average, of single values
+    if (all_->can_pick() && num_ones < kMaxRunOfPicks * num_runs &&
+        num_ones * kMaxDistanceOfPicks < num_values_) {
+      return Way::kPicks;
+    }
+    constexpr int64_t kMaxBlockDistance = 160;
+    const bool are_close = num_runs * kMaxBlockDistance > num_values_;
+    return are_close && !all_->may_refuse() ? Way::kBlocks : Way::kRuns;
+  }
+
+  // Moves past the next selected values, and returns where to.
+  int64_t TakeOnes(int64_t num_values) {
+    const int64_t end =
+        kernels::EndOfOnes(bits_.data(), position_, num_values_, num_values);
+    if (kernels::CountOnes(bits_.data(), position_, end) < num_values) ThrowTooFew();
+    return position_ = end;
+  }
 
   template <typename Use>
   void ForRuns(int64_t num_values, Use use) {
@@ -95,7 +126,7 @@ class SelectedReader : public ValueReader<T> {
   const std::span<const kernels::BitWord> bits_;
   const int64_t num_values_;
   const int64_t cell_items_;
-  const bool by_blocks_;
+  const Way way_;
   int64_t position_ = 0;  // of the next value that is not read
   const kernels::SelectFunction<T> select_ = kernels::ChooseSelect<T>();
   using Block = std::array<T, kBlockValues + kernels::kSelectSlackItems<T>>;

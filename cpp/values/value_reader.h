@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "errors.h"
 #include "kernels/encodings/dictionary.h"
+#include "kernels/levels/selected.h"
 #include "kernels/levels/validity.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/conversion.h"
@@ -24,6 +26,13 @@ class ValueReader {
   // Both throw Error(kCorruptFile) if the page holds fewer values.
   virtual void Read(T* out, int64_t num_values) = 0;
   virtual void Skip(int64_t num_values) = 0;
+  // True if PickOnes reads single values without those between them.
+  virtual bool can_pick() const { return false; }
+  // Passes over end - begin values and writes those whose bit is set: `begin` is the next
+  // value's. Only if can_pick().
+  virtual void PickOnes(T*, const kernels::BitWord*, int64_t, int64_t) {
+    throw Error(ErrorKind::kInternal, "the encoding's values cannot be picked");
+  }
   // As Read, by streaming stores. Call kernels::EndStreamingStores afterwards.
   virtual void ReadStreaming(T* out, int64_t num_values) { Read(out, num_values); }
   // True if Read may throw for a value that the output type cannot hold.
@@ -58,6 +67,17 @@ class PlainReader : public ValueReader<T> {
                         reinterpret_cast<uint8_t*>(out));
   }
   bool may_refuse() const override { return conversion_.may_refuse(); }
+  bool can_pick() const override {
+    return conversion_.is_copy() && conversion_.stored_bytes() == sizeof(T);
+  }
+  void PickOnes(T* out, const kernels::BitWord* bits, int64_t begin,
+                int64_t end) override {
+    const uint8_t* data = Take(end - begin);
+    kernels::ForOnes(bits, begin, end, [&](int64_t one) {
+      std::memcpy(out++, data + (one - begin) * static_cast<int64_t>(sizeof(T)),
+                  sizeof(T));
+    });
+  }
 
  private:
   const uint8_t* Take(int64_t num_values) {
@@ -149,6 +169,11 @@ class DictionaryValueReader : public ValueReader<T> {
 
   void Read(T* out, int64_t num_values) override { reader_.Read(out, num_values); }
   void Skip(int64_t num_values) override { reader_.Skip(num_values); }
+  bool can_pick() const override { return true; }
+  void PickOnes(T* out, const kernels::BitWord* bits, int64_t begin,
+                int64_t end) override {
+    reader_.PickOnes(out, bits, begin, end);
+  }
   void ReadStreaming(T* out, int64_t num_values) override {
     reader_.Read(out, num_values, kernels::Stores::kStreaming);
   }

@@ -84,6 +84,52 @@ void DictionaryReader<T>::Skip(int64_t num_values) {
 }
 
 template <typename T>
+void DictionaryReader<T>::PickOnes(T* out, const BitWord* bits, int64_t begin,
+                                   int64_t end) {
+  while (begin < end) {
+    if (run_position_ == run_.num_values) {
+      NextRun();
+      continue;
+    }
+    const int64_t count = std::min(end - begin, run_.num_values - run_position_);
+    if (run_.packed) {
+      out = PickFromPacked(out, bits, begin, begin + count);
+    } else if (const int64_t num_ones = CountOnes(bits, begin, begin + count)) {
+      CheckIndex(run_.value);
+      out = std::fill_n(out, num_ones, dictionary_->data()[run_.value]);
+    }
+    run_position_ += count;
+    begin += count;
+  }
+}
+
+// Takes indices out of the packed bits one by one. Loads that would leave the page are
+// made from a copy of its end.
+template <typename T>
+T* DictionaryReader<T>::PickFromPacked(T* out, const BitWord* bits, int64_t begin,
+                                       int64_t end) {
+  const int width = runs_.bit_width();
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  const uint8_t* data = run_.bytes.data();
+  const int64_t num_bytes = run_.readable_end - data;
+  constexpr int64_t kLoadBytes = sizeof(uint64_t);
+  const auto load = [&](int64_t offset) {
+    if (offset + kLoadBytes <= num_bytes) return LoadWord(data + offset);
+    std::array<uint8_t, kLoadBytes> padded{};
+    const int64_t left = num_bytes - offset;
+    if (left > 0) std::memcpy(padded.data(), data + offset, static_cast<size_t>(left));
+    return LoadWord(padded.data());
+  };
+  ForOnes(bits, begin, end, [&](int64_t one) {
+    const int64_t bit = (run_position_ + one - begin) * width;
+    const auto index = static_cast<uint32_t>(load(bit / 8) >> (bit % 8) & mask);
+    CheckIndex(index);
+    *out++ = dictionary_->data()[index];
+  });
+  return out;
+}
+
+template <typename T>
 void DictionaryReader<T>::ReadPacked(T* out, int64_t num_values, Stores stores) {
   while (num_values > 0) {
     int64_t count;

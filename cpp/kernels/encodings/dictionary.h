@@ -5,6 +5,7 @@
 
 #include "kernels/encodings/dictionary_groups.h"
 #include "kernels/levels/rle_bit_packed.h"
+#include "kernels/levels/selected.h"
 #include "scratch_buffer.h"
 
 namespace torchparquet::kernels {
@@ -48,12 +49,16 @@ class DictionaryReader {
   // fewer, or for an index beyond the dictionary.
   void Read(T* out, int64_t num_values, Stores stores = Stores::kCached);
   void Skip(int64_t num_values);
+  // Passes over end - begin values and writes those whose bit is set: `begin` is the next
+  // value's. Throws as Read does, but looks at no other index.
+  void PickOnes(T* out, const BitWord* bits, int64_t begin, int64_t end);
 
  private:
   void NextRun();
   void ReadPacked(T* out, int64_t num_values, Stores stores);
   void ReadWithinGroup(T* out, int64_t num_values);
   int64_t ReadWholeGroups(T* out, int64_t num_groups, Stores stores);
+  T* PickFromPacked(T* out, const BitWord* bits, int64_t begin, int64_t end);
   void CheckIndex(uint32_t index) const;
 
   RleBitPackedReader runs_;

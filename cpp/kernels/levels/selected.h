@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -32,6 +34,26 @@ int64_t FindBit(const BitWord* bits, int64_t begin, int64_t end, bool value);
 
 // The number of the one that has `index` ones before it, which exists.
 int64_t FindOne(const BitWord* bits, int64_t index);
+
+// The number of ones among the bits [begin, end).
+int64_t CountOnes(const BitWord* bits, int64_t begin, int64_t end);
+
+// Calls use(i) for each one among the bits [begin, end), in order.
+template <typename Use>
+void ForOnes(const BitWord* bits, int64_t begin, int64_t end, Use use) {
+  while (begin < end) {
+    const int64_t first = begin - begin % kWordBits;
+    const int64_t stop = std::min(end, first + kWordBits);
+    BitWord word = bits[first / kWordBits] >> (begin % kWordBits);
+    if (stop - begin < kWordBits) word &= LowBits(stop - begin);
+    for (; word != 0; word &= word - 1) use(begin + std::countr_zero(word));
+    begin = stop;
+  }
+}
+
+// The end of the shortest stretch from `begin` on that has `num_ones` ones, at least one.
+// `end` if there are fewer.
+int64_t EndOfOnes(const BitWord* bits, int64_t begin, int64_t end, int64_t num_ones);
 
 // Some rows of a page with nulls.
 struct SelectedRows {

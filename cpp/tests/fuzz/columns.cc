@@ -267,13 +267,14 @@ Selected RandomRows(Draws& draws) {
   Selected selected;
   selected.words.resize(static_cast<size_t>(kernels::NumWords(kNumRows)));
   const int64_t longest = draws.OneIn(2) ? 3 : kNumRows;
+  const int64_t widest = draws.OneIn(2) ? longest : 20;
   for (int64_t row = draws.Below(longest); row < kNumRows;) {
     const int64_t end = std::min(kNumRows, row + draws.Between(1, longest));
     selected.runs.push_back({row, end});
     selected.bounds.push_back(static_cast<uint32_t>(row));
     selected.bounds.push_back(static_cast<uint32_t>(end));
     kernels::SetBits(row, end, selected.words.data());
-    row = end + draws.Between(1, longest);
+    row = end + draws.Between(1, widest);
   }
   return selected;
 }

@@ -9,6 +9,7 @@
 #include "draws.h"
 #include "encoders/rle_bit_packed_encoder.h"
 #include "exact_buffer.h"
+#include "kernels/levels/selected.h"
 
 namespace torchparquet::kernels {
 namespace {
@@ -31,6 +32,23 @@ std::vector<T> Look(const std::vector<uint32_t>& indices, Dictionary<T>& diction
   return values;
 }
 
+// Picks some of the next values, whose bits begin anywhere.
+template <typename T>
+void CheckPicks(Draws& draws, std::span<const T> next, DictionaryReader<T>* reader) {
+  const int64_t begin = draws.Between(0, 70);
+  const int64_t end = begin + std::ssize(next);
+  std::vector<BitWord> bits(static_cast<size_t>(NumWords(std::max<int64_t>(end, 1))));
+  std::vector<T> expected;
+  for (int64_t i = 0; i < end; ++i) {
+    if (draws.OneIn(3)) continue;
+    bits[static_cast<size_t>(i / kWordBits)] |= BitWord{1} << (i % kWordBits);
+    if (i >= begin) expected.push_back(next[static_cast<size_t>(i - begin)]);
+  }
+  ExactBuffer<T> out(expected.size());
+  reader->PickOnes(out.data(), bits.data(), begin, end);
+  CHECK(std::equal(expected.begin(), expected.end(), out.data()));
+}
+
 // Reads and skips in random steps, and checks what was read.
 template <typename T>
 void CheckSteps(Draws& draws, std::span<const uint8_t> bytes, int width,
@@ -43,6 +61,8 @@ void CheckSteps(Draws& draws, std::span<const uint8_t> bytes, int width,
         draws.Between(0, std::min<int64_t>(left, draws.OneIn(3) ? 90 : 11)));
     if (draws.OneIn(2)) {
       reader.Skip(static_cast<int64_t>(count));
+    } else if (draws.OneIn(2)) {
+      CheckPicks(draws, {expected.data() + position, count}, &reader);
     } else {
       ExactBuffer<T> out(count);
       reader.Read(out.data(), static_cast<int64_t>(count));

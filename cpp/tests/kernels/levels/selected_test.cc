@@ -46,6 +46,18 @@ TEST_CASE("bits are copied, counted and found from any place to any other") {
     ExactBuffer<BitWord> copied(static_cast<size_t>(NumWords(end - begin)));
     CopyBits(words.data(), begin, end, copied.data());
     CHECK(copied.Copy() == WordsOf(part));
+    std::vector<int64_t> ones;
+    for (int64_t i = begin; i < end; ++i) {
+      if (bits[static_cast<size_t>(i)]) ones.push_back(i);
+    }
+    CHECK(CountOnes(words.data(), begin, end) == std::ssize(ones));
+    std::vector<int64_t> found;
+    ForOnes(words.data(), begin, end, [&](int64_t one) { found.push_back(one); });
+    CHECK(found == ones);
+    const int64_t wanted = draws.Between(1, std::ssize(ones) + 1);
+    const int64_t expected_end =
+        wanted > std::ssize(ones) ? end : ones[static_cast<size_t>(wanted - 1)] + 1;
+    CHECK(EndOfOnes(words.data(), begin, end, wanted) == expected_end);
 
     int64_t num_runs = 0;
     int64_t num_ones = 0;
