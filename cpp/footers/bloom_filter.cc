@@ -49,8 +49,8 @@ std::optional<Filter> ReadHeader(std::span<const uint8_t> bytes) {
     return std::nullopt;
   }
   constexpr int kKinds = 3;
-  const bool is_usable = num_known == kKinds && filter.num_bytes > 0 &&
-                         filter.num_bytes % kBlockBytes == 0;
+  const bool is_usable =
+      num_known == kKinds && filter.num_bytes > 0 && filter.num_bytes % kBlockBytes == 0;
   if (!is_usable) return std::nullopt;
   filter.header_bytes = std::ssize(bytes) - static_cast<int64_t>(reader.rest_bytes());
   return filter;
@@ -72,8 +72,8 @@ bool MayHold(std::span<const uint8_t> filter, std::span<const uint8_t> value) {
   const uint64_t hash = kernels::XxHash64(value);
   const auto num_blocks = static_cast<uint64_t>(header->num_bytes / kBlockBytes);
   const uint64_t block = ((hash >> 32) * num_blocks) >> 32;
-  const uint8_t* words = filter.data() + header->header_bytes +
-                         static_cast<int64_t>(block) * kBlockBytes;
+  const uint8_t* words =
+      filter.data() + header->header_bytes + static_cast<int64_t>(block) * kBlockBytes;
   const auto low = static_cast<uint32_t>(hash);
   for (size_t i = 0; i < kWords; ++i) {
     uint32_t word;

@@ -39,9 +39,8 @@ std::vector<Location> ReadLocations(std::span<const uint8_t> bytes) {
   std::vector<Location> locations;
   reader.ReadStruct([&](int64_t id, int type) {
     if (id != 1) return reader.SkipField(type);
-    reader.ReadList(type, [&](int element) {
-      locations.push_back(ReadLocation(&reader, element));
-    });
+    reader.ReadList(
+        type, [&](int element) { locations.push_back(ReadLocation(&reader, element)); });
   });
   return locations;
 }
