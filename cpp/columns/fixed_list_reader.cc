@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "columns/leaf_values.h"
 #include "columns/row_walk.h"
 #include "errors.h"
+#include "kernels/levels/selected.h"
 #include "kernels/streaming_stores.h"
+#include "values/selected_reader.h"
 
 namespace torchparquet {
 namespace {
@@ -33,6 +36,13 @@ class FixedListReader : public RowWalk {
     values_ = page_values_->Open(header, bytes);
   }
   void SkipValues(int64_t num_values) override { values_->Skip(num_values); }
+  void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) override {
+    selected_.emplace(values_.get(), bits, num_values, cell_items_);
+  }
+  void EndSelected() override {
+    selected_->SkipRest();
+    selected_.reset();
+  }
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out) || target.cell_items != length_ * cell_items_) {
@@ -97,7 +107,7 @@ class FixedListReader : public RowWalk {
       }
       // The end of an empty list shows its length.
       if (defined == element_level - 1) continue;
-      if (fails_on_null_) throw NullError(row - 1);
+      if (fails_on_null_) throw NullError(StoredRow(row - 1));
       WriteValues(num_pending, row);
       num_pending = 0;
       WriteNulls(defined >= element_level ? 1 : length_, row);
@@ -109,10 +119,11 @@ class FixedListReader : public RowWalk {
     if (num_values == 0) return;
     const int64_t first_item = num_items_;
     Out* out = Take(num_values, next_row);
+    ValueReader<Out>& values = selected_ ? *selected_ : *values_;
     if (streaming_) {
-      values_->ReadStreaming(out, num_values);
+      values.ReadStreaming(out, num_values);
     } else {
-      values_->Read(out, num_values);
+      values.Read(out, num_values);
     }
     if (valid_ != nullptr) {
       std::memset(valid_ + first_item, 1, static_cast<size_t>(num_values));
@@ -155,13 +166,14 @@ class FixedListReader : public RowWalk {
             " is not of the length that Column(..., length=" + std::to_string(length_) +
             ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
             "length; row " +
-            std::to_string(row) + " of its row group");
+            std::to_string(StoredRow(row)) + " of its row group");
   }
 
   const int64_t length_;
   const int64_t cell_items_;  // of a value
   const std::unique_ptr<PageValues<Out>> page_values_;
   std::unique_ptr<ValueReader<Out>> values_;
+  std::optional<SelectedReader<Out>> selected_;
   bool streaming_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;

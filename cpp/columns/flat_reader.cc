@@ -156,8 +156,9 @@ class FlatReader : public ColumnReader {
   }
 
   void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) {
-    values_ = std::make_unique<SelectedReader<Out>>(std::move(values_), bits, num_values,
-                                                    cell_items_);
+    stored_values_ = std::move(values_);
+    values_ = std::make_unique<SelectedReader<Out>>(stored_values_.get(), bits,
+                                                    num_values, cell_items_);
   }
 
   void SkipInPage(int64_t num_rows) {
@@ -185,6 +186,7 @@ class FlatReader : public ColumnReader {
   int64_t stored_end_;  // stored rows before the end of the open page
   int64_t row_;
   int64_t page_end_;  // rows before the end of the open page
+  std::unique_ptr<ValueReader<Out>> stored_values_;  // if some of them are selected
   std::unique_ptr<ValueReader<Out>> values_;
   std::optional<kernels::ValidityReader> validity_;  // none for a required column
 };

@@ -53,6 +53,10 @@ class JaggedReader : public RowWalk {
     appender_->OpenPage(header, bytes);
   }
   void SkipValues(int64_t num_values) override { appender_->Skip(num_values); }
+  void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) override {
+    appender_->Select(bits, num_values);
+  }
+  void EndSelected() override { appender_->EndSelected(); }
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     fails_on_null_ = target.nulls == NullPolicy::kError;
@@ -90,7 +94,7 @@ class JaggedReader : public RowWalk {
       if (run.num_valid < run.size) run.validity = ValidityOf(block);
       if (fails_on_null_ && run.num_valid < run.size) {
         const uint8_t* begin = run.validity;
-        throw NullError(row + (std::find(begin, begin + run.size, 0) - begin));
+        throw NullError(StoredRow(row + (std::find(begin, begin + run.size, 0) - begin)));
       }
     }
     appender_->Append(run, scratch(), row_starts_, &*items_.values);
@@ -156,7 +160,7 @@ class JaggedReader : public RowWalk {
     if (num_not_null == block.size) return;
     for (int64_t i = 0; i < block.size; ++i) {
       row += block.repetition[i] == 0;
-      if (is_null(i)) throw NullError(row - 1);
+      if (is_null(i)) throw NullError(StoredRow(row - 1));
     }
   }
 
@@ -228,7 +232,7 @@ class JaggedReader : public RowWalk {
         continue;
       }
       const bool is_valid = defined == leaf().max_level;
-      if (!is_valid && fails_on_null_) throw NullError(row - 1);
+      if (!is_valid && fails_on_null_) throw NullError(StoredRow(row - 1));
       validity[run.size++] = is_valid;
       run.num_valid += is_valid;
     }
@@ -247,7 +251,8 @@ class JaggedReader : public RowWalk {
 
   // Throws if an entry says that its list at that level is null and nulls are errors.
   void CheckNotNull(int defined, size_t list, int64_t row) const {
-    if (fails_on_null_ && defined < leaf().element_levels[list] - 1) throw NullError(row);
+    if (fails_on_null_ && defined < leaf().element_levels[list] - 1)
+      throw NullError(StoredRow(row));
   }
 
   // Counts an entry as an element of its lists, from the list that it repeats on, and

@@ -52,6 +52,10 @@ void RowWalk::TakeRows(int64_t num_rows) {
   index_ += num_rows;
   if (selection_ == nullptr) return TakeStoredRows(num_rows, Mode::kWrite);
   while (num_rows > 0) {
+    if (const int64_t taken = TakeRowsOfBlock(num_rows)) {
+      num_rows -= taken;
+      continue;
+    }
     const RowRun run = selection_->NextRun(row_, &near_run_);
     if (run.num_rows() == 0) ThrowNoneLeft();
     if (run.begin > row_) TakeStoredRows(run.begin - row_, Mode::kSkip);
@@ -59,6 +63,29 @@ void RowWalk::TakeRows(int64_t num_rows) {
     TakeStoredRows(count, Mode::kWrite);
     num_rows -= count;
   }
+}
+
+// Takes some of the next selected rows, and rows between them, out of the entries at
+// hand as if there were no others. Returns their number; 0 if the rows at hand are all
+// selected, or none is, or they are few: runs are taken one by one then.
+int64_t RowWalk::TakeRowsOfBlock(int64_t num_rows) {
+  const LevelBlock block = levels_.Peek();
+  const int64_t taken =
+      entries_.Take(block, leaf_.max_level, *selection_, row_, num_rows);
+  if (taken == 0) return 0;
+  in_row_ = true;
+  SelectValues(entries_.value_bits(), entries_.num_values());
+  is_selected_ = true;
+  WriteEntries(entries_.block(), row_);
+  is_selected_ = false;
+  EndSelected();
+  row_ += entries_.num_rows();
+  levels_.Take(entries_.num_entries());
+  return taken;
+}
+
+int64_t RowWalk::StoredRow(int64_t row) const {
+  return is_selected_ && row >= row_ ? row_ + entries_.RowAt(row - row_) : row;
 }
 
 // The dictionary comes first, also if reading starts at a later place, which may be in

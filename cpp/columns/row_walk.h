@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "columns/column_reader.h"
 #include "pages/column_pages.h"
 #include "pages/level_blocks.h"
+#include "pages/selected_entries.h"
 
 namespace torchparquet {
 
@@ -27,6 +29,8 @@ class RowWalk : public ColumnReader {
   void TakeRows(int64_t num_rows);
   // The next row, as rows are stored.
   int64_t stored_row() const { return row_; }
+  // The row of the row group that WriteEntries counts as `row`.
+  int64_t StoredRow(int64_t row) const;
 
   // The error for an entry that repeats a list without an element.
   [[noreturn]] static void ThrowGoesOn();
@@ -41,6 +45,7 @@ class RowWalk : public ColumnReader {
   void Start();
   enum class Mode { kWrite, kSkip };
   void TakeStoredRows(int64_t num_rows, Mode mode);
+  int64_t TakeRowsOfBlock(int64_t num_rows);
   int64_t RowAt(int64_t index) const;
   [[noreturn]] static void ThrowNoneLeft();
   bool OpenPage(int64_t end_row, Mode mode);
@@ -61,12 +66,19 @@ class RowWalk : public ColumnReader {
   virtual void WriteEntries(const LevelBlock& block, int64_t row) = 0;
   // Skips values of entries.
   virtual void SkipValues(int64_t num_values) = 0;
+  // Until EndSelected, WriteEntries has the values whose bit is set, of the next
+  // `num_values`. EndSelected passes over what is left of these.
+  virtual void SelectValues(std::span<const kernels::BitWord> bits,
+                            int64_t num_values) = 0;
+  virtual void EndSelected() = 0;
 
   const LeafColumn& leaf_;
   const std::shared_ptr<const RowSelection> selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   LevelBlocks levels_;
+  SelectedEntries entries_;
+  bool is_selected_ = false;  // WriteEntries has rows of entries_
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
   bool page_is_open_ = false;

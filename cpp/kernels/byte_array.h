@@ -20,6 +20,13 @@ class ByteArrayReader {
   // each to `lengths`. Lengths are checked before their bytes are allocated or copied.
   virtual void Read(int64_t num_values, uint32_t* lengths, ByteSink* sink) = 0;
   virtual void Skip(int64_t num_values) = 0;
+  // Passes over end - begin values and reads those whose bit is set, as in BitWord:
+  // `begin` is the next value's. Returns false, and does nothing, if the encoding has no
+  // way to single values.
+  virtual bool PickOnes(const uint64_t*, int64_t /*begin*/, int64_t /*end*/, uint32_t*,
+                        ByteSink*) {
+    return false;
+  }
 };
 
 // Values per block: the lengths of a block are checked before room is made for its

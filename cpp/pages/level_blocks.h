@@ -64,9 +64,10 @@ class LevelBlocks {
   // Skips the first entries that Peek returned.
   void Take(int64_t num_entries);
 
- private:
+  // Of a block with levels.
   static constexpr int64_t kMaxEntries = 2048;
 
+ private:
   void ReadBlock();
 
   int max_repetition_ = 0;

@@ -7,6 +7,7 @@
 
 #include "bridge/format.h"
 #include "errors.h"
+#include "kernels/levels/selected.h"
 #include "values/encoded_reader.h"
 #include "values/page_values.h"
 
@@ -36,6 +37,19 @@ class DictionaryByteArrayReader : public kernels::ByteArrayReader {
     }
   }
   void Skip(int64_t num_values) override { entries_.Skip(num_values); }
+  bool PickOnes(const uint64_t* bits, int64_t begin, int64_t end, uint32_t* lengths,
+                ByteSink* sink) override {
+    std::array<uint64_t, kernels::kByteArrayBlock> block;
+    while (begin < end) {
+      const int64_t stop = std::min(end, begin + kernels::kByteArrayBlock);
+      const auto count = static_cast<size_t>(kernels::CountOnes(bits, begin, stop));
+      entries_.PickOnes(block.data(), bits, begin, stop);
+      Copy({block.data(), count}, lengths, sink);
+      lengths += count;
+      begin = stop;
+    }
+    return true;
+  }
 
  private:
   void Copy(std::span<const uint64_t> entries, uint32_t* lengths, ByteSink* sink) const {

@@ -2,9 +2,34 @@
 
 #include <algorithm>
 
+#include "errors.h"
 #include "kernels/count_bytes.h"
 
 namespace torchparquet {
+
+void BytesAppender::Read(int64_t num_values, uint32_t* lengths, kernels::ByteSink* sink) {
+  if (!selected_) return page_->Read(num_values, lengths, sink);
+  if (num_values == 0) return;
+  auto& [bits, num_stored, position] = *selected_;
+  const int64_t begin = position;
+  position = kernels::EndOfOnes(bits.data(), begin, num_stored, num_values);
+  if (kernels::CountOnes(bits.data(), begin, position) < num_values) {
+    throw Error(ErrorKind::kInternal, "more values were asked for than were selected");
+  }
+  if (page_->PickOnes(bits.data(), begin, position, lengths, sink)) return;
+  for (int64_t next = begin; next < position;) {
+    const int64_t one = kernels::FindBit(bits.data(), next, position, true);
+    if (one > next) page_->Skip(one - next);
+    next = kernels::FindBit(bits.data(), one, position, false);
+    page_->Read(next - one, lengths, sink);
+    lengths += next - one;
+  }
+}
+
+void BytesAppender::EndSelected() {
+  page_->Skip(selected_->num_values - selected_->position);
+  selected_.reset();
+}
 
 void BytesAppender::Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
                            kernels::ByteSink* sink) {
@@ -15,7 +40,7 @@ void BytesAppender::Append(const ValueRun& run, DecodeScratch* scratch, int64_t*
   if (run.validity == nullptr) {
     for (int64_t done = 0; done < run.size;) {
       const int64_t count = std::min(run.size - done, kBlockValues);
-      page_->Read(count, lengths, sink);
+      Read(count, lengths, sink);
       for (int64_t i = 0; i < count; ++i) {
         starts[done + i] = begin;
         begin += lengths[i];
@@ -27,7 +52,7 @@ void BytesAppender::Append(const ValueRun& run, DecodeScratch* scratch, int64_t*
   for (int64_t done = 0; done < run.size;) {
     const int64_t count = std::min(run.size - done, kBlockValues);
     const uint8_t* validity = run.validity + done;
-    page_->Read(kernels::CountEqual(validity, count, 1), lengths, sink);
+    Read(kernels::CountEqual(validity, count, 1), lengths, sink);
     int64_t next = 0;
     for (int64_t i = 0; i < count; ++i) {
       starts[done + i] = begin;

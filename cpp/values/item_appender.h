@@ -2,13 +2,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "kernels/byte_sink.h"
+#include "kernels/levels/selected.h"
 #include "kernels/values/expand.h"
 #include "pages/decode_scratch.h"
 #include "values/byte_array_values.h"
 #include "values/page_values.h"
+#include "values/selected_reader.h"
 
 namespace torchparquet {
 
@@ -33,6 +36,10 @@ class ItemAppender {
   virtual void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
                       kernels::ByteSink* sink) = 0;
   virtual void Skip(int64_t num_valid) = 0;
+  // Until EndSelected, the page's values are those whose bit is set, of the next
+  // `num_values`. EndSelected passes over what is left of these.
+  virtual void Select(std::span<const kernels::BitWord> bits, int64_t num_values) = 0;
+  virtual void EndSelected() = 0;
 };
 
 // Values of `cell_items` items each. Out is the bit pattern of an item.
@@ -54,10 +61,11 @@ class NumberAppender : public ItemAppender {
     const size_t num_bytes = static_cast<size_t>(run.size * cell_items_) * sizeof(Out);
     // The sink holds only items of this type, so all are aligned.
     auto* out = reinterpret_cast<Out*>(sink->Extend(num_bytes));
-    if (run.validity == nullptr) return page_->Read(out, run.size);
+    ValueReader<Out>& values = selected_ ? *selected_ : *page_;
+    if (run.validity == nullptr) return values.Read(out, run.size);
     Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items_ +
                                                   kernels::kExpandReadableItems<Out>);
-    page_->Read(dense, run.num_valid);
+    values.Read(dense, run.num_valid);
     const auto fill = static_cast<Out>(run.fill_bits);
     if (cell_items_ > 1) {
       kernels::ExpandCells(dense, run.validity, run.size, cell_items_, fill, out);
@@ -66,6 +74,13 @@ class NumberAppender : public ItemAppender {
     }
   }
   void Skip(int64_t num_valid) override { page_->Skip(num_valid); }
+  void Select(std::span<const kernels::BitWord> bits, int64_t num_values) override {
+    selected_.emplace(page_.get(), bits, num_values, cell_items_);
+  }
+  void EndSelected() override {
+    selected_->SkipRest();
+    selected_.reset();
+  }
 
  private:
   const std::unique_ptr<PageValues<Out>> values_;
@@ -73,6 +88,7 @@ class NumberAppender : public ItemAppender {
   const kernels::ExpandFunction<Out> expand_ =
       kernels::ChooseExpand<Out>(kernels::Stores::kCached);
   std::unique_ptr<ValueReader<Out>> page_;
+  std::optional<SelectedReader<Out>> selected_;
 };
 
 // Strings and other bytes; a null is empty.
@@ -90,10 +106,22 @@ class BytesAppender : public ItemAppender {
   void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
               kernels::ByteSink* sink) override;
   void Skip(int64_t num_valid) override { page_->Skip(num_valid); }
+  void Select(std::span<const kernels::BitWord> bits, int64_t num_values) override {
+    selected_ = {bits, num_values, 0};
+  }
+  void EndSelected() override;
 
  private:
+  struct Selected {
+    std::span<const kernels::BitWord> bits = {};
+    int64_t num_values = 0;
+    int64_t position = 0;
+  };
+  void Read(int64_t num_values, uint32_t* lengths, kernels::ByteSink* sink);
+
   ByteArrayValues values_;
   std::unique_ptr<kernels::ByteArrayReader> page_;
+  std::optional<Selected> selected_;
 };
 
 }  // namespace torchparquet

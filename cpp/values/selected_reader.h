@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <utility>
 
 #include "kernels/levels/selected.h"
 #include "kernels/values/select.h"
@@ -13,16 +11,15 @@
 
 namespace torchparquet {
 
-// Reads some values of a page as if it held no others.
+// Reads some of the next values of a reader as if there were no others.
 template <typename T>
 class SelectedReader : public ValueReader<T> {
  public:
-  // `bits` has a one for each value to read, and must outlive the reader. A value has
-  // `cell_items` items.
-  SelectedReader(std::unique_ptr<ValueReader<T>> all,
-                 std::span<const kernels::BitWord> bits, int64_t num_values,
-                 int64_t cell_items)
-      : all_(std::move(all)),
+  // `bits` has a one for each of the next `num_values` values of `all` that is to be
+  // read. Both must outlive the reader. A value has `cell_items` items.
+  SelectedReader(ValueReader<T>* all, std::span<const kernels::BitWord> bits,
+                 int64_t num_values, int64_t cell_items)
+      : all_(all),
         bits_(bits),
         num_values_(num_values),
         cell_items_(cell_items),
@@ -57,6 +54,11 @@ class SelectedReader : public ValueReader<T> {
       return ForRuns(num_values, [&](int64_t count) { all_->Skip(count); });
     }
     while (num_values > 0) num_values -= Take(num_values);
+  }
+  // Passes over what is left of the values.
+  void SkipRest() {
+    if (position_ < num_values_) all_->Skip(num_values_ - position_);
+    position_ = num_values_;
   }
 
  private:
@@ -122,7 +124,7 @@ class SelectedReader : public ValueReader<T> {
     throw Error(ErrorKind::kInternal, "more values were asked for than were selected");
   }
 
-  const std::unique_ptr<ValueReader<T>> all_;
+  ValueReader<T>* const all_;
   const std::span<const kernels::BitWord> bits_;
   const int64_t num_values_;
   const int64_t cell_items_;
