@@ -58,8 +58,10 @@ class BatchReader {
     for (const auto& together : places) {
       auto& step = chunks.emplace_back();
       for (const auto& [file, row_group, begin, num_rows, selection] : together) {
-        step.push_back(
-            {.file = file, .rows = {row_group, begin, num_rows}, .selection = selection});
+        step.push_back({.file = file,
+                        .rows = {row_group, begin, num_rows},
+                        .selection = selection,
+                        .planned_begin = begin});
       }
     }
     WithoutGil([&] {

@@ -81,7 +81,14 @@ int64_t RowWalk::TakeRowsOfBlock(int64_t num_rows) {
   EndSelected();
   row_ += entries_.num_rows();
   levels_.Take(entries_.num_entries());
+  // The block has a row after a list.
+  if (!leaf_.element_levels.empty() && row_ == pages_.group_rows()) ThrowTooManyRows();
   return taken;
+}
+
+void RowWalk::ThrowTooManyRows() const {
+  throw CorruptFile("column chunk holds more rows than its row group: " +
+                    std::to_string(row_));
 }
 
 int64_t RowWalk::StoredRow(int64_t row) const {
@@ -105,11 +112,12 @@ void RowWalk::Start() {
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   const bool is_flat = leaf_.element_levels.empty();
   const bool skips = is_flat && mode == Mode::kSkip;
+  bool was_sought = false;
   while (true) {
     if (mode == Mode::kSkip) {
       if (const auto first_row = pages_.SeekRow(end_row)) {
         row_ = *first_row;
-        in_row_ = false;
+        was_sought = true;
       }
     }
     const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0);
@@ -120,6 +128,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
     }
     if (!header->is_data()) continue;
     pages_.CheckRows(row_, is_flat ? header->num_values : -1);
+    if (pages_.rows_end_with_pages()) in_row_ = false;
     place_ = {.offset = pages_.page_offset(), .first_row = row_};
     if (is_flat && header->num_values > pages_.group_rows() - row_) {
       throw CorruptFile("column chunk holds more rows than its row group: " +
@@ -131,11 +140,18 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
       continue;
     }
     const PageParts parts = pages_.ReadDataPage(TaskReachesPast(*header));
-    levels_.Open({.max_repetition = static_cast<int>(leaf_.element_levels.size()),
-                  .max_definition = leaf_.max_level,
-                  .repetition = parts.repetition,
-                  .definition = parts.definition,
-                  .num_entries = header->num_values});
+    const PageLevels levels{
+        .max_repetition = static_cast<int>(leaf_.element_levels.size()),
+        .max_definition = leaf_.max_level,
+        .repetition = parts.repetition,
+        .definition = parts.definition,
+        .num_entries = header->num_values};
+    // Reading may end within the page.
+    if (!is_flat && pages_.rows_end_with_pages() &&
+        (was_sought || selection_ != nullptr)) {
+      pages_.CheckRows(row_, levels.NumRows());
+    }
+    levels_.Open(levels);
     OpenValues(*header, parts.values);
     page_is_open_ = true;
     return true;
@@ -175,10 +191,7 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
     if (taken.num_entries == 0) break;
     TakeEntries(block.First(taken.num_entries), taken, mode);
   }
-  if (!is_flat && row_ == pages_.group_rows()) {
-    throw CorruptFile("column chunk holds more rows than its row group: " +
-                      std::to_string(row_));
-  }
+  if (!is_flat && row_ == pages_.group_rows()) ThrowTooManyRows();
 }
 
 void RowWalk::TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode) {

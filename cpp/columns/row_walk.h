@@ -46,6 +46,7 @@ class RowWalk : public ColumnReader {
   enum class Mode { kWrite, kSkip };
   void TakeStoredRows(int64_t num_rows, Mode mode);
   int64_t TakeRowsOfBlock(int64_t num_rows);
+  [[noreturn]] void ThrowTooManyRows() const;
   int64_t RowAt(int64_t index) const;
   [[noreturn]] static void ThrowNoneLeft();
   bool OpenPage(int64_t end_row, Mode mode);

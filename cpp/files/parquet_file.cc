@@ -180,7 +180,8 @@ std::shared_ptr<const OffsetIndex> ParquetFile::ReadOffsetIndex(int64_t row_grou
     auto found = OffsetIndex::Parse(bytes, ChunkRange(row_group, column), num_rows);
     if (found) index = std::make_shared<const OffsetIndex>(std::move(*found));
   }
-  footer_->offset_indexes->Keep(row_group, column, index);
+  // That of a file on disk is soon read again.
+  if (is_remote_) footer_->offset_indexes->Keep(row_group, column, index);
   return index;
 }
 

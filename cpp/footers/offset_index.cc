@@ -1,6 +1,7 @@
 #include "footers/offset_index.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "footers/thrift_compact.h"
 
@@ -88,6 +89,14 @@ std::optional<size_t> OffsetIndex::PageAt(int64_t offset) const {
   return page;
 }
 
+namespace {
+
+std::atomic<int64_t> num_kept_bytes = 0;  // of all files
+
+}  // namespace
+
+OffsetIndexes::~OffsetIndexes() { num_kept_bytes -= num_bytes_; }
+
 std::optional<OffsetIndexes::Index> OffsetIndexes::Find(int64_t row_group,
                                                         int column) const {
   const std::lock_guard lock(mutex_);
@@ -100,12 +109,14 @@ void OffsetIndexes::Keep(int64_t row_group, int column, Index index) {
   constexpr int64_t kEntryBytes = 96;
   const int64_t num_bytes = kEntryBytes + (index == nullptr ? 0 : index->MemoryBytes());
   const std::lock_guard lock(mutex_);
-  if (num_bytes_ + num_bytes > kMaxBytes) {
+  if (num_kept_bytes + num_bytes > kMaxBytes) {
     indexes_.clear();
+    num_kept_bytes -= num_bytes_;
     num_bytes_ = 0;
   }
   if (indexes_.emplace(std::pair(row_group, column), std::move(index)).second) {
     num_bytes_ += num_bytes;
+    num_kept_bytes += num_bytes;
   }
 }
 

@@ -54,8 +54,14 @@ class OffsetIndex {
 // The offset indexes of a file that were read. Thread-safe.
 class OffsetIndexes {
  public:
-  // The limit on their memory. Beyond it, all are read again when they are needed.
-  static constexpr int64_t kMaxBytes = int64_t{1} << 20;
+  // The limit on the memory of those of all files. Beyond it, a file forgets its own:
+  // they are read again when they are needed.
+  static constexpr int64_t kMaxBytes = int64_t{64} << 20;
+
+  OffsetIndexes() = default;
+  ~OffsetIndexes();
+  OffsetIndexes(const OffsetIndexes&) = delete;
+  OffsetIndexes& operator=(const OffsetIndexes&) = delete;
 
   using Index = std::shared_ptr<const OffsetIndex>;
 

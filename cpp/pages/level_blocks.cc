@@ -18,6 +18,19 @@ int64_t LevelBlock::RowBegin(int64_t row) const {
   return entry - repetition;
 }
 
+int64_t PageLevels::NumRows() const {
+  kernels::LevelReader reader(repetition, max_repetition);
+  std::array<uint8_t, LevelBlocks::kMaxEntries> block;
+  int64_t num_rows = 0;
+  for (int64_t left = num_entries; left > 0;) {
+    const int64_t count = std::min(left, LevelBlocks::kMaxEntries);
+    reader.Read(count, block.data());
+    num_rows += kernels::CountEqual(block.data(), count, 0);
+    left -= count;
+  }
+  return num_rows;
+}
+
 void LevelBlocks::Open(const PageLevels& page) {
   max_repetition_ = page.max_repetition;
   max_definition_ = page.max_definition;

@@ -48,6 +48,9 @@ struct PageLevels {
   std::span<const uint8_t> repetition = {};  // in the RLE/bit-packing hybrid
   std::span<const uint8_t> definition = {};
   int64_t num_entries = 0;
+
+  // Rows that begin in the page, where there are repetition levels.
+  int64_t NumRows() const;
 };
 
 // The levels of one page after another, as blocks of bytes that stay in the L1 cache.

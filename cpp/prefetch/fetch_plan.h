@@ -33,7 +33,7 @@ struct PlannedFetch {
 // Where requests of one size are the cheapest.
 constexpr int64_t kMaxBlockBytes = int64_t{8} << 20;
 // Blocks of column chunks of which only parts are read.
-constexpr int64_t kPartBlockBytes = int64_t{256} << 10;
+constexpr int64_t kPartBlockBytes = int64_t{64} << 10;
 // Blocks go into one request over holes as small as this, which cost less than another
 // request, as long as they add little to the whole.
 constexpr int64_t kMaxHoleBytes = int64_t{1} << 20;

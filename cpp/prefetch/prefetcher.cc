@@ -27,6 +27,10 @@ double PositionOf(const WantedBlock& block, const std::vector<ChunkBytes>& chunk
          static_cast<double>(chunk->range.num_bytes);
 }
 
+std::tuple<int64_t, int64_t, int64_t> PlaceOf(const ReadStep& step) {
+  return {step.file, step.row_group, step.begin};
+}
+
 int64_t SumBytes(const std::vector<WantedBlock>& blocks) {
   return std::accumulate(
       blocks.begin(), blocks.end(), int64_t{0},
@@ -196,8 +200,9 @@ void Prefetcher::DropIndexes(const ReadStep& step) {
   indexes_.erase(found);
 }
 
-// Registers the blocks of a step and returns them. Blocks that the columns of an earlier
-// step still hold are not asked for again.
+// Registers the blocks of a step and returns those to ask for. Blocks that other steps
+// hold are used together. Of a column that another step holds, no others are asked for,
+// unless only parts of it are read.
 std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
                                               const std::vector<ChunkBytes>& chunks) {
   std::vector<WantedBlock> blocks = CutBlocks(chunks, parts_.max_block_bytes);
@@ -206,33 +211,60 @@ std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
     if (!chunk.parts.empty()) in_parts.insert(chunk.column);
   }
   const std::lock_guard lock(mutex_);
-  const Place place{step.file, step.row_group};
+  const GroupPlace place = PlaceOf(step);
   Group& group = GroupAt(place);
   group.is_planned = true;
-  std::vector<bool> wanted;
+  enum class Wants { kNothing, kHeld, kAll };
+  std::vector<Wants> wants;
   for (size_t i = 0; i < group.columns.size(); ++i) {
     Column& column = group.columns[i];
-    const bool is_held =
-        column.rows_left > 0 && !in_parts.contains(static_cast<int64_t>(i));
+    const auto number = static_cast<int64_t>(i);
+    const bool has_blocks = column.rows_left > 0;
+    const bool is_held = IsHeld(step, number) && !in_parts.contains(number);
     if (!parts_.columns[i].paths.empty()) column.rows_left += step.num_rows;
-    wanted.push_back(!is_held && column.rows_left > 0);
+    wants.push_back(has_blocks || column.rows_left <= 0 ? Wants::kNothing
+                    : is_held                           ? Wants::kHeld
+                                                        : Wants::kAll);
   }
   std::erase_if(blocks, [&](WantedBlock& block) {
-    std::erase_if(block.columns,
-                  [&](int64_t column) { return !wanted[static_cast<size_t>(column)]; });
-    return block.columns.empty() || blocks_.contains({step.file, block.range.offset});
+    const int64_t offset = block.range.offset;
+    const auto found = blocks_.find({step.file, offset});
+    std::erase_if(block.columns, [&](int64_t column) {
+      const Wants wanted = wants[static_cast<size_t>(column)];
+      if (found == blocks_.end()) return wanted != Wants::kAll;
+      if (wanted != Wants::kNothing) Use(place, column, offset, &found->second);
+      return true;
+    });
+    return block.columns.empty();
   });
   for (const WantedBlock& block : blocks) {
-    blocks_[{step.file, block.range.offset}] = {
-        .group = place, .columns = block.columns, .columns_left = block.columns.size()};
-    for (const int64_t number : block.columns) {
-      Column& column = group.columns[static_cast<size_t>(number)];
-      column.offsets.push_back(block.range.offset);
-      ++column.num_unfinished;
+    Block& made = blocks_[{step.file, block.range.offset}];
+    for (const int64_t column : block.columns) {
+      Use(place, column, block.range.offset, &made);
     }
   }
   EraseIfDone(place);
   return blocks;
+}
+
+// True if a step with other rows of the row group wants the column.
+bool Prefetcher::IsHeld(const ReadStep& step, int64_t column) const {
+  const GroupPlace first{step.file, step.row_group, 0};
+  const GroupPlace end{step.file, step.row_group + 1, 0};
+  return std::any_of(groups_.lower_bound(first), groups_.lower_bound(end),
+                     [&](const auto& entry) {
+                       const auto& [place, group] = entry;
+                       return place != PlaceOf(step) &&
+                              group.columns[static_cast<size_t>(column)].rows_left > 0;
+                     });
+}
+
+void Prefetcher::Use(const GroupPlace& place, int64_t column, int64_t offset,
+                     Block* block) {
+  Column& user = GroupAt(place).columns[static_cast<size_t>(column)];
+  block->users.emplace_back(place, column);
+  user.offsets.push_back(offset);
+  if (!block->is_over) ++user.num_unfinished;
 }
 
 // All of a step in requests over neighbouring columns, if the budget has room for that.
@@ -241,6 +273,7 @@ std::vector<WantedBlock> Prefetcher::BlocksOf(const ReadStep& step,
 std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& steps) {
   struct PlannedStep {
     int64_t file;
+    GroupPlace place;
     std::vector<ChunkBytes> chunks;
     std::vector<WantedBlock> blocks;
   };
@@ -256,7 +289,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
     DropFooter(step.file);
     auto blocks = BlocksOf(step, chunks);
     num_bytes += SumBytes(blocks);
-    planned.push_back({step.file, std::move(chunks), std::move(blocks)});
+    planned.push_back({step.file, PlaceOf(step), std::move(chunks), std::move(blocks)});
   }
   const int64_t needed_bytes = num_bytes * parts_.num_lanes;
   if (sizes_.first_bytes == 0 && num_bytes > 0) {
@@ -273,7 +306,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Plan(const std::vector<ReadStep>& s
     for (PlannedStep& step : planned) add(step.file, std::move(step.blocks));
     return waiting;
   }
-  for (const PlannedStep& step : planned) DropWhenPassed(step.file, step.blocks);
+  for (const PlannedStep& step : planned) DropWhenPassed(step.place, step.blocks);
   if (planned.size() == 1) {
     PlannedStep& step = planned.front();
     std::ranges::sort(step.blocks, {}, [&](const WantedBlock& block) {
@@ -324,14 +357,14 @@ std::vector<Prefetcher::Waiting> Prefetcher::Requests(int64_t file,
 }
 
 // Column chunks that would fill much of the budget leave it block by block.
-void Prefetcher::DropWhenPassed(int64_t file, const std::vector<WantedBlock>& blocks) {
+void Prefetcher::DropWhenPassed(const GroupPlace& place,
+                                const std::vector<WantedBlock>& blocks) {
   const std::lock_guard lock(mutex_);
+  const auto group = groups_.find(place);
+  if (group == groups_.end()) return;
   for (const WantedBlock& block : blocks) {
-    const auto found = blocks_.find({file, block.range.offset});
-    if (found == blocks_.end()) continue;
-    Group& group = GroupAt(found->second.group);
     for (const int64_t number : block.columns) {
-      Column& column = group.columns[static_cast<size_t>(number)];
+      Column& column = group->second.columns[static_cast<size_t>(number)];
       column.drops_when_passed = column.offsets.size() > 1;
     }
   }
@@ -444,9 +477,8 @@ void Prefetcher::LetGo(Request* request) {
 
 void Prefetcher::Finish(Block* block) {
   if (std::exchange(block->is_over, true)) return;
-  Group& group = GroupAt(block->group);
-  for (const int64_t column : block->columns) {
-    --group.columns[static_cast<size_t>(column)].num_unfinished;
+  for (const auto& [place, column] : block->users) {
+    --GroupAt(place).columns[static_cast<size_t>(column)].num_unfinished;
   }
 }
 
@@ -454,11 +486,11 @@ bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) 
   if (!parts_.files->is_remote(step.file)) return true;
   if (parts_.columns[static_cast<size_t>(column)].paths.empty()) return true;
   const std::lock_guard lock(mutex_);
-  const auto group = groups_.find({step.file, step.row_group});
+  const auto group = groups_.find(PlaceOf(step));
   if (group != groups_.end() && group->second.is_planned) {
     const Column& found = group->second.columns[static_cast<size_t>(column)];
     if (found.num_unfinished == 0) return true;
-    if (found.drops_when_passed) {
+    if (found.drops_when_passed && !found.offsets.empty()) {
       const auto first = blocks_.find({step.file, found.offsets.front()});
       if (first != blocks_.end() && first->second.is_over) return true;
     }
@@ -472,12 +504,12 @@ void Prefetcher::Done(const ReadStep& step, int64_t column) {
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
-    const Place place{step.file, step.row_group};
+    const GroupPlace place = PlaceOf(step);
     Column& found = GroupAt(place).columns[static_cast<size_t>(column)];
     found.rows_left -= step.num_rows;
     if (found.rows_left <= 0) {
       for (const int64_t offset : std::exchange(found.offsets, {})) {
-        Leave({step.file, offset});
+        Leave({step.file, offset}, {place, column});
       }
       EraseIfDone(place);
     }
@@ -491,14 +523,17 @@ void Prefetcher::Passed(int64_t file, int64_t offset) {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find({file, offset});
     if (found == blocks_.end()) return;
-    Group& group = GroupAt(found->second.group);
-    const std::vector<int64_t> columns = found->second.columns;
-    for (const int64_t number : columns) {
-      Column& column = group.columns[static_cast<size_t>(number)];
-      if (!column.drops_when_passed) return;
-      std::erase(column.offsets, offset);
+    const std::vector<User> users = found->second.users;
+    const auto column_of = [&](const User& user) -> Column& {
+      return GroupAt(user.first).columns[static_cast<size_t>(user.second)];
+    };
+    const bool drops = std::ranges::all_of(
+        users, [&](const User& user) { return column_of(user).drops_when_passed; });
+    if (!drops) return;
+    for (const User& user : users) {
+      std::erase(column_of(user).offsets, offset);
+      Leave({file, offset}, user);
     }
-    for (size_t i = 0; i < columns.size(); ++i) Leave({file, offset});
   }
   CancelUnwanted();
   Advance();
@@ -516,25 +551,31 @@ void Prefetcher::CancelUnwanted() {
   }
 }
 
-// One column wants the block no more.
-void Prefetcher::Leave(const Place& place) {
+// A column of a group wants the block no more.
+void Prefetcher::Leave(const Place& place, const User& user) {
   const auto found = blocks_.find(place);
-  if (found == blocks_.end() || --found->second.columns_left > 0) return;
+  if (found == blocks_.end()) return;
   Block& block = found->second;
-  Finish(&block);
+  const auto own = std::ranges::find(block.users, user);
+  if (own == block.users.end()) return;
+  block.users.erase(own);
+  if (!block.is_over) {
+    --GroupAt(user.first).columns[static_cast<size_t>(user.second)].num_unfinished;
+  }
+  if (!block.users.empty()) return;
   if (block.request != nullptr) LetGo(block.request.get());
   parts_.reads->Drop(*parts_.files->remote(place.first), place.second);
   blocks_.erase(found);
 }
 
-Prefetcher::Group& Prefetcher::GroupAt(const Place& place) {
+Prefetcher::Group& Prefetcher::GroupAt(const GroupPlace& place) {
   Group& group = groups_[place];
   group.columns.resize(parts_.columns.size());
   return group;
 }
 
 // A group whose rows were all read is forgotten.
-void Prefetcher::EraseIfDone(const Place& place) {
+void Prefetcher::EraseIfDone(const GroupPlace& place) {
   const auto found = groups_.find(place);
   const bool has_rows = std::ranges::any_of(
       found->second.columns, [](const Column& column) { return column.rows_left != 0; });

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,9 @@ class Prefetcher {
 
  private:
   using Place = std::pair<int64_t, int64_t>;  // file, and row group or offset
+  // File, row group, and the first of the rows that are read together.
+  using GroupPlace = std::tuple<int64_t, int64_t, int64_t>;
+  using User = std::pair<GroupPlace, int64_t>;  // a column of a group
 
   // What one request holds of the budget, until its last block is dropped.
   struct Request {
@@ -94,9 +98,7 @@ class Prefetcher {
     std::vector<ByteRange> blocks = {};
   };
   struct Block {
-    Place group;
-    std::vector<int64_t> columns;
-    size_t columns_left = 0;
+    std::vector<User> users;  // that have not left it
     std::shared_ptr<Request> request = nullptr;
     bool is_over = false;
   };
@@ -136,7 +138,7 @@ class Prefetcher {
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::vector<WantedBlock> BlocksOf(const ReadStep& step,
                                     const std::vector<ChunkBytes>& chunks);
-  void DropWhenPassed(int64_t file, const std::vector<WantedBlock>& blocks);
+  void DropWhenPassed(const GroupPlace& place, const std::vector<WantedBlock>& blocks);
   bool MayAsk(const Waiting& waiting);
   void Ask(const Waiting& waiting);
   std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks);
@@ -150,9 +152,11 @@ class Prefetcher {
   // Called under mutex_.
   void LetGo(Request* request);
   void Finish(Block* block);
-  void Leave(const Place& place);
-  Group& GroupAt(const Place& place);
-  void EraseIfDone(const Place& place);
+  bool IsHeld(const ReadStep& step, int64_t column) const;
+  void Use(const GroupPlace& place, int64_t column, int64_t offset, Block* block);
+  void Leave(const Place& place, const User& user);
+  Group& GroupAt(const GroupPlace& place);
+  void EraseIfDone(const GroupPlace& place);
 
   const Parts parts_;
   const std::shared_ptr<BufferPool> memory_;
@@ -172,7 +176,7 @@ class Prefetcher {
   std::atomic<bool> has_asked_for_all_ = false;
 
   mutable std::mutex mutex_;  // guards all below
-  std::map<Place, Group> groups_;
+  std::map<GroupPlace, Group> groups_;
   std::map<Place, Block> blocks_;
   std::vector<std::shared_ptr<Fetch>> unwanted_;
   int64_t held_bytes_ = 0;

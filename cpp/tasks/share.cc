@@ -97,7 +97,8 @@ Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
                   .num_rows = chunks.num_rows[i]},
          .first_row_id = chunks.first_row_id[i],
          .valid = chunks.valid[i],
-         .selection = chunks.selection.empty() ? -1 : chunks.selection[i]});
+         .selection = chunks.selection.empty() ? -1 : chunks.selection[i],
+         .planned_begin = chunks.begin[i]});
   }
   share.windows.reserve(windows.key.size());
   for (size_t i = 0; i < windows.key.size(); ++i) {

@@ -17,8 +17,9 @@ struct Chunk {
   // The global number, in file order, of the range's first row or, if some rows of the
   // row group are selected, of the row group's.
   int64_t first_row_id = 0;
-  bool valid = true;       // false: repeats rows that were delivered before
-  int64_t selection = -1;  // the number of its row group in Selections; -1: all rows
+  bool valid = true;          // false: repeats rows that were delivered before
+  int64_t selection = -1;     // the number of its row group in Selections; -1: all rows
+  int64_t planned_begin = 0;  // rows.begin before the chunk was cut
 };
 
 // Consecutive chunks whose rows, counted over all of them, are permuted together: by

@@ -31,7 +31,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             table,
             paths[name],
             row_group_size=3000,
-            max_rows_per_page=130,
+            write_batch_size=130,
+            data_page_size=1,
             write_page_index=has_index,
         )
     return paths
@@ -113,6 +114,15 @@ def test_a_window_that_does_not_fit(files: dict[str, Path]) -> None:
         shuffled(files["plain"], shuffle_window="5000 rows", max_memory="600KiB")
     fitting = str(found.value).split('shuffle_window="')[1].split('"')[0]
     dataset = shuffled(files["plain"], shuffle_window=fitting, max_memory="600KiB")
+    np.testing.assert_array_equal(np.sort(ids_of(dataset)), np.arange(NUM_ROWS))
+
+
+def test_a_window_that_does_not_fit_as_a_batch(files: dict[str, Path]) -> None:
+    options: dict[str, Any] = {"batch_size": None, "max_memory": "900KiB"}
+    with pytest.raises(ValueError, match="5,000 rows need about") as found:
+        shuffled(files["plain"], shuffle_window="5000 rows", **options)
+    fitting = str(found.value).split('shuffle_window="')[1].split('"')[0]
+    dataset = shuffled(files["plain"], shuffle_window=fitting, **options)
     np.testing.assert_array_equal(np.sort(ids_of(dataset)), np.arange(NUM_ROWS))
 
 

@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path / f"{number}.parquet",
             compression="none",
             use_dictionary=False,
-            max_rows_per_page=1000,
+            write_batch_size=1000,
+            data_page_size=1,
             write_page_index=True,
         )
     return path
@@ -103,3 +104,21 @@ def test_windows_of_rows_fetch_each_part_once(faulty: FaultyStore, folder: Path)
     assert digests(dataset) == expected
     stored = sum(path.stat().st_size for path in folder.iterdir())
     assert asked(faulty.origin)[0] < 1.7 * stored
+
+
+def test_many_windows_of_a_row_group_in_little_memory(faulty: FaultyStore, folder: Path) -> None:
+    options: dict[str, Any] = {
+        "shuffle": True,
+        "seed": 2,
+        "shuffle_window": "8_000 rows",
+        "max_memory": 4 << 20,
+    }
+    expected = digests(open_dataset(folder, **options))
+    dataset = faulty.open(**options)
+    faulty.origin.forget()
+    assert digests(dataset) == expected
+    # Windows share blocks at their borders, and nothing is asked for piece by piece.
+    stored = sum(path.stat().st_size for path in folder.iterdir())
+    num_bytes, num_ranges = asked(faulty.origin)
+    assert num_bytes < 4 * stored
+    assert num_ranges < 2 * 25 * 8

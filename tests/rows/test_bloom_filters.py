@@ -118,6 +118,13 @@ def test_the_rows_are_those_of_duckdb(path: Path, where: str) -> None:
     assert sorted(ids_of(dataset).tolist()) == sorted(expected)
 
 
+def test_values_that_can_be_read_once(path: Path) -> None:
+    for wanted in ([WANTED], (WANTED,), {WANTED}, iter([WANTED]), map(int, [WANTED])):
+        where = [[("n", "in", wanted)], [("n", "in", [values(3)])]]
+        dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+        assert ids_of(dataset).tolist() == [3, ROW]
+
+
 def test_a_filter_that_is_none_rules_out_nothing(path: Path) -> None:
     content = bytearray(path.read_bytes())
     metadata = pq.read_metadata(path)

@@ -14,10 +14,11 @@ import pytest
 from tests.fixtures import thrift_bytes
 from tests.rows.conftest import some_table
 from tests.rows.reading import check_values, ids_of, open_rows
-from torchparquet import CorruptFileError
+from torchparquet import Column, CorruptFileError, ParquetDataset
 
 NUM_ROWS = 4000
 PAGE_ROWS = 100
+ANY_LIST = Column("list", length="any")
 # Runs that begin and end at pages, within pages, and within one page.
 WANTED = ((0, 3), (250, 310), (700, 800), (1990, 2005), (3100, 3101), (3850, 3990))
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -39,7 +40,9 @@ def write(path: Path, table: pa.Table, **options: Any) -> None:
         table,
         path,
         row_group_size=NUM_ROWS // 2,
-        max_rows_per_page=PAGE_ROWS,
+        # A page ends with the batch that fills it.
+        write_batch_size=PAGE_ROWS,
+        data_page_size=1,
         write_page_index=True,
         **options,
     )
@@ -97,12 +100,14 @@ def test_an_index_that_tells_of_other_rows_is_an_error(
             thrift_bytes.GROUP_COLUMNS
         ][0]
         row = thrift_bytes.offset_index(bytes(content), column)[7][3]
-        assert row.value == 7 * PAGE_ROWS
+        border = row.value
         thrift_bytes.overwrite(content, row, row.value - 1)
         path.write_bytes(content)
-        for wanted in (slice(None), slice(690, 810), slice(705, 3000)):
+        runs = ((-10, 110), (5, 900), (5, 6), (-2, -1))
+        some = ((border + begin, border + end) for begin, end in runs)
+        for begin, end in ((0, NUM_ROWS), *some):
             mask = np.zeros(NUM_ROWS, bool)
-            mask[wanted] = True
+            mask[begin:end] = True
             with pytest.raises(CorruptFileError, match=f"offset index.*column '{name}"):
                 list(open_rows(path, columns={name: name}, nulls="mask", rows=mask))
 
@@ -127,3 +132,40 @@ def test_an_index_that_is_none_is_left_aside(tmp_path: Path, table: pa.Table, da
     batches = list(open_rows(path, rows=mask))
     np.testing.assert_array_equal(ids_of(batches), np.flatnonzero(mask))
     check_values(batches, table)
+
+
+def test_a_page_that_begins_within_a_row_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pairs = pa.array([[2 * row, 2 * row + 1] for row in range(64)], pa.list_(pa.int32()))
+    pq.write_table(
+        pa.table({"list": pairs}),
+        path,
+        use_dictionary=False,
+        compression="none",
+        write_batch_size=32,
+        data_page_size=1,
+        write_page_index=True,
+    )
+    content = bytearray(path.read_bytes())
+    # The page has as many rows as before.
+    levels = content.index(0b10101010, thrift_bytes.pages(path)[1].begin)
+    content[levels] = 0b10101001
+    path.write_bytes(content)
+    for batch_size in (16, 64):
+        with pytest.raises(CorruptFileError, match="begins in the middle of a row"):
+            list(ParquetDataset(path, batch_size=batch_size, columns={"list": ANY_LIST}))
+
+
+def test_more_lists_than_the_row_group_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"list": [[row, row] for row in range(100)]})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    content = path.read_bytes()
+    footer = thrift_bytes.footer(content)
+    group = footer[thrift_bytes.FILE_ROW_GROUPS][0]
+    counts = footer[thrift_bytes.FILE_NUM_ROWS], group[thrift_bytes.GROUP_NUM_ROWS]
+    path.write_bytes(thrift_bytes.all_replaced(content, dict.fromkeys(counts, 90)))
+    for rows in ([89], [3, 89], list(range(1, 90, 2))):
+        dataset = ParquetDataset(path, batch_size=8, columns={"list": ANY_LIST}, rows=rows)
+        with pytest.raises(CorruptFileError, match="more rows than its row group"):
+            list(dataset)

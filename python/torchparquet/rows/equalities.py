@@ -45,7 +45,9 @@ def _of_tuple(name: Any, sign: str, value: Any) -> list[Equality]:
         return []
     if sign in ("=", "=="):
         return [Equality(name, (value,))]
-    return [Equality(name, tuple(value))] if sign == "in" else []
+    # An iterator was read when the condition was made.
+    is_known = sign == "in" and isinstance(value, (list, tuple, set, frozenset))
+    return [Equality(name, tuple(value))] if is_known else []
 
 
 def _of_part(part: Any) -> Alternatives:
