@@ -108,9 +108,9 @@ def window_in_effect(
         rows_of_batch = share_batch_size or min(int(largest_first[0]), window_rows)
         num_rows = min(window_rows, int(row_group_rows.sum()))
         if not memory.fits(num_rows, rows_of_batch, part):
-            room = int(part * memory.max_memory_bytes / memory.bytes_per_row)
+            most = int(part * memory.max_memory_bytes / memory.bytes_per_row)
             # A batch that is a window needs the room of three.
-            fitting = room // 3 if share_batch_size is None else room - 2 * rows_of_batch
+            fitting = most // 3 if share_batch_size is None else most - 2 * rows_of_batch
             fitting = max(0, fitting)
             _raise_too_large(
                 f"{window_rows:,} rows",
