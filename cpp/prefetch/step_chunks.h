@@ -17,8 +17,8 @@ namespace torchparquet {
 struct ReadStep {
   int64_t file = 0;
   int64_t row_group = 0;
-  int64_t begin = 0;  // of the planned rows, which may be read in several steps
   int64_t num_rows = 0;
+  int64_t begin = 0;  // of the planned rows, which may be read in several steps
   // From the first row to the last, as they are stored; empty for the whole row group.
   RowRun rows = {};
   std::shared_ptr<const RowSelection> selection = nullptr;  // of them; null for all

@@ -85,8 +85,8 @@ void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selec
 ReadStep StepOf(const Chunk& chunk) {
   return {.file = chunk.file,
           .row_group = chunk.rows.row_group,
-          .begin = chunk.planned_begin,
-          .num_rows = chunk.rows.num_rows};
+          .num_rows = chunk.rows.num_rows,
+          .begin = chunk.planned_begin};
 }
 
 ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {

@@ -377,7 +377,8 @@ TEST_CASE("an entry that goes on with a list must have an element of it") {
         .row_group_rows = {300},
         .page_entries = 200,
         .compressed = false,
-        .has_checksums = false};
+        .has_checksums = false,
+        .has_offset_index = false};
     const NestedFile data(recipe, draws);
     const Chunk chunk(data, 0, 0);
     const auto reader = chunk.Open();
