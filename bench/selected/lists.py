@@ -1,6 +1,6 @@
 """Reading some rows of strings and lists, beside reading all rows and dropping the others.
 
-    python bench/selected_lists.py
+    python bench/selected/lists.py
 
 A million rows, uncompressed, in row groups of 250,000: strings of a dictionary of 5,000, strings of
 12 letters that are all different, lists of 0 to 9 int64, and lists of 8 float32. A mask selects
@@ -27,7 +27,7 @@ import torch
 
 from torchparquet import Jagged, ParquetDataset
 
-_PATH = Path(__file__).resolve().parent / "data" / "selected_lists.parquet"
+_PATH = Path(__file__).resolve().parents[1] / "data" / "selected_lists.parquet"
 _NUM_ROWS, _BATCH_SIZE, _THREADS = 1_000_000, 8192, 2
 _CUTS = range(_BATCH_SIZE, _NUM_ROWS, _BATCH_SIZE)
 _MASKS = ((0.01, 1), (0.1, 1), (0.5, 1), (0.9, 1), (0.5, 1000))
