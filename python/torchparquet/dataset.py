@@ -229,6 +229,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         super().__init__()
         window = requested_window(shuffle_window)
+        window_chunks, window_rows = window or (0, 0)
         self._feed = assemble(
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(
@@ -254,8 +255,8 @@ class ParquetDataset(IterableDataset[Batch]):
                 drop_last=drop_last,
                 balance=balance,
                 shuffle_within_rank=shuffle_within_rank,
-                shuffle_window=0 if window is None else window[0],
-                window_rows=0 if window is None else window[1],
+                shuffle_window=window_chunks,
+                window_rows=window_rows,
             ),
             IterationOptions(
                 num_epochs, limit_steps, window, canonical_world_size, row_ids, check_ranks

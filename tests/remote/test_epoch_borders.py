@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture
 def faulty(origin: FaultyOrigin, data: Path) -> FaultyStore:
     store = by_http(origin, data / "train")
-    # Where the machine is busy, a range would be asked for once more.
+    # A busy machine would make it ask for a range once more.
     store.fetch_options = {"hedges": False}
     return store
 

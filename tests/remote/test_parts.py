@@ -64,61 +64,57 @@ def some_rows(*runs: tuple[int, int]) -> Any:
     return mask
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_only_pages_with_selected_rows_are_fetched(
-    faulty: FaultyStore, folder: Path, shuffle: bool
-) -> None:
-    mask = some_rows((100, 300), (201_000, 201_010), (300_000, 300_001))
-    options: dict[str, Any] = {"rows": mask, "shuffle": shuffle, "batch_size": 16}
+def asked_for_epochs(faulty: FaultyStore, folder: Path, **options: Any) -> tuple[int, int]:
+    """Read all, check it against the local files, and return what was asked for."""
     expected = digests(open_dataset(folder, **options))
     dataset = faulty.open(**options)
     faulty.origin.forget()
     assert digests(dataset) == expected
-    stored = sum(path.stat().st_size for path in folder.iterdir())
-    num_bytes, num_ranges = asked(faulty.origin)
+    return asked(faulty.origin)
+
+
+@pytest.fixture
+def stored(folder: Path) -> int:
+    """Bytes of all files."""
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_only_pages_with_selected_rows_are_fetched(
+    faulty: FaultyStore, folder: Path, stored: int, shuffle: bool
+) -> None:
+    mask = some_rows((100, 300), (201_000, 201_010), (300_000, 300_001))
+    num_bytes, num_ranges = asked_for_epochs(
+        faulty, folder, rows=mask, shuffle=shuffle, batch_size=16
+    )
     assert num_bytes < stored / 2
     # Offset indexes, and neighbouring blocks: nothing by itself and late.
     assert num_ranges <= 2 * (1 + 8)
 
 
 def test_epochs_ask_for_no_index_again(faulty: FaultyStore, folder: Path) -> None:
-    options: dict[str, Any] = {"rows": some_rows((100, 300), (201_000, 201_010)), "num_epochs": 3}
-    expected = digests(open_dataset(folder, **options))
-    dataset = faulty.open(**options)
-    faulty.origin.forget()
-    assert digests(dataset) == expected
-    of_all = asked(faulty.origin)
-    single = faulty.open(**{**options, "num_epochs": 1})
-    faulty.origin.forget()
-    assert digests(single) == expected[: len(expected) // 3]
-    of_one = asked(faulty.origin)
+    mask = some_rows((100, 300), (201_000, 201_010))
+    _, of_all = asked_for_epochs(faulty, folder, rows=mask, num_epochs=3)
+    _, of_one = asked_for_epochs(faulty, folder, rows=mask, num_epochs=1)
     indexes = 2
-    assert of_all[1] <= 3 * (of_one[1] - indexes) + indexes
+    assert of_all <= 3 * (of_one - indexes) + indexes
 
 
-def test_windows_of_rows_fetch_each_part_once(faulty: FaultyStore, folder: Path) -> None:
-    options: dict[str, Any] = {"shuffle": True, "seed": 1, "shuffle_window": "60_000 rows"}
-    expected = digests(open_dataset(folder, **options))
-    dataset = faulty.open(**options)
-    faulty.origin.forget()
-    assert digests(dataset) == expected
-    stored = sum(path.stat().st_size for path in folder.iterdir())
-    assert asked(faulty.origin)[0] < 1.7 * stored
+def test_windows_of_rows_fetch_each_part_once(
+    faulty: FaultyStore, folder: Path, stored: int
+) -> None:
+    num_bytes, _ = asked_for_epochs(
+        faulty, folder, shuffle=True, seed=1, shuffle_window="60_000 rows"
+    )
+    assert num_bytes < 1.7 * stored
 
 
-def test_many_windows_of_a_row_group_in_little_memory(faulty: FaultyStore, folder: Path) -> None:
-    options: dict[str, Any] = {
-        "shuffle": True,
-        "seed": 2,
-        "shuffle_window": "8_000 rows",
-        "max_memory": 4 << 20,
-    }
-    expected = digests(open_dataset(folder, **options))
-    dataset = faulty.open(**options)
-    faulty.origin.forget()
-    assert digests(dataset) == expected
+def test_many_windows_of_a_row_group_in_little_memory(
+    faulty: FaultyStore, folder: Path, stored: int
+) -> None:
+    num_bytes, num_ranges = asked_for_epochs(
+        faulty, folder, shuffle=True, seed=2, shuffle_window="8_000 rows", max_memory=4 << 20
+    )
     # Windows share blocks at their borders, and nothing is asked for piece by piece.
-    stored = sum(path.stat().st_size for path in folder.iterdir())
-    num_bytes, num_ranges = asked(faulty.origin)
     assert num_bytes < 4 * stored
     assert num_ranges < 2 * 25 * 8

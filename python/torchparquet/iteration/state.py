@@ -6,12 +6,12 @@ only DataLoader workers, which deliver each their own batches, have states of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchparquet.plan.elastic import Leg
-from torchparquet.plan.plan_options import ANY_CHUNKS
+from torchparquet.plan.plan_options import window_text
 
 FORMAT = "torchparquet.ParquetDataset"
 VERSION = 2
@@ -167,19 +167,16 @@ def _differences(
         found.append(same if theirs == ours else what)
     theirs = dict(value["order"])
     window = theirs.pop("window")
-    if requested_window is not None and _told(window) != _told(requested_window):
-        told = _told(window), _told(requested_window)
-        found.append(f"shuffle_window is {told[0]} in the state, {told[1]} here")
+    # Less memory may have put a bound on windows of whole row groups.
+    told = window_text(*window)
+    wanted = told if requested_window is None else window_text(*requested_window)
+    if told != wanted:
+        found.append(f"shuffle_window is {told} in the state, {wanted} here")
     for name in sorted(set(theirs) | set(identity.order)):
         if theirs.get(name) != identity.order.get(name):
             here = identity.order.get(name)
             found.append(f"{name} is {theirs.get(name)!r} in the state, {here!r} here")
     return found
-
-
-def _told(window: Sequence[int]) -> str:
-    # Less memory may have put a bound on windows of whole row groups.
-    return f"{window[1]} rows" if window[0] == ANY_CHUNKS else str(window[0])
 
 
 def after_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:

@@ -96,8 +96,8 @@ class PlanOptions:
         if not self.shuffle:
             for name in ("shuffle_window", "shuffle_within_rank"):
                 if getattr(self, name):
-                    value = f"{self.window_rows} rows" if self.cuts_row_groups else None
-                    value = value or repr(getattr(self, name))
+                    text = window_text(self.shuffle_window, self.window_rows)
+                    value = text if name == "shuffle_window" else getattr(self, name)
                     raise ValueError(f"{name} needs shuffle=True, got {value}")
         if self.balance == "bytes" and self.even == "split":
             raise ValueError(
@@ -183,6 +183,11 @@ def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None
             f"got {shuffle_window!r}"
         )
     return ANY_CHUNKS, checked_int("shuffle_window", int(digits), 1, 2**62)
+
+
+def window_text(shuffle_window: int, window_rows: int) -> str:
+    """Return a window as the user tells it, without a bound by memory."""
+    return f"{window_rows} rows" if shuffle_window == ANY_CHUNKS else str(shuffle_window)
 
 
 def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
