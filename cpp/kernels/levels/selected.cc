@@ -126,11 +126,8 @@ int64_t FindOne(const BitWord* bits, int64_t index) {
 int64_t CountOnes(const BitWord* bits, int64_t begin, int64_t end) {
   int64_t count = 0;
   while (begin < end) {
-    const int64_t first = begin - begin % kWordBits;
-    const int64_t stop = std::min(end, first + kWordBits);
-    BitWord word = bits[first / kWordBits] >> (begin % kWordBits);
-    if (stop - begin < kWordBits) word &= LowBits(stop - begin);
-    count += std::popcount(word);
+    const int64_t stop = EndInWord(begin, end);
+    count += std::popcount(BitsInWord(bits, begin, stop));
     begin = stop;
   }
   return count;
@@ -138,10 +135,8 @@ int64_t CountOnes(const BitWord* bits, int64_t begin, int64_t end) {
 
 int64_t EndOfOnes(const BitWord* bits, int64_t begin, int64_t end, int64_t num_ones) {
   while (begin < end) {
-    const int64_t first = begin - begin % kWordBits;
-    const int64_t stop = std::min(end, first + kWordBits);
-    BitWord word = bits[first / kWordBits] >> (begin % kWordBits);
-    if (stop - begin < kWordBits) word &= LowBits(stop - begin);
+    const int64_t stop = EndInWord(begin, end);
+    const BitWord word = BitsInWord(bits, begin, stop);
     const int64_t count = std::popcount(word);
     if (count >= num_ones) return begin + FindOne(&word, num_ones - 1) + 1;
     num_ones -= count;

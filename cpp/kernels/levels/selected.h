@@ -35,6 +35,17 @@ int64_t FindBit(const BitWord* bits, int64_t begin, int64_t end, bool value);
 // The number of the one that has `index` ones before it, which exists.
 int64_t FindOne(const BitWord* bits, int64_t index);
 
+// The end of the bits [begin, end) that lie in one word with the first of them.
+constexpr int64_t EndInWord(int64_t begin, int64_t end) {
+  return std::min(end, begin - begin % kWordBits + kWordBits);
+}
+
+// The bits [begin, end), which lie in one word, from bit 0 on. The others are zero.
+inline BitWord BitsInWord(const BitWord* bits, int64_t begin, int64_t end) {
+  const BitWord word = bits[begin / kWordBits] >> (begin % kWordBits);
+  return end - begin < kWordBits ? word & LowBits(end - begin) : word;
+}
+
 // The number of ones among the bits [begin, end).
 int64_t CountOnes(const BitWord* bits, int64_t begin, int64_t end);
 
@@ -42,10 +53,8 @@ int64_t CountOnes(const BitWord* bits, int64_t begin, int64_t end);
 template <typename Use>
 void ForOnes(const BitWord* bits, int64_t begin, int64_t end, Use use) {
   while (begin < end) {
-    const int64_t first = begin - begin % kWordBits;
-    const int64_t stop = std::min(end, first + kWordBits);
-    BitWord word = bits[first / kWordBits] >> (begin % kWordBits);
-    if (stop - begin < kWordBits) word &= LowBits(stop - begin);
+    const int64_t stop = EndInWord(begin, end);
+    BitWord word = BitsInWord(bits, begin, stop);
     for (; word != 0; word &= word - 1) use(begin + std::countr_zero(word));
     begin = stop;
   }
