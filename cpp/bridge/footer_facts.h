@@ -81,7 +81,7 @@ struct ChunkFacts {
   int64_t compressed_bytes = 0;        // of all pages, with their headers
   int64_t uncompressed_bytes = 0;
   int64_t num_values = 0;  // with nulls and empty lists
-  // Where a scan of the footer found them; 0 bytes: not known.
+  // As a scan of the footer found them; 0 bytes: not known.
   int64_t offset_index_offset = 0;
   int32_t offset_index_bytes = 0;
   // Of strings, with dictionaries resolved, where the writer says so.

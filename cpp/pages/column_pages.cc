@@ -218,7 +218,7 @@ bool ColumnPages::WantsNextPage() const {
   return next && HasWantedRow(*next);
 }
 
-// Where the next page ends at the latest.
+// The latest end of the next page.
 int64_t ColumnPages::NextPageLimit() const {
   if (index_ != nullptr) {
     if (next_offset_ < index_->first_offset()) return index_->first_offset();

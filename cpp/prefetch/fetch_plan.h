@@ -12,7 +12,7 @@ namespace torchparquet {
 struct ChunkBytes {
   int64_t column = 0;  // among those that are read
   ByteRange range;
-  // What is read of it, in order, if an offset index tells; empty for all.
+  // The parts that are read, in order, if an offset index tells; empty for all.
   std::vector<ByteRange> parts = {};
 };
 
