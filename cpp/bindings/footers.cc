@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "bindings/arrays.h"
@@ -20,6 +21,8 @@
 #include "bindings/without_gil.h"
 #include "files/footers.h"
 #include "footers/bloom_filter.h"
+#include "footers/column_index.h"
+#include "footers/offset_index.h"
 #include "pages/page_header.h"
 
 namespace py = pybind11;
@@ -63,6 +66,61 @@ void BindBloomFilters(py::module_& m) {
         return MayHold(BytesOf(bloom_filter), BytesOf(value));
       },
       py::arg("bloom_filter"), py::arg("value"));
+}
+
+py::bytes BytesOf(std::string_view content) { return {content.data(), content.size()}; }
+
+std::vector<py::bytes> ObjectsOf(const std::vector<std::string_view>& contents) {
+  std::vector<py::bytes> objects;
+  objects.reserve(contents.size());
+  for (const std::string_view content : contents) objects.push_back(BytesOf(content));
+  return objects;
+}
+
+// Row after row: the offset and the bytes of the column index, then of the offset index.
+Int64Array PlacesOf(const py::bytes& footer) {
+  std::vector<int64_t> numbers;
+  for (const IndexPlaces& places : FindIndexes(BytesOf(footer))) {
+    for (const ByteRange& range : {places.column_index, places.offset_index}) {
+      numbers.push_back(range.offset);
+      numbers.push_back(range.num_bytes);
+    }
+  }
+  constexpr py::ssize_t kNumbers = 4;
+  return ArrayOf(numbers).reshape({std::ssize(numbers) / kNumbers, kNumbers});
+}
+
+// The first row of each page, and the end of the last.
+std::optional<std::vector<int64_t>> PageRowsOf(const py::bytes& offset_index,
+                                               int64_t chunk_offset, int64_t chunk_bytes,
+                                               int64_t num_rows) {
+  const auto index =
+      OffsetIndex::Parse(BytesOf(offset_index), {chunk_offset, chunk_bytes}, num_rows);
+  if (!index) return std::nullopt;
+  std::vector<int64_t> rows;
+  for (size_t page = 0; page < index->num_pages(); ++page) {
+    rows.push_back(index->first_row(page));
+  }
+  rows.push_back(num_rows);
+  return rows;
+}
+
+// For each page: nulls only, low, high; and the number of nulls, if it is told.
+using PageBounds = std::tuple<std::vector<bool>, std::vector<py::bytes>,
+                              std::vector<py::bytes>, std::vector<int64_t>>;
+
+std::optional<PageBounds> PageBoundsOf(const py::bytes& column_index) {
+  const auto index = ParseColumnIndex(BytesOf(column_index));
+  if (!index) return std::nullopt;
+  return PageBounds(index->has_nulls_only, ObjectsOf(index->low), ObjectsOf(index->high),
+                    index->num_nulls);
+}
+
+void BindPageIndexes(py::module_& m) {
+  m.def("find_indexes", &PlacesOf, py::arg("footer"));
+  m.def("page_bounds", &PageBoundsOf, py::arg("column_index"));
+  m.def("page_rows", &PageRowsOf, py::arg("offset_index"), py::arg("chunk_offset"),
+        py::arg("chunk_bytes"), py::arg("num_rows"));
 }
 
 }  // namespace
@@ -156,6 +214,7 @@ void BindFooters(py::module_& m) {
       [](const py::bytes& content) { return ParsePageHeader(BytesOf(content)); },
       py::arg("content"));
   BindBloomFilters(m);
+  BindPageIndexes(m);
 }
 
 }  // namespace torchparquet

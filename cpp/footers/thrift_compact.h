@@ -73,6 +73,12 @@ class ThriftCompactReader {
     return type == kTrue;
   }
 
+  // An element of a list of booleans has a byte of its own: 1 is true, and 0 or 2 false.
+  bool ReadBoolElement(int type) {
+    if (type != kTrue && type != kFalse) throw Malformed{};
+    return TakeByte() == kTrue;
+  }
+
   // Returns a view of the bytes.
   std::string_view ReadBinary(int type) {
     if (type != kBinary) throw Malformed{};

@@ -30,6 +30,7 @@ __all__: list[str] = [
     "begin_iteration",
     "bloom_filter_bytes",
     "epoch_of",
+    "find_indexes",
     "has_http",
     "has_libdeflate",
     "hash_bytes",
@@ -39,6 +40,8 @@ __all__: list[str] = [
     "may_hold",
     "num_iterations",
     "offer_libdeflate",
+    "page_bounds",
+    "page_rows",
     "parse_page_header",
     "read_footers",
     "set_epoch_of",
@@ -223,6 +226,7 @@ class ColumnSpec:
         nulls_are_errors: bool,
         fill_bits: typing.SupportsInt | typing.SupportsIndex,
         default_bits: typing.SupportsInt | typing.SupportsIndex | None,
+        default_bytes: bytes | None,
         missing_is_null: bool,
         file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         stored_paths: collections.abc.Sequence[str],
@@ -411,6 +415,7 @@ def bloom_filter_bytes(content: bytes) -> int | None: ...
 def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
+def find_indexes(footer: bytes) -> numpy.typing.NDArray[numpy.int64]: ...
 def has_http() -> bool: ...
 def has_libdeflate() -> bool: ...
 def hash_bytes(
@@ -425,6 +430,15 @@ def map_shared_words(
 def may_hold(bloom_filter: bytes, value: bytes) -> bool: ...
 def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
 def offer_libdeflate(path: str) -> None: ...
+def page_bounds(
+    column_index: bytes,
+) -> tuple[list[bool], list[bytes], list[bytes], list[int]] | None: ...
+def page_rows(
+    offset_index: bytes,
+    chunk_offset: typing.SupportsInt | typing.SupportsIndex,
+    chunk_bytes: typing.SupportsInt | typing.SupportsIndex,
+    num_rows: typing.SupportsInt | typing.SupportsIndex,
+) -> list[int] | None: ...
 def parse_page_header(content: bytes) -> PageHeader | None: ...
 def read_footers(
     paths: collections.abc.Sequence[str],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from torchparquet import Column, Jagged, ParquetDataset
@@ -65,3 +67,17 @@ def check_values(batches: list[dict[str, Any]], table: pa.Table) -> None:
             assert found.tobytes() == b"".join(expected.to_pylist()), name
         else:
             np.testing.assert_array_equal(found, expected.to_numpy(zero_copy_only=False), name)
+
+
+def spoil(path: Path, keep: set[int]) -> None:
+    """Spoil the pages of all other row groups of a file."""
+    metadata, content = pq.read_metadata(path), bytearray(path.read_bytes())
+    for number in set(range(metadata.num_row_groups)) - keep:
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            begin = column.data_page_offset
+            if column.has_dictionary_page:
+                begin = min(begin, column.dictionary_page_offset)
+            end = begin + column.total_compressed_size
+            content[begin:end] = b"\xff" * (end - begin)
+    path.write_bytes(content)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.rows.reading import ids_of
+from tests.rows.reading import ids_of, spoil
 from torchparquet import CorruptFileError, ParquetDataset
 
 NUM_ROWS, GROUP_ROWS = 4000, 1000
@@ -55,20 +55,6 @@ def path(tmp_path: Path, table: pa.Table) -> Path:
         },
     )
     return path
-
-
-def spoil(path: Path, keep: set[int]) -> None:
-    """Spoil the pages of all other row groups."""
-    metadata, content = pq.read_metadata(path), bytearray(path.read_bytes())
-    for number in set(range(metadata.num_row_groups)) - keep:
-        group = metadata.row_group(number)
-        for column in map(group.column, range(group.num_columns)):
-            begin = column.data_page_offset
-            if column.has_dictionary_page:
-                begin = min(begin, column.dictionary_page_offset)
-            end = begin + column.total_compressed_size
-            content[begin:end] = b"\xff" * (end - begin)
-    path.write_bytes(content)
 
 
 ROW = 2345

@@ -18,7 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tables.reading import rows_of, sorted_rows, table_rows
-from torchparquet import Column, CorruptFileError, ParquetDataset, SchemaMismatchError
+from torchparquet import (
+    Column,
+    CorruptFileError,
+    NullValueError,
+    ParquetDataset,
+    SchemaMismatchError,
+)
 
 deltalake = pytest.importorskip("deltalake")
 DeltaTable, write_deltalake = deltalake.DeltaTable, deltalake.write_deltalake
@@ -85,13 +91,17 @@ def test_a_column_that_no_file_has_yet(folder: str) -> None:
     assert rows_of(DeltaTable(folder)) == [{"id": n, "x": None} for n in range(20)]
 
 
-def test_strings_that_were_added_are_refused_by_name(folder: str) -> None:
+def test_strings_that_were_added_are_null(folder: str) -> None:
     write_deltalake(folder, numbers(0, 20))
     words = numbers(20, 22, word=["a", "b"])
     write_deltalake(folder, words, mode="append", schema_mode="merge")
-    with pytest.raises(SchemaMismatchError, match="'word' was added to the table after"):
-        ParquetDataset(DeltaTable(folder), batch_size=4)
-    assert len(rows_of(DeltaTable(folder), ["id"])) == 22
+    found: dict[int, Any] = {}
+    for batch in ParquetDataset(DeltaTable(folder), batch_size=4, nulls="mask"):
+        words = zip(batch["word"].to_str(), batch["word.valid"].tolist(), strict=True)
+        found |= dict(zip(batch["id"].tolist(), words, strict=True))
+    assert found == dict.fromkeys(range(20), ("", False)) | {20: ("a", True), 21: ("b", True)}
+    with pytest.raises(NullValueError, match="word"):
+        list(ParquetDataset(DeltaTable(folder), batch_size=4))
 
 
 def test_widened_columns(folder: str) -> None:
@@ -112,8 +122,9 @@ def test_mapped_names(folder: str) -> None:
     _map_names(folder, {"col-1": "id", "col-2": "id 2"})
     table = DeltaTable(folder)
     assert rows_of(table) == [{"id": n, "id 2": n + 3.0} for n in (1, 2, 3)]
+    assert [row["id"] for row in rows_of(table, where='id > 1 and "id 2" < 6')] == [2]
     with pytest.raises(ValueError, match="another name"):
-        ParquetDataset(table, batch_size=1, where="id > 1")
+        ParquetDataset(table, batch_size=1, filters=[("id", ">", 1)])
     with pytest.raises(ValueError, match="no such column: 'col-1'"):
         ParquetDataset(table, batch_size=1, columns=["col-1"])
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
+    from torchparquet.files.manifest import Manifest
     from torchparquet.files.remote.remote_files import RemoteFiles
 
 
@@ -31,3 +35,25 @@ def opened(path: str, remote: RemoteFiles | None) -> AbstractContextManager[Any]
         return Path(path).open("rb", buffering=0)
     made: AbstractContextManager[Any] = remote.open(path)
     return made
+
+
+def opened_file(manifest: Manifest, number: int) -> AbstractContextManager[Any]:
+    """Return a file of a manifest, on disk, in a store or in memory, with `seek` and `read`."""
+    if manifest.memory:
+        made: AbstractContextManager[Any] = pa.BufferReader(manifest.memory[number].content)
+        return made
+    return opened(manifest.files[number], manifest.remote)
+
+
+def read_part(file: Any, offset: int, num_bytes: int) -> bytes:
+    """Return bytes of an open file, fewer than asked for if it ends before."""
+    # A buffer for all that a damaged file asks for may be large.
+    num_bytes = min(num_bytes, file.seek(0, os.SEEK_END) - offset)
+    file.seek(offset)
+    parts = []
+    while num_bytes > 0:
+        parts.append(file.read(num_bytes))
+        if not parts[-1]:
+            break
+        num_bytes -= len(parts[-1])
+    return b"".join(parts)

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
+from torchparquet.rows.pruning.bloom_filters import ANYTHING, Alternatives, Equality
 from torchparquet.rows.sql import parsed_condition
 
-
-@dataclass(frozen=True)
-class Equality:
-    """A column that must have one of some values.
-
-    Attributes:
-        column: Its name.
-        values: Python's str, bytes or int.
-    """
-
-    column: str
-    values: tuple[Any, ...]
-
-
-# One of the lists must hold, and of that all of its equalities.
-Alternatives: TypeAlias = list[list[Equality]]
-
-# Nothing is known.
-ANYTHING: Alternatives = [[]]
 _MAX_ALTERNATIVES = 64
 
 

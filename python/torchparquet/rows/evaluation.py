@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.processors import num_processors
-from torchparquet.rows.bloom_filters import BloomFilters
-from torchparquet.rows.equalities import ANYTHING, Alternatives
 from torchparquet.rows.fragments import Fragments
+from torchparquet.rows.pruning.bloom_filters import ANYTHING, Alternatives
+from torchparquet.rows.pruning.row_groups import PrunedFile, RowGroupPruning, named_columns
+from torchparquet.rows.renamed_columns import batches_of_renamed, flat_renames
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-    import pyarrow.dataset as pads
 
     from torchparquet.files.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
@@ -44,7 +45,8 @@ def evaluate(
     """Yield a mask for each row group, in order, that follows from values of expressions.
 
     Reads the columns that the expressions name, and nothing of a row group that has no row for
-    which `condition` is true, as far as its statistics, partition keys and Bloom filters tell.
+    which `condition` is true, as far as partition keys, statistics, page indexes and Bloom filters
+    tell.
     Several files are read at once, each row group after row group.
 
     Args:
@@ -93,25 +95,30 @@ class _Files:
         self._manifest = manifest
         self._fragments = Fragments(manifest, keys)
         self._expressions = dict(expressions)
-        self._condition = condition
-        # Those of encrypted columns are encrypted too.
-        self._needed = needed if keys is None else ANYTHING
         self._schema = self._fragments.schema()
-        self._check()
+        self._found = self._check(condition)
+        named = [named_columns(one, self._schema) for one in self._expressions.values()]
+        self._names = list(dict.fromkeys(itertools.chain.from_iterable(named)))
+        self._pruning = None
+        if condition is not None:
+            self._pruning = RowGroupPruning(
+                manifest, self._schema, condition, needed, is_encrypted=keys is not None
+            )
 
-    def _check(self) -> None:
+    def _check(self, condition: pc.Expression | None) -> pa.Schema:
+        """Return the schema of the expressions' values."""
         import pyarrow.dataset as pads
 
         empty = pads.dataset(self._schema.empty_table())
         try:
-            found = empty.scanner(columns=self._expressions).to_table()
-            if self._condition is not None:
-                wanted = empty.scanner(columns={"": self._condition}).to_table()[""].type
+            found: pa.Schema = empty.scanner(columns=self._expressions).to_table().schema
+            if condition is not None:
+                wanted = empty.scanner(columns={"": condition}).to_table()[""].type
                 if wanted not in (pa.bool_(), pa.null()):
                     raise ValueError(f"where is no condition, its values are {wanted}")
         except (pa.ArrowException, KeyError) as error:
             raise ValueError(f"where does not fit the columns: {one_line(error)}") from error
-        del found
+        return found
 
     def masks(self, file: int, mask_of: MaskOf) -> list[Mask]:
         """Return the mask of each of a file's row groups."""
@@ -121,10 +128,12 @@ class _Files:
         in_file = manifest.row_group_in_file[first:end].tolist()
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         try:
-            fragment = self._fragments.fragment(file)
-            kept = self._kept(file, fragment, in_file)
+            opened = _OpenFile(self._fragments, file, self._names)
+            kept = set(in_file)
+            if self._pruning is not None:
+                kept = self._pruning.kept(opened.of_pruning, in_file)
             read = [number for number in numbers if in_file[number - first] in kept]
-            for number, values in self._read(fragment, read):
+            for number, values in self._read(opened, read):
                 masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
             raise ValueError(f"where cannot be evaluated in {path!r}: {one_line(error)}") from error
@@ -132,34 +141,42 @@ class _Files:
             raise CorruptFileError(f"cannot read {path!r}: {one_line(error)}") from error
         return masks
 
-    def _kept(self, file: int, fragment: pads.ParquetFileFragment, in_file: list[int]) -> set[int]:
-        if self._condition is None:
-            return set(in_file)
-        left = fragment.subset(self._condition, schema=self._schema)
-        kept = {row_group.id for row_group in left.row_groups}
-        if not all(self._needed):
-            return kept
-        filters = BloomFilters(self._manifest, file, fragment.metadata, fragment.physical_schema)
-        return {
-            number
-            for number in kept.intersection(in_file)
-            if not filters.rule_out(number, self._needed)
-        }
-
-    def _read(
-        self, fragment: pads.ParquetFileFragment, numbers: list[int]
-    ) -> Iterator[tuple[int, Values]]:
+    def _read(self, opened: _OpenFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:
         """Yield the values of row groups, of which only those of one are held at a time."""
         if not numbers:
             return
         manifest = self._manifest
         in_file = manifest.row_group_in_file[numbers].tolist()
-        part = fragment.subset(row_group_ids=in_file, schema=self._schema)
-        scanner = part.scanner(schema=self._schema, columns=self._expressions)
-        rows = _Rows(scanner.to_batches(), scanner.projected_schema)
+        rows = _Rows(opened.batches(in_file, self._schema, self._expressions), self._found)
         for number in numbers:
             yield number, rows.take(int(manifest.row_group_num_rows[number]))
         rows.check_end()
+
+
+class _OpenFile:
+    """A file, by the names that its table has for the columns of interest."""
+
+    def __init__(self, fragments: Fragments, file: int, names: Sequence[str]) -> None:
+        fragment = fragments.fragment(file)
+        stored = fragments.stored_names(file)
+        renamed = flat_renames(names, stored, fragment.physical_schema)
+        self._names = names
+        self._renames = {name: stored[name] for name in renamed}
+        self._known = fragments.known(file)
+        self._fragment = fragments.renamed_fragment(file) if renamed else fragment
+        self.of_pruning = PrunedFile(file, self._fragment, self._renames, self._known)
+
+    def batches(
+        self, row_groups: list[int], schema: pa.Schema, expressions: Mapping[str, pc.Expression]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the values of expressions, which fit the schema, in order."""
+        if self._renames:
+            part = self._fragment.subset(row_group_ids=row_groups)
+            named = pa.schema([schema.field(name) for name in self._names])
+            yield from batches_of_renamed(part, named, self._renames, self._known, expressions)
+        else:
+            part = self._fragment.subset(row_group_ids=row_groups, schema=schema)
+            yield from part.scanner(schema=schema, columns=dict(expressions)).to_batches()
 
 
 class _Rows:

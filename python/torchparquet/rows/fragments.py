@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from torchparquet.errors import CorruptFileError, one_line
 from torchparquet.files.filters import typed_key
 from torchparquet.files.opening import source_of
+from torchparquet.rows.pruning.bounds import known_conditions
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -33,8 +35,6 @@ class Fragments:
         self._manifest = manifest
         self._keys = keys
         table = manifest.table
-        if table is not None:
-            table.check_names("a selection of rows by columns")
         schemas = self._schemas()
         if table is not None and table.arrow_schema:
             of_table = pa.ipc.read_schema(pa.BufferReader(table.arrow_schema))
@@ -53,6 +53,11 @@ class Fragments:
         for name, values in self._path_keys.items():
             unified = unified.append(pa.field(name, values.type))
         self._schema = unified.remove_metadata()
+        self._defaults = {
+            name: pa.scalar(value, unified.field(name).type)
+            for name, value in ({} if table is None else table.defaults).items()
+            if name in unified.names
+        }
 
     def _schemas(self) -> list[pa.Schema]:
         """Return the distinct schemas of files with rows."""
@@ -65,17 +70,33 @@ class Fragments:
         return self._schema
 
     def fragment(self, file: int) -> pads.ParquetFileFragment:
-        """Return a file, with the values of its partition keys."""
-        return self._made(file, {name: values[file] for name, values in self._path_keys.items()})
+        """Return a file, with the values that are known of all of its rows."""
+        return self._made(file, self.known(file))
+
+    def renamed_fragment(self, file: int) -> pads.ParquetFileFragment:
+        """Return a file whose columns bear other names than its table's."""
+        return self._made(file)
+
+    def known(self, file: int) -> dict[str, pa.Scalar]:
+        """Return the values of a file's partition keys, and of columns that are younger."""
+        keys = {name: values[file] for name, values in self._path_keys.items()}
+        stored = self.stored_names(file)
+        return keys | {
+            name: value for name, value in self._defaults.items() if stored.get(name) == ""
+        }
+
+    def stored_names(self, file: int) -> Mapping[str, str]:
+        """Return the paths of leaf columns that a file stores by another, or lacks: then ""."""
+        table = self._manifest.table
+        if table is None or not table.stored:
+            return {}
+        stored: Mapping[str, str] = table.stored[self._manifest.file_schema[file]]
+        return stored
 
     def _made(self, file: int, keys: dict[str, pa.Scalar] | None = None) -> Any:
-        import pyarrow.compute as pc
         import pyarrow.fs as pafs
 
-        known = [
-            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
-            for name, value in (keys or {}).items()
-        ]
+        known = known_conditions(keys or {})
         manifest, path = self._manifest, self._manifest.files[file]
         source = (
             manifest.memory[file].content if manifest.memory else source_of(path, manifest.remote)

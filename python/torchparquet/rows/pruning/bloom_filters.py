@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from torchparquet.files.opening import opened
+from torchparquet.files.opening import opened_file, read_part
 from torchparquet.native import bloom_filter_bytes, may_hold
-from torchparquet.rows.equalities import Alternatives, Equality
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from torchparquet.files.manifest import Manifest
 
+
+@dataclass(frozen=True)
+class Equality:
+    """A column that must have one of some values.
+
+    Attributes:
+        column: Its name.
+        values: Python's str, bytes or int.
+    """
+
+    column: str
+    values: tuple[Any, ...]
+
+
+# One of the lists must hold, and of that all of its equalities.
+Alternatives: TypeAlias = list[list[Equality]]
+
+# Nothing is known.
+ANYTHING: Alternatives = [[]]
 # Before a filter, which may not tell its length elsewhere.
 _HEADER_BYTES = 64
 _FORMATS = {"INT32": "<i", "INT64": "<q"}
@@ -71,22 +90,13 @@ class BloomFilters:
         return content is not None and not any(may_hold(content, value) for value in stored)
 
     def _filter(self, offset: int) -> bytes | None:
-        manifest = self._manifest
-        if manifest.memory:
-            held = memoryview(manifest.memory[self._file].content)[offset:]
-            return bytes(held[: bloom_filter_bytes(bytes(held[:_HEADER_BYTES])) or 0])
-        with opened(manifest.files[self._file], manifest.remote) as file:
-            file.seek(offset)
-            head: bytes = file.read(_HEADER_BYTES)
+        with opened_file(self._manifest, self._file) as file:
+            head = read_part(file, offset, _HEADER_BYTES)
             num_bytes = bloom_filter_bytes(head)
             if num_bytes is None:
                 return None
-            while len(head) < num_bytes:
-                part = file.read(num_bytes - len(head))
-                if not part:
-                    return None
-                head += part
-            return head
+            content = head + read_part(file, offset + len(head), num_bytes - len(head))
+            return content[:num_bytes] if len(content) >= num_bytes else None
 
 
 def _plain(value: Any, kind: pa.DataType, physical: str) -> bytes | None:

@@ -1,0 +1,1 @@
+"""Row groups without a row that counts, found without reading their values."""

@@ -1,0 +1,71 @@
+"""Values of expressions in a file that stores columns by other names than its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    import pyarrow.dataset as pads
+
+
+def batches_of_renamed(
+    fragment: pads.ParquetFileFragment,
+    schema: pa.Schema,
+    stored_names: Mapping[str, str],
+    values: Mapping[str, pa.Scalar],
+    expressions: Mapping[str, pc.Expression],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the values of expressions for a file's rows, in order.
+
+    Args:
+        fragment: The file, of which no value is known beforehand.
+        schema: The columns that the expressions name.
+        stored_names: The file's names of those that it stores by another; "" for one that it
+            lacks.
+        values: Of columns that the file does not store. Others are null then.
+        expressions: By a name for their values.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.dataset as pads
+
+    in_file = fragment.physical_schema
+    names = {name: stored_names.get(name, name) for name in schema.names}
+    stored = {name: pc.field(other) for name, other in names.items() if other in in_file.names}
+    for batch in fragment.scanner(schema=in_file, columns=stored).to_batches():
+        columns = [
+            batch.column(field.name).cast(field.type)
+            if field.name in stored
+            else _repeated(values.get(field.name), field.type, len(batch))
+            for field in schema
+        ]
+        held = pa.Table.from_arrays(columns, schema=schema)
+        yield from pads.dataset(held).scanner(columns=dict(expressions)).to_table().to_batches()
+
+
+def _repeated(value: pa.Scalar | None, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.nulls(count, kind) if value is None else pa.repeat(value.cast(kind), count)
+
+
+def flat_renames(names: Sequence[str], renames: Mapping[str, str], stored: pa.Schema) -> set[str]:
+    """Return the columns among `names` that a file stores by another name, or lacks.
+
+    Args:
+        names: Of columns.
+        renames: The file's paths of leaf columns, by the table's; "" for one that it lacks.
+        stored: The schema of the file.
+
+    Raises:
+        ValueError: A column within a nested one is renamed.
+    """
+    for path in renames:
+        top = path.partition(".")[0]
+        if top != path and top in names and top in stored.names:
+            raise ValueError(
+                f"rows cannot be selected by column {top!r}: a file of the table stores its field "
+                f"{path!r} by another name, or is older than it"
+            )
+    return {name for name in names if name in renames and (renames[name] or name in stored.names)}

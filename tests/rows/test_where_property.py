@@ -1,0 +1,163 @@
+"""Random conditions on random columns select the rows that pyarrow selects in memory.
+
+There nothing can be left out by statistics, page indexes or Bloom filters.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import functools
+import operator
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.rows.reading import ids_of
+from torchparquet import ParquetDataset
+
+NOON = dt.datetime(2024, 2, 29, 12)
+FLOATS = [0.0, -0.0, 1.5, -2.5, 5.0, float("nan"), float("inf"), float("-inf")]
+# A few values of each type, of which many row groups and pages have one alone.
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.int8(): [-128, -1, 0, 1, 127],
+    pa.int16(): [-300, 0, 300],
+    pa.int32(): [-(2**31), -7, 0, 7, 2**31 - 1],
+    pa.int64(): [-(2**63), -7, 0, 7, 2**63 - 1],
+    pa.uint8(): [0, 1, 200],
+    pa.uint32(): [0, 1, 2**31, 2**32 - 1],
+    pa.uint64(): [0, 1, 2**63, 2**64 - 1],
+    pa.float32(): FLOATS,
+    pa.float64(): FLOATS,
+    pa.bool_(): [True, False],
+    pa.date32(): [dt.date(1969, 1, 1), dt.date(2024, 2, 29)],
+    pa.timestamp("ms"): [NOON, NOON + dt.timedelta(days=1), dt.datetime(1950, 1, 1)],
+    pa.timestamp("us", "UTC"): [
+        NOON.replace(tzinfo=dt.UTC),
+        dt.datetime(1950, 1, 1, tzinfo=dt.UTC),
+    ],
+    pa.timestamp("ns"): [NOON, dt.datetime(1950, 1, 1)],
+    pa.decimal128(9, 2): [decimal.Decimal("-1.25"), decimal.Decimal(0), decimal.Decimal("9.99")],
+    pa.decimal128(30, 1): [decimal.Decimal("-1e20"), decimal.Decimal("0.5")],
+    pa.string(): ["", "a", "ab", "ä", "\U0001f600", "z" * 80],
+    pa.large_string(): ["", "a", "ab", "y" * 70 + "a", "y" * 70 + "b"],
+    pa.binary(): [b"", b"\0", b"\x7f", b"\xff\xfe"],
+    pa.dictionary(pa.int32(), pa.string()): ["a", "b", "c"],
+}
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    """Return up to three columns, in runs of equal values, sorted ones too."""
+    num_rows = draw(st.integers(1, 60))
+    columns = {}
+    for number in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(list(VALUES)))
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        choices = VALUES[kind]
+        chosen = rng.integers(0, len(choices), num_rows)
+        if draw(st.booleans()):
+            chosen = np.sort(chosen)
+        if draw(st.booleans()):
+            chosen = np.repeat(chosen, rng.integers(1, 9))[:num_rows]
+        is_null = rng.random(num_rows) < draw(st.sampled_from([0.0, 0.1, 0.8]))
+        values = [None if null else choices[at] for at, null in zip(chosen, is_null, strict=True)]
+        columns[f"c{number}"] = pa.array(values, kind)
+    return pa.table(columns)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, schema: pa.Schema, depth: int = 3) -> pc.Expression:
+    """Return a comparison, or up to eight of them, with and, or and not."""
+    form = draw(st.integers(0, 3 if depth else 0))
+    if form == 1:
+        return ~draw(conditions(schema, depth - 1))
+    if form > 1:
+        both = operator.and_ if form == 2 else operator.or_
+        return both(draw(conditions(schema, depth - 1)), draw(conditions(schema, depth - 1)))
+    field = draw(st.sampled_from(list(schema)))
+    column, plain = pc.field(field.name), field.type
+    if pa.types.is_dictionary(plain):
+        plain = plain.value_type
+    values = st.sampled_from(VALUES[field.type]).map(lambda value: pa.scalar(value, plain))
+    kind = draw(st.integers(0, 8))
+    if kind == 0:
+        return column.is_null()
+    if kind == 1:
+        return column.is_valid()
+    if kind == 2 and not pa.types.is_dictionary(field.type):
+        wanted = draw(st.lists(values, min_size=1, max_size=3))
+        return column.isin(pa.array([value.as_py() for value in wanted], plain))
+    return draw(st.sampled_from(COMPARISONS))(column, draw(values))
+
+
+def expected_rows(table: pa.Table, condition: pc.Expression) -> list[int]:
+    numbered = table.append_column("number", pa.array(range(len(table))))
+    rows: list[int] = numbered.filter(condition)["number"].to_pylist()
+    return rows
+
+
+def found_rows(path: Path, condition: pc.Expression) -> list[int]:
+    try:
+        dataset = ParquetDataset(
+            path, batch_size=16, where=condition, columns=["held"], row_ids=True
+        )
+    except ValueError as error:
+        if "is left by where" not in str(error):
+            raise
+        return []
+    return list(ids_of(dataset).tolist())
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_random_conditions(data: st.DataObject) -> None:
+    table = data.draw(tables())
+    condition = data.draw(conditions(table.schema))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.parquet"
+        pq.write_table(
+            table.append_column("held", pa.array(np.zeros(len(table), np.int8))),
+            path,
+            row_group_size=data.draw(st.sampled_from([4, 17, 60])),
+            # Three rows a page.
+            write_batch_size=3,
+            data_page_size=1,
+            use_dictionary=data.draw(st.booleans()),
+            write_page_index=data.draw(st.booleans()),
+            write_statistics=data.draw(st.booleans()),
+        )
+        assert found_rows(path, condition) == expected_rows(table, condition)
+
+
+@pytest.mark.parametrize("num_values", [1, 2])
+def test_nan_is_outside_of_the_bounds_of_statistics(tmp_path: Path, num_values: int) -> None:
+    """The bounds of a column chunk of 5.0 and NaN are 5.0 and 5.0."""
+    nan = float("nan")
+    columns = {
+        "x": [5.0] * num_values + [nan, nan, None],
+        "y": [5.0] * num_values + [5.0, nan, 5.0],
+    }
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        table.append_column("held", pa.array(np.zeros(len(table), np.int8))),
+        path,
+        write_page_index=True,
+    )
+    x, y = pc.field("x"), pc.field("y")
+    for condition in (x != 5, ~(x <= 5), ~(x == 5), (x != 5) & (y != 5), (x > 7) | (y != 5)):
+        expected = expected_rows(table, condition)
+        assert found_rows(path, condition) == expected
+        assert expected
+    both = functools.reduce(operator.and_, [x > 5, y != 5])
+    assert found_rows(path, both) == []
