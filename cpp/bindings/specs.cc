@@ -27,6 +27,11 @@ namespace torchparquet {
 
 namespace {
 
+std::optional<std::string> TextOf(const std::optional<py::bytes>& content) {
+  if (!content) return std::nullopt;
+  return static_cast<std::string>(*content);
+}
+
 // Selections with the arrays that they view.
 class HeldSelections {
  public:
@@ -133,6 +138,7 @@ void BindSpecs(py::module_& m) {
                        std::optional<std::shared_ptr<Vocabulary>> vocabulary,
                        int64_t field, int64_t element, bool nulls_are_errors,
                        uint64_t fill_bits, std::optional<uint64_t> default_bits,
+                       const std::optional<py::bytes>& default_bytes,
                        bool missing_is_null, std::vector<uint64_t> file_bits,
                        std::vector<std::string> stored_paths,
                        std::vector<int32_t> path_of_file) {
@@ -147,6 +153,7 @@ void BindSpecs(py::module_& m) {
                              .list_length = list_length,
                              .vocabulary = std::move(vocabulary).value_or(nullptr),
                              .default_bits = default_bits,
+                             .default_bytes = TextOf(default_bytes),
                              .missing_is_null = missing_is_null},
                  .stored = {.paths = std::move(stored_paths),
                             .path_of_file = std::move(path_of_file)},
@@ -160,8 +167,8 @@ void BindSpecs(py::module_& m) {
            py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
            py::arg("vocabulary"), py::arg("field"), py::arg("element"),
            py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
-           py::arg("missing_is_null"), py::arg("file_bits"), py::arg("stored_paths"),
-           py::arg("path_of_file"));
+           py::arg("default_bytes"), py::arg("missing_is_null"), py::arg("file_bits"),
+           py::arg("stored_paths"), py::arg("path_of_file"));
   py::class_<Share>(m, "Share")
       .def(py::init(&MakeShareOfArrays), py::kw_only(), py::arg("rank"),
            py::arg("world_size"), py::arg("chunk_file"), py::arg("chunk_row_group"),

@@ -32,6 +32,7 @@ struct ColumnRequest {
   // The value in every row of a file without the column. Without it, all rows are null
   // there, or such a file is an error.
   std::optional<uint64_t> default_bits = std::nullopt;
+  std::optional<std::string> default_bytes = std::nullopt;  // the same for strings
   bool missing_is_null = false;
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
 };

@@ -1,6 +1,8 @@
 #include "columns/open_column.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,9 +74,60 @@ class NullReader : public ColumnReader {
   int64_t row_ = 0;
 };
 
-std::unique_ptr<ColumnReader> MakeNulls(const std::shared_ptr<const ParquetFile>& file,
-                                        const ColumnRequest& column,
-                                        const ColumnStart& start) {
+// Reads rows of variable length, of a column that a file lacks: nulls or one string.
+class MissingRowsReader : public ColumnReader {
+ public:
+  MissingRowsReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+                    const ColumnStart& start)
+      : ColumnReader(std::move(file), column, start, {}),
+        text_(column.default_bytes),
+        selection_(start.selection) {}
+
+  int64_t row() const override { return row_; }
+  PagePlace place() const override { return {}; }
+
+ private:
+  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch*,
+                DecodeProgress* progress) override {
+    if (!text_ && target.nulls == NullPolicy::kError && rows.num_rows > 0) {
+      throw NullError(selection_ == nullptr ? rows.begin : selection_->RowAt(rows.begin));
+    }
+    for (const Segment& segment : target.segments) {
+      JaggedItems items = progress->BeginItems();
+      // Offsets are the slab's int64, aligned to 64 bytes.
+      auto* starts = reinterpret_cast<int64_t*>(segment.values);
+      const auto num_rows = static_cast<size_t>(segment.num_rows);
+      std::fill_n(starts, num_rows, 0);
+      if (text_) AppendText(num_rows, starts, &items);
+      if (segment.valid != nullptr) std::memset(segment.valid, text_ ? 1 : 0, num_rows);
+      progress->EndItems(std::move(items));
+      progress->SegmentDone();
+    }
+    row_ = rows.end();
+  }
+
+  void AppendText(size_t num_rows, int64_t* starts, JaggedItems* items) const {
+    items->has_strings = true;
+    if (text_->empty()) return;
+    uint8_t* bytes = items->values->Extend(num_rows * text_->size());
+    for (size_t i = 0; i < num_rows; ++i) {
+      starts[i] = static_cast<int64_t>(i * text_->size());
+      std::memcpy(bytes + starts[i], text_->data(), text_->size());
+    }
+    items->num_items.front() = static_cast<int64_t>(items->values->size());
+  }
+
+  const std::optional<std::string> text_;
+  const std::shared_ptr<const RowSelection> selection_;
+  int64_t row_ = 0;
+};
+
+std::unique_ptr<ColumnReader> MakeMissing(const std::shared_ptr<const ParquetFile>& file,
+                                          const ColumnRequest& column,
+                                          const ColumnStart& start) {
+  if (column.num_offsets > 0) {
+    return std::make_unique<MissingRowsReader>(file, column, start);
+  }
   return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(
         std::make_unique<NullReader<Out>>(file, column, start));
@@ -116,12 +169,12 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
     const int index = path == nullptr ? -1 : file->FindLeaf(*path);
     if (index < 0) {
       if (column.default_bits) return OpenConstant(column, *column.default_bits);
-      if (column.missing_is_null) {
-        return MakeNulls(file, column,
-                         {.row_group = row_group,
-                          .column = -1,
-                          .place = {},
-                          .selection = std::move(selection)});
+      if (column.default_bytes || column.missing_is_null) {
+        return MakeMissing(file, column,
+                           {.row_group = row_group,
+                            .column = -1,
+                            .place = {},
+                            .selection = std::move(selection)});
       }
       throw CorruptFile("column is missing, although it was planned");
     }

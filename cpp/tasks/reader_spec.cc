@@ -29,10 +29,12 @@ void CheckJaggedFields(const ReaderParts& spec) {
       throw Error(ErrorKind::kInvalidArgument,
                   "a field has not the offsets of its column");
     }
-    if (num_offsets > 0 && (column.request.default_bits || !column.file_bits.empty() ||
-                            column.request.missing_is_null)) {
+    if (num_offsets > 0 && (column.request.default_bits || !column.file_bits.empty())) {
       throw Error(ErrorKind::kInvalidArgument,
                   "rows of different lengths cannot have a default");
+    }
+    if (column.request.default_bytes && num_offsets != 1) {
+      throw Error(ErrorKind::kInvalidArgument, "only strings have a default of bytes");
     }
     ++num_columns[field];
   }

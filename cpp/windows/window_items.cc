@@ -1,5 +1,6 @@
 #include "windows/window_items.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -146,8 +147,13 @@ void WindowItems::Gather(const WindowPlaces& places, size_t run_number,
                   .items = BeginItems(run.num_rows)};
   JaggedItems* items = &part.items;
   std::vector<Range> ranges = GatherRows(places, run_number, batch->memory.data);
-  const bool has_strings = chunks_.front().items->has_strings;
-  const bool has_valid = chunks_.front().items->has_valid;
+  // Rows of a file that lacks the column have no items, of no kind.
+  const auto any = [&](bool JaggedItems::* fact) {
+    return std::ranges::any_of(chunks_,
+                               [&](const auto& chunk) { return (*chunk.items).*fact; });
+  };
+  const bool has_strings = any(&JaggedItems::has_strings);
+  const bool has_valid = any(&JaggedItems::has_valid);
   for (size_t level = 0; level < items->num_items.size(); ++level) {
     items->num_items[level] = TotalOf(ranges);
     const bool is_last = level + 1 == items->num_items.size();

@@ -204,6 +204,27 @@ def test_a_null_string_is_an_error_that_names_its_row(
         list(dataset)
 
 
+@pytest.mark.parametrize("default", ["", "x", "ü" * 40, b"\xff\0"])
+@pytest.mark.parametrize("order", [{}, {"shuffle": True, "shuffle_window": 2}])
+def test_a_default_for_files_that_lack_the_column(
+    tmp_path: Path, default: str | bytes, order: Any
+) -> None:
+    """The first file of a window may lack it."""
+    for number in range(4):
+        ids = pa.array(range(10 * number, 10 * number + 10))
+        table = pa.table({"i": ids})
+        if number % 2:
+            table = table.append_column("s", pa.array([f"s{i}" for i in ids.to_pylist()]))
+        write(tmp_path / f"{number}.parquet", table, row_group_size=4)
+    columns: Any = {"i": "i", "s": Column("s", default=default, nulls="mask")}
+    text = default.encode() if isinstance(default, str) else default
+    found: dict[int, bytes] = {}
+    for batch in ParquetDataset(tmp_path, batch_size=3, columns=columns, **order):
+        assert batch["s.valid"].all()
+        found |= dict(zip(batch["i"].tolist(), batch["s"].to_bytes(), strict=True))
+    assert found == {i: f"s{i}".encode() if i // 10 % 2 else text for i in range(40)}
+
+
 @pytest.mark.parametrize("policy", ["nan", 0, 7, True, 0.5])
 def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"s": ["a", None]}))
@@ -215,6 +236,8 @@ def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) 
     ("column", "error", "message"),
     [
         (Column("s", default=0), ValueError, "rows of different lengths cannot have a default"),
+        (Column("i", default="x"), ValueError, "a default of text is for strings: 'o' has 'x'"),
+        (Column("l", default="x"), ValueError, "a default of text is for strings"),
         (Column(["s", "t"]), ValueError, "strings, lists .* cannot share a tensor"),
         (Column(["s"]), ValueError, "strings, lists .* cannot share a tensor"),
         (Column("s", length=3), ValueError, "length is for lists of numbers"),
@@ -222,7 +245,8 @@ def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) 
     ],
 )
 def test_what_strings_cannot_be(tmp_path: Path, column: Column, error: Any, message: str) -> None:
-    path = write(tmp_path / "a.parquet", pa.table({"s": ["a"], "t": ["b"]}))
+    columns = {"s": ["a"], "t": ["b"], "i": [1], "l": [["a"]]}
+    path = write(tmp_path / "a.parquet", pa.table(columns))
     with pytest.raises(error, match=message):
         ParquetDataset(path, batch_size=1, columns={"o": column})
 

@@ -240,14 +240,16 @@ def test_partition_keys(by_region: Any) -> None:
 
 
 def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
-    """Or lack the column, for whose rows the default is a number."""
+    """Or lack the column, for whose rows the default is a number or a word."""
     folder = tmp_path / "data"
     write(folder / "a.parquet", pa.table({"s": ["a", "b"], "i": [0, 1]}))
     write(folder / "b.parquet", pa.table({"s": pa.array([b"b"]), "i": [2]}))
     write(folder / "c.parquet", pa.table({"s": pa.array(["?"], pa.large_string()), "i": [3]}))
     assert read(folder, Column("s", vocab=["a", "b"])).tolist() == [0, 1, 1, -1]
     write(folder / "d.parquet", pa.table({"i": [4, 5]}))
-    assert read(folder, Column("s", vocab=["a", "b"], default=1)).tolist() == [0, 1, 1, -1, 1, 1]
+    for default, code in ((1, 1), ("b", 1), (b"a", 0), ("zebra", -1)):
+        column = Column("s", vocab=["a", "b"], default=default)
+        assert read(folder, column).tolist() == [0, 1, 1, -1, code, code]
     write(folder / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
     with pytest.raises(SchemaMismatchError, match=r"string in .*list<string> in"):
         read(folder, Column("s", vocab=["a"], default=1))

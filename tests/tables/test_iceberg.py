@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from tests.tables.reading import rows_of, sorted_rows, table_rows
-from torchparquet import ParquetDataset
+from torchparquet import NullValueError, ParquetDataset, Split
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
@@ -43,6 +46,18 @@ def test_a_snapshot_and_the_next(catalog: Any) -> None:
     assert [row["id"] for row in rows_of(table.scan(snapshot_id=first))] == list(range(30))
 
 
+CONDITIONS_ON_RENAMED = [
+    "a > 12",
+    "b < 5",
+    "b < 5 and a > 11 or id = 10",
+    "new is null",
+    "new > 40 and gone < 2",
+    "gone is not null",
+    "not (a > 12)",
+    "id >= 7",
+]
+
+
 def test_renamed_swapped_added_and_dropped_columns(catalog: Any) -> None:
     data = numbers(0, 8, a=pa.array(range(8), pa.int32()), b=pa.array(range(10, 18), pa.int32()))
     table = created(catalog, data.append_column("gone", pa.array(range(8), pa.int32())))
@@ -61,6 +76,17 @@ def test_renamed_swapped_added_and_dropped_columns(catalog: Any) -> None:
     expected = table_rows(table.scan().to_arrow(), columns)
     assert sorted_rows(rows_of(table, columns)) == sorted_rows(expected)
     assert expected[0] in rows_of(table, columns)
+    for where in CONDITIONS_ON_RENAMED:
+        wanted = table_rows(table.scan(row_filter=where).to_arrow(), columns)
+        assert sorted_rows(rows_of(table, columns, where=where)) == sorted_rows(wanted)
+    split = [
+        row["id"]
+        for name in ("one", "other")
+        for row in rows_of(
+            table, ["id"], split=Split(name, {"one": 0.5, "other": 0.5}, seed=3, by="b")
+        )
+    ]
+    assert sorted(split) == list(range(11))
     everything = ParquetDataset(table, batch_size=4, nulls="mask")
     assert [name for name in next(iter(everything)) if "." not in name] == [
         field.name for field in table.schema().fields
@@ -78,9 +104,96 @@ def test_a_column_that_was_dropped_and_comes_again(catalog: Any, number: int) ->
     table.append(numbers(4, 6 + number, x=pa.array(range(4, 6 + number), pa.int32())))
     expected = table_rows(table.scan().to_arrow(), ["id", "x"])
     assert sorted_rows(rows_of(table)) == sorted_rows(expected)
-    for argument in ({"where": "x > 0"}, {"filters": [("x", ">", 0)]}):
-        with pytest.raises(ValueError, match="'x' by another name"):
-            ParquetDataset(table, batch_size=2, **argument)
+    assert [row["x"] for row in rows_of(table, where="x > 0")] == list(range(4, 6 + number))
+    assert [row["id"] for row in rows_of(table, where="x is null")] == list(range(4))
+    with pytest.raises(ValueError, match="is left by where"):
+        ParquetDataset(table, batch_size=2, where="x >= 100")
+    with pytest.raises(ValueError, match="'x' by another name"):
+        ParquetDataset(table, batch_size=2, filters=[("x", ">", 0)])
+
+
+def with_defaults(table: Any, defaults: dict[str, Any]) -> Any:
+    """Return the table with initial defaults, which pyiceberg reads but does not write."""
+    from pyiceberg.table import StaticTable
+
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
+    for schema in metadata["schemas"]:
+        for field in schema["fields"]:
+            if field["name"] in defaults:
+                field["initial-default"] = defaults[field["name"]]
+    other = path.with_name("00009-defaults.metadata.json")
+    other.write_text(json.dumps(metadata))
+    return StaticTable.from_metadata(str(other))
+
+
+def test_defaults_of_columns_that_files_lack(catalog: Any) -> None:
+    table = created(catalog, numbers(0, 4))
+    with table.update_schema() as update:
+        update.add_column("x", _type("int"))
+        update.add_column("text", _type("string"))
+    later = {"x": pa.array(range(3), pa.int32()), "text": ["a", None, "b"]}
+    table.append(numbers(4, 7, **later))
+    table = with_defaults(table, {"x": 7, "text": "none yet"})
+    expected = table.scan().to_arrow().sort_by("id")
+    for where in (None, "x = 7", "x < 7", "text = 'none yet'", "text >= 'b' and x > 1"):
+        left = expected
+        if where is not None:
+            with duckdb.connect() as connection:
+                connection.register("expected", expected)
+                left = connection.sql(f"select * from expected where {where}").to_arrow_table()
+        assert sorted_rows(rows_of(table, ["id", "x"], where=where)) == table_rows(
+            left.sort_by("id"), ["id", "x"]
+        )
+        assert dict(texts_of(table, where=where)) == dict(
+            zip(left["id"].to_pylist(), left["text"].to_pylist(), strict=True)
+        )
+
+
+def texts_of(table: Any, **options: Any) -> list[tuple[int, Any]]:
+    """Return the ids and the column of strings or lists of an epoch."""
+    given: dict[str, Any] = {"batch_size": 3, "nulls": "mask", "columns": ["id", "text"]} | options
+    found: list[tuple[int, Any]] = []
+    for batch in ParquetDataset(table, **given):
+        text = batch["text"]
+        is_numbers = getattr(text.values, "dtype", None) == torch.int64
+        rows = text.to_list() if is_numbers else text.to_str()
+        valid = batch["text.valid"].tolist()
+        texts = [row if ok else None for row, ok in zip(rows, valid, strict=True)]
+        found += zip(batch["id"].tolist(), texts, strict=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.list_(pa.int64()), pa.list_(pa.string())], ids=str
+)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_added_strings_and_lists_are_null(catalog: Any, kind: pa.DataType, shuffle: bool) -> None:
+    table = created(catalog, numbers(0, 10))
+    values: dict[pa.DataType, list[Any]] = {
+        pa.string(): ["a", None, "", "bcd"],
+        pa.list_(pa.int64()): [[1, 2], None, [], [3]],
+        pa.list_(pa.string()): [["a", "bc"], None, [], [""]],
+    }
+    data = numbers(10, 14, text=pa.array(values[kind], kind))
+    with table.update_schema() as update:
+        update.union_by_name(data.schema)
+    table.append(data)
+    expected: dict[int, Any] = dict.fromkeys(range(10)) | dict(
+        zip(range(10, 14), values[kind], strict=True)
+    )
+    for options in ({}, {"where": "id % 3 <> 1"}, {"where": "text is null"}):
+        found = dict(texts_of(table, shuffle=shuffle, seed=3, **options))
+        left = {id_: text for id_, text in expected.items() if keeps(options, id_, text)}
+        assert found == left
+    with pytest.raises(NullValueError, match="text"):
+        list(ParquetDataset(table, batch_size=3, nulls="error"))
+
+
+def keeps(options: dict[str, Any], id_: int, text: Any) -> bool:
+    if options.get("where") == "text is null":
+        return text is None
+    return not options or id_ % 3 != 1
 
 
 def test_names_of_files_that_were_added_as_they_are(catalog: Any, tmp_path: Path) -> None:
@@ -172,9 +285,10 @@ def test_a_table_without_rows(catalog: Any) -> None:
 
 
 def _type(name: str) -> Any:
-    from pyiceberg.types import DoubleType, IntegerType, LongType
+    from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
 
-    return {"int": IntegerType(), "long": LongType(), "double": DoubleType()}[name]
+    kinds = {"int": IntegerType(), "long": LongType(), "double": DoubleType()}
+    return (kinds | {"string": StringType()})[name]
 
 
 class _WithDeletes:

@@ -50,8 +50,9 @@ class Column:
             ``dtype`` says otherwise. None: strings are a :class:`~torchparquet.jagged.Jagged` of
             uint8.
         unknown: The number of every string that is not in ``vocab``.
-        default: The value of every row of a file that lacks the column; such rows are valid, not
-            null. None: a file that lacks the column raises. At least one file must have it.
+        default: The value of every row of a file that lacks the column, a str or bytes if it holds
+            strings; such rows are valid, not null. None: a file that lacks the column raises. At
+            least one file must have it.
 
     Raises:
         TypeError: A source is not a str, or another argument has a wrong type.
@@ -63,7 +64,7 @@ class Column:
     source: str | Sequence[str]
     nulls: Nulls = None
     dtype: str | torch.dtype | None = None
-    default: int | float | bool | None = None
+    default: int | float | bool | str | bytes | None = None
     length: int | Literal["any"] | None = None
     vocab: Sequence[str | bytes] | None = None
     unknown: int = -1
@@ -146,12 +147,12 @@ def _checked_dtype(dtype: Any) -> str | None:
     return name
 
 
-def _checked_default(default: Any) -> int | float | bool | None:
+def _checked_default(default: Any) -> int | float | bool | str | bytes | None:
     value = default.item() if isinstance(default, np.generic) else default
-    if value is None or isinstance(value, _FILL_TYPES):
-        checked: int | float | bool | None = value
+    if value is None or isinstance(value, (*_FILL_TYPES, str, bytes)):
+        checked: int | float | bool | str | bytes | None = value
         return checked
-    raise TypeError(f"default must be a number, a bool or None; got {default!r}")
+    raise TypeError(f"default must be a number, a bool, a str, bytes or None; got {default!r:.200}")
 
 
 def _checked_length(length: Any) -> int | Literal["any"] | None:

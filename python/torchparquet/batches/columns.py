@@ -10,7 +10,7 @@ import torch
 
 from torchparquet.batches.column import Column, Nulls, checked_names, checked_nulls
 from torchparquet.batches.fields import Field, make_field, with_file_values
-from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
+from torchparquet.errors import UnsupportedColumnError
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.schemas import Schemas, shortened
 
@@ -112,14 +112,8 @@ def _with_added(field: Field, schemas: Schemas) -> Field:
     """Return the field, whose values are null in files that are older than its column."""
     for source in field.sources:
         file = None if field.default is not None else schemas.added_since(source)
-        if file is None:
-            continue
-        if field.num_offsets:
-            raise SchemaMismatchError(
-                f"rows of different lengths cannot be null in a file that lacks them: {source!r} "
-                f"was added to the table after {file!r}"
-            )
-        return replace(field, missing_is_null=True)
+        if file is not None:
+            return replace(field, missing_is_null=True)
     return field
 
 

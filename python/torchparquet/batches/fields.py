@@ -34,8 +34,8 @@ class Field:
         words: The vocabulary, encoded in UTF-8; None if strings stay strings.
         unknown: The number of strings that are not in ``words``.
         row_bytes: The likely bytes of a row in values of different lengths.
-        default: The value of rows of files that lack a column, representable in ``dtype``; None
-            if every file must have it.
+        default: The value of rows of files that lack a column, representable in ``dtype``, or bytes
+            for strings; None if every file must have it.
         file_values: For each source () or, if it is a partition key, the value of each file.
         missing_is_null: True if rows are null in files that lack a column.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
@@ -50,7 +50,7 @@ class Field:
     nulls: Literal["error", "fill", "mask"]
     fill: int | float | bool
     items: int | None = None
-    default: int | float | bool | None = None
+    default: int | float | bool | bytes | None = None
     file_values: tuple[tuple[int, ...], ...] = ()
     num_offsets: int = 0
     has_lists: bool = False
@@ -115,7 +115,7 @@ def make_field(
         nulls=nulls,
         fill=fill,
         items=first.items,
-        default=_checked_default(column, name, dtype, num_offsets),
+        default=_checked_default(column, name, dtype, num_offsets, leaves),
         num_offsets=num_offsets,
         has_lists=first.num_lists > 0,
         length=column.stated_length,
@@ -196,13 +196,25 @@ def _common_dtype(name: str, column: Column, sources: Sequence[Sequence[Leaf]]) 
 
 
 def _checked_default(
-    column: Column, name: str, dtype: str, num_offsets: int
-) -> int | float | bool | None:
-    if column.default is None:
+    column: Column, name: str, dtype: str, num_offsets: int, leaves: Sequence[Leaf]
+) -> int | float | bool | bytes | None:
+    default = column.default
+    if default is None:
         return None
-    if num_offsets:
-        raise ValueError(f"rows of different lengths cannot have a default: {name!r}")
-    return _checked_value(column.default, "default", name, dtype)
+    if not isinstance(default, (str, bytes)):
+        if num_offsets:
+            raise ValueError(
+                "rows of different lengths cannot have a default, except strings, whose default "
+                f"is a str or bytes: {name!r} has {default!r}"
+            )
+        return _checked_value(default, "default", name, dtype)
+    if not all(leaf.is_bytes and leaf.num_lists == 0 for leaf in leaves):
+        raise ValueError(f"a default of text is for strings: {name!r} has {default!r}")
+    text = default.encode() if isinstance(default, str) else default
+    if column.words is None:
+        return text
+    code = column.words.index(text) if text in column.words else column.unknown
+    return _checked_value(code, "default", name, dtype)
 
 
 def _resolve_nulls(

@@ -136,9 +136,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 element=element,
                 nulls_are_errors=field.nulls == "error",
                 fill_bits=bit_pattern(field.fill, field.dtype),
-                default_bits=None
-                if field.default is None
-                else bit_pattern(field.default, field.dtype),
+                default_bits=_default_bits(field),
+                default_bytes=field.default if isinstance(field.default, bytes) else None,
                 missing_is_null=field.missing_is_null,
                 file_bits=bit_patterns(values, field.dtype),
                 stored_paths=paths,
@@ -149,6 +148,12 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
             )
         ]
     return specs
+
+
+def _default_bits(field: Field) -> int | None:
+    if field.default is None or isinstance(field.default, bytes):
+        return None
+    return bit_pattern(field.default, field.dtype)
 
 
 def _vocabulary(field: Field) -> Vocabulary | None:
