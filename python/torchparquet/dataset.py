@@ -29,6 +29,7 @@ from torchparquet.iteration.assembly import (
 )
 from torchparquet.iteration.dynamic import DynamicIteration
 from torchparquet.iteration.iteration import Iteration
+from torchparquet.iteration.state import OtherData
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.unbatched import UnbatchedDataset
 from torchparquet.plan.epoch_plan import EpochPlan
@@ -375,19 +376,27 @@ class ParquetDataset(IterableDataset[Batch]):
             topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
         return [self._feed.planner.reach(self._feed.present_place(of), of) for of in topologies]
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.
 
         A live iterator resumes there too. A state taken after the last batch leads to the next
         epoch. If the number of ranks or workers, or the batch size, has changed since, the rows of
         the epoch that no rank delivered are dealt anew, each once.
 
+        Args:
+            state: What `state_dict` returned.
+            other_data: ``"next_epoch"`` takes a state of other files or rows too, such as those of
+                an older version of a table: this data begins with the next epoch, or with that of
+                the state if nothing of it was read. The rest of the epoch that was under way is
+                not read; to read it, finish the epoch with the old data.
+
         Raises:
             TypeError: `state` is not a dict.
-            ValueError: `state` is not a state of a data set, or it is one of other data, columns
-                or options. The message names the difference.
+            ValueError: `state` is not a state of a data set, or it is one of other columns or
+                options, or of other data with ``"error"``. The message names the difference. Or
+                `other_data` is another word.
         """
-        self._feed.load_state_dict(state)
+        self._feed.load_state_dict(state, other_data)
 
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch, counted from 0, the next one, without reading others.

@@ -196,6 +196,58 @@ def test_states_name_both_versions(folder: str) -> None:
     assert sum(len(batch["id"]) for batch in pinned) == 15
 
 
+@pytest.mark.parametrize("num_batches", [0, 2, 4])
+def test_a_state_of_another_version_leads_to_the_next_epoch(folder: str, num_batches: int) -> None:
+    """Or to its own epoch, if no batch of that was read."""
+    days = pa.array([1, 2] * 10)
+    write_deltalake(folder, numbers(0, 20, day=days), partition_by=["day"])
+    columns = {"id": Column("id"), "day": Column("day")}
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 3, "columns": columns}
+    dataset = ParquetDataset(DeltaTable(folder), **options)
+    dataset.set_epoch(6)
+    iterator = iter(dataset)
+    for _ in range(num_batches):
+        next(iterator)
+    state = json.loads(json.dumps(iterator.state_dict()))
+    newer_rows = numbers(20, 40, day=pa.array([3] * 20), more=pa.array(["x"] * 20))
+    write_deltalake(folder, newer_rows, mode="append", schema_mode="merge")
+
+    def ids(source: Any) -> list[int]:
+        return [value for batch in source for value in batch["id"].tolist()]
+
+    epoch = 7 if num_batches else 6
+    expected = []
+    for number in (epoch, epoch + 1):
+        whole = ParquetDataset(DeltaTable(folder), **options)
+        whole.set_epoch(number)
+        expected.append(ids(whole))
+    newer = ParquetDataset(DeltaTable(folder), **options)
+    newer.load_state_dict(state, other_data="next_epoch")
+    assert newer.epoch == epoch
+    assert [ids(newer), ids(newer)] == expected
+    live = iter(newer)
+    next(live)
+    newer.load_state_dict(state, other_data="next_epoch")
+    assert ids(live) == expected[0]
+    newer.load_state_dict(state, other_data="next_epoch")
+    assert newer.state_dict()["epoch"] == epoch
+    with pytest.raises(ValueError, match="shuffle is True in the state, False here"):
+        ParquetDataset(
+            DeltaTable(folder), columns=["id"], batch_size=5, shuffle=False
+        ).load_state_dict(state, other_data="next_epoch")
+    with pytest.raises(ValueError, match=r"version 0 .* version 1 "):
+        newer.load_state_dict(state)
+    with pytest.raises(ValueError, match='other_data must be "error" or "next_epoch"'):
+        newer.load_state_dict(state, other_data="same")  # type: ignore[arg-type]
+    # The state of the same data resumes where it stands.
+    again = ParquetDataset(DeltaTable(folder), **options)
+    again.set_epoch(epoch)
+    iterator = iter(again)
+    next(iterator)
+    newer.load_state_dict(iterator.state_dict(), other_data="next_epoch")
+    assert ids(newer) == expected[0][5:]
+
+
 def test_a_file_that_is_gone(folder: str) -> None:
     write_deltalake(folder, numbers(0, 20))
     table = DeltaTable(folder)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import copy
 import hashlib
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from torchparquet.checks import checked_int
 from torchparquet.iteration.course import Course
 from torchparquet.iteration.planner import Place
 from torchparquet.iteration.progress import Progress
-from torchparquet.iteration.state import Identity, dump, parse, shortened_names
+from torchparquet.iteration.state import (
+    Identity,
+    OtherData,
+    State,
+    dump,
+    of_data,
+    parse,
+    shortened_names,
+)
 from torchparquet.metrics.read_totals import ReadTotals
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.agreement import Standing, warn_of_early_end
@@ -94,7 +103,12 @@ class Feed:
         self._begin_in_process()
 
     def _make_identity(self) -> Identity:
-        fields, options = self.streams.fields, self.planner.options
+        # Without what follows from the files.
+        fields = [
+            replace(field, kinds=(), file_values=(), missing_is_null=False, row_bytes=0.0)
+            for field in self.streams.fields
+        ]
+        options = self.planner.options
         return Identity(
             self.streams.manifest.content_fingerprint,
             hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest(),
@@ -217,10 +231,15 @@ class Feed:
         num_rows = checked_int("num_rows", num_rows, 0, 2**62)
         return dump(self.progress.state_of_row(self.live_place(), num_rows), self._identity)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration, and the one under way, resume at `state`."""
         self.refuse_dynamic("state")
-        parsed = parse(state, self._identity, self.planner.requested_window)
+        if other_data not in get_args(OtherData):
+            raise ValueError(f'other_data must be "error" or "next_epoch", got {other_data!r}')
+        known = state if other_data == "error" else of_data(state, self._identity)
+        parsed = parse(known, self._identity, self.planner.requested_window)
+        if other_data == "next_epoch" and state.get("data") != self._identity.data:
+            parsed = self._next_epoch(parsed)
         if parsed.worker and not in_worker():
             raise ValueError(
                 f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
@@ -230,3 +249,10 @@ class Feed:
         latest = self.live_iteration()
         if latest is not None:
             latest.course.move(None)
+
+    def _next_epoch(self, state: State) -> State:
+        """Return the beginning of the epoch after that of a state, or of its own if unread."""
+        is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in state.legs)
+        epoch = state.epoch if is_unread else state.epoch + 1
+        own = self.planner.own_leg(self.membership.topology())
+        return State(epoch, (own,), None, state.window)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from torchparquet.plan.elastic import Leg
 from torchparquet.plan.plan_options import window_text
@@ -17,6 +17,9 @@ FORMAT = "torchparquet.ParquetDataset"
 VERSION = 2
 _MAX_NAMES_LENGTH = 200
 _COUNT = 2**62
+
+# What becomes of a state of other files or rows.
+OtherData: TypeAlias = Literal["error", "next_epoch"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,13 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
         "legs": [list(leg if leg.num_rows else leg[:-1]) for leg in state.legs],
         "worker": state.worker,
     }
+
+
+def of_data(value: Any, identity: Identity) -> Any:
+    """Return what `dump` made as if it were of the data of `identity`; else the value itself."""
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        return value
+    return {**value, "data": identity.data, "table": identity.table}
 
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
