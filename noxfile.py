@@ -88,6 +88,12 @@ def soak(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "auto", "-m", "soak", *session.posargs)
 
 
+@nox.session(default=False)
+def snippets(session: nox.Session) -> None:
+    """Run the code of the documents, as far as its libraries are installed."""
+    session.run("python", "-m", "pytest", "-n", "auto", "tests/frameworks/documents")
+
+
 @nox.session(default=False, venv_backend="virtualenv")
 def frameworks(session: nox.Session) -> None:
     """Run every example and every snippet of the documents, in a new environment."""
