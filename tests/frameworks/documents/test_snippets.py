@@ -53,7 +53,7 @@ class Block:
     """Parses fenced blocks: titled ones are files, the others run."""
 
     def __init__(self) -> None:
-        self.lexers = [
+        self.lexers: list[Any] = [
             RawFencedCodeBlockLexer(INFO),
             DirectiveInHTMLCommentLexer("invisible-code"),
         ]
