@@ -13,6 +13,7 @@ import pytest
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import ids_of, open_rows
+from torchparquet import ParquetDataset
 
 CHOSEN = [0, 3, 4, 5, 1499, 1500, 7999, 8000, 10_000]
 
@@ -101,3 +102,25 @@ def test_numbers_stay_when_filters_leave_row_groups_out(stored: Stored) -> None:
     rows = np.arange(0, 10_001, 3)
     filtered = open_rows(stored.path, filters=[("number", ">", 2**40 - 2**33)], rows=rows)
     assert np.isin(ids_of(filtered), rows).all()
+
+
+@pytest.mark.long
+def test_more_rows_than_int32_counts(tmp_path: Path) -> None:
+    group_rows, num_groups = 2**27, 17
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, pa.schema([("flag", pa.bool_())]), compression="zstd") as writer:
+        for number in range(num_groups):
+            flags = np.zeros(group_rows, bool)
+            flags[number] = True
+            writer.write_table(pa.table({"flag": flags}), row_group_size=group_rows)
+    flagged = np.arange(num_groups) * (group_rows + 1)
+    others = np.array([0, 2**31 - 1, 2**31, group_rows * num_groups - 1])
+    for options, expected in (
+        ({"rows": flagged}, flagged),
+        ({"rows": np.setdiff1d(others, flagged)}, np.setdiff1d(others, flagged)),
+        ({"where": "flag"}, flagged),
+    ):
+        dataset = ParquetDataset(path, batch_size=8, row_ids=True, **options)
+        np.testing.assert_array_equal(ids_of(dataset), expected)
+        flags = [flag for batch in dataset for flag in batch["flag"].tolist()]
+        assert flags == np.isin(expected, flagged).tolist()
