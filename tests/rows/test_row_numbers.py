@@ -122,5 +122,5 @@ def test_more_rows_than_int32_counts(tmp_path: Path) -> None:
     ):
         dataset = ParquetDataset(path, batch_size=8, row_ids=True, **options)
         np.testing.assert_array_equal(ids_of(dataset), expected)
-        flags = [flag for batch in dataset for flag in batch["flag"].tolist()]
-        assert flags == np.isin(expected, flagged).tolist()
+        found_flags = [flag for batch in dataset for flag in batch["flag"].tolist()]
+        assert found_flags == np.isin(expected, flagged).tolist()
