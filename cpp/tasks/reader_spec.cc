@@ -27,11 +27,11 @@ void CheckJaggedFields(const ReaderParts& spec) {
     const int64_t num_offsets = spec.fields[field].num_offsets;
     if (num_offsets != column.request.num_offsets) {
       throw Error(ErrorKind::kInvalidArgument,
-                  "a field has not the offsets of its column");
+                  "a field and its column differ in their offsets");
     }
     if (num_offsets > 0 && (column.request.default_bits || !column.file_bits.empty())) {
       throw Error(ErrorKind::kInvalidArgument,
-                  "rows of different lengths cannot have a default");
+                  "rows of different lengths cannot have a number as default");
     }
     if (column.request.default_bytes && num_offsets != 1) {
       throw Error(ErrorKind::kInvalidArgument, "only strings have a default of bytes");

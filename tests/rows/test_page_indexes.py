@@ -134,6 +134,36 @@ def test_an_index_that_is_none_rules_out_nothing(tmp_path: Path, damage: str) ->
         assert found(path, f"x = {number_of(row)}") == [row]
 
 
+@pytest.mark.parametrize("offset", [10**9, 2**62, -5])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_an_index_that_is_not_there(tmp_path: Path, offset: int, in_memory: bool) -> None:
+    table = numbered({"x": list(map(number_of, range(NUM_ROWS)))})
+    path = write(tmp_path / "a.parquet", table)
+    content = path.read_bytes()
+    metadata = pq.read_metadata(path)
+    footer = content[-8 - metadata.serialized_size : -8]
+    places = find_indexes(footer)
+    for place in places[:, 0].tolist():
+        assert footer.count(zigzag(place)) >= 1
+        footer = footer.replace(zigzag(place), zigzag(offset))
+    assert (find_indexes(footer)[:, 0] == offset).any()
+    changed = content[: -8 - metadata.serialized_size] + footer
+    changed += len(footer).to_bytes(4, "little") + b"PAR1"
+    path.write_bytes(changed)
+    source = changed if in_memory else path
+    assert found(source, f"x = {number_of(155)}") == [155]
+
+
+def zigzag(number: int) -> bytes:
+    """Return a field of 64 bits after the field before it, in Thrift's compact protocol."""
+    left = (number << 1) ^ (number >> 63)
+    content = bytearray([0x16])
+    while left > 0x7F:
+        content.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*content, left])
+
+
 @given(st.binary(max_size=60), st.integers(0, 60))
 def test_any_bytes_are_an_index_or_none(content: bytes, num_rows: int) -> None:
     bounds = page_bounds(content)

@@ -161,3 +161,63 @@ def test_nan_is_outside_of_the_bounds_of_statistics(tmp_path: Path, num_values: 
         assert expected
     both = functools.reduce(operator.and_, [x > 5, y != 5])
     assert found_rows(path, both) == []
+
+
+NAN = float("nan")
+LOOSE: dict[str, tuple[dict[str, pa.Array], pc.Expression]] = {
+    "in a list with 0.0": ({"x": pa.array([0.0] * 9)}, pc.field("x").isin([0.0, 1.5])),
+    "a name with a dot": (
+        {"a.b": pa.array(range(9)), "a": pa.array([{"b": 100 + row} for row in range(9)])},
+        pc.field("a.b") == 5,
+    ),
+    "a struct with a dot in its name": (
+        {"a.b": pa.array([{"c": row} for row in range(9)]), "a": pa.array([{"b": 9}] * 9)},
+        pc.field("a.b", "c") == 5,
+    ),
+    "a cast that rounds": (
+        {"x": pa.array([0.1] * 9)},
+        pc.field("x").cast(pa.float32(), safe=False) > pa.scalar(0.1, pa.float64()),
+    ),
+    "a cast that wraps": (
+        {"x": pa.array([1, 2**32 - 1] * 4, pa.uint32())},
+        pc.field("x").cast(pa.int32(), safe=False) < 0,
+    ),
+    "a cast that NaN has not": (
+        {"x": pa.array([1.0, 2.0, 3.0])},
+        pc.field("x").cast(pa.int64()) == 3,
+    ),
+    "NaN beside integers": ({"x": pa.array([5] * 9, pa.uint8())}, ~(pc.field("x") < NAN)),
+    "NaN in a list": ({"x": pa.array([5.0, NAN])}, pc.field("x").isin([NAN, 1.0])),
+    "no column": ({"x": pa.array([1, 2])}, pc.scalar(value=True)),
+}
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+@pytest.mark.parametrize("case", LOOSE)
+def test_bounds_that_say_too_much(tmp_path: Path, case: str, has_index: bool) -> None:
+    """Here pyarrow would leave row groups out, by its statistics or the same bounds of pages."""
+    columns, condition = LOOSE[case]
+    table = pa.table(columns)
+    path = tmp_path / "a.parquet"
+    held = pa.array(np.zeros(len(table), np.int8))
+    pq.write_table(table.append_column("held", held), path, write_page_index=has_index)
+    expected = expected_rows(table, condition)
+    assert found_rows(path, condition) == expected
+    assert expected
+
+
+def test_wide_schemas_and_long_conditions(tmp_path: Path) -> None:
+    columns = {f"c{number}": [1.0, 2.0, 3.0] for number in range(2000)}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns | {"held": [0, 0, 0]}), path)
+    both = [pc.field(f"c{number}") >= number % 3 for number in range(0, 2000, 200)]
+    assert found_rows(path, functools.reduce(operator.and_, both)) == [1, 2]
+    values = np.random.default_rng(0).integers(0, 10**9, 4000)
+    path = tmp_path / "b.parquet"
+    table = pa.table({"x": values, "held": np.zeros(4000, np.int8)})
+    options: dict[str, Any] = {"write_batch_size": 2, "data_page_size": 1}
+    pq.write_table(table, path, write_page_index=True, use_dictionary=False, **options)
+    wanted = [*range(5 * 10**8, 5 * 10**8 + 300), int(values[77])]
+    where = f"x in ({', '.join(map(str, wanted))})"
+    dataset = ParquetDataset(path, batch_size=16, where=where, columns=["held"], row_ids=True)
+    assert ids_of(dataset).tolist() == np.flatnonzero(np.isin(values, wanted)).tolist()

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -91,6 +92,35 @@ def test_renamed_swapped_added_and_dropped_columns(catalog: Any) -> None:
     assert [name for name in next(iter(everything)) if "." not in name] == [
         field.name for field in table.schema().fields
     ]
+
+
+NESTED: dict[str, Any] = {
+    "struct": pa.array([{"f": number} for number in range(6)]),
+    "map": pa.array([[("a", 1)]] * 6, pa.map_(pa.string(), pa.int64())),
+    "list": pa.array([[{"f": 1}]] * 6),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_conditions_on_renamed_nested_columns_are_refused(catalog: Any, kind: str) -> None:
+    """Lists of numbers are one leaf, whose name is theirs."""
+    numbers_too = {"s": NESTED[kind], "l": [[1, 2]] * 6}
+    table = created(catalog, numbers(0, 6, **numbers_too))
+    with table.update_schema() as update:
+        update.rename_column("s", "t")
+        update.rename_column("l", "m")
+    options: dict[str, Any] = {"batch_size": 4, "columns": ["id"]}
+    with pytest.raises(ValueError, match="rows cannot be selected by column 't'"):
+        ParquetDataset(table, where=pc.field("t").is_valid(), **options)
+    dataset = ParquetDataset(table, where="m is not null and id > 3", **options)
+    assert [value for batch in dataset for value in batch["id"].tolist()] == [4, 5]
+
+
+def test_a_name_with_a_dot_is_no_field(catalog: Any) -> None:
+    data = pa.table({"a": [13, 14], "a.b": [1, 2]})
+    table = created(catalog, data)
+    dataset = ParquetDataset(table, batch_size=2, columns=["a"], where="a = 13")
+    assert next(iter(dataset))["a"].tolist() == [13]
 
 
 @pytest.mark.parametrize("number", range(4))

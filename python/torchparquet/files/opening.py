@@ -49,6 +49,8 @@ def read_part(file: Any, offset: int, num_bytes: int) -> bytes:
     """Return bytes of an open file, fewer than asked for if it ends before."""
     # A buffer for all that a damaged file asks for may be large.
     num_bytes = min(num_bytes, file.seek(0, os.SEEK_END) - offset)
+    if num_bytes <= 0:
+        return b""
     file.seek(offset)
     parts = []
     while num_bytes > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +16,8 @@ from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.processors import num_processors
 from torchparquet.rows.fragments import Fragments
 from torchparquet.rows.pruning.bloom_filters import ANYTHING, Alternatives
-from torchparquet.rows.pruning.row_groups import PrunedFile, RowGroupPruning, named_columns
+from torchparquet.rows.pruning.condition import Condition, named_columns
+from torchparquet.rows.pruning.row_groups import PrunedFile, RowGroupPruning
 from torchparquet.rows.renamed_columns import batches_of_renamed, flat_renames
 
 if TYPE_CHECKING:
@@ -97,12 +98,18 @@ class _Files:
         self._expressions = dict(expressions)
         self._schema = self._fragments.schema()
         self._found = self._check(condition)
-        named = [named_columns(one, self._schema) for one in self._expressions.values()]
-        self._names = list(dict.fromkeys(itertools.chain.from_iterable(named)))
+        named = {id(one): named_columns(one, self._schema) for one in self._expressions.values()}
+        names = dict.fromkeys(itertools.chain.from_iterable(named.values()))
+        self._fields = pa.schema([self._schema.field(name) for name in names])
         self._pruning = None
         if condition is not None:
+            of_condition = named.get(id(condition)) or named_columns(condition, self._schema)
             self._pruning = RowGroupPruning(
-                manifest, self._schema, condition, needed, is_encrypted=keys is not None
+                manifest,
+                self._schema,
+                Condition(condition, self._schema, of_condition),
+                needed,
+                is_encrypted=keys is not None,
             )
 
     def _check(self, condition: pc.Expression | None) -> pa.Schema:
@@ -128,7 +135,7 @@ class _Files:
         in_file = manifest.row_group_in_file[first:end].tolist()
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         try:
-            opened = _OpenFile(self._fragments, file, self._names)
+            opened = _OpenFile(self._fragments, file, self._fields)
             kept = set(in_file)
             if self._pruning is not None:
                 kept = self._pruning.kept(opened.of_pruning, in_file)
@@ -156,11 +163,11 @@ class _Files:
 class _OpenFile:
     """A file, by the names that its table has for the columns of interest."""
 
-    def __init__(self, fragments: Fragments, file: int, names: Sequence[str]) -> None:
+    def __init__(self, fragments: Fragments, file: int, fields: pa.Schema) -> None:
         fragment = fragments.fragment(file)
         stored = fragments.stored_names(file)
-        renamed = flat_renames(names, stored, fragment.physical_schema)
-        self._names = names
+        renamed = flat_renames(fields, stored, fragment.physical_schema)
+        self._fields = fields
         self._renames = {name: stored[name] for name in renamed}
         self._known = fragments.known(file)
         self._fragment = fragments.renamed_fragment(file) if renamed else fragment
@@ -172,8 +179,9 @@ class _OpenFile:
         """Yield the values of expressions, which fit the schema, in order."""
         if self._renames:
             part = self._fragment.subset(row_group_ids=row_groups)
-            named = pa.schema([schema.field(name) for name in self._names])
-            yield from batches_of_renamed(part, named, self._renames, self._known, expressions)
+            yield from batches_of_renamed(
+                part, self._fields, self._renames, self._known, expressions
+            )
         else:
             part = self._fragment.subset(row_group_ids=row_groups, schema=schema)
             yield from part.scanner(schema=schema, columns=dict(expressions)).to_batches()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,22 +50,27 @@ def _repeated(value: pa.Scalar | None, kind: pa.DataType, count: int) -> pa.Arra
     return pa.nulls(count, kind) if value is None else pa.repeat(value.cast(kind), count)
 
 
-def flat_renames(names: Sequence[str], renames: Mapping[str, str], stored: pa.Schema) -> set[str]:
-    """Return the columns among `names` that a file stores by another name, or lacks.
+def flat_renames(fields: pa.Schema, renames: Mapping[str, str], stored: pa.Schema) -> set[str]:
+    """Return the columns among `fields` that a file stores by another name, or lacks.
 
     Args:
-        names: Of columns.
+        fields: Columns of the table.
         renames: The file's paths of leaf columns, by the table's; "" for one that it lacks.
         stored: The schema of the file.
 
     Raises:
-        ValueError: A column within a nested one is renamed.
+        ValueError: A nested column, or a column within one, is renamed.
     """
-    for path in renames:
-        top = path.partition(".")[0]
-        if top != path and top in names and top in stored.names:
-            raise ValueError(
-                f"rows cannot be selected by column {top!r}: a file of the table stores its field "
-                f"{path!r} by another name, or is older than it"
-            )
-    return {name for name in names if name in renames and (renames[name] or name in stored.names)}
+    for field in fields:
+        if not pa.types.is_nested(field.type):
+            continue
+        for path, other in renames.items():
+            is_within = path.startswith(f"{field.name}.")
+            if is_within and (other or field.name in stored.names):
+                raise ValueError(
+                    f"rows cannot be selected by column {field.name!r}: a file of the table stores "
+                    f"{path!r} by another name, or is older than it"
+                )
+    return {
+        name for name in fields.names if name in renames and (renames[name] or name in stored.names)
+    }

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from torchparquet.files.opening import opened_file, read_part
 from torchparquet.native import bloom_filter_bytes, may_hold
+from torchparquet.rows.pruning.bounds import flat_leaves
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -58,8 +59,7 @@ class BloomFilters:
         self._file = file
         self._metadata = metadata
         self._types = {field.name: field.type for field in schema}
-        names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-        self._leaves = {name: at for at, name in enumerate(names) if name in self._types}
+        self._leaves = flat_leaves(metadata.schema, schema)
 
     def rule_out(self, row_group: int, alternatives: Alternatives) -> bool:
         """Return True if no row of a row group can be as one of the alternatives says.

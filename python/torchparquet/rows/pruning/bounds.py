@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -130,3 +131,18 @@ def known_conditions(values: Mapping[str, pa.Scalar]) -> list[pc.Expression]:
         pc.field(name) == value if value.is_valid else pc.field(name).is_null()
         for name, value in values.items()
     ]
+
+
+def flat_leaves(leaves: pq.ParquetSchema, schema: pa.Schema) -> dict[str, int]:
+    """Return the numbers of a file's columns that are not nested, by name.
+
+    A name with dots may be the path of a field of another column: then it is left out.
+
+    Args:
+        leaves: The file's leaf columns.
+        schema: The file's columns.
+    """
+    paths = [leaves.column(at).path for at in range(len(leaves))]
+    count = Counter(paths)
+    flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
+    return {path: at for at, path in enumerate(paths) if path in flat and count[path] == 1}

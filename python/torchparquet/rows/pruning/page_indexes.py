@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -80,6 +81,9 @@ class PageIndexes:
         column_index, offset_index = (self._parts[place] for place in places)
         group = self._metadata.row_group(row_group)
         chunk = group.column(column)
+        if not chunk.is_stats_set or not chunk.statistics.has_min_max:
+            # pyarrow checks that the order of values is known. An index has the same.
+            return None
         begin = chunk.data_page_offset
         if chunk.has_dictionary_page:
             begin = min(begin, chunk.dictionary_page_offset)
@@ -102,9 +106,10 @@ class PageIndexes:
         return Pages(np.array(rows[:-1], np.int64), made)
 
     def _places_of(self, row_group: int, column: int) -> list[tuple[int, int]]:
-        number = row_group * self._metadata.num_columns + column
-        if number >= len(self._places):
+        metadata = self._metadata
+        if len(self._places) != metadata.num_row_groups * metadata.num_columns:
             return []
+        number = row_group * metadata.num_columns + column
         offset, num_bytes, other_offset, other_bytes = self._places[number].tolist()
         if min(offset, num_bytes, other_offset, other_bytes) <= 0:
             return []
@@ -126,6 +131,9 @@ def _read(
     if not places:
         return found
     with opened_file(manifest, file) as opened:
+        # Indexes have places of their own.
+        if sum(num_bytes for _, num_bytes in places) > opened.seek(0, os.SEEK_END):
+            return dict.fromkeys(places, b"")
         together: list[tuple[int, int]] = []
         end = 0
         for place in [*sorted(places), None]:
@@ -133,7 +141,8 @@ def _read(
                 begin = together[0][0]
                 content = read_part(opened, begin, end - begin)
                 for offset, num_bytes in together:
-                    found[offset, num_bytes] = content[offset - begin :][:num_bytes]
+                    at = offset - begin
+                    found[offset, num_bytes] = content[at : at + num_bytes]
                 together = []
             if place is not None:
                 end = max(end, sum(place)) if together else sum(place)
