@@ -38,6 +38,7 @@ PUBLIC = [
     "TransformError",
     "UnbatchedDataset",
     "UnsupportedColumnError",
+    "batch_seed",
     "mix",
     "verify_no_shard_overlap",
 ]

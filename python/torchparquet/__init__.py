@@ -15,6 +15,7 @@ from torchparquet._pyarrow import find_bridge
 find_bridge()  # Before anything that takes long: it may raise.
 
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
+from torchparquet.batches.batch_seed import batch_seed  # noqa: E402
 from torchparquet.batches.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
@@ -52,6 +53,7 @@ __all__ = [
     "TransformError",
     "UnbatchedDataset",
     "UnsupportedColumnError",
+    "batch_seed",
     "mix",
     "verify_no_shard_overlap",
 ]

@@ -101,6 +101,8 @@ class ParquetDataset(IterableDataset[Batch]):
         check_ranks: bool = True,
         processors: Mapping[str, Processor] | None = None,
         transform: Transform | None = None,
+        transform_threads: int | None = None,
+        transform_processes: int | None = None,
         decryption_properties: DecryptionArgument = None,
         manifest_cache: CacheArgument = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -192,8 +194,14 @@ class ParquetDataset(IterableDataset[Batch]):
             processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
                 of every batch and returns the value that replaces it.
             transform: A callable that gets each batch, after the processors, and returns the dict
-                to deliver. Both run in the process that iterates. They do not affect the order,
+                to deliver. Both run on the thread that iterates. They do not affect the order,
                 states or the comparison of ranks. Workers that are not forked need them picklable.
+            transform_threads: Apply the functions to so many batches at once, on threads ahead of
+                the loop. For functions that release the GIL, such as image decoders. Twice as
+                many batches are held beside `max_memory`. Order and states are exact.
+            transform_processes: The same in so many processes, for functions that hold the GIL.
+                They must be picklable. Tensors go to and fro by shared memory. Not with DataLoader
+                workers.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
                 for all of them, or a function that takes a path and returns those of the file, or
                 None. Key management is asked while footers are read, and not again. Spawned
@@ -229,8 +237,9 @@ class ParquetDataset(IterableDataset[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        window = requested_window(shuffle_window)
-        window_chunks, window_rows = window or (0, 0)
+        window_chunks, window_rows = (window := requested_window(shuffle_window)) or (0, 0)
+        cache = block_cache(cache_dir, cache_limit)
+        storage = StorageArguments(storage_options, filesystem, cache, fetch_options)
         self._feed = assemble(
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(
@@ -241,12 +250,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 RowArguments(where, rows, split),
                 decryption_properties,
                 manifest_cache,
-                StorageArguments(
-                    storage_options,
-                    filesystem,
-                    block_cache(cache_dir, cache_limit),
-                    fetch_options,
-                ),
+                storage,
             ),
             PlanOptions(
                 batch_size,
@@ -263,7 +267,9 @@ class ParquetDataset(IterableDataset[Batch]):
                 num_epochs, limit_steps, window, canonical_world_size, row_ids, check_ranks
             ),
             ReadOptions(num_threads, max_memory, pin_memory),
-            DeliveryArguments(device, processors, transform),
+            DeliveryArguments(
+                device, processors, transform, transform_threads, transform_processes
+            ),
         )
 
     @property

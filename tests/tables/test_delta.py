@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from tests.tables.reading import rows_of, sorted_rows, table_rows
 from torchparquet import (
@@ -229,6 +230,19 @@ def test_a_state_of_another_version_leads_to_the_next_epoch(folder: str, num_bat
     next(live)
     newer.load_state_dict(state, other_data="next_epoch")
     assert ids(live) == expected[0]
+    live = iter(newer)
+    next(live)
+    live.load_state_dict(state, other_data="next_epoch")
+    assert ids(live) == expected[0]
+    of_workers = []
+    for loaded in (True, False):
+        other = ParquetDataset(DeltaTable(folder), num_epochs=1, **options)
+        if loaded:
+            other.load_state_dict(state, other_data="next_epoch")
+        else:
+            other.set_epoch(epoch)
+        of_workers.append(ids(DataLoader(other, batch_size=None, num_workers=2)))
+    assert of_workers[0] == of_workers[1]
     newer.load_state_dict(state, other_data="next_epoch")
     assert newer.state_dict()["epoch"] == epoch
     with pytest.raises(ValueError, match="shuffle is True in the state, False here"):

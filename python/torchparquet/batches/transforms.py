@@ -14,6 +14,14 @@ Processor: TypeAlias = Callable[[Any], Any]
 Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+class FunctionFailedError(Exception):
+    """A function of the user's failed, somewhere. The text says which one, and how."""
+
+    def of_batch(self, origin: object) -> TransformError:
+        """Return the error that says which batch was given."""
+        return TransformError(f"{self}; given was {origin}")
+
+
 class Transforms:
     """The user's functions, which this process applies: first per column, then on the whole.
 
@@ -61,6 +69,17 @@ class Transforms:
         Raises:
             TransformError: A function failed, or the transform did not return a dict.
         """
+        try:
+            return self.run(values)
+        except FunctionFailedError as error:
+            raise error.of_batch(origin()) from error.__cause__
+
+    def run(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Apply the functions, as `apply` does.
+
+        Raises:
+            FunctionFailedError: A function failed, or the transform did not return a dict.
+        """
         made, at = dict(values), "processors"
         try:
             self.check_names(values)
@@ -73,8 +92,8 @@ class Transforms:
                 if not isinstance(made, dict):
                     raise TypeError(f"transform must return a dict, got {type(made).__name__}")
         except Exception as error:
-            raise TransformError(
-                f"{at} failed with {type(error).__name__}: {error}; given was {origin()}"
+            raise FunctionFailedError(
+                f"{at} failed with {type(error).__name__}: {error}"
             ) from error
         return made
 
@@ -98,7 +117,7 @@ class Transforms:
                     _pickled(function)
                 except Exception as error:
                     raise TypeError(
-                        "functions must be picklable to go to DataLoader workers that are not "
+                        "functions must be picklable to go to processes that are not "
                         "forked: define them at the top of a module, bound to values by "
                         f"functools.partial; {name} is not ({type(error).__name__}: {error})"
                     ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchparquet.batches.column import Nulls
 from torchparquet.batches.columns import ColumnsArgument, resolve_columns
 from torchparquet.batches.device_transfer import parsed_device
+from torchparquet.batches.function_pools import NO_POOL, PoolOptions
 from torchparquet.batches.transforms import Processor, Transform, Transforms
 from torchparquet.checks import checked_bool, checked_int
 from torchparquet.files.cache_file import CacheArgument
@@ -167,11 +168,46 @@ class DeliveryArguments:
         device: The device of its tensors; None for the CPU.
         processors: Functions on single columns.
         transform: A function on the whole batch.
+        transform_threads: Threads that apply the functions ahead of the loop; None for none.
+        transform_processes: Processes that do; None for none.
     """
 
     device: torch.device | str | None
     processors: Mapping[str, Processor] | None
     transform: Transform | None
+    transform_threads: int | None = None
+    transform_processes: int | None = None
+
+    def pool_options(self, even: str) -> PoolOptions:
+        """Return what applies the functions.
+
+        Raises:
+            TypeError: A number is not an int.
+            ValueError: Options do not fit each other.
+        """
+        given = {
+            name: checked_int(name, value, 1, 1025)
+            for name, value in (
+                ("transform_threads", self.transform_threads),
+                ("transform_processes", self.transform_processes),
+            )
+            if value is not None
+        }
+        if not given:
+            return NO_POOL
+        if len(given) > 1:
+            raise ValueError("transform_threads and transform_processes do not go together")
+        (name,) = given
+        if self.processors is None and self.transform is None:
+            raise ValueError(f"{name} needs functions: processors or transform")
+        if self.device is not None:
+            raise ValueError(
+                f"{name} does not go with device={str(self.device)!r}: the loop's stream would not "
+                "wait for the functions; move the batch in the loop"
+            )
+        if even == "dynamic":
+            raise ValueError(f'{name} does not go with even="dynamic"')
+        return PoolOptions(given.get("transform_threads", 0), given.get("transform_processes", 0))
 
     def transforms(self, names: list[str]) -> Transforms | None:
         """Return the functions, checked against the names of a batch; None if there are none."""
@@ -198,6 +234,7 @@ def assemble(
         ValueError: Arguments do not fit each other or the files.
     """
     iteration.check_even(plan.even, membership)
+    pool_options = delivery.pool_options(plan.even)
     keys = file_keys(data.decryption_properties)
     by_bytes = plan.balance == "bytes"
     manifest = data.open(membership, reading.num_threads, keys, with_sizes=by_bytes)
@@ -227,6 +264,7 @@ def assemble(
         num_epochs=iteration.num_epochs,
         transforms=delivery.transforms(streams.names),
         is_dynamic=plan.even == "dynamic",
+        pool_options=pool_options,
     )
 
 

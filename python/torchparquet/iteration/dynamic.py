@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch.distributed as dist
 
+from torchparquet.batches.batch_seed import mixed_seed
 from torchparquet.batches.tensors import Batch
 from torchparquet.iteration.iteration import Iteration
 from torchparquet.iteration.provenance import BatchOrigin, row_group_origin
@@ -177,7 +178,7 @@ class DynamicIteration(Iteration):
         try:
             batch = self._next_batch()
             if batch is not None:
-                batch = self._apply(batch, self.origin)
+                batch = self._apply(batch, self.origin, self._seed())
         except BaseException as error:
             if isinstance(error, Exception):
                 self._failure = error
@@ -188,6 +189,9 @@ class DynamicIteration(Iteration):
             self._end_thread()
             raise StopIteration
         return batch
+
+    def _seed(self) -> int:
+        return mixed_seed(self._feed.planner.options.seed, self.begin().epoch, *self._at)
 
     def _next_batch(self) -> Batch | None:
         if self._claimed is None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from torchparquet.batches.function_pools import NO_POOL, FunctionPool, PoolOptions
 from torchparquet.checks import checked_int
 from torchparquet.iteration.course import Course
 from torchparquet.iteration.planner import Place
@@ -15,7 +17,6 @@ from torchparquet.iteration.progress import Progress
 from torchparquet.iteration.state import (
     Identity,
     OtherData,
-    State,
     dump,
     of_data,
     parse,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from torchparquet.reading.streams import StreamOpener
 
 # These belong to this process alone: its iterators, and the sums of their reading.
-_OF_PROCESS = ("_iterations", "_latest", "totals", "latest_totals")
+_OF_PROCESS = ("_iterations", "_latest", "totals", "latest_totals", "_pool")
 
 
 class Followed(Protocol):
@@ -88,6 +89,7 @@ class Feed:
         num_epochs: int | None,
         transforms: Transforms | None,
         is_dynamic: bool,
+        pool_options: PoolOptions = NO_POOL,
     ) -> None:
         """Stand before the first iteration; see the attributes."""
         self.membership = membership
@@ -98,6 +100,7 @@ class Feed:
         self.num_epochs = num_epochs
         self.transforms = transforms
         self.is_dynamic = is_dynamic
+        self._pool_options = pool_options
         self._identity = self._make_identity()
         self._told_of_early_end = False
         self._begin_in_process()
@@ -131,6 +134,7 @@ class Feed:
         self._forget_iterations()
         self.totals = ReadTotals()
         self.latest_totals = ReadTotals()
+        self._pool: FunctionPool | None = None
 
     def _forget_iterations(self) -> None:
         self._iterations: weakref.WeakSet[Followed] = weakref.WeakSet()
@@ -190,6 +194,17 @@ class Feed:
             iteration.close()
         self._forget_iterations()
         self.streams.forget()
+        pool, self._pool = self._pool, None
+        if pool is not None and pool.owner_pid == os.getpid():
+            pool.close()
+
+    def function_pool(self) -> FunctionPool | None:
+        """Return what applies the functions ahead of the loop; None if the loop does it."""
+        if self.transforms is None or self._pool_options.num_workers == 0:
+            return None
+        if self._pool is None or self._pool.owner_pid != os.getpid():
+            self._pool = FunctionPool(self.transforms, self._pool_options)
+        return self._pool
 
     def standing(self, num_workers: int = 0) -> Standing:
         """Return what all ranks must agree about in the next iteration."""
@@ -238,21 +253,16 @@ class Feed:
             raise ValueError(f'other_data must be "error" or "next_epoch", got {other_data!r}')
         known = state if other_data == "error" else of_data(state, self._identity)
         parsed = parse(known, self._identity, self.planner.requested_window)
-        if other_data == "next_epoch" and state.get("data") != self._identity.data:
-            parsed = self._next_epoch(parsed)
         if parsed.worker and not in_worker():
             raise ValueError(
                 f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
                 "StatefulDataLoader"
             )
-        self.progress.load(parsed)
+        if known is not state and state.get("data") != self._identity.data:
+            is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in parsed.legs)
+            self.progress.begin_at(parsed.epoch if is_unread else parsed.epoch + 1)
+        else:
+            self.progress.load(parsed)
         latest = self.live_iteration()
         if latest is not None:
             latest.course.move(None)
-
-    def _next_epoch(self, state: State) -> State:
-        """Return the beginning of the epoch after that of a state, or of its own if unread."""
-        is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in state.legs)
-        epoch = state.epoch if is_unread else state.epoch + 1
-        own = self.planner.own_leg(self.membership.topology())
-        return State(epoch, (own,), None, state.window)

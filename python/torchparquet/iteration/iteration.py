@@ -10,12 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
+from torchparquet.batches.batch_seed import mixed_seed, seeded
 from torchparquet.batches.tensors import Batch
+from torchparquet.batches.transforms import FunctionFailedError
 from torchparquet.iteration.course import Course, ExactIterator
 from torchparquet.iteration.planner import Place
 from torchparquet.iteration.provenance import batch_origin
+from torchparquet.iteration.state import OtherData
 from torchparquet.metrics.read_totals import ReadTotals
 from torchparquet.metrics.wait_ranges import in_wait_range
+from torchparquet.reading.transformed_stream import TransformedStream
 
 if TYPE_CHECKING:
     from torchparquet.iteration.feed import Feed
@@ -51,7 +55,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self._feed = feed
         self.totals = ReadTotals(feed.totals)
         self._owner_pid = os.getpid()
-        self._stream: BatchStream | None = None
+        self._stream: BatchStream | TransformedStream | None = None
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None
         self._closed = False
@@ -62,16 +66,22 @@ class Iteration(ExactIterator[Batch, Place]):
 
     def _take(self, position: Place) -> tuple[Batch, Place]:
         place = position if position.steps < position.end else self._go_to(position)
-        assert self._stream is not None  # noqa: S101
-        batch = next(self._stream, None)
+        stream = self._stream
+        assert stream is not None  # noqa: S101
+        if isinstance(stream, TransformedStream):
+            batch = self._next_transformed(stream, place)
+        else:
+            batch = next(stream, None)
         if batch is None:
             raise RuntimeError(
                 f"the epoch ended after {place.steps} batches of {place.end} that were planned"
             )
-        if self._stream.wants_next:
-            self._stream.announce(self._next_shares(place))
+        if stream.wants_next:
+            stream.announce(self._next_shares(place))
         if self._feed.transforms is not None:
-            batch = self._transformed(batch, place)
+            if not isinstance(stream, TransformedStream):
+                batch = self._apply(batch, partial(self._origin_at, place), self._seed_at(place))
+            self._check_rows(batch, place)
         if place.num_rows:
             batch = sliced(batch, place.num_rows, num_rows_of(batch))
         return batch, place.after_batch()
@@ -91,20 +101,38 @@ class Iteration(ExactIterator[Batch, Place]):
             return ()  # the next epoch says so
         return feed.planner.shares(following, topology) if following.end else ()
 
-    def _transformed(self, batch: Batch, place: Place) -> Batch:
-        """Return what the user's functions make of the whole batch."""
-        made = self._apply(batch, partial(self._origin_at, place))
+    def _next_transformed(self, stream: TransformedStream, place: Place) -> Batch | None:
+        try:
+            batch = next(stream, None)
+        except FunctionFailedError as error:
+            raise error.of_batch(self._origin_at(place)) from error.__cause__
+        self._num_rows_read = stream.num_rows_given
+        return batch
+
+    def _check_rows(self, made: Batch, place: Place) -> None:
+        """Make sure that a batch of which some rows were delivered before still has its rows."""
         if place.num_rows:
             check_rows(made, self._num_rows_read)
             self._num_rows_read = num_rows_of(made) - place.num_rows
-        return made
 
-    def _apply(self, batch: Batch, origin: Callable[[], object]) -> Batch:
+    def _apply(self, batch: Batch, origin: Callable[[], object], seed: int) -> Batch:
+        """Return what the user's functions make of the whole batch."""
         transforms = self._feed.transforms
         if transforms is None:
             return batch
         self._num_rows_read = num_rows_of(batch)
-        return transforms.apply(batch, origin)
+        with seeded(seed):
+            return transforms.apply(batch, origin)
+
+    def _seed_at(self, place: Place, num_after: int = 0) -> int:
+        """Return the seed of the batch at a place, or of one after it."""
+        topology = self._feed.membership.topology()
+        return mixed_seed(
+            self._feed.planner.options.seed,
+            place.epoch,
+            *(topology.rank, topology.world_size, topology.worker_id, topology.num_workers),
+            *(place.steps_before, place.steps + num_after),
+        )
 
     def begin(self) -> Place:
         """Begin the iteration where it has not begun, and return where it stands."""
@@ -188,7 +216,11 @@ class Iteration(ExactIterator[Batch, Place]):
         self._opened_at = place
         stream = self._stream_at(place)
         self.totals.add(stream)
-        self._stream = stream
+        pool = self._feed.function_pool()
+        if pool is None:
+            self._stream = stream
+        else:
+            self._stream = TransformedStream(stream, pool, partial(self._seed_at, place))
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
@@ -223,9 +255,9 @@ class Iteration(ExactIterator[Batch, Place]):
         """Return where this iterator stands; see `ParquetDataset.state_dict`."""
         return self._feed.state_at(self.course.position)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Go on from `state`; see `ParquetDataset.load_state_dict`."""
-        self._feed.load_state_dict(state)
+        self._feed.load_state_dict(state, other_data)
         self.course.move(None)
 
     def seek(self, step: int) -> None:

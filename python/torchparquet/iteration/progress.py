@@ -65,6 +65,11 @@ class Progress:
             self._forget(None)
         self._epochs.set(epoch)
 
+    def begin_at(self, epoch: int) -> None:
+        """Make the next iteration begin with `epoch`, whatever state was loaded."""
+        self._forget(None)
+        self._epochs.set(epoch)
+
     def load(self, state: State) -> None:
         """Make the next iteration resume at `state`."""
         self._begin_next_at(state, 0)

@@ -147,6 +147,12 @@ class BatchStream(Iterator[Batch]):
         self._ahead = following
         return batch
 
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading, and has not ended."""
+        is_here = self._ahead is not None or self._first is not None
+        return not self._ended and (is_here or self._reader.next_is_ready)
+
     def start(self) -> None:
         """Lend the reader the memory that it needs from torch; `next` does it too."""
         if self._started:

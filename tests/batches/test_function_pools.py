@@ -1,0 +1,457 @@
+"""The user's functions on threads and in processes, ahead of the loop: what must not change."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from tests.fixtures.datasets import opener
+from tests.fixtures.failing_loaders import raises_in_worker
+from torchparquet import CorruptFileError, ParquetDataset, TransformError, batch_seed
+
+NUM_ROWS = 1000
+long = pytest.mark.long
+SECONDS = 60  # for what must happen
+THREADS: dict[str, Any] = {"transform_threads": 3}
+PROCESSES: dict[str, Any] = {"transform_processes": 2}
+SLOW_PROCESSES = pytest.mark.parametrize(
+    "pool",
+    [pytest.param(THREADS, id="threads"), pytest.param(PROCESSES, id="processes", marks=long)],
+)
+EITHER = pytest.mark.parametrize("pool", [THREADS, PROCESSES], ids=["threads", "processes"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: Any) -> Any:
+    root = tmp_path_factory.mktemp("pools")
+    ids = np.arange(NUM_ROWS)
+    table = pa.table({"id": ids, "text": [f"row {i}" for i in ids]})
+    pq.write_table(table, root / "a.parquet", row_group_size=70)
+    return root
+
+
+open_dataset = opener(batch_size=32, shuffle=True, num_threads=1, rank=0, world_size=1)
+
+
+def changed(batch: Any) -> dict[str, Any]:
+    """Return all that a batch leads to, random numbers too."""
+    drawn = np.random.default_rng(batch_seed()).integers(1 << 60)
+    return {
+        "id": batch["id"] + 1,
+        "length": batch["text"].lengths,
+        "text": batch["text"],
+        "drawn": int(drawn),
+    }
+
+
+def shown(batches: Any) -> list[Any]:
+    return [
+        (
+            batch["id"].tolist(),
+            batch["length"].tolist(),
+            batch["text"].to_str(),
+            batch["drawn"],
+        )
+        for batch in batches
+    ]
+
+
+@EITHER
+def test_batches_are_those_of_the_loop_itself(data: Any, pool: Any) -> None:
+    plain = open_dataset(data, transform=changed)
+    pooled = open_dataset(data, transform=changed, **pool)
+    for _ in range(2):
+        expected = shown(plain)
+        assert shown(pooled) == expected
+        assert len(expected) == len(plain) == 32
+        assert len({drawn for *_, drawn in expected}) == 32
+    pooled.close()
+    plain.set_epoch(5)
+    pooled.set_epoch(5)
+    assert shown(pooled) == shown(plain)
+    pooled.close()
+
+
+def test_seeds_of_ranks_differ(data: Any) -> None:
+    seeds = [
+        batch["drawn"]
+        for rank in range(3)
+        for batch in open_dataset(data, transform=changed, rank=rank, world_size=3, **THREADS)
+    ]
+    assert len(set(seeds)) == len(seeds)
+    with pytest.raises(RuntimeError, match="batch_seed"):
+        batch_seed()
+
+
+def draw_from_all(batch: Any) -> Any:
+    drawn = [random.random(), np.random.random(), torch.rand(1).item()]
+    return {"id": batch["id"], "drawn": drawn}
+
+
+@long
+def test_processes_seed_the_generators_that_functions_share(data: Any) -> None:
+    pooled = open_dataset(data, transform=draw_from_all, **PROCESSES)
+    first, again = [[batch["drawn"] for batch in pooled] for _ in range(2)]
+    pooled.set_epoch(0)
+    assert [batch["drawn"] for batch in pooled] == first
+    assert first[0] not in again
+    pooled.close()
+
+
+def test_as_many_batches_as_threads_are_worked_on(data: Any) -> None:
+    """Each waits for two others."""
+    barrier = threading.Barrier(3)
+
+    def meet(batch: Any) -> Any:
+        barrier.wait(SECONDS)
+        return batch
+
+    batches = list(
+        open_dataset(data, batch_size=100, drop_last=True, limit_steps=9, transform=meet, **THREADS)
+    )
+    assert len(batches) == 9
+
+
+def test_no_more_batches_are_held_than_twice_the_threads(data: Any) -> None:
+    begun: list[int] = []
+
+    def count(batch: Any) -> Any:
+        begun.append(len(batch["id"]))
+        return batch
+
+    ahead = []
+    dataset = open_dataset(data, batch_size=5, transform=count, **THREADS)
+    for number, _ in enumerate(dataset, 1):
+        ahead.append(len(begun) - number)
+    assert max(ahead) <= 6
+    assert len(begun) == 200
+
+
+@SLOW_PROCESSES
+@settings(max_examples=6, suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.integers(0, 32), st.integers(1, 3))
+def test_states_lead_to_the_batches_that_were_not_delivered(
+    data: Any, pool: Any, num_batches: int, world: int
+) -> None:
+    dataset = open_dataset(data, transform=changed, **pool)
+    iterator = iter(dataset)
+    before = shown(batch for _, batch in zip(range(num_batches), iterator, strict=False))
+    state = json.loads(json.dumps(iterator.state_dict()))
+    plain = open_dataset(data, transform=changed)
+    assert before == shown(plain)[:num_batches]
+    again = open_dataset(data, transform=changed, **pool)
+    again.load_state_dict(state)
+    assert shown(again)[: 32 - num_batches] == shown(iterator)
+    if 0 < num_batches < 32:
+        seen = {number for ids, *_ in before for number in ids}
+        for rank in range(world):
+            other = open_dataset(
+                data, transform=changed, **pool | {"rank": rank, "world_size": world}
+            )
+            other.load_state_dict(state)
+            ids = [number for part, *_ in shown(other) for number in part]
+            assert not seen & set(ids) or len(ids) - len(set(ids) - seen) <= 1
+            seen |= set(ids)
+            other.close()
+        assert seen == set(range(1, NUM_ROWS + 1))
+    dataset.close()
+    again.close()
+
+
+def fails_on(wanted: int, batch: Any) -> Any:
+    if wanted in batch["id"].tolist():
+        raise LookupError(f"of {wanted}")
+    return batch
+
+
+@EITHER
+def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -> None:
+    plain = list(open_dataset(data))
+    wanted = int(plain[5]["id"][7])
+    dataset = open_dataset(data, transform=functools.partial(fails_on, wanted), **pool)
+    iterator = iter(dataset)
+    for batch in plain[:5]:
+        assert next(iterator)["id"].tolist() == batch["id"].tolist()
+    for _ in range(2):
+        with pytest.raises(
+            TransformError, match=r"LookupError: of \d+; given was batch 5 of epoch 0"
+        ):
+            next(iterator)
+    assert isinstance(_cause(iterator), LookupError) or pool is PROCESSES
+    dataset.skip(1)
+    assert [batch["id"].tolist() for batch in iterator] == [
+        batch["id"].tolist() for batch in plain[6:]
+    ]
+    dataset.close()
+
+
+def _cause(iterator: Any) -> BaseException | None:
+    try:
+        next(iterator)
+    except TransformError as error:
+        return error.__cause__
+    return None
+
+
+def test_errors_of_reading_come_after_the_batches_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": np.arange(100)})
+    pq.write_table(table, path, row_group_size=10, use_dictionary=False, compression="none")
+    content = bytearray(path.read_bytes())
+    chunk = pq.read_metadata(path).row_group(4).column(0)
+    content[chunk.data_page_offset : chunk.data_page_offset + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    iterator = iter(ParquetDataset(path, batch_size=10, transform=dict, **THREADS))
+    assert [next(iterator)["id"][0].item() for _ in range(4)] == [0, 10, 20, 30]
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match="row group 4"):
+            next(iterator)
+
+
+class _InterruptError(Exception):
+    pass
+
+
+def test_an_exception_of_a_signal_loses_no_batch(data: Any) -> None:
+    """It comes while `next` waits for the function, and once more after the batch was made."""
+    release, main = threading.Event(), threading.main_thread().ident
+    assert main is not None
+
+    def hold(batch: Any) -> Any:
+        if not release.is_set():
+            signal.pthread_kill(main, signal.SIGUSR1)
+            release.wait(SECONDS)
+        return batch
+
+    def interrupt(*_: Any) -> None:
+        raise _InterruptError
+
+    expected = [batch["id"].tolist() for batch in open_dataset(data)]
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        iterator = iter(open_dataset(data, transform=hold, transform_threads=1))
+        with pytest.raises(_InterruptError):
+            next(iterator)
+        release.set()
+        assert [batch["id"].tolist() for batch in iterator] == expected
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def own_process(batch: Any) -> Any:
+    is_shared = batch["id"].is_shared()
+    return {"id": batch["id"] * 2, "pid": os.getpid(), "is_shared": is_shared}
+
+
+def test_processes_get_and_give_tensors_by_shared_memory(data: Any) -> None:
+    dataset = open_dataset(data, transform=own_process, **PROCESSES)
+    batches = list(dataset)
+    assert all(batch["is_shared"] and batch["id"].is_shared() for batch in batches)
+    pids = {batch["pid"] for batch in batches}
+    assert os.getpid() not in pids
+    assert len(pids) <= 2
+    dataset.close()
+    assert not any(psutil.pid_exists(pid) and _is_alive(pid) for pid in pids)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ends_on(wanted: int, once: Path | None, batch: Any) -> Any:
+    """End the process on a batch; only the first time if a file tells of it."""
+    if wanted in batch["id"].tolist() and not (once and once.exists()):
+        if once:
+            once.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_a_crash_names_its_batch(data: Any) -> None:
+    plain = list(open_dataset(data))
+    function = functools.partial(ends_on, int(plain[3]["id"][0]), None)
+    dataset = open_dataset(data, transform=function, **PROCESSES)
+    iterator = iter(dataset)
+    found = [next(iterator)["id"].tolist() for _ in range(3)]
+    assert found == [batch["id"].tolist() for batch in plain[:3]]
+    with pytest.raises(TransformError, match=r"ended abruptly.*given was batch 3 of epoch 0"):
+        next(iterator)
+    dataset.skip(1)
+    assert next(iterator)["id"].tolist() == plain[4]["id"].tolist()
+    dataset.close()
+
+
+@long
+def test_a_process_that_ends_once_costs_no_batch(data: Any, tmp_path: Path) -> None:
+    plain = list(open_dataset(data))
+    function = functools.partial(ends_on, int(plain[3]["id"][0]), tmp_path / "ended")
+    dataset = open_dataset(data, transform=function, **PROCESSES)
+    with pytest.warns(RuntimeWarning, match="ended abruptly"):
+        found = [batch["id"].tolist() for batch in dataset]
+    assert found == [batch["id"].tolist() for batch in plain]
+    dataset.close()
+
+
+def hangs(batch: Any) -> Any:
+    threading.Event().wait()
+    return batch
+
+
+def test_close_ends_processes_that_hang(data: Any) -> None:
+    dataset = open_dataset(data, transform=hangs, **PROCESSES)
+    iterator = iter(dataset)
+
+    def raise_timeout(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, raise_timeout)
+    signal.setitimer(signal.ITIMER_REAL, 5)
+    try:
+        with pytest.raises(TimeoutError):
+            next(iterator)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    children = [
+        child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())
+    ]
+    assert children
+    dataset.close()
+    _, alive = psutil.wait_procs(children, timeout=SECONDS)
+    assert alive == []
+
+
+def test_functions_for_processes_must_be_picklable(data: Any) -> None:
+    dataset = open_dataset(data, transform=lambda batch: batch, **PROCESSES)
+    with pytest.raises(TypeError, match=r"functions must be picklable.*transform is not"):
+        next(iter(dataset))
+    dataset.close()
+
+
+def test_a_data_set_travels_without_its_threads(data: Any) -> None:
+    dataset = open_dataset(data, transform=changed, **THREADS)
+    expected = shown(dataset)
+    other = pickle.loads(pickle.dumps(dataset))
+    other.set_epoch(0)
+    assert shown(other) == expected
+
+
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=long)])
+def test_threads_in_data_loader_workers(data: Any, context: str) -> None:
+    pooled, plain = (
+        DataLoader(
+            open_dataset(data, transform=changed, num_epochs=1, **options),
+            batch_size=None,
+            num_workers=2,
+            multiprocessing_context=context,
+        )
+        for options in (THREADS, {})
+    )
+    assert shown(pooled) == shown(plain)
+
+
+def test_processes_in_data_loader_workers_are_refused(data: Any) -> None:
+    dataset = open_dataset(data, transform=changed, **PROCESSES)
+    loader = DataLoader(dataset, batch_size=None, num_workers=1)
+    with raises_in_worker(RuntimeError, match="transform_processes needs a DataLoader with num_w"):
+        next(iter(loader))
+
+
+def test_a_pool_in_a_forked_child(data: Any) -> None:
+    dataset = open_dataset(data, transform=changed, **THREADS)
+    expected = shown(dataset)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            dataset.set_epoch(0)
+            os._exit(0 if shown(dataset) == expected else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"transform_threads": 0}, ValueError, "transform_threads must be >= 1"),
+        ({"transform_threads": 1.5}, TypeError, "transform_threads must be an int"),
+        ({**THREADS, **PROCESSES}, ValueError, "do not go together"),
+        ({**THREADS, "transform": None}, ValueError, "needs functions"),
+        ({**PROCESSES, "device": "cpu"}, ValueError, "transform_processes does not go with device"),
+        ({**THREADS, "even": "dynamic", "shuffle": False}, ValueError, 'even="dynamic"'),
+    ],
+)
+def test_options_that_do_not_fit(data: Any, options: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        open_dataset(data, **{"transform": changed} | options)
+
+
+PROGRAM = """
+import os, sys
+from tests.batches.test_function_pools import changed, hangs, open_dataset
+if __name__ == "__main__":
+    dataset = open_dataset(sys.argv[1], transform={function}, {option})
+    iterator = iter(dataset)
+    {body}
+"""
+
+
+def run_program(data: Any, **parts: str) -> subprocess.Popen[str]:
+    program = textwrap.dedent(PROGRAM).format(**{"function": "changed"} | parts)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.parametrize(
+    "option", ["transform_threads=2", pytest.param("transform_processes=2", marks=long)]
+)
+@pytest.mark.parametrize(
+    "body", ["next(iterator)", "list(iterator)", "next(iterator); sys.exit(3)"]
+)
+def test_a_program_ends_in_mid_iteration(data: Any, option: str, body: str) -> None:
+    process = run_program(data, option=option, body=body)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert errors == ""
+    assert process.returncode == (3 if "exit" in body else 0)
+
+
+@long
+def test_processes_end_with_a_killed_parent(data: Any) -> None:
+    body = 'next(iterator); print("begun", flush=True); sys.stdin.read()'
+    process = run_program(data, option="transform_processes=2", body=body)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=SECONDS)
+    assert alive == []
