@@ -112,7 +112,7 @@ class MissingRowsReader : public ColumnReader {
     uint8_t* bytes = items->values->Extend(num_rows * text_->size());
     for (size_t i = 0; i < num_rows; ++i) {
       starts[i] = static_cast<int64_t>(i * text_->size());
-      std::memcpy(bytes + starts[i], text_->data(), text_->size());
+      std::ranges::copy(*text_, bytes + starts[i]);
     }
     items->num_items.front() = static_cast<int64_t>(items->values->size());
   }

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -168,6 +170,69 @@ TEST_CASE("a page whose strings are too long for a vocabulary's memory is an err
                    &progress);
     });
     CHECK(fails == (max_page_bytes == 10));
+  }
+}
+
+TEST_CASE("rows of variable length that a file lacks are one string, or null") {
+  Draws draws(322);
+  const NestedFile data({.columns = {{.name = "other"}}, .row_group_rows = {3}}, draws);
+  const auto file = std::make_shared<const ParquetFile>(PlannedFile{data.path(), {}});
+  struct Case {
+    std::optional<std::string> text;
+    int64_t num_offsets;
+  };
+  for (const auto& [text, num_offsets] :
+       {Case{{}, 1}, Case{{}, 3}, Case{"", 1}, Case{std::string("ab\0c", 4), 1},
+        Case{"x", 1}}) {
+    CAPTURE(num_offsets);
+    ColumnRequest request{.path = "absent",
+                          .kinds = {"any"},
+                          .dtype = kernels::Dtype::kUInt8,
+                          .num_offsets = num_offsets,
+                          .missing_is_null = !text};
+    request.default_bytes = text;
+    const size_t length = text ? text->size() : 0;
+    const auto reader = OpenColumn(file, request, 0, {}, {});
+    const std::vector<int64_t> sizes = {3, 1, 2000};
+    std::vector<ExactBuffer<int64_t>> starts;
+    std::vector<ExactBuffer<uint8_t>> valid;
+    std::vector<Segment> segments;
+    for (const int64_t size : sizes) {
+      starts.emplace_back(static_cast<size_t>(size));
+      valid.emplace_back(static_cast<size_t>(size));
+    }
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      std::ranges::fill(starts[i].span(), int64_t{-1});
+      std::ranges::fill(valid[i].span(), uint8_t{0xDB});
+      segments.push_back(
+          {reinterpret_cast<uint8_t*>(starts[i].data()), valid[i].data(), sizes[i]});
+    }
+    DecodeScratch scratch;
+    testing::ItemsProgress progress(num_offsets, sizes);
+    reader->Read({0, 0, 2004}, {.segments = segments, .nulls = NullPolicy::kFill},
+                 &scratch, &progress);
+    CHECK(reader->row() == 2004);
+    CHECK(progress.num_done() == 3);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const auto size = static_cast<size_t>(sizes[i]);
+      std::vector<int64_t> expected(size);
+      std::string bytes;
+      for (size_t row = 0; row < size; ++row) {
+        expected[row] = static_cast<int64_t>(row * length);
+        bytes += text.value_or("");
+      }
+      CHECK(starts[i].Copy() == expected);
+      CHECK(valid[i].Copy() == std::vector<uint8_t>(size, text ? 1 : 0));
+      const JaggedItems& items = progress.items().at(i);
+      CHECK(items.num_items.front() == static_cast<int64_t>(bytes.size()));
+      const auto values = items.values->bytes();
+      CHECK(std::string(values.begin(), values.end()) == bytes);
+    }
+    if (text) continue;
+    CHECK(Throws(ErrorKind::kNullValue, [&] {
+      OpenColumn(file, request, 0, {}, {})
+          ->Read({0, 0, 2004}, {.segments = segments}, &scratch, &progress);
+    }));
   }
 }
 
