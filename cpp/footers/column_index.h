@@ -24,7 +24,7 @@ struct ColumnIndex {
 // Source: parquet-format, PageIndex.md and parquet.thrift.
 std::optional<ColumnIndex> ParseColumnIndex(std::span<const uint8_t> bytes);
 
-// Where the indexes of one column chunk lie; without bytes where there is none.
+// The places of one column chunk's indexes; without bytes if there is none.
 struct IndexPlaces {
   ByteRange column_index;
   ByteRange offset_index;

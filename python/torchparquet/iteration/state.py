@@ -18,7 +18,7 @@ VERSION = 2
 _MAX_NAMES_LENGTH = 200
 _COUNT = 2**62
 
-# What becomes of a state of other files or rows.
+# The ways to deal with a state of other files or rows.
 OtherData: TypeAlias = Literal["error", "next_epoch"]
 
 

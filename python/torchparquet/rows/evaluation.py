@@ -47,8 +47,7 @@ def evaluate(
 
     Reads the columns that the expressions name, and nothing of a row group that has no row for
     which `condition` is true, as far as partition keys, statistics, page indexes and Bloom filters
-    tell.
-    Several files are read at once, each row group after row group.
+    tell. Several files are read at once, each row group after row group.
 
     Args:
         manifest: The files, without a selection of rows.
@@ -164,13 +163,12 @@ class _OpenFile:
     """A file, by the names that its table has for the columns of interest."""
 
     def __init__(self, fragments: Fragments, file: int, fields: pa.Schema) -> None:
-        fragment = fragments.fragment(file)
         stored = fragments.stored_names(file)
-        renamed = flat_renames(fields, stored, fragment.physical_schema)
+        renamed = flat_renames(fields, stored, fragments.stored_schema(file))
         self._fields = fields
         self._renames = {name: stored[name] for name in renamed}
         self._known = fragments.known(file)
-        self._fragment = fragments.renamed_fragment(file) if renamed else fragment
+        self._fragment = fragments.fragment(file, {} if renamed else self._known)
         self.of_pruning = PrunedFile(file, self._fragment, self._renames, self._known)
 
     def batches(

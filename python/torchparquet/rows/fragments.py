@@ -35,7 +35,8 @@ class Fragments:
         self._manifest = manifest
         self._keys = keys
         table = manifest.table
-        schemas = self._schemas()
+        self._stored = self._schemas()
+        schemas = list(self._stored.values())
         if table is not None and table.arrow_schema:
             of_table = pa.ipc.read_schema(pa.BufferReader(table.arrow_schema))
             schemas = [pa.schema([f for f in of_table if f.name not in table.keys])]
@@ -59,23 +60,29 @@ class Fragments:
             if name in unified.names
         }
 
-    def _schemas(self) -> list[pa.Schema]:
-        """Return the distinct schemas of files with rows."""
+    def _schemas(self) -> dict[int, pa.Schema]:
+        """Return the distinct schemas of files with rows, by the manifest's numbers."""
         with_rows = np.flatnonzero(self._manifest.file_num_rows > 0)
-        _, first = np.unique(self._manifest.file_schema[with_rows], return_index=True)
-        return [self._made(file).physical_schema for file in with_rows[first].tolist()]
+        numbers, first = np.unique(self._manifest.file_schema[with_rows], return_index=True)
+        files = with_rows[first].tolist()
+        made = [self._made(file).physical_schema for file in files]
+        return dict(zip(numbers.tolist(), made, strict=True))
 
     def schema(self) -> pa.Schema:
         """Return the columns of all files, and the partition keys of their paths."""
         return self._schema
 
-    def fragment(self, file: int) -> pads.ParquetFileFragment:
-        """Return a file, with the values that are known of all of its rows."""
-        return self._made(file, self.known(file))
+    def stored_schema(self, file: int) -> pa.Schema:
+        """Return the columns of a file, by its own names."""
+        known = self._stored.get(int(self._manifest.file_schema[file]))
+        return self._made(file).physical_schema if known is None else known
 
-    def renamed_fragment(self, file: int) -> pads.ParquetFileFragment:
-        """Return a file whose columns bear other names than its table's."""
-        return self._made(file)
+    def fragment(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
+        """Return a file, of which these values are known for all of its rows.
+
+        None are to be told of a file whose columns bear other names than its table's.
+        """
+        return self._made(file, known)
 
     def known(self, file: int) -> dict[str, pa.Scalar]:
         """Return the values of a file's partition keys, and of columns that are younger."""
@@ -93,10 +100,10 @@ class Fragments:
         stored: Mapping[str, str] = table.stored[self._manifest.file_schema[file]]
         return stored
 
-    def _made(self, file: int, keys: dict[str, pa.Scalar] | None = None) -> Any:
+    def _made(self, file: int, values: Mapping[str, pa.Scalar] | None = None) -> Any:
         import pyarrow.fs as pafs
 
-        known = known_conditions(keys or {})
+        known = known_conditions(values or {})
         manifest, path = self._manifest, self._manifest.files[file]
         source = (
             manifest.memory[file].content if manifest.memory else source_of(path, manifest.remote)

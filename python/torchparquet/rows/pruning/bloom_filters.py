@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from torchparquet.files.opening import opened_file, read_part
 from torchparquet.native import bloom_filter_bytes, may_hold
-from torchparquet.rows.pruning.bounds import flat_leaves
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -45,7 +45,12 @@ class BloomFilters:
     """The Bloom filters of one file."""
 
     def __init__(
-        self, manifest: Manifest, file: int, metadata: pq.FileMetaData, schema: pa.Schema
+        self,
+        manifest: Manifest,
+        file: int,
+        metadata: pq.FileMetaData,
+        schema: pa.Schema,
+        leaves: Mapping[str, int],
     ) -> None:
         """Read nothing yet.
 
@@ -54,12 +59,13 @@ class BloomFilters:
             file: The number of the file.
             metadata: Its footer.
             schema: Its columns.
+            leaves: The numbers of those that are not nested, by name.
         """
         self._manifest = manifest
         self._file = file
         self._metadata = metadata
         self._types = {field.name: field.type for field in schema}
-        self._leaves = flat_leaves(metadata.schema, schema)
+        self._leaves = leaves
 
     def rule_out(self, row_group: int, alternatives: Alternatives) -> bool:
         """Return True if no row of a row group can be as one of the alternatives says.

@@ -22,7 +22,7 @@ _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of a column's values in some rows. NaN is outside of all bounds.
+    """The values that a column may have in some rows. NaN is outside of all bounds.
 
     Attributes:
         low: No value is lower; None if that is not known.

@@ -51,15 +51,17 @@ class PrunedFile:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is asked about a file again and again.
+    """The facts of a file that are asked for again and again.
 
     Attributes:
         metadata: Its footer.
+        leaves: The numbers of its columns that are not nested, by name.
         columns: The columns with bounds that it stores, by number, with their names.
         always: What holds for all rows.
     """
 
     metadata: pq.FileMetaData
+    leaves: Mapping[str, int]
     columns: Mapping[int, tuple[str, StoredColumn]]
     always: list[pc.Expression]
 
@@ -107,8 +109,9 @@ class RowGroupPruning:
             OSError: The file cannot be read.
         """
         metadata = file.fragment.metadata
+        leaves = flat_leaves(metadata.schema, file.fragment.physical_schema)
         known = {name: file.known[name] for name in self._condition.names if name in file.known}
-        facts = _Facts(metadata, self._columns(file), known_conditions(known))
+        facts = _Facts(metadata, leaves, self._columns(file, leaves), known_conditions(known))
         if self._condition.is_plain and not file.renames:
             left = file.fragment.subset(self._condition.expression, schema=self._schema)
             kept = {row_group.id for row_group in left.row_groups}.intersection(in_file)
@@ -116,7 +119,7 @@ class RowGroupPruning:
             kept = self._by_statistics(facts, in_file)
         if not self._is_encrypted:
             kept = self._by_page_indexes(file.number, facts, sorted(kept))
-            kept = self._by_bloom_filters(file, kept)
+            kept = self._by_bloom_filters(file, facts, kept)
         return kept
 
     def _by_statistics(self, facts: _Facts, numbers: Sequence[int]) -> set[int]:
@@ -185,19 +188,18 @@ class RowGroupPruning:
             for at in range(len(first_rows))
         ]
 
-    def _by_bloom_filters(self, file: PrunedFile, kept: set[int]) -> set[int]:
+    def _by_bloom_filters(self, file: PrunedFile, facts: _Facts, kept: set[int]) -> set[int]:
         if not all(self._needed) or file.renames:
             return kept
-        fragment = file.fragment
-        filters = BloomFilters(
-            self._manifest, file.number, fragment.metadata, fragment.physical_schema
-        )
+        schema = file.fragment.physical_schema
+        filters = BloomFilters(self._manifest, file.number, facts.metadata, schema, facts.leaves)
         return {number for number in kept if not filters.rule_out(number, self._needed)}
 
-    def _columns(self, file: PrunedFile) -> dict[int, tuple[str, StoredColumn]]:
+    def _columns(
+        self, file: PrunedFile, by_path: Mapping[str, int]
+    ) -> dict[int, tuple[str, StoredColumn]]:
         """Return the columns with bounds that the file stores, by number, with their names."""
         leaves, schema = file.fragment.metadata.schema, file.fragment.physical_schema
-        by_path = flat_leaves(leaves, schema)
         found = {}
         for name in self._condition.bounded:
             stored = file.renames.get(name, name)
