@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,19 @@ def _cause(iterator: Any) -> BaseException | None:
     except TransformError as error:
         return error.__cause__
     return None
+
+
+def test_an_abandoned_iterator_ends_without_the_garbage_collector(data: Any) -> None:
+    iterator = iter(open_dataset(data, transform=changed, **THREADS))
+    next(iterator)
+    reference = weakref.ref(iterator)
+    gc.collect()
+    gc.disable()
+    try:
+        del iterator
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_errors_of_reading_come_after_the_batches_before(tmp_path: Path) -> None:

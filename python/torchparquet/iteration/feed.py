@@ -9,6 +9,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from torchparquet.batches.batch_seed import mixed_seed
 from torchparquet.batches.function_pools import NO_POOL, FunctionPool, PoolOptions
 from torchparquet.checks import checked_int
 from torchparquet.iteration.course import Course
@@ -205,6 +206,16 @@ class Feed:
         if self._pool is None or self._pool.owner_pid != os.getpid():
             self._pool = FunctionPool(self.transforms, self._pool_options)
         return self._pool
+
+    def seed_at(self, place: Place, num_after: int = 0) -> int:
+        """Return the seed of the batch at a place, or of one after it."""
+        topology = self.membership.topology()
+        return mixed_seed(
+            self.planner.options.seed,
+            place.epoch,
+            *(topology.rank, topology.world_size, topology.worker_id, topology.num_workers),
+            *(place.steps_before, place.steps + num_after),
+        )
 
     def standing(self, num_workers: int = 0) -> Standing:
         """Return what all ranks must agree about in the next iteration."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
-from torchparquet.batches.batch_seed import mixed_seed, seeded
+from torchparquet.batches.batch_seed import seeded
 from torchparquet.batches.tensors import Batch
 from torchparquet.batches.transforms import FunctionFailedError
 from torchparquet.iteration.course import Course, ExactIterator
@@ -80,7 +80,8 @@ class Iteration(ExactIterator[Batch, Place]):
             stream.announce(self._next_shares(place))
         if self._feed.transforms is not None:
             if not isinstance(stream, TransformedStream):
-                batch = self._apply(batch, partial(self._origin_at, place), self._seed_at(place))
+                seed = self._feed.seed_at(place)
+                batch = self._apply(batch, partial(self._origin_at, place), seed)
             self._check_rows(batch, place)
         if place.num_rows:
             batch = sliced(batch, place.num_rows, num_rows_of(batch))
@@ -123,16 +124,6 @@ class Iteration(ExactIterator[Batch, Place]):
         self._num_rows_read = num_rows_of(batch)
         with seeded(seed):
             return transforms.apply(batch, origin)
-
-    def _seed_at(self, place: Place, num_after: int = 0) -> int:
-        """Return the seed of the batch at a place, or of one after it."""
-        topology = self._feed.membership.topology()
-        return mixed_seed(
-            self._feed.planner.options.seed,
-            place.epoch,
-            *(topology.rank, topology.world_size, topology.worker_id, topology.num_workers),
-            *(place.steps_before, place.steps + num_after),
-        )
 
     def begin(self) -> Place:
         """Begin the iteration where it has not begun, and return where it stands."""
@@ -220,7 +211,8 @@ class Iteration(ExactIterator[Batch, Place]):
         if pool is None:
             self._stream = stream
         else:
-            self._stream = TransformedStream(stream, pool, partial(self._seed_at, place))
+            # A method of this iterator would form a cycle with it, and keep its threads.
+            self._stream = TransformedStream(stream, pool, partial(self._feed.seed_at, place))
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
