@@ -31,6 +31,7 @@ PUBLIC = [
     "ListLengthError",
     "MixedDataset",
     "NullValueError",
+    "Pack",
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",

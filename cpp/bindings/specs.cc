@@ -14,6 +14,8 @@
 
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
+#include "bindings/without_gil.h"
+#include "kernels/packing/packer.h"
 #include "kernels/shuffle/permutation.h"
 #include "kernels/xxhash64.h"
 #include "reader/window_memory.h"
@@ -103,6 +105,36 @@ ReaderSpec MakeReaderSpec(
                      .lent_slabs = lent_slabs});
 }
 
+PackRequest MakePackRequest(int64_t length, const std::string& strategy,
+                            bool has_separator, int64_t window_documents,
+                            uint64_t separator_bits, uint64_t padding_bits) {
+  using Strategy = kernels::Packing::Strategy;
+  Strategy found = Strategy::kConcat;
+  if (strategy == "split") {
+    found = Strategy::kSplit;
+  } else if (strategy == "best_fit") {
+    found = Strategy::kBestFit;
+  } else if (strategy != "concat") {
+    throw py::value_error("no such strategy: " + strategy);
+  }
+  return {.packing = {.length = length,
+                      .strategy = found,
+                      .has_separator = has_separator,
+                      .window_documents = window_documents},
+          .separator_bits = separator_bits,
+          .padding_bits = padding_bits};
+}
+
+// The number of sequences that documents of these lengths fill.
+int64_t NumSequences(const PackRequest& pack, const Int64Array& lengths) {
+  return WithoutGil([&] {
+    kernels::Packer packer(pack.packing);
+    packer.Add(SpanOf(lengths));
+    packer.Finish();
+    return packer.num_sequences();
+  });
+}
+
 }  // namespace
 
 void BindSpecs(py::module_& m) {
@@ -131,6 +163,11 @@ void BindSpecs(py::module_& m) {
                  std::vector<std::string>(words.begin(), words.end()), unknown_code);
            }),
            py::arg("words"), py::arg("unknown_code"));
+  py::class_<PackRequest>(m, "PackRequest")
+      .def(py::init(&MakePackRequest), py::kw_only(), py::arg("length"),
+           py::arg("strategy"), py::arg("has_separator"), py::arg("window_documents"),
+           py::arg("separator_bits"), py::arg("padding_bits"))
+      .def("num_sequences", &NumSequences, py::arg("lengths"));
   py::class_<ColumnSpec>(m, "ColumnSpec")
       .def(py::init([](std::string path, std::vector<std::string> kinds,
                        const std::string& dtype, int64_t cell_items, int64_t num_offsets,
@@ -141,7 +178,8 @@ void BindSpecs(py::module_& m) {
                        const std::optional<py::bytes>& default_bytes,
                        bool missing_is_null, std::vector<uint64_t> file_bits,
                        std::vector<std::string> stored_paths,
-                       std::vector<int32_t> path_of_file) {
+                       std::vector<int32_t> path_of_file,
+                       const std::optional<PackRequest>& pack, bool lengths_only) {
              const auto found = kernels::DtypeOfName(dtype);
              if (!found) throw py::value_error("no such dtype: " + dtype);
              return ColumnSpec{
@@ -151,6 +189,8 @@ void BindSpecs(py::module_& m) {
                              .cell_items = cell_items,
                              .num_offsets = num_offsets,
                              .list_length = list_length,
+                             .pack = pack,
+                             .lengths_only = lengths_only,
                              .vocabulary = std::move(vocabulary).value_or(nullptr),
                              .default_bits = default_bits,
                              .default_bytes = TextOf(default_bytes),
@@ -168,7 +208,8 @@ void BindSpecs(py::module_& m) {
            py::arg("vocabulary"), py::arg("field"), py::arg("element"),
            py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
            py::arg("default_bytes"), py::arg("missing_is_null"), py::arg("file_bits"),
-           py::arg("stored_paths"), py::arg("path_of_file"));
+           py::arg("stored_paths"), py::arg("path_of_file"), py::arg("pack"),
+           py::arg("lengths_only"));
   py::class_<Share>(m, "Share")
       .def(py::init(&MakeShareOfArrays), py::kw_only(), py::arg("rank"),
            py::arg("world_size"), py::arg("chunk_file"), py::arg("chunk_row_group"),

@@ -10,11 +10,19 @@
 #include "files/parquet_file.h"
 #include "files/row_selection.h"
 #include "footers/schema.h"
+#include "kernels/packing/packer.h"
 #include "kernels/values/conversion.h"
 #include "values/segment_writer.h"
 #include "values/vocabulary.h"
 
 namespace torchparquet {
+
+// How a column's lists are packed into sequences, and what stands where no value does.
+struct PackRequest {
+  kernels::Packing packing;
+  uint64_t separator_bits = 0;
+  uint64_t padding_bits = 0;
+};
 
 // A leaf column as the reader is told to deliver it.
 struct ColumnRequest {
@@ -27,6 +35,10 @@ struct ColumnRequest {
   // column of lists, `list_length` of them.
   int64_t num_offsets = 0;
   int64_t list_length = 0;
+  // If set, a row is a sequence of `list_length` items, packed from the row group's
+  // lists.
+  std::optional<PackRequest> pack = std::nullopt;
+  bool lengths_only = false;  // a row is the length of its list; list_length is 1
   // If set, strings become their numbers in it; else they stay strings.
   std::shared_ptr<const Vocabulary> vocabulary = nullptr;
   // The value in every row of a file without the column. Without it, all rows are null
@@ -81,9 +93,9 @@ class ColumnReader {
   virtual int64_t row() const = 0;
   // Where another reader can continue with row() and the rows after it.
   virtual PagePlace place() const = 0;
-  int64_t held_bytes() const { return buffers_.num_bytes() + page_reader_bytes(); }
+  int64_t held_bytes() const { return buffers_.num_bytes() + other_bytes(); }
   // Takes the buffers. The reader must not be used after that.
-  ColumnBuffers TakeBuffers() { return std::move(buffers_); }
+  virtual ColumnBuffers TakeBuffers() { return std::move(buffers_); }
 
  protected:
   // A reader without a file.
@@ -95,8 +107,8 @@ class ColumnReader {
   ColumnBuffers* buffers() { return &buffers_; }
 
  private:
-  // As ColumnPages::page_reader_bytes.
-  virtual int64_t page_reader_bytes() const { return 0; }
+  // Held beside the buffers.
+  virtual int64_t other_bytes() const { return 0; }
   virtual void ReadRows(const RowRange& rows, const ColumnTarget& target,
                         DecodeScratch* scratch, DecodeProgress* progress) = 0;
 

@@ -40,7 +40,7 @@ class FlatReader : public ColumnReader {
   PagePlace place() const override { return place_; }
 
  private:
-  int64_t page_reader_bytes() const override { return pages_.page_reader_bytes(); }
+  int64_t other_bytes() const override { return pages_.page_reader_bytes(); }
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out)) {

@@ -11,6 +11,8 @@
 #include "columns/flat_reader.h"
 #include "columns/jagged_reader.h"
 #include "columns/leaf_values.h"
+#include "columns/list_lengths_reader.h"
+#include "columns/packed_reader.h"
 #include "errors.h"
 
 namespace torchparquet {
@@ -134,6 +136,18 @@ std::unique_ptr<ColumnReader> MakeMissing(const std::shared_ptr<const ParquetFil
   });
 }
 
+std::unique_ptr<ColumnReader> OpenPacked(const std::shared_ptr<const ParquetFile>& file,
+                                         const ColumnRequest& column,
+                                         const ColumnStart& start,
+                                         ColumnBuffers buffers) {
+  ColumnRequest lists = column;
+  lists.pack.reset();
+  lists.list_length = 0;
+  lists.num_offsets = 1;
+  return MakePackedReader(file, column, start,
+                          MakeJaggedReader(file, lists, start, std::move(buffers)));
+}
+
 std::string Joined(const std::vector<std::string>& kinds) {
   std::string text;
   for (const std::string& kind : kinds) text += (text.empty() ? "" : " or ") + kind;
@@ -183,7 +197,9 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
                             .column = index,
                             .place = place,
                             .selection = std::move(selection)};
-    const auto make = column.num_offsets > 0   ? MakeJaggedReader
+    if (column.pack) return OpenPacked(file, column, start, std::move(buffers));
+    const auto make = column.lengths_only      ? MakeListLengthsReader
+                      : column.num_offsets > 0 ? MakeJaggedReader
                       : column.list_length > 0 ? MakeFixedListReader
                                                : MakeFlatReader;
     return make(file, column, start, std::move(buffers));

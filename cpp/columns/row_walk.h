@@ -39,7 +39,7 @@ class RowWalk : public ColumnReader {
   DecodeScratch* scratch() const { return scratch_; }
 
  private:
-  int64_t page_reader_bytes() const final { return pages_.page_reader_bytes(); }
+  int64_t other_bytes() const final { return pages_.page_reader_bytes(); }
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) final;
   void Start();

@@ -117,7 +117,7 @@ bool SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch) const {
                     &task->num_spans_done);
   const TaskKind kind = KindOfTask(*context_.spec, task->index);
   if (kind == TaskKind::kColumn) return ReadColumn(task, segments, scratch, &progress);
-  const auto selection = SelectionOf(context_, chunk);
+  const auto selection = IdSelectionOf(context_, chunk);
   int64_t first_row = 0;
   for (const Segment& segment : segments) {
     WriteGenerated(kind, chunk, selection.get(), first_row, segment);

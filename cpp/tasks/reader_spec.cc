@@ -51,7 +51,8 @@ void CheckSelection(const ReaderParts& spec, const Chunk& chunk) {
   if (chunk.selection < 0) return;
   if (spec.selections == nullptr ||
       chunk.selection >= spec.selections->num_row_groups() ||
-      chunk.rows.end() > spec.selections->num_rows(chunk.selection)) {
+      (!spec.is_packed() &&
+       chunk.rows.end() > spec.selections->num_rows(chunk.selection))) {
     throw Error(ErrorKind::kInvalidArgument,
                 "a chunk of the share has rows that are not selected");
   }
@@ -167,6 +168,11 @@ bool ReaderParts::has_windows() const {
   return !share.windows.empty() || std::ranges::any_of(beside, [](const Share& other) {
     return !other.windows.empty();
   });
+}
+
+bool ReaderParts::is_packed() const {
+  return std::ranges::any_of(
+      columns, [](const ColumnSpec& column) { return column.request.pack.has_value(); });
 }
 
 std::vector<bool> AreJagged(const ReaderSpec& spec) {

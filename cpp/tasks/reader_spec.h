@@ -51,6 +51,8 @@ struct ReaderParts {
     return number == 0 ? share : beside[static_cast<size_t>(number - 1)];
   }
   bool has_windows() const;
+  // True if rows are packed sequences. Selected rows are documents then.
+  bool is_packed() const;
 
   // Per slice: one for each column, then those for row ids and validity if wanted.
   int64_t num_tasks() const {

@@ -46,6 +46,11 @@ std::shared_ptr<const RowSelection> SelectionOf(const TaskContext& context,
   return context.spec->selections->Of(chunk.selection);
 }
 
+std::shared_ptr<const RowSelection> IdSelectionOf(const TaskContext& context,
+                                                  const Chunk& chunk) {
+  return context.spec->is_packed() ? nullptr : SelectionOf(context, chunk);
+}
+
 namespace {
 
 void WriteRowIds(const Chunk& chunk, const RowSelection* selection, int64_t first_row,
@@ -93,7 +98,8 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
   ReadStep step = StepOf(chunk);
   const RowRange& rows = chunk.rows;
   if (chunk.selection >= 0) step.selection = spec.selections->Of(chunk.selection);
-  if (rows.num_rows == 0) return step;
+  // Any document may be in a sequence.
+  if (rows.num_rows == 0 || spec.is_packed()) return step;
   step.rows = step.selection == nullptr
                   ? RowRun{rows.begin, rows.end()}
                   : RowRun{step.selection->RowAt(rows.begin),

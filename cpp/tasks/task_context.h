@@ -40,8 +40,12 @@ int64_t ElementOfTask(const ReaderSpec& spec, int64_t index);
 std::shared_ptr<const RowSelection> SelectionOf(const TaskContext& context,
                                                 const Chunk& chunk);
 
+// The selection whose rows have row ids: null too where rows are packed sequences.
+std::shared_ptr<const RowSelection> IdSelectionOf(const TaskContext& context,
+                                                  const Chunk& chunk);
+
 // Writes the rows of a generated column from the chunk's row `first_row` on. `selection`
-// is the chunk's.
+// is that of IdSelectionOf.
 void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selection,
                     int64_t first_row, const Segment& segment);
 

@@ -226,7 +226,7 @@ void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch)
   const TaskKind kind = KindOfTask(*context_.spec, task.index);
   Strips strips(context_, task, scratch);
   if (kind == TaskKind::kColumn) return ReadColumn(task, scratch, &strips);
-  const auto selection = SelectionOf(context_, chunk);
+  const auto selection = IdSelectionOf(context_, chunk);
   int64_t first_row = 0;
   for (const Segment& segment : strips.segments()) {
     WriteGenerated(kind, chunk, selection.get(), first_row, segment);

@@ -17,6 +17,7 @@ find_bridge()  # Before anything that takes long: it may raise.
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
 from torchparquet.batches.batch_seed import batch_seed  # noqa: E402
 from torchparquet.batches.column import Column  # noqa: E402
+from torchparquet.batches.pack import Pack  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
     CastError,
@@ -46,6 +47,7 @@ __all__ = [
     "ListLengthError",
     "MixedDataset",
     "NullValueError",
+    "Pack",
     "ParquetDataset",
     "RankMismatchError",
     "SchemaMismatchError",

@@ -17,6 +17,7 @@ __all__: list[str] = [
     "Footers",
     "KeptFooters",
     "LeafColumn",
+    "PackRequest",
     "PageHeader",
     "ReaderMemory",
     "ReaderSpec",
@@ -210,6 +211,21 @@ class Vocabulary:
         unknown_code: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
 
+class PackRequest:
+    def __init__(
+        self,
+        *,
+        length: typing.SupportsInt | typing.SupportsIndex,
+        strategy: str,
+        has_separator: bool,
+        window_documents: typing.SupportsInt | typing.SupportsIndex,
+        separator_bits: typing.SupportsInt | typing.SupportsIndex,
+        padding_bits: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def num_sequences(
+        self, lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]
+    ) -> int: ...
+
 class ColumnSpec:
     def __init__(
         self,
@@ -231,6 +247,8 @@ class ColumnSpec:
         file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         stored_paths: collections.abc.Sequence[str],
         path_of_file: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        pack: PackRequest | None,
+        lengths_only: bool,
     ) -> None: ...
 
 class Share:

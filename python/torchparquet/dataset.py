@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset
 from torchparquet.batches.column import Nulls
 from torchparquet.batches.columns import ColumnsArgument
 from torchparquet.batches.fields import Field
+from torchparquet.batches.pack import Pack
 from torchparquet.batches.tensors import Batch
 from torchparquet.batches.transforms import Processor, Transform
 from torchparquet.checks import checked_int
@@ -22,6 +23,7 @@ from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
 from torchparquet.files.remote.storage import StorageArguments, block_cache
 from torchparquet.iteration.assembly import (
+    ColumnArguments,
     DataArguments,
     DeliveryArguments,
     IterationOptions,
@@ -73,6 +75,7 @@ class ParquetDataset(IterableDataset[Batch]):
         batch_size: int | None,
         columns: ColumnsArgument = None,
         nulls: Nulls = None,
+        pack: Pack | None = None,
         filters: FiltersArgument = None,
         where: WhereArgument = None,
         rows: RowsArgument = None,
@@ -130,6 +133,8 @@ class ParquetDataset(IterableDataset[Batch]):
             nulls: The value of a null in columns whose `Column` has no policy: "error", "nan",
                 "mask", "empty" or a fill value. None for "nan" in float columns and "error"
                 elsewhere.
+            pack: Pack lists, such as the tokens of documents, into sequences of one length; see
+                `Pack`. A row is then a sequence, for all other arguments.
             filters: pyarrow's tuples or Expression. Row groups that statistics or the partition
                 keys of paths rule out are removed before rows are dealt to ranks, so shares stay
                 even and lengths exact. Single rows are not filtered. The footers stay in memory
@@ -244,8 +249,7 @@ class ParquetDataset(IterableDataset[Batch]):
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(
                 paths,
-                columns,
-                nulls,
+                ColumnArguments(columns, nulls, pack),
                 filters,
                 RowArguments(where, rows, split),
                 decryption_properties,

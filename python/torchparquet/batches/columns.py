@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchparquet.batches.column import Column, Nulls, checked_names, checked_nulls
-from torchparquet.batches.fields import Field, make_field, with_file_values
+from torchparquet.batches.fields import Field, make_field, with_file_values, with_pack
+from torchparquet.batches.pack import Pack
 from torchparquet.errors import UnsupportedColumnError
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.schemas import Schemas, shortened
@@ -25,7 +26,7 @@ ColumnsArgument = Sequence[str] | Mapping[str, str | Sequence[str] | Column] | N
 
 
 def resolve_columns(
-    columns: ColumnsArgument, manifest: Manifest, nulls: Nulls = None
+    columns: ColumnsArgument, manifest: Manifest, nulls: Nulls = None, pack: Pack | None = None
 ) -> tuple[Field, ...]:
     """Resolve the selected columns, and check that all files agree about them.
 
@@ -36,6 +37,8 @@ def resolve_columns(
             mapping: output name to name, sequence of names or :class:`Column`.
         manifest: The files.
         nulls: The policy of columns that have none of their own; see :class:`Column`.
+        pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
+            names are read.
 
     Returns:
         The fields, in the order of ``columns`` or, without it, of the first file.
@@ -51,7 +54,11 @@ def resolve_columns(
     """
     default = checked_nulls(nulls)
     schemas = Schemas(manifest)
+    if pack is not None and columns is None:
+        columns = pack.names
     requests = _requests(columns, schemas)
+    if pack is not None:
+        requests = _packed(requests, pack)
     requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
     found = {
         name: [
@@ -82,8 +89,25 @@ def resolve_columns(
         )
         for name, column in requests.items()
     )
+    if pack is not None:
+        fields = tuple(with_pack(field, pack) for field in fields)
     _check_output_names(fields)
     return fields
+
+
+def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
+    """Return the columns in the order of the pack, with lists of any length."""
+    others = [name for name in requests if name not in pack.names]
+    missing = [name for name in pack.names if name not in requests]
+    if others or missing:
+        raise ValueError(
+            "pack needs exactly the columns that are read, because rows become sequences; "
+            f"not packed: {others}, not read: {missing}"
+        )
+    for name in pack.names:
+        if requests[name].stated_length is not None:
+            raise ValueError(f"length does not go with pack: {name!r} has {requests[name].length}")
+    return {name: replace(requests[name], length="any") for name in pack.names}
 
 
 def _as_table_has_it(column: Column, schemas: Schemas) -> Column:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from torchparquet.batches.column import Column, Nulls
+from torchparquet.batches.pack import Pack, PackedColumn
 from torchparquet.files.leaf import Leaf
 from torchparquet.files.schemas import shortened
 
@@ -38,6 +39,8 @@ class Field:
             for strings; None if every file must have it.
         file_values: For each source () or, if it is a partition key, the value of each file.
         missing_is_null: True if rows are null in files that lack a column.
+        pack: How lists are packed into sequences of ``length``; None if a row is a row.
+        lengths_only: True if the value of a row is the length of its list.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
         fill: The value of a null, representable in ``dtype``.
     """
@@ -59,6 +62,8 @@ class Field:
     unknown: int = -1
     row_bytes: float = 0.0
     missing_is_null: bool = False
+    pack: PackedColumn | None = None
+    lengths_only: bool = False
 
     @property
     def trailing(self) -> int | None:
@@ -69,8 +74,15 @@ class Field:
         return self.width or (inner if self.length or self.items else None)
 
     @property
+    def has_mask(self) -> bool:
+        """True if the slab has a byte beside each value: it is not null or, packed, its mark."""
+        return self.nulls == "mask" or (self.pack is not None and self.pack.has_marks)
+
+    @property
     def mask_names(self) -> tuple[str, ...]:
-        """The names of the bool tensors that mark rows, and values, that are not null."""
+        """The names of the tensors that tell of values: bool masks, or boundaries of documents."""
+        if self.pack is not None:
+            return self.pack.names(self.name)
         if self.nulls != "mask":
             return ()
         of_values = (f"{self.name}.values.valid",) if self.num_offsets and self.has_lists else ()
@@ -155,6 +167,42 @@ def with_file_values(field: Field, values: Sequence[tuple[str, ...]]) -> Field:
         for value in set(of_source):
             _checked_value(value, f"partition key ({source})", field.name, field.dtype)
     return replace(field, file_values=numbers) if any(numbers) else field
+
+
+def with_pack(field: Field, pack: Pack) -> Field:
+    """Return a field of lists as one of packed sequences.
+
+    Raises:
+        ValueError: It has no lists of numbers, or the pack's values do not fit it.
+    """
+    if field.num_offsets != 1 or not field.has_lists or field.items is not None:
+        raise ValueError(
+            f"pack is for columns of lists of numbers; {field.name!r} is {field.kinds[0][0]}"
+        )
+    if field.nulls == "mask":
+        raise ValueError(
+            f'nulls="mask" does not go with pack; {field.name!r} takes a fill value or "error"'
+        )
+    if field.missing_is_null:
+        raise ValueError(f"pack needs {field.name!r} in all files of the table, also in older ones")
+    separator = pack.separator_of(field.name)
+    if separator is not None:
+        separator = _checked_value(separator, "separator", field.name, field.dtype)
+    packed = PackedColumn(
+        pack.strategy,
+        separator,
+        _checked_value(pack.padding_of(field.name), "padding", field.name, field.dtype),
+        pack.window,
+        pack.boundaries if field.name == pack.names[0] else "none",
+    )
+    return replace(field, num_offsets=0, row_bytes=0.0, length=pack.length, pack=packed)
+
+
+def lengths_of(field: Field) -> Field:
+    """Return a field of int64 ``[B]`` with the lengths of the lists that ``field`` packs."""
+    return replace(
+        field, dtype="int64", nulls="fill", fill=0, length=None, pack=None, lengths_only=True
+    )
 
 
 def _kinds(column: Column, sources: Sequence[Sequence[Leaf]]) -> str:

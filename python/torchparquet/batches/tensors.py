@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from torchparquet.batches.pack import Boundaries, boundaries_of
 from torchparquet.jagged import Jagged
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
     from torchparquet.batches.packed_items import ItemTensors
     from torchparquet.native import FieldPlace
+
+# The marks of packed tokens, until they are boundaries.
+_MARKS = "<marks>"
 
 # Values are Tensor or Jagged. A union type would make users state which at every use.
 Batch: TypeAlias = dict[str, Any]
@@ -90,6 +94,12 @@ class BatchViews:
                 offsets.append(_offsets_block(members))
             else:
                 self._add_block(members)
+        self._boundaries: Boundaries = "none"
+        self._boundary_names: tuple[str, ...] = ()
+        for field in fields:
+            if field.pack is not None and field.has_mask:
+                self._boundaries = field.pack.boundaries
+                self._boundary_names = field.mask_names
         self._names = [name for block in self._blocks for name in block.names]
         self._blocks += offsets
         # The cuts of a batch of `_cut_rows` rows; all batches but the last have as many.
@@ -100,7 +110,8 @@ class BatchViews:
     @property
     def names(self) -> list[str]:
         """The keys of the batches that `cut` returns, in their order."""
-        return [*self._names, *(name for jagged in self._jagged for name in jagged.names)]
+        names = [*self._names, *(name for jagged in self._jagged for name in jagged.names)]
+        return [name for name in names if name != _MARKS] + [*self._boundary_names]
 
     def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
         field, place = placed[0]
@@ -110,12 +121,12 @@ class BatchViews:
         names = tuple(field.name for field, _ in placed)
         begin = place.values_offset // dtype.itemsize
         self._blocks.append(_Block(dtype, begin, step, names, width))
-        if field.nulls == "mask":
+        if field.has_mask:
             cells = field.width or field.length
             step = self._capacity_rows * (cells or 1)
-            self._blocks.append(
-                _Block(torch.bool, place.valid_offset, step, field.mask_names, cells)
-            )
+            mask_names = field.mask_names if field.pack is None else (_MARKS,)
+            dtype = torch.bool if field.pack is None else torch.uint8
+            self._blocks.append(_Block(dtype, place.valid_offset, step, mask_names, cells))
 
     def cut(self, slab: Tensor, num_rows: int, items: Sequence[ItemTensors] = ()) -> Batch:
         """Return the tensors of a batch.
@@ -144,6 +155,9 @@ class BatchViews:
             tensors.extend(parts)
         num_flat = len(self._names)
         batch: Batch = dict(zip(self._names, tensors[:num_flat], strict=True))
+        if self._boundary_names:
+            found = boundaries_of(batch.pop(_MARKS), self._boundaries)
+            batch.update(zip(self._boundary_names, found, strict=True))
         if self._jagged:
             for jagged, offsets, of_field in zip(
                 self._jagged, tensors[num_flat:], items, strict=True
@@ -210,7 +224,7 @@ def _block_key(field: Field) -> tuple[str, int | None, str]:
     if field.num_offsets:
         return ("offsets", None, field.name if field.nulls == "mask" else "")
     width = field.trailing
-    alone = width is not None or field.nulls == "mask"
+    alone = width is not None or field.has_mask
     return (field.dtype, width, field.name if alone else "")
 
 

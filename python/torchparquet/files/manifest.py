@@ -18,6 +18,7 @@ from torchparquet.errors import CorruptFileError
 from torchparquet.files.discovery import discover_files
 from torchparquet.files.leaf import Leaf, TableFacts
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet.files.packed_rows import PackedRows
 from torchparquet.files.remote.path_rules import PathArgument, path_texts
 from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
@@ -74,6 +75,8 @@ class Manifest:
             the order of the leaves; None unless they were asked for.
         selection: The selected rows; None for all.
         table: What the metadata of a table say of the files; None if they are of none.
+        packed: The packed sequences that stand for rows; None if a row is a row. Rows and first
+            rows of row groups count sequences then, and ``selection`` those that are packed.
     """
 
     files: tuple[str, ...]
@@ -98,6 +101,7 @@ class Manifest:
     chunk_num_bytes: NDArray[np.int64] | None = None
     selection: RowSelection | None = None
     table: TableFacts | None = None
+    packed: PackedRows | None = None
 
     @property
     def num_rows(self) -> int:
@@ -138,6 +142,7 @@ class Manifest:
             json.dumps(texts if self.file_stamp or self.table else texts[:2]).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
             *([] if self.selection is None else [self.selection.digest()]),
+            *([] if self.packed is None else [self.packed.digest()]),
         ):
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)
@@ -193,6 +198,7 @@ class Manifest:
             row_group_num_bytes=_frozen(self.row_group_num_bytes[row_groups]),
             row_group_first_row=_frozen(self.row_group_first_row[row_groups]),
             selection=None if self.selection is None else self.selection.keep(row_groups),
+            packed=None if self.packed is None else self.packed.keep(row_groups),
         )
         return replace(kept, fingerprint=kept.digest())
 
@@ -207,6 +213,21 @@ class Manifest:
         )
         return selected.keep(selection.num_rows > 0)
 
+    def pack(self, packed: PackedRows) -> Manifest:
+        """Return the manifest of packed sequences, without the row groups that have none.
+
+        Args:
+            packed: Of all row groups.
+        """
+        num_sequences = packed.num_sequences
+        made = replace(
+            self,
+            packed=packed,
+            row_group_num_rows=_frozen(num_sequences),
+            row_group_first_row=_frozen(np.cumsum(num_sequences) - num_sequences),
+        )
+        return made.keep(num_sequences > 0)
+
     def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows, which are counted as in ``row_group_num_rows``, by number in the file's.
 
@@ -217,7 +238,9 @@ class Manifest:
         Returns:
             Numbers among all rows that the row group stores.
         """
-        return rows if self.selection is None else self.selection.stored_rows(row_group, rows)
+        if self.selection is None or self.packed is not None:
+            return rows
+        return self.selection.stored_rows(row_group, rows)
 
 
 def read_manifest(

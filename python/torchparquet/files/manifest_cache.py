@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FORMAT = 3
 _TEXTS = ("files", "root", "schemas", "fingerprint", "file_stamp")
 _CHUNK_SIZES = "chunk_num_bytes"  # stands there only if it was asked for
-_OTHERS = (*_TEXTS, "memory", "remote", "selection", "table", _CHUNK_SIZES)
+_OTHERS = (*_TEXTS, "memory", "remote", "selection", "table", "packed", _CHUNK_SIZES)
 _ARRAYS = tuple(field.name for field in fields(Manifest) if field.name not in _OTHERS)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet.batches.column import Nulls
 from torchparquet.batches.columns import ColumnsArgument, resolve_columns
 from torchparquet.batches.device_transfer import parsed_device
 from torchparquet.batches.function_pools import NO_POOL, PoolOptions
+from torchparquet.batches.pack import Pack
 from torchparquet.batches.transforms import Processor, Transform, Transforms
 from torchparquet.checks import checked_bool, checked_int
 from torchparquet.files.cache_file import CacheArgument
@@ -25,6 +26,7 @@ from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
 from torchparquet.plan.plan_options import Int64Array, PlanOptions, check_dynamic
 from torchparquet.ranks.shared_work import done_once
+from torchparquet.reading.packing import pack_rows
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
@@ -39,6 +41,20 @@ if TYPE_CHECKING:
     from torchparquet.ranks.membership import Membership
 
 
+class ColumnArguments(NamedTuple):
+    """The arguments of `ParquetDataset` for columns.
+
+    Attributes:
+        columns: The columns and their tensors.
+        nulls: The value of a null.
+        pack: How lists are packed into sequences; None if a row is a row.
+    """
+
+    columns: ColumnsArgument
+    nulls: Nulls = None
+    pack: Pack | None = None
+
+
 @dataclass(frozen=True)
 class DataArguments:
     """The arguments of `ParquetDataset` that select the values to read.
@@ -46,7 +62,6 @@ class DataArguments:
     Attributes:
         paths: The files, or data in memory.
         columns: The columns and their tensors.
-        nulls: The value of a null.
         filters: The selection of row groups.
         rows: The selection of rows.
         decryption_properties: The keys of encrypted files.
@@ -55,8 +70,7 @@ class DataArguments:
     """
 
     paths: SourceArgument
-    columns: ColumnsArgument
-    nulls: Nulls
+    columns: ColumnArguments
     filters: FiltersArgument
     rows: RowArguments
     decryption_properties: DecryptionArgument
@@ -79,8 +93,7 @@ class DataArguments:
             keys: The keys of encrypted files.
             with_sizes: True if the manifest has the sizes of column chunks.
         """
-        share = None if membership.is_alone else partial(_shared, membership)
-        storage = replace(self.storage, share=share)
+        storage = self.shared_storage(membership)
         paths, rows = self.paths, self.rows
         table = table_source(paths)
         if table is not None:
@@ -106,6 +119,11 @@ class DataArguments:
         if table is not None:
             manifest = table.narrowed(manifest)
         return select_rows(manifest, rows, keys, self.manifest_cache, storage)
+
+    def shared_storage(self, membership: Membership) -> StorageArguments:
+        """Return the store's arguments, by which one of the ranks asks it for all."""
+        share = None if membership.is_alone else partial(_shared, membership)
+        return replace(self.storage, share=share)
 
 
 def _shared(membership: Membership, what: str, work: Callable[[], bytes]) -> bytes:
@@ -238,7 +256,14 @@ def assemble(
     keys = file_keys(data.decryption_properties)
     by_bytes = plan.balance == "bytes"
     manifest = data.open(membership, reading.num_threads, keys, with_sizes=by_bytes)
-    fields = resolve_columns(data.columns, manifest, data.nulls)
+    columns, nulls, pack = data.columns
+    if pack is not None and not isinstance(pack, Pack):
+        raise TypeError(f"pack must be a Pack or None, got {pack!r}")
+    fields = resolve_columns(columns, manifest, nulls, pack)
+    if pack is not None:
+        manifest = pack_rows(
+            manifest, fields, reading, keys, data.manifest_cache, data.shared_storage(membership)
+        )
     row_group_bytes = None
     if by_bytes:
         sources = {source for field in fields for source in field.sources}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from torchparquet import native
-from torchparquet.native import FieldSpec
+from torchparquet.native import FieldSpec, PackRequest
 from torchparquet.plan.share import Windows
 
 if TYPE_CHECKING:
@@ -122,11 +122,27 @@ def field_spec(field: Field) -> FieldSpec:
         item_bytes=getattr(torch, field.dtype).itemsize,
         width=field.width or 1,
         cell_items=(field.length or 1) * (field.items or 1),
-        has_valid=field.nulls == "mask",
+        has_valid=field.has_mask,
         valid_items=field.length or 1,
         num_offsets=0,
         has_item_valid=False,
         row_bytes=0.0,
+    )
+
+
+def pack_request(field: Field) -> PackRequest | None:
+    """Return how the native reader packs a field; None if it does not."""
+    pack = field.pack
+    if pack is None:
+        return None
+    assert field.length is not None  # noqa: S101
+    return PackRequest(
+        length=field.length,
+        strategy=pack.strategy,
+        has_separator=pack.separator is not None,
+        window_documents=pack.window,
+        separator_bits=bit_pattern(pack.separator or 0, field.dtype),
+        padding_bits=bit_pattern(pack.padding, field.dtype),
     )
 
 

@@ -15,6 +15,7 @@ from torchparquet.reading.reader_arguments import (
     bit_patterns,
     field_spec,
     native_selections,
+    pack_request,
 )
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 dtype=field.dtype,
                 cell_items=field.items or 1,
                 num_offsets=field.num_offsets,
-                list_length=field.length or 0,
+                list_length=1 if field.lengths_only else field.length or 0,
                 vocabulary=vocabulary,
                 field=index,
                 element=element,
@@ -142,6 +143,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 file_bits=bit_patterns(values, field.dtype),
                 stored_paths=paths,
                 path_of_file=path_of_file,
+                pack=pack_request(field),
+                lengths_only=field.lengths_only,
             )
             for element, (source, kinds, values, (paths, path_of_file)) in enumerate(
                 zip(field.sources, field.kinds, values_of, stored, strict=True)

@@ -1,0 +1,73 @@
+#include "columns/list_lengths_reader.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "columns/row_walk.h"
+#include "errors.h"
+
+namespace torchparquet {
+namespace {
+
+class ListLengthsReader : public RowWalk {
+ public:
+  ListLengthsReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+                    const ColumnStart& start, ColumnBuffers buffers)
+      : RowWalk(std::move(file), column, start, std::move(buffers)) {}
+
+ private:
+  // Values stay encoded.
+  void ReadDictionary(const PageHeader&, std::span<const uint8_t>) override {}
+  void OpenValues(const PageHeader&, std::span<const uint8_t>) override {}
+  void SkipValues(int64_t) override {}
+  void SelectValues(std::span<const kernels::BitWord>, int64_t) override {}
+  void EndSelected() override {}
+
+  void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
+    if (target.item_bytes != sizeof(int64_t) || target.cell_items != 1 ||
+        target.stride != 1) {
+      throw Error(ErrorKind::kInternal, "lengths of lists need a field of int64");
+    }
+    for (const Segment& segment : target.segments) {
+      lengths_.clear();
+      TakeRows(segment.num_rows);
+      std::memcpy(segment.values, lengths_.data(), lengths_.size() * sizeof(int64_t));
+      if (segment.valid != nullptr) {
+        std::memset(segment.valid, 1, static_cast<size_t>(segment.num_rows));
+      }
+      progress->SegmentDone();
+    }
+  }
+
+  // Entries before the first row are of the row before.
+  void WriteEntries(const LevelBlock& block, int64_t) override {
+    const int element_level = leaf().element_levels.front();
+    int64_t begin = 0;
+    const auto end_row = [&](int64_t end) {
+      if (!lengths_.empty()) lengths_.back() += end - begin;
+      begin = end;
+    };
+    block.ForEachRow([&](int64_t i) {
+      end_row(i);
+      // An empty list has an entry too.
+      const bool is_missing =
+          block.definition != nullptr && block.definition[i] < element_level;
+      lengths_.push_back(is_missing ? -1 : 0);
+    });
+    end_row(block.size);
+  }
+
+  std::vector<int64_t> lengths_;  // of the rows of a segment
+};
+
+}  // namespace
+
+std::unique_ptr<ColumnReader> MakeListLengthsReader(
+    std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
+    const ColumnStart& start, ColumnBuffers buffers) {
+  return std::make_unique<ListLengthsReader>(std::move(file), column, start,
+                                             std::move(buffers));
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,222 @@
+#include "columns/packed_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "columns/leaf_values.h"
+#include "errors.h"
+#include "kernels/packing/packer.h"
+
+namespace torchparquet {
+namespace {
+
+// Documents are read in steps of about so many bytes, which stay in the second cache
+// until they are copied to their sequences.
+constexpr int64_t kStepBytes = int64_t{256} << 10;
+constexpr int64_t kFirstStepDocuments = 16;
+
+// The values of some documents, one after the other. Out is the bit pattern of a token.
+template <typename Out>
+class DocumentValues : public DecodeProgress {
+ public:
+  // Appends the values of the next documents of `lists`.
+  void Read(ColumnReader& lists, const RowRange& documents, ColumnTarget target,
+            DecodeScratch* scratch) {
+    const int64_t begin = num_values();
+    starts_.resize(static_cast<size_t>(documents.num_rows) + 1);
+    const Segment segment{.values = reinterpret_cast<uint8_t*>(starts_.data()),
+                          .num_rows = documents.num_rows};
+    target.segments = {&segment, 1};
+    lists.Read(documents, target, scratch, this);
+    starts_.back() = num_values();
+    lengths_.clear();
+    for (size_t i = 0; i + 1 < starts_.size(); ++i) {
+      lengths_.push_back(starts_[i + 1] - starts_[i]);
+    }
+    if (starts_.front() != begin) {
+      throw Error(ErrorKind::kInternal, "documents do not begin where others end");
+    }
+  }
+
+  // Of the documents that were read last.
+  std::span<const int64_t> lengths() const { return lengths_; }
+  int64_t num_bytes() const { return static_cast<int64_t>(values_->capacity()); }
+
+  // The values from `begin` on, counted over all documents.
+  const Out* From(int64_t begin) const {
+    // The sink holds only items of this type, so all are aligned.
+    return reinterpret_cast<const Out*>(values_->bytes().data()) + (begin - first_value_);
+  }
+
+  // Forgets the values before `value`, counted over all documents.
+  void DropBefore(int64_t value) {
+    const int64_t count = value - first_value_;
+    if (count == 0) return;
+    const int64_t num_left = num_values() - count;
+    kernels::ByteSink left = std::move(spare_);
+    left.Clear();
+    if (num_left > 0) {
+      const auto num_bytes = static_cast<size_t>(num_left) * sizeof(Out);
+      std::memcpy(left.Extend(num_bytes), From(value), num_bytes);
+    }
+    spare_ = std::exchange(*values_, std::move(left));
+    first_value_ = value;
+  }
+
+ private:
+  int64_t num_values() const {
+    return static_cast<int64_t>(values_->size() / sizeof(Out));
+  }
+
+  JaggedItems BeginItems() override {
+    JaggedItems items;
+    items.num_items = {num_values()};
+    items.values = std::move(values_);
+    return items;
+  }
+  void EndItems(JaggedItems items) override { values_ = std::move(items.values); }
+  void SegmentDone() override {}
+
+  SinkPool::Lease values_;
+  kernels::ByteSink spare_;
+  int64_t first_value_ = 0;  // counted over all documents
+  std::vector<int64_t> starts_;
+  std::vector<int64_t> lengths_;
+};
+
+template <typename Out>
+class PackedReader : public ColumnReader {
+ public:
+  PackedReader(const std::shared_ptr<const ParquetFile>& file,
+               const ColumnRequest& column, const ColumnStart& start,
+               std::unique_ptr<ColumnReader> lists)
+      : ColumnReader(file, column, start, {}),
+        pack_(*column.pack),
+        num_documents_(
+            start.selection == nullptr
+                ? file->row_groups()[static_cast<size_t>(start.row_group)].num_rows
+                : start.selection->num_rows()),
+        lists_(std::move(lists)),
+        packer_(pack_.packing) {}
+
+  int64_t row() const override { return first_sequence_ + taken_; }
+  // Sequences have no page of their own.
+  PagePlace place() const override { return {}; }
+  ColumnBuffers TakeBuffers() override { return lists_->TakeBuffers(); }
+
+ private:
+  int64_t other_bytes() const override {
+    return lists_->held_bytes() + documents_.num_bytes();
+  }
+
+  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
+                DecodeProgress* progress) override {
+    if (target.item_bytes != sizeof(Out) || target.cell_items != pack_.packing.length ||
+        target.stride != 1) {
+      throw Error(ErrorKind::kInternal, "a field's cells are not packed sequences");
+    }
+    const ColumnTarget documents{.segments = {},
+                                 .item_bytes = target.item_bytes,
+                                 .nulls = target.nulls,
+                                 .fill_bits = target.fill_bits};
+    while (row() < rows.begin) {
+      MakeReady(rows, documents, scratch);
+      taken_ = std::min(packer_.num_sequences(), rows.begin - first_sequence_);
+    }
+    for (const Segment& segment : target.segments) {
+      auto* values = reinterpret_cast<Out*>(segment.values);
+      uint8_t* marks = segment.valid;
+      for (int64_t i = 0; i < segment.num_rows; ++i) {
+        MakeReady(rows, documents, scratch);
+        Write(packer_.sequence(taken_++), values, marks);
+        values += pack_.packing.length;
+        if (marks != nullptr) marks += pack_.packing.length;
+      }
+      progress->SegmentDone();
+    }
+  }
+
+  // Reads on until a sequence is ready that was not taken.
+  void MakeReady(const RowRange& rows, const ColumnTarget& target,
+                 DecodeScratch* scratch) {
+    while (taken_ == packer_.num_sequences()) {
+      if (next_document_ == num_documents_) {
+        if (std::exchange(is_finished_, true)) ThrowEnded(rows);
+        packer_.Finish();
+        continue;
+      }
+      first_sequence_ += std::exchange(taken_, 0);
+      packer_.Clear();
+      documents_.DropBefore(packer_.first_open_value());
+      ReadStep(rows.row_group, target, scratch);
+    }
+  }
+
+  void ReadStep(int64_t row_group, const ColumnTarget& target, DecodeScratch* scratch) {
+    const int64_t count = std::min(step_documents_, num_documents_ - next_document_);
+    documents_.Read(*lists_, {row_group, next_document_, count}, target, scratch);
+    next_document_ += count;
+    num_tokens_ += std::accumulate(documents_.lengths().begin(),
+                                   documents_.lengths().end(), int64_t{0});
+    packer_.Add(documents_.lengths());
+    const double mean = static_cast<double>(std::max<int64_t>(1, num_tokens_)) /
+                        static_cast<double>(next_document_);
+    step_documents_ =
+        std::max<int64_t>(1, static_cast<int64_t>(kStepBytes / sizeof(Out) / mean));
+  }
+
+  void Write(std::span<const kernels::PackedPart> parts, Out* values, uint8_t* marks) {
+    int64_t at = 0;
+    for (const kernels::PackedPart& part : parts) {
+      std::copy_n(documents_.From(part.begin), part.num_values, values + at);
+      if (marks != nullptr) {
+        std::memset(marks + at, kIsToken, static_cast<size_t>(part.num_tokens()));
+        marks[at] |= kIsFirst;
+      }
+      at += part.num_values;
+      if (part.has_separator) values[at++] = static_cast<Out>(pack_.separator_bits);
+    }
+    const int64_t length = pack_.packing.length;
+    std::fill(values + at, values + length, static_cast<Out>(pack_.padding_bits));
+    if (marks != nullptr && at < length) {
+      std::memset(marks + at, 0, static_cast<size_t>(length - at));
+      marks[at] = kIsFirst;
+    }
+  }
+
+  [[noreturn]] void ThrowEnded(const RowRange& rows) const {
+    throw CorruptFile("the lists of a row group fill " + std::to_string(row()) +
+                      " sequences, but " + std::to_string(rows.end()) +
+                      " were planned; the file has changed");
+  }
+
+  const PackRequest pack_;
+  const int64_t num_documents_;
+  const std::unique_ptr<ColumnReader> lists_;
+  DocumentValues<Out> documents_;
+  kernels::Packer packer_;
+  int64_t next_document_ = 0;
+  int64_t step_documents_ = kFirstStepDocuments;
+  int64_t num_tokens_ = 0;      // of the documents until then
+  int64_t first_sequence_ = 0;  // of the packer's
+  int64_t taken_ = 0;           // of the packer's sequences
+  bool is_finished_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ColumnReader> MakePackedReader(
+    const std::shared_ptr<const ParquetFile>& file, const ColumnRequest& column,
+    const ColumnStart& start, std::unique_ptr<ColumnReader> lists) {
+  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+    return std::unique_ptr<ColumnReader>(
+        std::make_unique<PackedReader<Out>>(file, column, start, std::move(lists)));
+  });
+}
+
+}  // namespace torchparquet
