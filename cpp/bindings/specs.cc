@@ -15,6 +15,7 @@
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
 #include "bindings/without_gil.h"
+#include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
 #include "kernels/shuffle/permutation.h"
 #include "kernels/xxhash64.h"
@@ -89,7 +90,8 @@ ReaderSpec MakeReaderSpec(
     int64_t batch_rows, const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
     std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
     int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
-    const std::optional<std::shared_ptr<HeldSelections>>& selections) {
+    const std::optional<std::shared_ptr<HeldSelections>>& selections,
+    bool rows_are_packed) {
   return ReaderSpec({.files = DataFiles::Of(files),
                      .share = std::move(share),
                      .beside = std::move(beside),
@@ -102,7 +104,8 @@ ReaderSpec MakeReaderSpec(
                      .row_valid_field = row_valid_field,
                      .num_threads = num_threads,
                      .max_memory_bytes = max_memory_bytes,
-                     .lent_slabs = lent_slabs});
+                     .lent_slabs = lent_slabs,
+                     .rows_are_packed = rows_are_packed});
 }
 
 PackRequest MakePackRequest(int64_t length, const std::string& strategy,
@@ -133,6 +136,30 @@ int64_t NumSequences(const PackRequest& pack, const Int64Array& lengths) {
     packer.Finish();
     return packer.num_sequences();
   });
+}
+
+// The marks of sequences, `[B, L]`.
+kernels::TokenMarks TokenMarksOf(const Array<uint8_t>& marks) {
+  if (marks.ndim() != 2 || marks.shape(1) == 0) {
+    throw py::value_error("marks of tokens are those of sequences");
+  }
+  return {.marks = SpanOf(marks), .length = marks.shape(1)};
+}
+
+std::pair<py::array_t<int32_t>, py::array_t<int32_t>> DocumentsOf(
+    const Array<uint8_t>& marks) {
+  const kernels::TokenMarks tokens = TokenMarksOf(marks);
+  const std::vector<py::ssize_t> shape{marks.shape(0), marks.shape(1)};
+  py::array_t<int32_t> document(shape);
+  py::array_t<int32_t> position(shape);
+  int32_t* documents = document.mutable_data();
+  int32_t* positions = position.mutable_data();
+  WithoutGil([&] { kernels::WriteDocuments(tokens, documents, positions); });
+  return {std::move(document), std::move(position)};
+}
+
+py::array_t<int32_t> CumulativeLengthsOf(const Array<uint8_t>& marks) {
+  return ArrayOf(kernels::CumulativeLengths(TokenMarksOf(marks)));
 }
 
 }  // namespace
@@ -222,7 +249,8 @@ void BindSpecs(py::module_& m) {
            py::arg("share"), py::arg("beside"), py::arg("batch_rows"),
            py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
            py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("selections"));
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("selections"),
+           py::arg("rows_are_packed"));
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {
@@ -249,6 +277,8 @@ void BindSpecs(py::module_& m) {
         return hashes;
       },
       py::arg("bytes"), py::arg("ends"));
+  m.def("documents_of", &DocumentsOf, py::arg("marks"));
+  m.def("cumulative_lengths", &CumulativeLengthsOf, py::arg("marks"));
   m.def("window_row_bytes", &WindowRowBytes, py::arg("fields"), py::arg("batch_rows"));
   m.def("tensor_bytes", &TensorBytes, py::arg("fields"), py::arg("num_rows"));
 }

@@ -10,7 +10,9 @@
 
 #include "columns/leaf_values.h"
 #include "errors.h"
+#include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
+#include "kernels/streaming_stores.h"
 
 namespace torchparquet {
 namespace {
@@ -124,6 +126,7 @@ class PackedReader : public ColumnReader {
                                  .item_bytes = target.item_bytes,
                                  .nulls = target.nulls,
                                  .fill_bits = target.fill_bits};
+    streaming_ = target.streaming;
     while (row() < rows.begin) {
       MakeReady(rows, documents, scratch);
       taken_ = std::min(packer_.num_sequences(), rows.begin - first_sequence_);
@@ -137,6 +140,7 @@ class PackedReader : public ColumnReader {
         values += pack_.packing.length;
         if (marks != nullptr) marks += pack_.packing.length;
       }
+      if (streaming_) kernels::EndStreamingStores();
       progress->SegmentDone();
     }
   }
@@ -173,10 +177,11 @@ class PackedReader : public ColumnReader {
   void Write(std::span<const kernels::PackedPart> parts, Out* values, uint8_t* marks) {
     int64_t at = 0;
     for (const kernels::PackedPart& part : parts) {
-      std::copy_n(documents_.From(part.begin), part.num_values, values + at);
+      Copy(documents_.From(part.begin), part.num_values, values + at);
       if (marks != nullptr) {
-        std::memset(marks + at, kIsToken, static_cast<size_t>(part.num_tokens()));
-        marks[at] |= kIsFirst;
+        std::memset(marks + at, kernels::kIsToken,
+                    static_cast<size_t>(part.num_tokens()));
+        marks[at] |= kernels::kIsFirst;
       }
       at += part.num_values;
       if (part.has_separator) values[at++] = static_cast<Out>(pack_.separator_bits);
@@ -185,7 +190,16 @@ class PackedReader : public ColumnReader {
     std::fill(values + at, values + length, static_cast<Out>(pack_.padding_bits));
     if (marks != nullptr && at < length) {
       std::memset(marks + at, 0, static_cast<size_t>(length - at));
-      marks[at] = kIsFirst;
+      marks[at] = kernels::kIsFirst;
+    }
+  }
+
+  void Copy(const Out* in, int64_t count, Out* out) const {
+    if (!streaming_) {
+      std::copy_n(in, count, out);
+    } else {
+      kernels::StreamCopy(reinterpret_cast<const uint8_t*>(in), count * sizeof(Out),
+                          reinterpret_cast<uint8_t*>(out));
     }
   }
 
@@ -206,6 +220,7 @@ class PackedReader : public ColumnReader {
   int64_t first_sequence_ = 0;  // of the packer's
   int64_t taken_ = 0;           // of the packer's sequences
   bool is_finished_ = false;
+  bool streaming_ = false;
 };
 
 }  // namespace

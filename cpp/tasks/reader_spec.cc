@@ -51,7 +51,7 @@ void CheckSelection(const ReaderParts& spec, const Chunk& chunk) {
   if (chunk.selection < 0) return;
   if (spec.selections == nullptr ||
       chunk.selection >= spec.selections->num_row_groups() ||
-      (!spec.is_packed() &&
+      (!spec.rows_are_packed &&
        chunk.rows.end() > spec.selections->num_rows(chunk.selection))) {
     throw Error(ErrorKind::kInvalidArgument,
                 "a chunk of the share has rows that are not selected");
@@ -139,6 +139,12 @@ ReaderParts Checked(ReaderParts spec) {
                   "a column that is not stored needs one value for each file");
     }
   }
+  for (const ColumnSpec& column : spec.columns) {
+    if (column.request.pack.has_value() != spec.rows_are_packed) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "either all columns are packed, or none: " + column.request.path);
+    }
+  }
   CheckJaggedFields(spec);
   CheckGeneratedField(spec, spec.row_id_field, sizeof(int64_t));
   CheckGeneratedField(spec, spec.row_valid_field, sizeof(bool));
@@ -168,11 +174,6 @@ bool ReaderParts::has_windows() const {
   return !share.windows.empty() || std::ranges::any_of(beside, [](const Share& other) {
     return !other.windows.empty();
   });
-}
-
-bool ReaderParts::is_packed() const {
-  return std::ranges::any_of(
-      columns, [](const ColumnSpec& column) { return column.request.pack.has_value(); });
 }
 
 std::vector<bool> AreJagged(const ReaderSpec& spec) {

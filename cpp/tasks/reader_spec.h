@@ -45,14 +45,14 @@ struct ReaderParts {
   int64_t max_memory_bytes = int64_t{1} << 30;
   int64_t prefetch_bytes = 0;  // set by ReaderSpec: the part for files in stores
   bool lent_slabs = false;     // the consumer brings the memory of batches
+  // Rows are packed sequences. Selected rows are the documents that are packed then.
+  bool rows_are_packed = false;
 
   int64_t num_lanes() const { return 1 + static_cast<int64_t>(beside.size()); }
   const Share& lane(int64_t number) const {
     return number == 0 ? share : beside[static_cast<size_t>(number - 1)];
   }
   bool has_windows() const;
-  // True if rows are packed sequences. Selected rows are documents then.
-  bool is_packed() const;
 
   // Per slice: one for each column, then those for row ids and validity if wanted.
   int64_t num_tasks() const {

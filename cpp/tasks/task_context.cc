@@ -48,7 +48,7 @@ std::shared_ptr<const RowSelection> SelectionOf(const TaskContext& context,
 
 std::shared_ptr<const RowSelection> IdSelectionOf(const TaskContext& context,
                                                   const Chunk& chunk) {
-  return context.spec->is_packed() ? nullptr : SelectionOf(context, chunk);
+  return context.spec->rows_are_packed ? nullptr : SelectionOf(context, chunk);
 }
 
 namespace {
@@ -99,7 +99,7 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
   const RowRange& rows = chunk.rows;
   if (chunk.selection >= 0) step.selection = spec.selections->Of(chunk.selection);
   // Any document may be in a sequence.
-  if (rows.num_rows == 0 || spec.is_packed()) return step;
+  if (rows.num_rows == 0 || spec.rows_are_packed) return step;
   step.rows = step.selection == nullptr
                   ? RowRun{rows.begin, rows.end()}
                   : RowRun{step.selection->RowAt(rows.begin),

@@ -30,6 +30,8 @@ __all__: list[str] = [
     "await_gloo_threads",
     "begin_iteration",
     "bloom_filter_bytes",
+    "cumulative_lengths",
+    "documents_of",
     "epoch_of",
     "find_indexes",
     "has_http",
@@ -287,6 +289,7 @@ class ReaderSpec:
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
         selections: Selections | None,
+        rows_are_packed: bool,
     ) -> None: ...
 
 class ReaderMemory:
@@ -430,6 +433,12 @@ def begin_iteration(
     worker: typing.SupportsInt | typing.SupportsIndex,
 ) -> int: ...
 def bloom_filter_bytes(content: bytes) -> int | None: ...
+def cumulative_lengths(
+    marks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
+) -> numpy.typing.NDArray[numpy.int32]: ...
+def documents_of(
+    marks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
+) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int32]]: ...
 def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...

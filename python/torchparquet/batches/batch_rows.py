@@ -14,6 +14,7 @@ from torchparquet.errors import SchemaMismatchError
 from torchparquet.jagged import Jagged
 
 _OF_VALUES = ".values.valid"
+_OF_BATCH = ("cu_seqlens", "max_seqlen")
 
 
 def num_rows_of(batch: Batch) -> int:
@@ -38,7 +39,7 @@ def check_rows(batch: Batch, num_rows: int | None) -> None:
     if num_rows is None:
         return
     for name, value in batch.items():
-        if element_mask_owner(batch, name) is not None:
+        if element_mask_owner(batch, name) is not None or is_of_batch(batch, name):
             continue
         try:
             found = _length(value)
@@ -61,12 +62,29 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
     found: Batch = {}
     for name, value in batch.items():
         owner = element_mask_owner(batch, name)
-        if owner is not None:
+        if is_of_batch(batch, name):
+            found[name] = _lengths_of(batch, begin, end)[name]
+        elif owner is not None:
             first, last = owner.offsets[[begin, end]].tolist()
             found[name] = value[first:last]
         else:
             found[name] = _stretch(value, begin, end)
     return found
+
+
+def is_of_batch(batch: Batch, name: str) -> bool:
+    """True for the lengths of documents in packed sequences, which are not row by row."""
+    return name in _OF_BATCH and isinstance(batch.get(_OF_BATCH[1]), int)
+
+
+def _lengths_of(batch: Batch, begin: int, end: int) -> Batch:
+    """Return the lengths of the documents in some sequences of a packed batch."""
+    # Documents of different sequences count as different ones.
+    ends = batch[_OF_BATCH[0]]
+    length = int(ends[-1]) // num_rows_of(batch)
+    inside = (ends >= begin * length) & (ends <= end * length)
+    found = ends[inside] - begin * length
+    return dict(zip(_OF_BATCH, (found, int(found.diff().max())), strict=True))
 
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchparquet.batches.batch_rows import element_mask_owner
+from torchparquet.batches.batch_rows import element_mask_owner, is_of_batch
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import Batch
 from torchparquet.jagged import Jagged
@@ -46,11 +46,17 @@ def split_rows(batch: Batch, texts: Texts) -> list[Row]:
         texts: The names of the Jagged that hold strings or binary.
 
     Raises:
-        ValueError: A column is the mask of elements of nested lists or of strings in lists.
+        ValueError: A column is the mask of elements of nested lists or of strings in lists, or
+            the lengths of packed documents.
         UnicodeDecodeError: A string is not UTF-8.
     """
     columns: list[Sequence[Any]] = []
     for name, value in batch.items():
+        if is_of_batch(batch, name):
+            raise ValueError(
+                f"rows one by one cannot have {name!r}, which is of a batch; take "
+                'Pack(..., boundaries="tokens")'
+            )
         owner = element_mask_owner(batch, name)
         if owner is not None:
             columns.append(torch.split(value, owner.lengths.tolist()))

@@ -14,6 +14,7 @@ from torchparquet.plan.plan_options import requested_window
 from torchparquet.reading.read_options import parse_size
 
 if TYPE_CHECKING:
+    from torchparquet.batches.pack import Strategy
     from torchparquet.dataset import ParquetDataset
     from torchparquet.files.manifest import Manifest
 
@@ -196,6 +197,27 @@ _ORDER_OPTIONS = (
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
     click.option("--where", metavar="SQL", help="Read the rows for which this is true."),
+    click.option(
+        "--pack",
+        multiple=True,
+        metavar="NAME",
+        help="Pack the lists of this column into sequences; may be repeated, for columns in step.",
+    ),
+    click.option(
+        "--pack-length",
+        type=_POSITIVE,
+        default=2048,
+        show_default=True,
+        metavar="L",
+        help="Tokens of a packed sequence.",
+    ),
+    click.option(
+        "--pack-strategy",
+        type=click.Choice(["concat", "split", "best_fit"]),
+        default="concat",
+        show_default=True,
+        help="How documents are packed.",
+    ),
 )
 
 
@@ -219,9 +241,13 @@ class Order:
     even: str
     drop_last: bool
     where: str | None = None
+    pack: tuple[str, ...] = ()
+    pack_length: int = 2048
+    pack_strategy: Strategy = "concat"
 
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
+        from torchparquet.batches.pack import Pack
         from torchparquet.dataset import ParquetDataset
 
         return ParquetDataset(
@@ -233,6 +259,7 @@ class Order:
             even=self.even,  # type: ignore[arg-type]
             drop_last=self.drop_last,
             where=self.where,
+            pack=Pack(self.pack, self.pack_length, self.pack_strategy) if self.pack else None,
             max_memory=self.max_memory,
             rank=0,
             world_size=world_size,

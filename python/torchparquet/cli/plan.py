@@ -62,7 +62,11 @@ def command(
     """
     draw = checked_plot(plot)
     console = make_console()
-    chosen = list(columns) or readable_columns(read_manifest(list(paths), storage=storage))
+    chosen: list[str] | None = list(columns)
+    if order["pack"]:
+        chosen = None
+    elif not chosen:
+        chosen = readable_columns(read_manifest(list(paths), storage=storage))
     dataset = Order(**order).dataset(
         list(paths), world_size, columns=chosen, storage_options=storage.options
     )
@@ -81,10 +85,21 @@ def command(
 def _show(console: Console, report: dict[str, Any], *, show_workers: bool) -> None:
     files = counted(report["files"], "file")
     groups = counted(report["row_groups"], "row group")
-    console.print(f"{files}, {groups}, {counted(report['rows'], 'row')}")
+    packed = report.get("packed")
+    rows = counted(report["rows"], "row" if packed is None else "sequence")
+    console.print(f"{files}, {groups}, {rows}")
+    if packed is not None:
+        padding = 1 - packed["tokens"] / (report["rows"] * packed["length"])
+        console.print(
+            f"packed: {counted(packed['documents'], 'document')}, "
+            f"{counted(packed['tokens'], 'token')}, {padding:.2%} padding"
+        )
     ranks = counted(report["world_size"], "rank")
     console.print(f"epoch {report['epoch']}, {ranks}, {_readers(report)}, {_windows(report)}\n")
-    table = make_table("What each rank reads", ("rank", "row groups", "rows", "size", "steps"))
+    names: tuple[str, ...] = ("rank", "row groups", "rows", "size", "steps")
+    if packed is not None:
+        names = ("rank", "row groups", "sequences", "size", "steps", "tokens")
+    table = make_table("What each rank reads", names)
     for rank in report["ranks"][:_MAX_TABLE_RANKS]:
         _add(table, str(rank["rank"]), rank)
         for worker in rank["workers"] if show_workers else ():
@@ -109,6 +124,7 @@ def _add(table: Any, name: str, amounts: dict[str, int]) -> None:
         f"{amounts['rows']:,}",
         size(amounts["bytes"]),
         f"{amounts['steps']:,}",
+        *([f"{amounts['tokens']:,}"] if "tokens" in amounts else []),
     )
 
 

@@ -107,7 +107,11 @@ def _audits(
 ) -> list[dict[str, Any]]:
     files, reach = paths_of(manifests)
     try:
-        chosen = list(columns) or readable_columns(read_manifest(files, storage=reach))
+        chosen: list[str] | None = list(columns)
+        if order.pack:
+            chosen = None
+        elif not chosen:
+            chosen = readable_columns(read_manifest(files, storage=reach))
     except UnsupportedColumnError as error:
         leaves = ((leaf, one) for one in manifests for leaf in one.schemas[0])
         if any(tensor_of(leaf.path, one)[1] is not None for leaf, one in leaves):
@@ -164,7 +168,10 @@ def _show_audit(console: Console, audit: dict[str, Any]) -> None:
     steps = f"{audit['most_steps']:,}"
     if audit["least_steps"] != audit["most_steps"]:
         steps = f"{audit['least_steps']:,} to {steps}"
-    told = f"{audit['num_distinct']:,} of {audit['num_rows']:,} rows exactly once"
+    rows = "rows" if audit["num_tokens"] is None else "sequences"
+    told = f"{audit['num_distinct']:,} of {audit['num_rows']:,} {rows} exactly once"
+    if audit["num_tokens"] is not None:
+        told += f" ({counted(audit['num_tokens'], 'token')} in all)"
     if audit["planned_repeats"]:
         told += f", {counted(audit['planned_repeats'], 'planned repeat')}"
     if audit["planned_left_out"]:

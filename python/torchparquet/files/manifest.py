@@ -18,12 +18,11 @@ from torchparquet.errors import CorruptFileError
 from torchparquet.files.discovery import discover_files
 from torchparquet.files.leaf import Leaf, TableFacts
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
-from torchparquet.files.packed_rows import PackedRows
 from torchparquet.files.remote.path_rules import PathArgument, path_texts
 from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.files.remote.urls import split_scheme
-from torchparquet.files.row_selection import RowSelection
+from torchparquet.files.row_selection import PackedRows, RowSelection
 from torchparquet.processors import num_processors
 
 if TYPE_CHECKING:

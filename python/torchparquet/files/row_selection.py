@@ -1,4 +1,4 @@
-"""The rows of a data set that are read, where these are not all rows of its row groups."""
+"""The rows of a data set, where these are not all rows of its row groups, or sequences of them."""
 
 from __future__ import annotations
 
@@ -95,6 +95,39 @@ class RowSelection:
         mask = np.zeros(stored_rows, bool)
         mask[self.stored_rows(row_group, np.arange(self.num_rows[row_group]))] = True
         return mask
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRows:
+    """The documents of `G` row groups, and the sequences that they are packed into.
+
+    Attributes:
+        packing: How they are packed, as text; another packing has another text.
+        num_sequences: int64 `[G]`.
+        num_tokens: int64 `[G]`, separators included, padding not.
+        num_documents: int64 `[G]`, without empty ones.
+    """
+
+    packing: str
+    num_sequences: NDArray[np.int64]
+    num_tokens: NDArray[np.int64]
+    num_documents: NDArray[np.int64]
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that differ for other sequences."""
+        digest = hashlib.blake2b(self.packing.encode(), digest_size=16)
+        for array in (self.num_sequences, self.num_tokens, self.num_documents):
+            digest.update(array.astype("<i8").tobytes())
+        return digest.digest()
+
+    def keep(self, row_groups: NDArray[np.bool_]) -> PackedRows:
+        """Return the sequences of the marked row groups alone."""
+        return PackedRows(
+            self.packing,
+            self.num_sequences[row_groups],
+            self.num_tokens[row_groups],
+            self.num_documents[row_groups],
+        )
 
 
 def _packed(mask: NDArray[np.bool_]) -> tuple[int, NDArray[np.uint64]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
 from torchparquet.plan.share import Share
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from torchparquet.files.manifest import Manifest
+    from torchparquet.files.row_selection import PackedRows
     from torchparquet.plan.epoch_plan import EpochPlan
     from torchparquet.plan.topology import Topology
 
@@ -21,7 +26,8 @@ class ShardDistribution(TypedDict):
     The lists `*_per_rank` have one entry per rank, `*_per_worker` one per DataLoader worker of
     this rank. `assigned_shards` are the row groups, by global number, from which this rank's worker
     (`worker_id` of `num_workers`) reads rows, in reading order. `rows`, `bytes` and `steps` are
-    those of this worker.
+    those of this worker. Where rows are packed sequences there are `tokens` too, without padding;
+    the sequences of one row group are taken to have equally many.
     """
 
     epoch: int
@@ -38,6 +44,8 @@ class ShardDistribution(TypedDict):
     rows: int
     bytes: int
     steps: int
+    tokens_per_rank: NotRequired[list[int]]
+    tokens: NotRequired[int]
 
 
 def shard_distribution(
@@ -51,7 +59,7 @@ def shard_distribution(
     by_rank = [
         list(chain(*_shares_by_worker(shares, plan, rank, topology.num_workers))) for rank in ranks
     ]
-    return {
+    found: ShardDistribution = {
         "epoch": plan.options.epoch,
         "total_shards": manifest.num_row_groups,
         "shards_per_rank": [_num_shards(rank) for rank in by_rank],
@@ -67,6 +75,11 @@ def shard_distribution(
         "bytes": sum(bytes_of(manifest, share) for share in own),
         "steps": max(share.num_steps for share in own),
     }
+    packed = manifest.packed
+    if packed is not None:
+        found["tokens_per_rank"] = [tokens_of(manifest, packed, rank) for rank in by_rank]
+        found["tokens"] = tokens_of(manifest, packed, own)
+    return found
 
 
 def _shares_by_worker(
@@ -94,6 +107,14 @@ def shards_of(share: Share) -> list[int]:
 
 def bytes_of(manifest: Manifest, share: Share) -> int:
     """Return the compressed bytes of the share's rows, prorated within a row group."""
+    return _prorated(manifest, share, manifest.row_group_num_bytes)
+
+
+def tokens_of(manifest: Manifest, packed: PackedRows, shares: Sequence[Share]) -> int:
+    """Return the tokens of the shares' sequences, prorated within a row group."""
+    return sum(_prorated(manifest, share, packed.num_tokens) for share in shares)
+
+
+def _prorated(manifest: Manifest, share: Share, of_row_group: NDArray[np.int64]) -> int:
     rows = np.maximum(manifest.row_group_num_rows[share.row_group], 1)
-    num_bytes = manifest.row_group_num_bytes[share.row_group]
-    return int((share.num_rows / rows * num_bytes).sum())
+    return int((share.num_rows / rows * of_row_group[share.row_group]).sum())

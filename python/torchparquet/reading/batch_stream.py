@@ -89,6 +89,7 @@ class BatchStream(Iterator[Batch]):
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
+            rows_are_packed=parts.manifest.packed is not None,
         )
         self._reader = BatchReader(spec=spec, memory=memory)
         self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)

@@ -16,8 +16,8 @@ import numpy as np
 from torchparquet.batches.fields import Field, lengths_of
 from torchparquet.errors import ListLengthError, one_line
 from torchparquet.files.cache_file import CacheArgument, CacheFile
-from torchparquet.files.packed_rows import PackedRows
 from torchparquet.files.remote.storage import StorageArguments
+from torchparquet.files.row_selection import PackedRows
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 from torchparquet.reading.reader_arguments import pack_request

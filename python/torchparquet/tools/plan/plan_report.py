@@ -13,7 +13,7 @@ from torchparquet.dataset import ParquetDataset
 from torchparquet.files.manifest import Manifest
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.share import Share
-from torchparquet.ranks.distribution import bytes_of, shards_of
+from torchparquet.ranks.distribution import bytes_of, shards_of, tokens_of
 from torchparquet.reading.delivered_rows import delivered_rows
 
 _MAX_SAMPLED_ROWS = 4_000_000
@@ -100,7 +100,7 @@ def plan_report(
                 ],
             }
         )
-    return {
+    report = {
         "files": len(manifest.files),
         "row_groups": manifest.num_row_groups,
         "rows": manifest.num_rows,
@@ -117,14 +117,26 @@ def plan_report(
         "mixing": asdict(mixing_of(shares[0])),
         "heat_map": heat_map(shares, manifest.row_group_num_rows, map_shape),
     }
+    packed = manifest.packed
+    if packed is not None:
+        report["packed"] = {
+            "documents": int(packed.num_documents.sum()),
+            "tokens": int(packed.num_tokens.sum()),
+            "length": dataset.fields[0].length,
+        }
+    return report
 
 
 def _amounts(manifest: Manifest, shares: Sequence[Share]) -> dict[str, int]:
-    return {
+    amounts = {
         "row_groups": len({shard for share in shares for shard in shards_of(share)}),
         "rows": sum(share.total_rows for share in shares),
         "bytes": sum(bytes_of(manifest, share) for share in shares),
     }
+    packed = manifest.packed
+    if packed is not None:
+        amounts["tokens"] = tokens_of(manifest, packed, shares)
+    return amounts
 
 
 def heat_map(

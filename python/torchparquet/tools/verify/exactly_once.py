@@ -66,6 +66,7 @@ def audit_world(
     repeats = planned_repeats_of(plan, num_rows)
     left_out = num_rows - (planned_rows_of(plan) - repeats)
     audit = audit_rows(of.epoch, [seen.runs()], num_rows, repeats, left_out)
+    packed = dataset.manifest.packed
     found = asdict(audit)
     del found["repeated"]
     return {
@@ -74,6 +75,7 @@ def audit_world(
         "even": of.even,
         "seed": of.seed,
         **found,
+        "num_tokens": None if packed is None else int(packed.num_tokens.sum()),
         "least_steps": min(steps_of_ranks),
         "most_steps": max(steps_of_ranks),
         "faults": faults + audit.faults(),
@@ -86,7 +88,8 @@ class _Positions:
     def __init__(self, manifest: Manifest) -> None:
         selection = manifest.selection
         self._ids = None
-        if selection is not None:
+        # Sequences are numbered without gaps.
+        if selection is not None and manifest.packed is None:
             groups = zip(
                 manifest.row_group_first_row.tolist(), selection.num_rows.tolist(), strict=True
             )
