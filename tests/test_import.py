@@ -23,6 +23,7 @@ from torchparquet import _core, _pyarrow, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PUBLIC = [
+    "ByLength",
     "CastError",
     "Column",
     "CorruptFileError",

@@ -35,10 +35,12 @@ from torchparquet.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
 from torchparquet.mixing.unbatched import UnbatchedDataset  # noqa: E402
 from torchparquet.reading.forks import let_threads_finish_before_forks  # noqa: E402
 from torchparquet.rows.splits import Split  # noqa: E402
+from torchparquet.sequences.by_length import ByLength  # noqa: E402
 
 let_threads_finish_before_forks()
 
 __all__ = [
+    "ByLength",
     "CastError",
     "Column",
     "CorruptFileError",

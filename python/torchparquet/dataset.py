@@ -47,6 +47,7 @@ from torchparquet.rows.conditions import WhereArgument
 from torchparquet.rows.row_numbers import RowsArgument
 from torchparquet.rows.select_rows import RowArguments
 from torchparquet.rows.splits import SplitArgument
+from torchparquet.sequences.by_length import ByLength
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +73,7 @@ class ParquetDataset(IterableDataset[Batch]):
         self,
         paths: SourceArgument,
         *,
-        batch_size: int | None,
+        batch_size: int | ByLength | None,
         columns: ColumnsArgument = None,
         nulls: Nulls = None,
         pack: Pack | None = None,
@@ -127,7 +128,9 @@ class ParquetDataset(IterableDataset[Batch]):
                 of pyiceberg, a `pyarrow.dataset.Dataset` of files, a streaming data set of
                 Hugging Face. Tables in memory are encoded once, as 64 row groups. Buffers that
                 can be written to are copied. Pickling the data set pickles data in memory with it.
-            batch_size: Rows per batch and rank; None for one batch per row group.
+            batch_size: Rows per batch and rank; None for one batch per row group. Or a `ByLength`,
+                for batches of rows of similar length. A row is then a batch, for all other
+                arguments.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.
             nulls: The value of a null in columns whose `Column` has no policy: "error", "nan",
@@ -249,7 +252,7 @@ class ParquetDataset(IterableDataset[Batch]):
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(
                 paths,
-                ColumnArguments(columns, nulls, pack),
+                ColumnArguments(columns, nulls, pack, batch_size),
                 filters,
                 RowArguments(where, rows, split),
                 decryption_properties,
@@ -257,7 +260,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 storage,
             ),
             PlanOptions(
-                batch_size,
+                1 if isinstance(batch_size, ByLength) else batch_size,
                 shuffle=shuffle,
                 seed=seed,
                 even=even,

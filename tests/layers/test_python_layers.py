@@ -21,8 +21,8 @@ PACKAGE = ROOT / "python" / "torchparquet"
 
 # From the lowest to the highest. All else about the layers is read from the tree.
 ROOMS = (
-    *("plan", "files", "tables", "rows", "ranks", "batches", "reading", "metrics", "iteration"),
-    "mixing",
+    *("plan", "files", "tables", "rows", "ranks", "batches", "reading", "sequences", "metrics"),
+    *("iteration", "mixing"),
 )
 MOST_MODULES = 12
 # They stand on the public package, and nothing of it on them.

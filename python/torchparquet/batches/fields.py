@@ -198,10 +198,32 @@ def with_pack(field: Field, pack: Pack) -> Field:
     return replace(field, num_offsets=0, row_bytes=0.0, length=pack.length, pack=packed)
 
 
+def check_padding(field: Field, value: int | float | bool) -> None:
+    """Check that lists of a field can be padded with a value.
+
+    Raises:
+        ValueError: It has no lists of numbers, or the value does not fit.
+    """
+    if field.num_offsets != 1 or not field.has_lists or field.items is not None:
+        raise ValueError(
+            f'only lists of numbers of any length (length="any") are padded; {field.name!r} is '
+            f"{field.kinds[0][0]}"
+        )
+    _checked_value(value, "padding", field.name, field.dtype)
+
+
 def lengths_of(field: Field) -> Field:
     """Return a field of int64 ``[B]`` with the lengths of the lists that ``field`` packs."""
     return replace(
-        field, dtype="int64", nulls="fill", fill=0, length=None, pack=None, lengths_only=True
+        field,
+        dtype="int64",
+        nulls="fill",
+        fill=0,
+        num_offsets=0,
+        row_bytes=0.0,
+        length=None,
+        pack=None,
+        lengths_only=True,
     )
 
 

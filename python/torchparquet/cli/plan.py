@@ -89,7 +89,7 @@ def _show(console: Console, report: dict[str, Any], *, show_workers: bool) -> No
     rows = counted(report["rows"], "row" if packed is None else "sequence")
     console.print(f"{files}, {groups}, {rows}")
     if packed is not None:
-        padding = 1 - packed["tokens"] / (report["rows"] * packed["length"])
+        padding = 1 - packed["tokens"] / packed["places"]
         console.print(
             f"packed: {counted(packed['documents'], 'document')}, "
             f"{counted(packed['tokens'], 'token')}, {padding:.2%} padding"

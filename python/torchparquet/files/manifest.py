@@ -74,8 +74,8 @@ class Manifest:
             the order of the leaves; None unless they were asked for.
         selection: The selected rows; None for all.
         table: What the metadata of a table say of the files; None if they are of none.
-        packed: The packed sequences that stand for rows; None if a row is a row. Rows and first
-            rows of row groups count sequences then, and ``selection`` those that are packed.
+        packed: What rows become, such as packed sequences; None if a row is a row. Rows and first
+            rows of row groups count these then, and ``selection`` has the rows that become them.
     """
 
     files: tuple[str, ...]
@@ -213,19 +213,19 @@ class Manifest:
         return selected.keep(selection.num_rows > 0)
 
     def pack(self, packed: PackedRows) -> Manifest:
-        """Return the manifest of packed sequences, without the row groups that have none.
+        """Return the manifest of what rows become, without the row groups that have none.
 
         Args:
             packed: Of all row groups.
         """
-        num_sequences = packed.num_sequences
+        num_units = packed.num_units
         made = replace(
             self,
             packed=packed,
-            row_group_num_rows=_frozen(num_sequences),
-            row_group_first_row=_frozen(np.cumsum(num_sequences) - num_sequences),
+            row_group_num_rows=_frozen(num_units),
+            row_group_first_row=_frozen(np.cumsum(num_units) - num_units),
         )
-        return made.keep(num_sequences > 0)
+        return made.keep(num_units > 0)
 
     def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows, which are counted as in ``row_group_num_rows``, by number in the file's.

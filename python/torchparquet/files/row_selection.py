@@ -1,13 +1,16 @@
-"""The rows of a data set, where these are not all rows of its row groups, or sequences of them."""
+"""The rows of a data set, where these are not all rows of its row groups, or what they become."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+Unit = Literal["sequence", "batch"]
 
 _ALL, _RUNS, _BITS = 0, 1, 2
 _WORD_ROWS = 64
@@ -99,35 +102,37 @@ class RowSelection:
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """The documents of `G` row groups, and the sequences that they are packed into.
+    """What the rows of `G` row groups become: packed sequences, or batches of similar length.
 
     Attributes:
-        packing: How they are packed, as text; another packing has another text.
-        num_sequences: int64 `[G]`.
-        num_tokens: int64 `[G]`, separators included, padding not.
-        num_documents: int64 `[G]`, without empty ones.
+        unit: What they become.
+        rules: How, as text; other rules have another text.
+        num_units: int64 `[G]`, sequences or batches.
+        num_tokens: int64 `[G]`, items of lists, separators included, padding not.
+        num_places: int64 `[G]`, entries of the tensors that tokens and padding fill.
+        num_documents: int64 `[G]`, lists; without empty ones if they are packed.
     """
 
-    packing: str
-    num_sequences: NDArray[np.int64]
+    unit: Unit
+    rules: str
+    num_units: NDArray[np.int64]
     num_tokens: NDArray[np.int64]
+    num_places: NDArray[np.int64]
     num_documents: NDArray[np.int64]
 
     def digest(self) -> bytes:
-        """Return 16 bytes that differ for other sequences."""
-        digest = hashlib.blake2b(self.packing.encode(), digest_size=16)
-        for array in (self.num_sequences, self.num_tokens, self.num_documents):
+        """Return 16 bytes that differ for other units."""
+        digest = hashlib.blake2b(self.rules.encode(), digest_size=16)
+        for array in self._arrays():
             digest.update(array.astype("<i8").tobytes())
         return digest.digest()
 
     def keep(self, row_groups: NDArray[np.bool_]) -> PackedRows:
-        """Return the sequences of the marked row groups alone."""
-        return PackedRows(
-            self.packing,
-            self.num_sequences[row_groups],
-            self.num_tokens[row_groups],
-            self.num_documents[row_groups],
-        )
+        """Return what the marked row groups alone become."""
+        return PackedRows(self.unit, self.rules, *(array[row_groups] for array in self._arrays()))
+
+    def _arrays(self) -> list[NDArray[np.int64]]:
+        return [self.num_units, self.num_tokens, self.num_places, self.num_documents]
 
 
 def _packed(mask: NDArray[np.bool_]) -> tuple[int, NDArray[np.uint64]]:

@@ -26,12 +26,15 @@ from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
 from torchparquet.plan.plan_options import Int64Array, PlanOptions, check_dynamic
 from torchparquet.ranks.shared_work import done_once
-from torchparquet.reading.packing import pack_rows
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import window_memory
 from torchparquet.rows.conditions import both
 from torchparquet.rows.select_rows import RowArguments, select_rows
+from torchparquet.sequences.by_length import ByLength, group_rows
+from torchparquet.sequences.grouped_streams import GroupedOpener
+from torchparquet.sequences.length_pass import LengthPass
+from torchparquet.sequences.packing import pack_rows
 from torchparquet.tables.sources import table_source
 
 if TYPE_CHECKING:
@@ -48,11 +51,42 @@ class ColumnArguments(NamedTuple):
         columns: The columns and their tensors.
         nulls: The value of a null.
         pack: How lists are packed into sequences; None if a row is a row.
+        batch_size: A `ByLength`, or else what the plan has.
     """
 
     columns: ColumnsArgument
     nulls: Nulls = None
     pack: Pack | None = None
+    batch_size: int | ByLength | None = None
+
+    @property
+    def by_length(self) -> ByLength | None:
+        """How rows are batched by length; None if they are not."""
+        return self.batch_size if isinstance(self.batch_size, ByLength) else None
+
+    def check_options(
+        self, plan: PlanOptions, iteration: IterationOptions, delivery: DeliveryArguments
+    ) -> None:
+        """Check that batches by length go with the other options.
+
+        Raises:
+            TypeError: `pack` is none.
+            ValueError: They do not.
+        """
+        if self.pack is not None and not isinstance(self.pack, Pack):
+            raise TypeError(f"pack must be a Pack or None, got {self.pack!r}")
+        if self.by_length is None:
+            return
+        excluded = {
+            "pack": self.pack is not None,
+            "canonical_world_size": iteration.canonical_world_size is not None,
+            "device": delivery.device is not None,
+            'even="pad"': plan.even == "pad",
+            'even="dynamic"': plan.even == "dynamic",
+        }
+        found = [name for name, is_given in excluded.items() if is_given]
+        if found:
+            raise ValueError(f"batch_size=ByLength(...) does not go with {', '.join(found)}")
 
 
 @dataclass(frozen=True)
@@ -252,26 +286,31 @@ def assemble(
         ValueError: Arguments do not fit each other or the files.
     """
     iteration.check_even(plan.even, membership)
+    data.columns.check_options(plan, iteration, delivery)
     pool_options = delivery.pool_options(plan.even)
     keys = file_keys(data.decryption_properties)
     by_bytes = plan.balance == "bytes"
     manifest = data.open(membership, reading.num_threads, keys, with_sizes=by_bytes)
-    columns, nulls, pack = data.columns
-    if pack is not None and not isinstance(pack, Pack):
-        raise TypeError(f"pack must be a Pack or None, got {pack!r}")
-    fields = resolve_columns(columns, manifest, nulls, pack)
-    if pack is not None:
-        manifest = pack_rows(
-            manifest, fields, reading, keys, data.manifest_cache, data.shared_storage(membership)
-        )
+    columns = data.columns
+    fields = resolve_columns(columns.columns, manifest, columns.nulls, columns.pack)
+    rows = manifest
+    if columns.pack or columns.by_length:
+        storage = data.shared_storage(membership)
+        length_pass = LengthPass(manifest, reading, keys, data.manifest_cache, storage)
+        if columns.pack is not None:
+            rows = manifest = pack_rows(length_pass, fields)
+        elif columns.by_length is not None:
+            rows = manifest.keep(manifest.row_group_num_rows > 0)
+            length_pass = replace(length_pass, manifest=rows)
+            manifest = group_rows(length_pass, columns.by_length, fields)
     row_group_bytes = None
     if by_bytes:
         sources = {source for field in fields for source in field.sources}
         row_group_bytes = manifest.bytes_of_columns(sources)
         manifest = replace(manifest, chunk_num_bytes=None)
     planner = _planner(manifest, fields, plan, iteration, reading, row_group_bytes)
-    streams = StreamOpener(
-        manifest,
+    row_streams = StreamOpener(
+        rows,
         fields,
         reading,
         iteration.row_ids,
@@ -279,6 +318,9 @@ def assemble(
         keys,
         parsed_device(delivery.device),
     )
+    streams: StreamOpener | GroupedOpener = row_streams
+    if columns.by_length is not None:
+        streams = GroupedOpener(row_streams, manifest, columns.by_length)
     options: dict[str, Any] = {"num_epochs": iteration.num_epochs, "row_ids": iteration.row_ids}
     compared = Compared(manifest, fields, options)
     return Feed(

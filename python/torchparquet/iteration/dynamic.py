@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torchparquet.iteration.feed import Feed
     from torchparquet.iteration.planner import Place
     from torchparquet.ranks.membership import Membership
-    from torchparquet.reading.batch_stream import BatchStream
+    from torchparquet.reading.batch_stream import Batches
 
 
 class Cursor(Protocol):
@@ -155,7 +155,7 @@ class DynamicIteration(Iteration):
         """Prepare to iterate; claims and reads nothing yet."""
         super().__init__(feed)
         self._claimed: tuple[Int64Array, Cursor] | None = None
-        self._ahead: tuple[BatchStream, Future[None], int] | None = None
+        self._ahead: tuple[Batches, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
@@ -246,7 +246,7 @@ class DynamicIteration(Iteration):
         ]
         return order[rows[order] > 0], shared_cursor(identity, feed.membership)
 
-    def _open_row_group(self, row_group: int) -> BatchStream:
+    def _open_row_group(self, row_group: int) -> Batches:
         """Open one row group of two, with half of the threads and of the memory."""
         return self._feed.streams.open([self._share_of(row_group)], 2)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torchparquet.iteration.rank_check import RankCheck
     from torchparquet.ranks.membership import Membership
     from torchparquet.reading.streams import StreamOpener
+    from torchparquet.sequences.grouped_streams import GroupedOpener
 
 # These belong to this process alone: its iterators, and the sums of their reading.
 _OF_PROCESS = ("_iterations", "_latest", "totals", "latest_totals", "_pool")
@@ -85,7 +86,7 @@ class Feed:
         membership: Membership,
         planner: EpochPlanner,
         rank_check: RankCheck,
-        streams: StreamOpener,
+        streams: StreamOpener | GroupedOpener,
         *,
         num_epochs: int | None,
         transforms: Transforms | None,

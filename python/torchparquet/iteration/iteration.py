@@ -24,7 +24,7 @@ from torchparquet.reading.transformed_stream import TransformedStream
 if TYPE_CHECKING:
     from torchparquet.iteration.feed import Feed
     from torchparquet.plan.share import Share
-    from torchparquet.reading.batch_stream import BatchStream
+    from torchparquet.reading.batch_stream import Batches
 
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
 # have none, with all rows on other ranks.
@@ -55,7 +55,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self._feed = feed
         self.totals = ReadTotals(feed.totals)
         self._owner_pid = os.getpid()
-        self._stream: BatchStream | TransformedStream | None = None
+        self._stream: Batches | TransformedStream | None = None
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None
         self._closed = False
@@ -217,7 +217,7 @@ class Iteration(ExactIterator[Batch, Place]):
             # Another thread closed the iterator meanwhile.
             self._close_stream()
 
-    def _stream_at(self, place: Place) -> BatchStream:
+    def _stream_at(self, place: Place) -> Batches:
         """Open a stream of the rest of the epoch that stands at `place`."""
         feed = self._feed
         topology = feed.membership.topology()

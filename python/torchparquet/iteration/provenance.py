@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 8
 
 
+def _plural(unit: str) -> str:
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of one row group.
@@ -29,6 +33,7 @@ class Rows:
         first: The lowest row, counted in the row group.
         last: The highest.
         num_rows: How many, first and last included.
+        unit: What they are: rows, or what rows become.
     """
 
     file: str
@@ -36,15 +41,16 @@ class Rows:
     first: int
     last: int
     num_rows: int
+    unit: str = "row"
 
     def __str__(self) -> str:
         """Return it in words."""
         if self.num_rows == 1:
-            rows = f"row {self.first}"
+            rows = f"{self.unit} {self.first}"
         elif self.num_rows == self.last - self.first + 1:
-            rows = f"rows {self.first} to {self.last}"
+            rows = f"{_plural(self.unit)} {self.first} to {self.last}"
         else:
-            rows = f"{self.num_rows} rows of {self.first} to {self.last}"
+            rows = f"{self.num_rows} {_plural(self.unit)} of {self.first} to {self.last}"
         return f"{rows} of row group {self.row_group} of {self.file!r}"
 
 
@@ -123,6 +129,7 @@ def _spans(manifest: Manifest, groups: Int64Array, rows: Int64Array) -> tuple[Ro
                 int(of_group.min()),
                 int(of_group.max()),
                 len(of_group),
+                "row" if manifest.packed is None else manifest.packed.unit,
             )
         )
     return tuple(spans)

@@ -14,7 +14,7 @@ from torchparquet.metrics.read_metrics import Metrics, Ring, Sums, metrics_of, r
 
 if TYPE_CHECKING:
     from torchparquet.native import ReaderStats
-    from torchparquet.reading.batch_stream import BatchStream
+    from torchparquet.reading.batch_stream import Batches
 
 _OF_COLUMN = (
     "bytes_read",
@@ -37,7 +37,7 @@ class Reading:
     stream end with it.
     """
 
-    def __init__(self, stream: BatchStream, waited: float | None, is_first: bool) -> None:
+    def __init__(self, stream: Batches, waited: float | None, is_first: bool) -> None:
         """Begin to count; see `ReadTotals.add`."""
         self._owner_pid = os.getpid()
         self._stream = weakref.ref(stream)
@@ -144,7 +144,7 @@ class ReadTotals:
         if self._owner_pid != os.getpid():
             self._reset()  # a fork has read nothing yet
 
-    def add(self, stream: BatchStream, waited: float | None = None) -> None:
+    def add(self, stream: Batches, waited: float | None = None) -> None:
         """Count the reading of a stream.
 
         Args:

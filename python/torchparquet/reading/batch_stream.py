@@ -28,6 +28,70 @@ class Reading(Protocol):
         """Take the final counts of a stream whose tasks have these names."""
 
 
+class Batches(Protocol):
+    """A stream of batches, as those see it who take them; `BatchStream` says what is meant."""
+
+    reading: Reading | None
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Return itself."""
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+
+    def start(self) -> None:
+        """Lend the reader the memory that it needs from torch."""
+
+    def wait_for_first(self) -> None:
+        """Wait for the first batch, on another thread than the loop's."""
+
+    def announce(self, shares: Sequence[Share]) -> None:
+        """Ask for the first bytes of the shares that are read next."""
+
+    def close(self) -> None:
+        """Join the threads and give up the batches in flight."""
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading."""
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that `next` has taken."""
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the whole stream."""
+
+    @property
+    def wants_next(self) -> bool:
+        """True if the bytes of the next stream can be asked for."""
+
+    @property
+    def closed(self) -> bool:
+        """True if the stream was closed or has ended."""
+
+    @property
+    def stats(self) -> ReaderStats:
+        """The counts so far."""
+
+    @property
+    def task_names(self) -> list[str]:
+        """The column of each task that the counts are of."""
+
+    @property
+    def num_threads(self) -> int:
+        """Decode threads."""
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in flight at once."""
+
+    @property
+    def max_memory_bytes(self) -> int:
+        """Bound of the batches in flight."""
+
+
 class BatchStream(Iterator[Batch]):
     """Delivers the batches of one share, in order, from decode threads of its own.
 

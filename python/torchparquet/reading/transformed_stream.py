@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchparquet.batches.function_pools import FunctionPool
     from torchparquet.batches.tensors import Batch
     from torchparquet.plan.share import Share
-    from torchparquet.reading.batch_stream import BatchStream
+    from torchparquet.reading.batch_stream import Batches
 
 # Between two looks for a batch that was decoded, while the loop waits for one that is worked on.
 _POLL_SECONDS = 0.002
@@ -50,9 +50,7 @@ class TransformedStream(Iterator["Batch"]):
         num_rows_given: Of the latest batch, before the functions.
     """
 
-    def __init__(
-        self, stream: BatchStream, pool: FunctionPool, seed_of: Callable[[int], int]
-    ) -> None:
+    def __init__(self, stream: Batches, pool: FunctionPool, seed_of: Callable[[int], int]) -> None:
         """Read nothing yet.
 
         Args:

@@ -122,7 +122,8 @@ def plan_report(
         report["packed"] = {
             "documents": int(packed.num_documents.sum()),
             "tokens": int(packed.num_tokens.sum()),
-            "length": dataset.fields[0].length,
+            "unit": packed.unit,
+            "places": int(packed.num_places.sum()),
         }
     return report
 

@@ -1,0 +1,1 @@
+"""Rows as sequences: packed to one length, or batched by their length."""

@@ -1,0 +1,211 @@
+"""One pass over the lengths of lists, which counts what the rows of row groups become."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torchparquet.batches.fields import Field, lengths_of
+from torchparquet.errors import ListLengthError, one_line
+from torchparquet.files.cache_file import CacheArgument, CacheFile
+from torchparquet.files.row_selection import PackedRows, Unit
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.plan_options import PlanOptions
+from torchparquet.reading.streams import StreamOpener
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.manifest import Manifest
+    from torchparquet.files.remote.storage import StorageArguments
+    from torchparquet.reading.read_options import ReadOptions
+
+_FORMAT = "torchparquet sequences 1"
+_COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
+
+
+class Counted(NamedTuple):
+    """What the rows of a row group become; see `PackedRows`."""
+
+    num_units: int
+    num_tokens: int
+    num_places: int
+    num_documents: int
+
+
+@dataclass(frozen=True)
+class LengthPass:
+    """What is needed to read the lengths of lists.
+
+    Attributes:
+        manifest: The files, and which of their rows are read.
+        options: Of reading.
+        keys: Keys of encrypted files.
+        cache: The manifest cache. What is counted is kept in a file beside it.
+        storage: Of the store that the files are of; its `share` asks one rank for all.
+    """
+
+    manifest: Manifest
+    options: ReadOptions
+    keys: FileKeys | None
+    cache: CacheArgument
+    storage: StorageArguments
+
+    def count(
+        self,
+        fields: Sequence[Field],
+        unit: Unit,
+        rules: Sequence[Any],
+        count: Callable[[RowGroupLengths], Counted],
+    ) -> PackedRows:
+        """Return what the rows of each row group become.
+
+        Args:
+            fields: Of lists. Each row must have lists of one length in all of them.
+            unit: What rows become.
+            rules: JSON values that say how, other ones for other counts.
+            count: Counts one row group.
+
+        Raises:
+            CorruptFileError: A file cannot be read.
+            ListLengthError: A row's lists differ in length.
+            ValueError: All lists are empty.
+        """
+        manifest = self.manifest
+        told = json.dumps([unit, *rules, [field.sources for field in fields]])
+        digest = hashlib.blake2b(f"{manifest.fingerprint} {told}".encode(), digest_size=16)
+        key = digest.hexdigest()
+
+        def counts() -> bytes:
+            found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
+            for lengths in self._lengths(fields):
+                found[:, lengths.row_group] = count(lengths)
+            return _content(PackedRows(unit, told, *found))
+
+        def work() -> bytes:
+            return counts() if self.cache is None else _through(self._file(key), counts)
+
+        # Without keys, which only their owner may use.
+        share = None if self.keys is not None else self.storage.share
+        content = work() if share is None else share(json.dumps(["lengths", key]), work)
+        packed = _packed(content)
+        if packed.rules != told or len(packed.num_units) != manifest.num_row_groups:
+            raise RuntimeError("the ranks run different versions of torchparquet")
+        if not packed.num_units.any():
+            raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
+        return packed
+
+    def _file(self, key: str) -> CacheFile:
+        paths = self.manifest.files if self.manifest.remote is not None else ()
+        cache: Any = self.cache
+        return CacheFile(f"{os.fspath(cache)}.{key}.lengths", self.storage, paths)
+
+    def _lengths(self, fields: Sequence[Field]) -> Iterator[RowGroupLengths]:
+        """Read levels, and no values, of all row groups that have rows."""
+        manifest = self.manifest
+        opener = StreamOpener(
+            manifest,
+            tuple(lengths_of(field) for field in fields),
+            self.options,
+            row_ids=False,
+            row_valid=False,
+            keys=self.keys,
+        )
+        plan = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size=None))
+        try:
+            stream = opener.open([plan.share(0)], 1)
+            for row_group in np.flatnonzero(manifest.row_group_num_rows).tolist():
+                batch = {name: lengths.numpy() for name, lengths in next(stream).items()}
+                _check_in_step(manifest, row_group, batch)
+                yield RowGroupLengths(manifest, row_group, batch[fields[0].name])
+            stream.close()
+        finally:
+            opener.forget()
+
+
+class RowGroupLengths(NamedTuple):
+    """The lengths of the lists of a row group.
+
+    Attributes:
+        manifest: Of the files.
+        row_group: Number of the row group in the data set.
+        lengths: int64 `[n]`.
+    """
+
+    manifest: Manifest
+    row_group: int
+    lengths: NDArray[np.int64]
+
+    def place_of(self, row: int) -> str:
+        """Return in words where a row is stored."""
+        return _place(self.manifest, self.row_group, row)
+
+
+def _place(manifest: Manifest, row_group: int, row: int) -> str:
+    stored = manifest.stored_rows(row_group, np.array([row]))[0]
+    return (
+        f"{manifest.files[manifest.row_group_file[row_group]]!r}, row group "
+        f"{manifest.row_group_in_file[row_group]}, row {stored}"
+    )
+
+
+def _check_in_step(
+    manifest: Manifest, row_group: int, lengths: dict[str, NDArray[np.int64]]
+) -> None:
+    """Raise if a row's lists differ in length."""
+    first, *others = lengths
+    for other in others:
+        differing = np.flatnonzero(lengths[first] != lengths[other])
+        if len(differing):
+            row = int(differing[0])
+            raise ListLengthError(
+                "columns that are packed in step must have lists of one length in each row: "
+                f"{_place(manifest, row_group, row)}: {first!r} has {lengths[first][row]}, "
+                f"{other!r} has {lengths[other][row]}"
+            )
+
+
+def _content(packed: PackedRows) -> bytes:
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {name: getattr(packed, name) for name in _COUNTS}
+    texts = {"format": _FORMAT, "unit": packed.unit, "rules": packed.rules}
+    arrays |= {name: np.array(text) for name, text in texts.items()}
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _packed(content: bytes) -> PackedRows:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        if str(stored["format"]) != _FORMAT:
+            raise ValueError("it has another format")
+        unit: Any = str(stored["unit"])
+        return PackedRows(unit, str(stored["rules"]), *(stored[name] for name in _COUNTS))
+
+
+def _through(file: CacheFile, count: Callable[[], bytes]) -> bytes:
+    """Return what the file has; if it has none, count and write it."""
+    content = file.read()
+    if content is not None:
+        try:
+            _packed(content)
+        except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+            warnings.warn(
+                f"a cache of sequences is damaged ({one_line(error)}), it is written anew: "
+                f"{file.shown!r}",
+                stacklevel=2,
+            )
+        else:
+            return content
+    content = count()
+    file.write(content)
+    return content
