@@ -73,7 +73,7 @@ def verify_no_shard_overlap(
     Raises:
         RuntimeError: A row is read twice or left out against the rule, ranks see different data,
             or there is no process group.
-        ValueError: `read` is given without `row_ids=True`.
+        ValueError: `read` is given without `row_ids=True`, or with batches by length.
     """
     dataset = loader if isinstance(loader, ParquetDataset) else loader.dataset
     if not isinstance(dataset, ParquetDataset):
@@ -81,6 +81,9 @@ def verify_no_shard_overlap(
     num_workers = 0 if loader is dataset else loader.num_workers  # type: ignore[union-attr]
     epoch = dataset.epoch
     plan = dataset.plan(epoch, num_workers)
+    packed = dataset.manifest.packed
+    if read and packed is not None and packed.unit == "batch":
+        raise ValueError("read=True does not go with batch_size=ByLength(...); compare the plan")
     failure = None
     ranges = np.empty((0, 2), np.int64)
     try:

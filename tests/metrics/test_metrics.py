@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -432,6 +433,7 @@ EVEN = Sides(
     elapsed=11.0,
     wait=6.0,
     first_wait=1.0,
+    functions=0.0,
     num_threads=2,
     reading=0.0,
     decompressing=0.0,
@@ -464,6 +466,7 @@ EVEN = Sides(
             "decoding is the slower side",
             "9 s in zstd.*a faster codec",
         ),
+        ({"functions": 7.0}, "processors and transform", "7 of 10 s on them"),
         ({"decoding": 9.0, "num_threads": 0}, "decoding is the slower side", "more num_threads"),
         ({"batches": 1, "decoding": 9.0}, "decoding is the slower side", "55% of 11 s"),
     ],
@@ -473,3 +476,21 @@ def test_bottleneck(spent: dict[str, Any], begin: str, says: str) -> None:
     assert line.startswith(begin)
     assert re.search(says, line)
     assert "\n" not in line
+
+
+def slow(batch: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(0.03)  # as long as it takes to be the slower side
+    return batch
+
+
+@pytest.mark.parametrize("options", [{}, {"transform_threads": 2}, {"transform_processes": 1}])
+def test_functions_are_told_apart(tmp_path: Path, options: dict[str, Any]) -> None:
+    pq.write_table(pa.table({"x": range(40)}), tmp_path / "a.parquet")
+    dataset = ParquetDataset(tmp_path, batch_size=4, transform=slow, **options)
+    list(dataset)
+    metrics = dataset.metrics()
+    assert metrics.function_seconds > metrics.wait_seconds - metrics.first_wait_seconds
+    assert "processors and transform are the slower side" in metrics.bottleneck
+    assert dataset.metrics(all_iterations=True).function_seconds == metrics.function_seconds
+    assert ParquetDataset(tmp_path, batch_size=4).metrics().function_seconds == 0
+    dataset.close()

@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from torchparquet import ByLength, Column, Jagged, ParquetDataset
+from torchparquet import (
+    ByLength,
+    Column,
+    Jagged,
+    ParquetDataset,
+    verify_no_shard_overlap,
+)
 
 
 def write(path: Path, row_groups: list[list[int]]) -> None:
@@ -228,3 +234,27 @@ def test_options_that_do_not_go_together(
 def test_arguments_are_checked(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must|needs|goes with"):
         ByLength("tokens", **arguments)
+
+
+def test_rows_one_by_one_and_audits(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5]])
+    dataset = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9), row_ids=True)
+    with pytest.raises(ValueError, match="no rows one by one"):
+        next(iter(dataset.unbatched()))
+    with pytest.raises(ValueError, match="read=True does not go with"):
+        verify_no_shard_overlap(dataset, read=True)
+    assert verify_no_shard_overlap(dataset).rows_delivered == len(dataset)
+    list(dataset)
+    metrics = dataset.metrics()
+    assert (metrics.batches, metrics.rows) == (3, 5)
+
+
+@pytest.mark.parametrize("kind", ["transform_threads", "transform_processes"])
+def test_functions_ahead_of_the_loop(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3, 9], [4, 5]])
+    options: Any = {kind: 2, "transform": dict}
+    plain = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9))
+    ahead = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9), **options)
+    rows = [batch["label"].tolist() for batch in plain]
+    assert [batch["label"].tolist() for batch in ahead] == rows
+    ahead.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -108,6 +109,7 @@ class Iteration(ExactIterator[Batch, Place]):
         except FunctionFailedError as error:
             raise error.of_batch(self._origin_at(place)) from error.__cause__
         self._num_rows_read = stream.num_rows_given
+        self.totals.add_functions(stream.wait_seconds)
         return batch
 
     def _check_rows(self, made: Batch, place: Place) -> None:
@@ -122,8 +124,12 @@ class Iteration(ExactIterator[Batch, Place]):
         if transforms is None:
             return batch
         self._num_rows_read = num_rows_of(batch)
-        with seeded(seed):
-            return transforms.apply(batch, origin)
+        begin = time.perf_counter()
+        try:
+            with seeded(seed):
+                return transforms.apply(batch, origin)
+        finally:
+            self.totals.add_functions(time.perf_counter() - begin)
 
     def begin(self) -> Place:
         """Begin the iteration where it has not begun, and return where it stands."""

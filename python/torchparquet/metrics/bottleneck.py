@@ -20,6 +20,7 @@ class Sides:
         elapsed: Time since the loop asked for its first batch.
         wait: Part of it in which the loop waited for batches.
         first_wait: Part of `wait` for the first batch.
+        functions: Part of `elapsed`, but not of `wait`, for the user's functions.
         num_threads: Decode threads.
         reading: Threads opened files and read them.
         decompressing: Threads decompressed pages.
@@ -37,6 +38,7 @@ class Sides:
     elapsed: float
     wait: float
     first_wait: float
+    functions: float
     num_threads: int
     reading: float
     decompressing: float
@@ -59,6 +61,13 @@ def describe(sides: Sides) -> str:
         # No batch can be ready before the first request.
         wait, elapsed = wait - sides.first_wait, elapsed - sides.first_wait
     fraction = wait / elapsed if elapsed > 0 else 0.0
+    if sides.functions > max(wait, _SMALL_FRACTION * elapsed):
+        return (
+            "processors and transform are the slower side: the training loop spent "
+            f"{sides.functions:.3g} of {elapsed:.3g} s on them, and waited {wait:.3g} s for reading; "
+            "more transform_threads help functions that release the GIL, more "
+            "transform_processes those that hold it"
+        )
     waited = f"waited {fraction:.0%} of {elapsed:.3g} s for batches"
     if sides.batches > 1:
         waited += f" after {sides.first_wait:.3g} s for the first"

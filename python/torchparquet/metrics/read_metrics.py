@@ -78,6 +78,8 @@ class Metrics:
         elapsed_seconds: Time since the loop asked for its first batch, up to the end or to now.
         wait_seconds: Part of it in which the loop waited for batches; the rest is its own work.
         first_wait_seconds: Part of `wait_seconds` for the first batch.
+        function_seconds: Time in which the loop ran `processors` and `transform`, or waited for
+            the threads or processes that run them; not part of `wait_seconds`.
         batches: Delivered batches.
         rows: Delivered rows, before the user's functions.
         bytes_read: Stored bytes read from the source, without footers.
@@ -112,6 +114,7 @@ class Metrics:
     elapsed_seconds: float = 0.0
     wait_seconds: float = 0.0
     first_wait_seconds: float = 0.0
+    function_seconds: float = 0.0
     batches: int = 0
     rows: int = 0
     bytes_read: int = 0
@@ -156,6 +159,7 @@ class Metrics:
             elapsed=self.elapsed_seconds,
             wait=self.wait_seconds,
             first_wait=self.first_wait_seconds,
+            functions=self.function_seconds,
             num_threads=self.ring.num_threads,
             reading=self.open_seconds + self.read_seconds,
             decompressing=self.decompress_seconds,

@@ -155,6 +155,14 @@ class ReadTotals:
         self._own()
         self._count(Reading(stream, waited, self._is_first))
 
+    def add_functions(self, seconds: float) -> None:
+        """Count time that the loop spent on the user's functions."""
+        self._own()
+        key = ("all", "", "function_seconds")
+        self._ended[key] = self._ended.get(key, 0.0) + seconds
+        if self._of_all is not None:
+            self._of_all.add_functions(seconds)
+
     def _count(self, reading: Reading) -> None:
         self._own()
         self._is_first = False

@@ -89,7 +89,18 @@ class RowCursor:
     """
 
     def __init__(self, dataset: Mixable) -> None:
-        """Read by iterations over `dataset`; see `begin`."""
+        """Read by iterations over `dataset`; see `begin`.
+
+        Raises:
+            ValueError: Its batches have rows of similar length, so that its states count batches.
+        """
+        manifest = getattr(dataset, "manifest", None)
+        packed = None if manifest is None else getattr(manifest, "packed", None)
+        if packed is not None and packed.unit == "batch":
+            raise ValueError(
+                "a data set with batch_size=ByLength(...) has no rows one by one, and no mix "
+                "within batches; give it a number of rows"
+            )
         self.dataset: Any = dataset
         self.batches: Iterator[Batch]
         self._read: _Read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,7 @@ class TransformedStream(Iterator["Batch"]):
     Attributes:
         stream: The stream.
         num_rows_given: Of the latest batch, before the functions.
+        wait_seconds: Of the latest `next`, for the functions.
     """
 
     def __init__(self, stream: Batches, pool: FunctionPool, seed_of: Callable[[int], int]) -> None:
@@ -60,6 +62,7 @@ class TransformedStream(Iterator["Batch"]):
         """
         self.stream = stream
         self.num_rows_given = 0
+        self.wait_seconds = 0.0
         self._pool = pool
         self._seed_of = seed_of
         self._given: deque[_Given] = deque()
@@ -77,6 +80,7 @@ class TransformedStream(Iterator["Batch"]):
         if not self._given:
             self._give(next(self.stream))
         front = self._given[0]
+        begin = time.perf_counter()
         self._give_until_done(front.result)
         try:
             made = front.result.result()
@@ -85,6 +89,7 @@ class TransformedStream(Iterator["Batch"]):
         except FunctionFailedError:
             self._given.popleft()
             raise
+        self.wait_seconds = time.perf_counter() - begin
         self.num_rows_given = front.num_rows
         self._given.popleft()
         return made
