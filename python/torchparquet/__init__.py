@@ -15,7 +15,6 @@ from torchparquet._pyarrow import find_bridge
 find_bridge()  # Before anything that takes long: it may raise.
 
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
-from torchparquet.batches.batch_seed import batch_seed  # noqa: E402
 from torchparquet.batches.column import Column  # noqa: E402
 from torchparquet.batches.pack import Pack  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
@@ -30,6 +29,7 @@ from torchparquet.errors import (  # noqa: E402
     TransformError,
     UnsupportedColumnError,
 )
+from torchparquet.functions.batch_seed import batch_seed  # noqa: E402
 from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
 from torchparquet.mixing.unbatched import UnbatchedDataset  # noqa: E402

@@ -21,8 +21,8 @@ PACKAGE = ROOT / "python" / "torchparquet"
 
 # From the lowest to the highest. All else about the layers is read from the tree.
 ROOMS = (
-    *("plan", "files", "tables", "rows", "ranks", "batches", "reading", "sequences", "metrics"),
-    *("iteration", "mixing"),
+    *("plan", "files", "tables", "rows", "ranks", "batches", "functions", "reading"),
+    *("sequences", "metrics", "iteration", "mixing"),
 )
 MOST_MODULES = 12
 # They stand on the public package, and nothing of it on them.
@@ -33,6 +33,8 @@ SCREEN_LIBRARIES = {"click", "rich", "matplotlib", "plotly"}
 SCREEN_MODULES = ("tools", "cli", "__main__")
 # Packages of stores: the room of remote files imports them in functions, for URLs.
 STORE_LIBRARIES = {"fsspec", "huggingface_hub"}
+# Decoders of images and audio.
+MEDIA_LIBRARIES = {"PIL", "soundfile", "torchcodec", "torchvision"}
 # The rooms and modules that find and plan data, which must load without torch.
 WITHOUT_TORCH = ("plan", "files", "tables", "rows", "errors", "checks")
 
@@ -144,6 +146,7 @@ def test_third_party_imports() -> None:
         allowed = known | (SCREEN_LIBRARIES if folder in SCREEN_MODULES else set())
         allowed |= {"sqlglot"} if module == "rows.sql" else set()
         allowed |= {"pyiceberg"} if module == "tables.iceberg" else set()
+        allowed |= MEDIA_LIBRARIES if module == "functions.decoders" else set()
         allowed |= STORE_LIBRARIES if module.startswith("files.remote.") else set()
         assert roots(names) <= allowed, module
         if folder in WITHOUT_TORCH:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,6 +53,18 @@ class Column:
         default: The value of every row of a file that lacks the column, a str or bytes if it holds
             strings; such rows are valid, not null. None: a file that lacks the column raises. At
             least one file must have it.
+        decode: For strings and binary: what becomes of each value, on the thread that iterates or
+            in `transform_threads` and `transform_processes`. ``"image"``: an RGB image, uint8
+            ``[3, height, width]``, decoded by torchvision where that is installed, or else by
+            Pillow. ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or
+            soundfile, and ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any
+            value but None. A struct with the field ``bytes``, as Hugging Face stores images and
+            audio, is read by its name. A null raises. The batch has a list of B values.
+        stack: True to deliver decoded values, of one shape, as one tensor ``[B, ...]``.
+        on_error: ``"raise"``: a value that cannot be decoded raises a
+            :class:`~torchparquet.errors.TransformError` that names file, row group and row.
+            ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
+            ``"<name>.valid"``, bool ``[B]``, is False there.
 
     Raises:
         TypeError: A source is not a str, or another argument has a wrong type.
@@ -68,6 +80,9 @@ class Column:
     length: int | Literal["any"] | None = None
     vocab: Sequence[str | bytes] | None = None
     unknown: int = -1
+    decode: Literal["image", "audio"] | Callable[[bytes], Any] | None = None
+    stack: bool = False
+    on_error: Literal["raise", "flag"] = "raise"
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
@@ -81,6 +96,35 @@ class Column:
         object.__setattr__(self, "length", _checked_length(self.length))
         object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
         object.__setattr__(self, "unknown", _checked_unknown(self.unknown))
+        self._check_decode()
+
+    def _check_decode(self) -> None:
+        if self.decode is None:
+            if self.stack or self.on_error != "raise":
+                raise ValueError("stack and on_error need decode")
+            return
+        if isinstance(self.decode, str):
+            if self.decode not in ("image", "audio"):
+                raise ValueError(
+                    f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
+                )
+        elif not callable(self.decode):
+            raise TypeError(
+                f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
+            )
+        if not isinstance(self.stack, bool):
+            raise TypeError(f"stack must be a bool; got {self.stack!r}")
+        if self.on_error not in ("raise", "flag"):
+            raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
+        # A null has no bytes to decode.
+        nulls = "empty" if self.on_error == "flag" else "error"
+        if (
+            not isinstance(self.source, str)
+            or self.vocab is not None
+            or self.nulls not in (None, nulls)
+        ):
+            raise ValueError("decode goes with one source, and neither with vocab nor with nulls")
+        object.__setattr__(self, "nulls", nulls)
 
     @property
     def dtype_name(self) -> str | None:

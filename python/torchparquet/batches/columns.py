@@ -59,6 +59,7 @@ def resolve_columns(
     requests = _requests(columns, schemas)
     if pack is not None:
         requests = _packed(requests, pack)
+    requests = {name: _with_bytes(column, schemas) for name, column in requests.items()}
     requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
     found = {
         name: [
@@ -108,6 +109,17 @@ def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
         if requests[name].stated_length is not None:
             raise ValueError(f"length does not go with pack: {name!r} has {requests[name].length}")
     return {name: replace(requests[name], length="any") for name in pack.names}
+
+
+def _with_bytes(column: Column, schemas: Schemas) -> Column:
+    """Return a column to decode with the bytes of a struct as its source, if it names a struct."""
+    source = column.source
+    if column.decode is None or not isinstance(source, str):
+        return column
+    names = schemas.names()
+    if source not in names and f"{source}.bytes" in names:
+        return replace(column, source=f"{source}.bytes")
+    return column
 
 
 def _as_table_has_it(column: Column, schemas: Schemas) -> Column:

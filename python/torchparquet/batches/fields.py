@@ -118,6 +118,8 @@ def make_field(
     nulls, fill = _resolve_nulls(
         default_nulls if column.nulls is None else column.nulls, name, dtype, has_strings
     )
+    if column.decode is not None and (num_offsets != 1 or not has_strings or first.num_lists):
+        raise ValueError(f"decode is for strings and binary; {name!r} is {_kinds(column, sources)}")
     return Field(
         name=name,
         sources=column.sources,

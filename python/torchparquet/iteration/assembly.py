@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchparquet.batches.column import Nulls
 from torchparquet.batches.columns import ColumnsArgument, resolve_columns
 from torchparquet.batches.device_transfer import parsed_device
-from torchparquet.batches.function_pools import NO_POOL, PoolOptions
 from torchparquet.batches.pack import Pack
-from torchparquet.batches.transforms import Processor, Transform, Transforms
 from torchparquet.checks import checked_bool, checked_int
 from torchparquet.files.cache_file import CacheArgument
 from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_keys
@@ -21,6 +19,9 @@ from torchparquet.files.manifest import Manifest, SourceArgument
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.files.remote.urls import is_remote_url
 from torchparquet.files.selection import select_row_groups
+from torchparquet.functions.decoders import Decoder, decoders_of
+from torchparquet.functions.function_pools import NO_POOL, PoolOptions
+from torchparquet.functions.transforms import Processor, Transform, Transforms
 from torchparquet.iteration.feed import Feed
 from torchparquet.iteration.planner import EpochPlanner
 from torchparquet.iteration.rank_check import Compared, RankCheck
@@ -230,8 +231,12 @@ class DeliveryArguments:
     transform_threads: int | None = None
     transform_processes: int | None = None
 
-    def pool_options(self, even: str) -> PoolOptions:
+    def pool_options(self, even: str, *, decodes: bool) -> PoolOptions:
         """Return what applies the functions.
+
+        Args:
+            even: As that of the plan.
+            decodes: True if columns are decoded.
 
         Raises:
             TypeError: A number is not an int.
@@ -250,8 +255,8 @@ class DeliveryArguments:
         if len(given) > 1:
             raise ValueError("transform_threads and transform_processes do not go together")
         (name,) = given
-        if self.processors is None and self.transform is None:
-            raise ValueError(f"{name} needs functions: processors or transform")
+        if self.processors is None and self.transform is None and not decodes:
+            raise ValueError(f"{name} needs functions: processors, transform, or Column(decode=)")
         if self.device is not None:
             raise ValueError(
                 f"{name} does not go with device={str(self.device)!r}: the loop's stream would not "
@@ -261,12 +266,17 @@ class DeliveryArguments:
             raise ValueError(f'{name} does not go with even="dynamic"')
         return PoolOptions(given.get("transform_threads", 0), given.get("transform_processes", 0))
 
-    def transforms(self, names: list[str]) -> Transforms | None:
+    def transforms(self, names: list[str], decoders: Mapping[str, Decoder]) -> Transforms | None:
         """Return the functions, checked against the names of a batch; None if there are none."""
-        if self.processors is None and self.transform is None:
+        if self.processors is None and self.transform is None and not decoders:
             return None
-        transforms = Transforms(self.processors, self.transform)
-        transforms.check_names(names)
+        if decoders and self.device is not None:
+            raise ValueError(
+                f"Column(decode=) does not go with device={str(self.device)!r}: bytes are decoded "
+                "on the host; move the batch in the loop"
+            )
+        transforms = Transforms(self.processors, self.transform, decoders)
+        transforms.check_names(transforms.names_of(names))
         return transforms
 
 
@@ -287,7 +297,8 @@ def assemble(
     """
     iteration.check_even(plan.even, membership)
     data.columns.check_options(plan, iteration, delivery)
-    pool_options = delivery.pool_options(plan.even)
+    decoders = decoders_of(data.columns.columns)
+    pool_options = delivery.pool_options(plan.even, decodes=bool(decoders))
     keys = file_keys(data.decryption_properties)
     by_bytes = plan.balance == "bytes"
     manifest = data.open(membership, reading.num_threads, keys, with_sizes=by_bytes)
@@ -329,7 +340,7 @@ def assemble(
         RankCheck(membership, compared, enabled=iteration.check_ranks),
         streams,
         num_epochs=iteration.num_epochs,
-        transforms=delivery.transforms(streams.names),
+        transforms=delivery.transforms(streams.names, decoders),
         is_dynamic=plan.even == "dynamic",
         pool_options=pool_options,
     )

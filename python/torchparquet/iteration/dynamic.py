@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch.distributed as dist
 
-from torchparquet.batches.batch_seed import mixed_seed
 from torchparquet.batches.tensors import Batch
+from torchparquet.functions.batch_seed import mixed_seed
 from torchparquet.iteration.iteration import Iteration
 from torchparquet.iteration.provenance import BatchOrigin, row_group_origin
 from torchparquet.metrics.wait_ranges import in_wait_range

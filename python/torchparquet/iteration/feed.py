@@ -9,9 +9,9 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from torchparquet.batches.batch_seed import mixed_seed
-from torchparquet.batches.function_pools import NO_POOL, FunctionPool, PoolOptions
 from torchparquet.checks import checked_int
+from torchparquet.functions.batch_seed import mixed_seed
+from torchparquet.functions.function_pools import NO_POOL, FunctionPool, PoolOptions
 from torchparquet.iteration.course import Course
 from torchparquet.iteration.planner import Place
 from torchparquet.iteration.progress import Progress
@@ -29,7 +29,7 @@ from torchparquet.ranks.agreement import Standing, warn_of_early_end
 from torchparquet.ranks.sharding import in_worker, is_distributed
 
 if TYPE_CHECKING:
-    from torchparquet.batches.transforms import Transforms
+    from torchparquet.functions.transforms import Transforms
     from torchparquet.iteration.planner import EpochPlanner
     from torchparquet.iteration.rank_check import RankCheck
     from torchparquet.ranks.membership import Membership

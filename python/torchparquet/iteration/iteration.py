@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
-from torchparquet.batches.batch_seed import seeded
 from torchparquet.batches.tensors import Batch
-from torchparquet.batches.transforms import FunctionFailedError
+from torchparquet.functions.batch_seed import seeded
+from torchparquet.functions.transforms import FunctionFailedError, Origin
 from torchparquet.iteration.course import Course, ExactIterator
 from torchparquet.iteration.planner import Place
 from torchparquet.iteration.provenance import batch_origin
@@ -107,7 +107,7 @@ class Iteration(ExactIterator[Batch, Place]):
         try:
             batch = next(stream, None)
         except FunctionFailedError as error:
-            raise error.of_batch(self._origin_at(place)) from error.__cause__
+            raise error.of_batch(partial(self._origin_at, place)) from error.__cause__
         self._num_rows_read = stream.num_rows_given
         self.totals.add_functions(stream.wait_seconds)
         return batch
@@ -118,7 +118,7 @@ class Iteration(ExactIterator[Batch, Place]):
             check_rows(made, self._num_rows_read)
             self._num_rows_read = num_rows_of(made) - place.num_rows
 
-    def _apply(self, batch: Batch, origin: Callable[[], object], seed: int) -> Batch:
+    def _apply(self, batch: Batch, origin: Origin, seed: int) -> Batch:
         """Return what the user's functions make of the whole batch."""
         transforms = self._feed.transforms
         if transforms is None:

@@ -64,7 +64,7 @@ def describe(sides: Sides) -> str:
     if sides.functions > max(wait, _SMALL_FRACTION * elapsed):
         return (
             "processors and transform are the slower side: the training loop spent "
-            f"{sides.functions:.3g} of {elapsed:.3g} s on them, and waited {wait:.3g} s for reading; "
+            f"{sides.functions:.3g} of {elapsed:.3g} s on them, and waited {wait:.3g} s to read; "
             "more transform_threads help functions that release the GIL, more "
             "transform_processes those that hold it"
         )

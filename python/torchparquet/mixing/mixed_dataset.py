@@ -12,8 +12,8 @@ from typing import Any, get_args
 from torch.utils.data import IterableDataset
 
 from torchparquet.batches.tensors import Batch
-from torchparquet.batches.transforms import Processor, Transform
 from torchparquet.checks import checked_int
+from torchparquet.functions.transforms import Processor, Transform
 from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.metrics.read_metrics import Metrics, side_by_side
 from torchparquet.mixing.batch_mixing import BatchMixture

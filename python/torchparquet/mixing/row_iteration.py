@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of
 from torchparquet.batches.rows import Row, Texts, split_rows
-from torchparquet.batches.transforms import Transforms
+from torchparquet.functions.transforms import Transforms
 from torchparquet.iteration.course import Course, ExactIterator
 from torchparquet.iteration.dynamic import DynamicIteration
 from torchparquet.mixing.members import close_iterator
@@ -119,7 +119,7 @@ class RowIteration(ExactIterator[Row, RowPlace]):
         row = rows[used]
         if self._transforms is not None:
             place = RowPlace(record, used)
-            row = self._transforms.apply(row, lambda: self._origin(place))
+            row = self._transforms.apply(row, lambda _: self._origin(place))
         return row, RowPlace(record, used + 1)
 
     def _split_batch(self, place: RowPlace) -> RowPlace:

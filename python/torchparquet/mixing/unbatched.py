@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from torchparquet.batches.rows import Row, texts_of
-from torchparquet.batches.transforms import Processor, Transform, Transforms
+from torchparquet.functions.transforms import Processor, Transform, Transforms
 from torchparquet.iteration.course import Course
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.members import Metered, Mixable, RowMixable, worlds

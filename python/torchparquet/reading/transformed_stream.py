@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchparquet.batches.batch_rows import num_rows_of
-from torchparquet.batches.transforms import FunctionFailedError
+from torchparquet.functions.transforms import FunctionFailedError
 
 if TYPE_CHECKING:
-    from torchparquet.batches.function_pools import FunctionPool
     from torchparquet.batches.tensors import Batch
+    from torchparquet.functions.function_pools import FunctionPool
     from torchparquet.plan.share import Share
     from torchparquet.reading.batch_stream import Batches
 

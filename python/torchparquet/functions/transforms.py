@@ -9,17 +9,34 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeAlias
 
 from torchparquet.errors import TransformError
+from torchparquet.functions.decoders import Decoder, RowFailedError
 
 Processor: TypeAlias = Callable[[Any], Any]
+# The provenance of a batch, or of one of its rows.
+Origin: TypeAlias = Callable[[int | None], object]
 Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class FunctionFailedError(Exception):
-    """A function of the user's failed, somewhere. The text says which one, and how."""
+    """A function of the user's failed, somewhere. The text says which one, and how.
 
-    def of_batch(self, origin: object) -> TransformError:
+    Attributes:
+        row: Of the batch, if it failed for that one; else None.
+    """
+
+    def __init__(self, text: str, row: int | None = None) -> None:
+        """Say which function failed, and for which row."""
+        super().__init__(text, row)
+        self.text = text
+        self.row = row
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+    def of_batch(self, origin: Origin) -> TransformError:
         """Return the error that says which batch was given."""
-        return TransformError(f"{self}; given was {origin}")
+        return TransformError(f"{self}; given was {origin(self.row)}")
 
 
 class Transforms:
@@ -29,11 +46,15 @@ class Transforms:
     """
 
     def __init__(
-        self, processors: Mapping[str, Processor] | None, transform: Transform | None
+        self,
+        processors: Mapping[str, Processor] | None,
+        transform: Transform | None,
+        decoders: Mapping[str, Decoder] | None = None,
     ) -> None:
         """Check that the functions can be called.
 
         Args:
+            decoders: By column, how its values are decoded before all else.
             processors: By the name of a value, a function from it to the value that replaces it.
             transform: A function from the dict with replaced values to the one to deliver.
 
@@ -44,6 +65,7 @@ class Transforms:
             raise TypeError(f"processors must be a dict of callables, got {processors!r}")
         self._processors = dict(processors or {})
         self._transform = transform
+        self._decoders = dict(decoders or {})
         for name, function in self._functions():
             if not callable(function):
                 raise TypeError(f"{name} must be callable, got {function!r}")
@@ -59,12 +81,13 @@ class Transforms:
             if name not in present:
                 raise ValueError(f"processors must be for {present}, got one for {name!r}")
 
-    def apply(self, values: dict[str, Any], origin: Callable[[], object]) -> dict[str, Any]:
+    def apply(self, values: dict[str, Any], origin: Origin) -> dict[str, Any]:
         """Apply the functions to a batch or row.
 
         Args:
             values: The batch or row; it changes only if a function changes it.
-            origin: Returns the provenance of the values; called only if a function fails.
+            origin: Returns the provenance of the values, or of one of its rows; called only if a
+                function fails.
 
         Raises:
             TransformError: A function failed, or the transform did not return a dict.
@@ -72,7 +95,7 @@ class Transforms:
         try:
             return self.run(values)
         except FunctionFailedError as error:
-            raise error.of_batch(origin()) from error.__cause__
+            raise error.of_batch(origin) from error.__cause__
 
     def run(self, values: dict[str, Any]) -> dict[str, Any]:
         """Apply the functions, as `apply` does.
@@ -80,9 +103,9 @@ class Transforms:
         Raises:
             FunctionFailedError: A function failed, or the transform did not return a dict.
         """
-        made, at = dict(values), "processors"
+        made, at = self._decoded(values), "processors"
         try:
-            self.check_names(values)
+            self.check_names(made)
             for name, processor in self._processors.items():
                 at = f"processors[{name!r}]"
                 made[name] = processor(made[name])
@@ -97,8 +120,33 @@ class Transforms:
             ) from error
         return made
 
+    def _decoded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with those of columns that are decoded."""
+        made: dict[str, Any] = {}
+        for name, value in values.items():
+            decoder = self._decoders.get(name)
+            if decoder is None:
+                made[name] = value
+                continue
+            try:
+                made |= decoder.run(name, value)
+            except RowFailedError as error:
+                raise FunctionFailedError(
+                    f"column {name!r} cannot be decoded: {error}", error.row
+                ) from error
+        return made
+
+    def names_of(self, columns: Iterable[str]) -> list[str]:
+        """Return the keys of a batch after decoding."""
+        return [
+            key
+            for name in columns
+            for key in (self._decoders[name].names(name) if name in self._decoders else (name,))
+        ]
+
     def _functions(self) -> list[tuple[str, Any]]:
         named = [(f"processors[{name!r}]", of) for name, of in self._processors.items()]
+        named += [(f"decode of {name!r}", of.decode) for name, of in self._decoders.items()]
         return named if self._transform is None else [*named, ("transform", self._transform)]
 
     def __getstate__(self) -> dict[str, Any]:

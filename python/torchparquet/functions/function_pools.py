@@ -18,8 +18,8 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from torchparquet.batches.batch_seed import seeded
-from torchparquet.batches.transforms import Transforms
+from torchparquet.functions.batch_seed import seeded
+from torchparquet.functions.transforms import Transforms
 
 
 @dataclass(frozen=True)

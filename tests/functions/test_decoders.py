@@ -1,0 +1,154 @@
+"""Columns of images, audio and other bytes, decoded row by row."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from torchparquet import Column, NullValueError, ParquetDataset, TransformError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 9, 7, 3), np.uint8)
+
+
+def png(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> bytes:
+    image = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image.fromarray(pixels).convert(mode).save(file, "png")
+    return file.getvalue()
+
+
+def write_images(folder: Path, images: Sequence[bytes | None]) -> None:
+    """Write images as Hugging Face's data sets store them."""
+    rows = [None if image is None else {"bytes": image, "path": None} for image in images]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    table = pa.table({"image": pa.array(rows, kind), "label": range(len(rows))})
+    pq.write_table(table, folder / "a.parquet", row_group_size=5)
+
+
+def parsed(data: bytes) -> Any:
+    return torch.tensor(json.loads(data))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"transform_threads": 2}, {"transform_processes": 1}], ids=str
+)
+@pytest.mark.parametrize("source", ["image", "image.bytes"])
+def test_images_are_decoded(tmp_path: Path, source: str, options: dict[str, Any]) -> None:
+    write_images(tmp_path, [png(pixels) for pixels in PIXELS])
+    columns: Any = {"pixels": Column(source, decode="image", stack=True), "label": "label"}
+    dataset = ParquetDataset(tmp_path, batch_size=5, columns=columns, **options)
+    batches = list(dataset)
+    assert [list(batch) for batch in batches] == [["pixels", "label"]] * 3
+    found = torch.cat([batch["pixels"] for batch in batches])
+    assert torch.equal(found, torch.from_numpy(PIXELS).permute(0, 3, 1, 2))
+    dataset.close()
+
+
+def test_images_of_any_size_and_mode(tmp_path: Path) -> None:
+    images = [png(PIXELS[0]), png(PIXELS[1][:4, :5], "RGBA"), png(PIXELS[2], "L")]
+    write_images(tmp_path, images)
+    columns = {"image": Column("image", decode="image")}
+    (batch,) = ParquetDataset(tmp_path, batch_size=5, columns=columns)
+    assert [list(image.shape) for image in batch["image"]] == [[3, 9, 7], [3, 4, 5], [3, 9, 7]]
+    assert all(image.dtype == torch.uint8 for image in batch["image"])
+    assert torch.equal(batch["image"][1], torch.from_numpy(PIXELS[1][:4, :5]).permute(2, 0, 1))
+    columns = {"image": Column("image", decode="image", stack=True)}
+    with pytest.raises(
+        TransformError, match=r"one shape; got \[3, 9, 7\], then \[3, 4, 5\].*row 1"
+    ):
+        list(ParquetDataset(tmp_path, batch_size=5, columns=columns))
+
+
+@pytest.mark.parametrize("options", [{}, {"transform_threads": 2}, {"transform_processes": 1}])
+def test_a_value_that_cannot_be_decoded_is_named(tmp_path: Path, options: dict[str, Any]) -> None:
+    values = [json.dumps([row, 1]).encode() for row in range(12)]
+    values[8] = b"[8, "
+    pq.write_table(pa.table({"v": values}), tmp_path / "a.parquet", row_group_size=5)
+    columns = {"v": Column("v", decode=parsed, stack=True)}
+    dataset = ParquetDataset(tmp_path, batch_size=4, columns=columns, **options)
+    with pytest.raises(
+        TransformError,
+        match=r"column 'v' cannot be decoded: 4 bytes: JSONDecodeError.*given was row 0 of batch 2 "
+        r"of epoch 0, rank 0 of 1: row 3 of row group 1 of '.*a\.parquet'",
+    ):
+        list(dataset)
+    dataset.close()
+    columns = {"v": Column("v", decode=parsed, stack=True, on_error="flag")}
+    dataset = ParquetDataset(tmp_path, batch_size=4, columns=columns, **options)
+    batches = list(dataset)
+    assert [batch["v.valid"].tolist() for batch in batches[1:]] == [
+        [True] * 4,
+        [False] + [True] * 3,
+    ]
+    assert batches[2]["v"].tolist() == [[0, 0], [9, 1], [10, 1], [11, 1]]
+    dataset.close()
+
+
+def test_nulls_and_lists(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [b"[1]", None, b"[2, 3]"]}), tmp_path / "a.parquet")
+    flagged = {"v": Column("v", decode=json.loads, on_error="flag")}
+    (batch,) = ParquetDataset(tmp_path, batch_size=4, columns=flagged)
+    assert batch["v"] == [[1], None, [2, 3]]
+    assert batch["v.valid"].tolist() == [True, False, True]
+    with pytest.raises(NullValueError):
+        list(ParquetDataset(tmp_path, batch_size=4, columns={"v": Column("v", decode=parsed)}))
+
+
+def test_processors_get_decoded_values(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [b"[1]", b"[2]"]}), tmp_path / "a.parquet")
+    columns = {"v": Column("v", decode=parsed, stack=True)}
+    dataset = ParquetDataset(
+        tmp_path, batch_size=1, columns=columns, processors={"v": lambda v: v * 10}
+    )
+    assert [batch["v"].tolist() for batch in dataset] == [[[10]], [[20]]]
+    rows = list(ParquetDataset(tmp_path, batch_size=2, columns=columns).unbatched())
+    assert [row["v"].tolist() for row in rows] == [[1], [2]]
+    # A state within the batch leads to the same rows.
+    dataset = ParquetDataset(tmp_path, batch_size=2, columns=columns)
+    dataset.load_state_dict(dataset.state_at_row(1))
+    assert [batch["v"].tolist() for batch in dataset] == [[[2]]]
+
+
+def test_audio_is_decoded(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    samples = np.linspace(-0.5, 0.5, 400, dtype=np.float32).reshape(200, 2)
+    file = io.BytesIO()
+    soundfile.write(file, samples, 16_000, format="WAV", subtype="FLOAT")
+    pq.write_table(pa.table({"a": [file.getvalue()]}), tmp_path / "a.parquet")
+    columns = {"a": Column("a", decode="audio")}
+    (batch,) = ParquetDataset(tmp_path, batch_size=1, columns=columns)
+    assert list(batch) == ["a", "a.sample_rate"]
+    assert torch.equal(batch["a"][0], torch.from_numpy(samples.T.copy()))
+    assert batch["a.sample_rate"].tolist() == [16_000]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"decode": "video"}, "decode must be"),
+        ({"decode": 3}, "decode must be"),
+        ({"stack": True}, "need decode"),
+        ({"on_error": "flag"}, "need decode"),
+        ({"decode": len, "on_error": "skip"}, "on_error must be"),
+        ({"decode": len, "stack": 1}, "stack must be"),
+        ({"decode": len, "nulls": "mask"}, "neither with vocab nor with nulls"),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Column("a", **arguments)
+
+
+def test_other_columns_are_not_decoded(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="strings"):
+        ParquetDataset(tmp_path, batch_size=1, columns={"n": Column("n", decode=len)})
