@@ -13,9 +13,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from tests.oracles.packing_oracle import packed
-from torchparquet import Column, Pack, ParquetDataset
+from torchparquet import (
+    CastError,
+    Column,
+    ListLengthError,
+    NullValueError,
+    Pack,
+    ParquetDataset,
+    UnsupportedColumnError,
+)
+from torchparquet.batches.pack import boundaries_by_torch, boundaries_of
 
 PADDING, SEPARATOR = -1, -2
 
@@ -176,3 +186,177 @@ def test_a_very_long_document(tmp_path: Path) -> None:
         rows = torch.cat([batch["tokens"] for batch in dataset]).view(-1)
         assert torch.equal(rows[:10_000_000], torch.from_numpy(tokens))
         assert len(dataset) == 39
+
+
+def write_languages(path: Path) -> None:
+    """Write documents of two languages, some of them null."""
+    documents = [[row * 100 + i for i in range(row % 13)] for row in range(60)]
+    table = pa.table(
+        {
+            "tokens": pa.array(documents, pa.list_(pa.int64())),
+            "language": ["de" if row % 3 else "fr" for row in range(60)],
+        }
+    )
+    pq.write_table(table, path, row_group_size=25)
+
+
+def tokens_of(dataset: ParquetDataset) -> list[int]:
+    return [t for batch in dataset for t in batch["tokens"].view(-1).tolist() if t != PADDING]
+
+
+def test_some_documents_are_packed(tmp_path: Path) -> None:
+    write_languages(tmp_path / "a.parquet")
+    expected = [r * 100 + i for r in range(60) if r % 3 for i in range(r % 13)]
+    for strategy in ("concat", "split", "best_fit"):
+        pack = Pack("tokens", 7, strategy, padding=PADDING, boundaries="none")
+        for options in ({}, {"num_threads": 3, "shuffle": True, "max_memory": "64KiB"}):
+            dataset = ParquetDataset(
+                tmp_path,
+                batch_size=2,
+                pack=pack,
+                where="language = 'de'",
+                row_ids=True,
+                **options,
+            )
+            ids = [row for batch in dataset for row in batch["row.id"].tolist()]
+            assert sorted(ids) == list(range(dataset.manifest.num_rows))
+            assert sorted(tokens_of(dataset)) == expected
+
+
+def test_workers_read_each_token_once(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[9, 30, 0, 5, 44, 2, 2, 17]] * 5)
+    pack = Pack("tokens", 16, "best_fit", padding=PADDING, boundaries="cu_seqlens")
+    dataset = ParquetDataset(tmp_path, batch_size=3, pack=pack, shuffle=True, even="none")
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    tokens = [t for batch in loader for t in batch["tokens"].view(-1).tolist() if t != PADDING]
+    assert sorted(tokens) == list(range(109 * 5))
+
+
+def test_the_answer_is_kept_beside_the_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[9, 30, 0], [5]])
+    cache = tmp_path / "cache"
+    options: Any = {"batch_size": 1, "manifest_cache": cache}
+    pack = Pack("tokens", 16)
+    first = ParquetDataset(tmp_path / "a.parquet", pack=pack, **options)
+    (kept,) = tmp_path.glob("cache.*.lengths")
+    content = kept.read_bytes()
+    again = ParquetDataset(tmp_path / "a.parquet", pack=pack, **options)
+    assert len(again) == len(first) == 4
+    assert again.manifest.fingerprint == first.manifest.fingerprint
+    kept.write_bytes(content[: len(content) // 2])
+    with pytest.warns(UserWarning, match="a cache of sequences is damaged"):
+        ParquetDataset(tmp_path / "a.parquet", pack=pack, **options)
+    assert kept.read_bytes() == content
+    ParquetDataset(tmp_path / "a.parquet", pack=Pack("tokens", 8), **options)
+    assert len(list(tmp_path.glob("cache.*.lengths"))) == 2
+
+
+def test_states_are_of_one_packing(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[9, 30, 0], [5]])
+    state = ParquetDataset(tmp_path, batch_size=1, pack=Pack("tokens", 16)).state_dict()
+    for other in (Pack("tokens", 8), Pack("tokens", 16, "split"), Pack("tokens", 16, separator=1)):
+        with pytest.raises(ValueError, match="state"):
+            ParquetDataset(tmp_path, batch_size=1, pack=other).load_state_dict(state)
+
+
+def test_lengths_follow_the_rows_of_a_batch(tmp_path: Path) -> None:
+    """A state within a batch leads to the rest of it, documents included."""
+    write(tmp_path / "a.parquet", [[3, 9, 2, 30, 1, 1]])
+    pack = Pack("tokens", 8, "split", boundaries="both")
+    (whole,) = ParquetDataset(tmp_path, batch_size=9, pack=pack)
+    dataset = ParquetDataset(tmp_path, batch_size=9, pack=pack)
+    dataset.load_state_dict(dataset.state_at_row(2))
+    (rest,) = dataset
+    assert torch.equal(rest["tokens"], whole["tokens"][2:])
+    ends = [end - 16 for end in whole["cu_seqlens"].tolist() if end >= 16]
+    assert rest["cu_seqlens"].tolist() == ends
+    assert rest["max_seqlen"] == max(np.diff(ends))
+    rows = ParquetDataset(tmp_path, batch_size=2, pack=Pack("tokens", 8)).unbatched()
+    assert [row["tokens"].shape for row in rows] == [(8,)] * 6
+    with pytest.raises(ValueError, match="rows one by one cannot have 'cu_seqlens'"):
+        next(iter(ParquetDataset(tmp_path, batch_size=2, pack=pack).unbatched()))
+
+
+def test_device_boundaries_are_those_of_the_cpu() -> None:
+    """By torch's operators, which devices have, and by kernels."""
+    rng = np.random.default_rng(0)
+    marks = (rng.random((6, 40)) < 0.2).astype(np.uint8) * 2 + 1
+    for sequence, used in enumerate([40, 17, 1, 39, 40, 8]):
+        marks[sequence, 0] |= 2
+        marks[sequence, used:] = 0
+        if used < 40:
+            marks[sequence, used] = 2
+    by_torch = boundaries_by_torch(torch.from_numpy(marks), "both")
+    for native, other in zip(boundaries_of(torch.from_numpy(marks), "both"), by_torch, strict=True):
+        assert native.equal(other) if isinstance(native, torch.Tensor) else native == other
+
+
+def test_nulls(tmp_path: Path) -> None:
+    table = pa.table({"tokens": [[1, None, 2], None, [3]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(NullValueError, match=r"a\.parquet', row group 0, column 'tokens"):
+        list(ParquetDataset(tmp_path, batch_size=1, pack=Pack("tokens", 2)))
+    filled = ParquetDataset(tmp_path, batch_size=2, pack=Pack("tokens", 2), nulls=7)
+    (batch,) = filled
+    assert batch["tokens"].tolist() == [[1, 7], [2, 3]]
+    with pytest.raises(ValueError, match='nulls="mask" does not go with pack'):
+        ParquetDataset(tmp_path, batch_size=2, pack=Pack("tokens", 2), nulls="mask")
+
+
+def test_columns_out_of_step_are_named(tmp_path: Path) -> None:
+    table = pa.table({"a": [[1], [2, 3], [4]], "b": [[1], [2, 3], [4, 5]]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    message = r"a\.parquet', row group 1, row 0: 'a' has 1, 'b' has 2"
+    with pytest.raises(ListLengthError, match=message):
+        ParquetDataset(tmp_path, batch_size=1, pack=Pack(["a", "b"], 4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pack": Pack("tokens", 4, separator=2**40)}, "separator must be representable"),
+        ({"pack": Pack("tokens", 4, padding=0.5)}, "padding must be representable"),
+        ({"pack": Pack("language", 4)}, "lists of numbers"),
+        ({"pack": Pack("tokens", 4), "columns": ["tokens", "language"]}, "not packed"),
+        ({"pack": Pack("other", 4)}, "other"),
+        (
+            {"pack": Pack("tokens", 4), "columns": {"tokens": Column("tokens", length=3)}},
+            "length does not go with pack",
+        ),
+        ({"pack": "tokens"}, "pack must be a Pack"),
+        ({"pack": Pack("tokens", 4), "where": "language = 'xx'"}, "no row"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    table = pa.table({"tokens": pa.array([[1, 2]], pa.list_(pa.int32())), "language": ["de"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises((TypeError, ValueError), match=message):
+        ParquetDataset(tmp_path, batch_size=1, **options)
+
+
+def test_values_that_do_not_fit_and_empty_lists(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"tokens": [[1, 300]], "none": [[]]}), tmp_path / "a.parquet")
+    columns: Any = {"tokens": Column("tokens", dtype="uint8")}
+    with pytest.raises(CastError, match="300"):
+        list(ParquetDataset(tmp_path, batch_size=1, pack=Pack("tokens", 4), columns=columns))
+    with pytest.raises((ValueError, UnsupportedColumnError)):
+        ParquetDataset(tmp_path, batch_size=1, pack=Pack("none", 4))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"length": 0},
+        {"length": 2.5},
+        {"strategy": "first_fit"},
+        {"boundaries": "all"},
+        {"window": 0},
+        {"columns": []},
+        {"columns": ["a", "b"], "separator": {"a": 1}},
+        {"separator": "x"},
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any]) -> None:
+    given: Any = {"columns": "tokens", "length": 8} | arguments
+    with pytest.raises((TypeError, ValueError), match=next(reversed(arguments))):
+        Pack(**given)

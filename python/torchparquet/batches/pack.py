@@ -168,8 +168,12 @@ def boundaries_of(marks: Tensor, boundaries: Boundaries) -> list[Any]:
             or the first of the padding.
         boundaries: The wanted ones.
     """
-    if marks.device.type == "cpu":
-        return _on_cpu(marks, boundaries)
+    on_cpu = marks.device.type == "cpu"
+    return _on_cpu(marks, boundaries) if on_cpu else boundaries_by_torch(marks, boundaries)
+
+
+def boundaries_by_torch(marks: Tensor, boundaries: Boundaries) -> list[Any]:
+    """Return the same, by operators that devices have."""
     first = marks.bitwise_and(_IS_FIRST).ne_(0).view(torch.bool)
     found: list[Any] = []
     if boundaries in ("tokens", "both"):
@@ -183,7 +187,7 @@ def boundaries_of(marks: Tensor, boundaries: Boundaries) -> list[Any]:
 
 
 def _on_cpu(marks: Tensor, boundaries: Boundaries) -> list[Any]:
-    """As the operators of torch below, which take ten times as long here."""
+    """Return the same, in a tenth of the time that torch's operators take here."""
     found: list[Any] = []
     if boundaries in ("tokens", "both"):
         found += map(torch.from_numpy, documents_of(marks.numpy()))
