@@ -180,7 +180,8 @@ def test_a_very_long_document(tmp_path: Path) -> None:
     tokens = np.arange(10_000_000, dtype=np.uint32)
     table = pa.table({"tokens": pa.array([tokens, tokens[:5]], pa.list_(pa.uint32()))})
     pq.write_table(table, tmp_path / "a.parquet")
-    for strategy in ("concat", "split", "best_fit"):
+    strategies: list[Any] = ["concat", "split", "best_fit"]
+    for strategy in strategies:
         pack = Pack("tokens", 4096, strategy, boundaries="none")
         dataset = ParquetDataset(tmp_path, batch_size=64, pack=pack)
         rows = torch.cat([batch["tokens"] for batch in dataset]).view(-1)
@@ -207,9 +208,11 @@ def tokens_of(dataset: ParquetDataset) -> list[int]:
 def test_some_documents_are_packed(tmp_path: Path) -> None:
     write_languages(tmp_path / "a.parquet")
     expected = [r * 100 + i for r in range(60) if r % 3 for i in range(r % 13)]
-    for strategy in ("concat", "split", "best_fit"):
+    strategies: list[Any] = ["concat", "split", "best_fit"]
+    every: list[Any] = [{}, {"num_threads": 3, "shuffle": True, "max_memory": "64KiB"}]
+    for strategy in strategies:
         pack = Pack("tokens", 7, strategy, padding=PADDING, boundaries="none")
-        for options in ({}, {"num_threads": 3, "shuffle": True, "max_memory": "64KiB"}):
+        for options in every:
             dataset = ParquetDataset(
                 tmp_path,
                 batch_size=2,
