@@ -153,7 +153,8 @@ def main() -> None:
     parser.add_argument("--stop-after", type=int)
     arguments = parser.parse_args()
     if arguments.write:
-        return write_documents(arguments.data)
+        write_documents(arguments.data)
+        return
     dist.init_process_group("gloo")  # "nccl" with GPUs
     # The model is gone when this returns: it must not outlive the process group.
     train(arguments)

@@ -170,8 +170,8 @@ class PackedReader : public ColumnReader {
     packer_.Add(documents_.lengths());
     const double mean = static_cast<double>(std::max<int64_t>(1, num_tokens_)) /
                         static_cast<double>(next_document_);
-    step_documents_ =
-        std::max<int64_t>(1, static_cast<int64_t>(kStepBytes / sizeof(Out) / mean));
+    constexpr double kStepItems = kStepBytes / double{sizeof(Out)};
+    step_documents_ = std::max<int64_t>(1, static_cast<int64_t>(kStepItems / mean));
   }
 
   void Write(std::span<const kernels::PackedPart> parts, Out* values, uint8_t* marks) {
