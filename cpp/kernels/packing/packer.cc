@@ -117,8 +117,10 @@ void Packer::PackWindow() {
       rests.push_back({i, PartOf(document, begin, document.num_tokens)});
     }
   }
-  std::ranges::stable_sort(rests, std::ranges::greater{},
-                           [](const Piece& piece) { return piece.part.num_tokens(); });
+  // The longest first, and of equal ones the first document.
+  std::ranges::sort(rests, {}, [](const Piece& piece) {
+    return std::pair(-piece.part.num_tokens(), piece.document);
+  });
   // The sequences that have room, by the room that they have.
   std::multimap<int64_t, size_t> with_room;
   for (const Piece& piece : rests) {
