@@ -21,6 +21,8 @@ namespace {
 // until they are copied to their sequences.
 constexpr int64_t kStepBytes = int64_t{256} << 10;
 constexpr int64_t kFirstStepDocuments = 16;
+// The documents before say little of the next ones, which may be much longer.
+constexpr int64_t kMaxStepDocuments = 256;
 
 // The values of some documents, one after the other. Out is the bit pattern of a token.
 template <typename Out>
@@ -47,7 +49,9 @@ class DocumentValues : public DecodeProgress {
 
   // Of the documents that were read last.
   std::span<const int64_t> lengths() const { return lengths_; }
-  int64_t num_bytes() const { return static_cast<int64_t>(values_->capacity()); }
+  int64_t num_bytes() const {
+    return static_cast<int64_t>(values_->capacity() + spare_.capacity());
+  }
 
   // The values from `begin` on, counted over all documents.
   const Out* From(int64_t begin) const {
@@ -165,13 +169,15 @@ class PackedReader : public ColumnReader {
     const int64_t count = std::min(step_documents_, num_documents_ - next_document_);
     documents_.Read(*lists_, {row_group, next_document_, count}, target, scratch);
     next_document_ += count;
-    num_tokens_ += std::accumulate(documents_.lengths().begin(),
-                                   documents_.lengths().end(), int64_t{0});
+    const auto num_values = std::accumulate(documents_.lengths().begin(),
+                                            documents_.lengths().end(), int64_t{1});
     packer_.Add(documents_.lengths());
-    const double mean = static_cast<double>(std::max<int64_t>(1, num_tokens_)) /
-                        static_cast<double>(next_document_);
     constexpr double kStepItems = kStepBytes / double{sizeof(Out)};
-    step_documents_ = std::max<int64_t>(1, static_cast<int64_t>(kStepItems / mean));
+    const double fitting =
+        kStepItems * static_cast<double>(count) / static_cast<double>(num_values);
+    const int64_t most = std::min(2 * step_documents_, kMaxStepDocuments);
+    step_documents_ = std::max<int64_t>(
+        1, static_cast<int64_t>(std::min(fitting, static_cast<double>(most))));
   }
 
   void Write(std::span<const kernels::PackedPart> parts, Out* values, uint8_t* marks) {
@@ -216,7 +222,6 @@ class PackedReader : public ColumnReader {
   kernels::Packer packer_;
   int64_t next_document_ = 0;
   int64_t step_documents_ = kFirstStepDocuments;
-  int64_t num_tokens_ = 0;      // of the documents until then
   int64_t first_sequence_ = 0;  // of the packer's
   int64_t taken_ = 0;           // of the packer's sequences
   bool is_finished_ = false;

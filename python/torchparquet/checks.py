@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -13,6 +15,11 @@ def checked_bool(name: str, value: object) -> None:
     """
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {value!r}")
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number of NumPy as Python's, and anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def checked_int(name: str, value: object, low: int, high: int) -> int:

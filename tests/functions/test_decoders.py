@@ -63,7 +63,8 @@ def test_images_of_any_size_and_mode(tmp_path: Path) -> None:
     assert torch.equal(batch["image"][1], torch.from_numpy(PIXELS[1][:4, :5]).permute(2, 0, 1))
     columns = {"image": Column("image", decode="image", stack=True)}
     with pytest.raises(
-        TransformError, match=r"one shape; got \[3, 9, 7\], then \[3, 4, 5\].*row 1"
+        TransformError,
+        match=r"one shape; got \[3, 9, 7\] of uint8, then \[3, 4, 5\] of uint8.*row 1",
     ):
         list(ParquetDataset(tmp_path, batch_size=5, columns=columns))
 
@@ -152,3 +153,41 @@ def test_other_columns_are_not_decoded(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="strings"):
         ParquetDataset(tmp_path, batch_size=1, columns={"n": Column("n", decode=len)})
+
+
+def test_nulls_are_never_decoded(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [b"abc", None, b"xy"]}), tmp_path / "a.parquet")
+    columns = {"v": Column("v", decode=len, stack=True, on_error="flag")}
+    (batch,) = ParquetDataset(tmp_path, batch_size=4, columns=columns)
+    assert batch["v"].tolist() == [3, 0, 2]
+    assert batch["v.valid"].tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("decode", "message"),
+    [
+        (lambda data: None if data == b"b" else 1, r"ValueError: decode returned None.*row 1"),
+        (bytes.decode, r"1 bytes: TypeError.*row 0"),
+    ],
+)
+def test_values_that_cannot_be_stacked(tmp_path: Path, decode: Any, message: str) -> None:
+    pq.write_table(pa.table({"v": [b"a", b"b"]}), tmp_path / "a.parquet")
+    columns = {"v": Column("v", decode=decode, stack=True)}
+    with pytest.raises(TransformError, match=message):
+        list(ParquetDataset(tmp_path, batch_size=4, columns=columns))
+
+
+def test_a_batch_without_a_value_has_no_shape(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [b"x"]}), tmp_path / "a.parquet")
+    columns = {"v": Column("v", decode=parsed, stack=True, on_error="flag")}
+    with pytest.raises(TransformError, match="no value of the batch can be decoded"):
+        list(ParquetDataset(tmp_path, batch_size=4, columns=columns))
+
+
+def test_names_that_columns_have_too(tmp_path: Path) -> None:
+    table = pa.table({"a": [b"x"], "a.sample_rate": [1]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns: Any = {"a": Column("a", decode="audio"), "a.sample_rate": "a.sample_rate"}
+    pytest.importorskip("soundfile")
+    with pytest.raises(ValueError, match="decode adds keys that columns have too"):
+        ParquetDataset(tmp_path, batch_size=1, columns=columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torchparquet import (
     ParquetDataset,
     verify_no_shard_overlap,
 )
+from torchparquet.sequences import grouped_streams
 
 
 def write(path: Path, row_groups: list[list[int]]) -> None:
@@ -258,3 +260,65 @@ def test_functions_ahead_of_the_loop(tmp_path: Path, kind: str) -> None:
     rows = [batch["label"].tolist() for batch in plain]
     assert [batch["label"].tolist() for batch in ahead] == rows
     ahead.close()
+
+
+def test_an_interrupt_while_row_groups_are_read_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 1, 1]])
+    dataset = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9))
+    expected = [batch["label"].tolist() for batch in dataset]
+    made, calls = grouped_streams._RowGroup, []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return made(*arguments)
+
+    monkeypatch.setattr(grouped_streams, "_RowGroup", interrupted)
+    dataset.set_epoch(0)
+    found: list[list[int]] = []
+    iterator = iter(dataset)
+    while len(found) < len(expected):
+        try:
+            found.append(next(iterator)["label"].tolist())
+        except KeyboardInterrupt:
+            continue
+    assert found == expected
+    assert len(calls) == 5
+
+
+def test_a_fork_does_not_go_on(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5, 6]])
+    iterator = iter(ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9)))
+    next(iterator)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(iterator)
+        except RuntimeError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_windows_are_row_groups_that_fit_memory(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[40] * 500] * 6)
+    options: Any = {"batch_size": ByLength("tokens", 400), "shuffle": True}
+    small = ParquetDataset(tmp_path, max_memory="500KiB", **options)
+    assert small.plan().options.shuffle_window < 6
+    assert ParquetDataset(tmp_path, **options).plan().options.shuffle_window == 8
+    labels = torch.cat([batch["label"] for batch in small])
+    assert torch.equal(labels.sort().values, torch.arange(3000))
+    with pytest.raises(ValueError, match="shuffle_window must fit half of max_memory"):
+        ParquetDataset(tmp_path, max_memory="500KiB", shuffle_window=6, **options)
+    with pytest.raises(ValueError, match="shuffle_window counts row groups"):
+        ParquetDataset(tmp_path, shuffle_window="100 rows", **options)
+
+
+def test_names_that_columns_have_too(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": [[1]], "t.length": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="ByLength adds keys that columns have too"):
+        ParquetDataset(tmp_path, batch_size=ByLength("t", 4))
+    assert hash(ByLength("t", 4)) == hash(ByLength("t", 4, padding={"t": 0}))

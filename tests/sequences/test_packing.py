@@ -363,3 +363,18 @@ def test_arguments_are_checked(arguments: dict[str, Any]) -> None:
     given: Any = {"columns": "tokens", "length": 8} | arguments
     with pytest.raises((TypeError, ValueError), match=next(reversed(arguments))):
         Pack(**given)
+
+
+def test_lengths_follow_rows_that_a_transform_puts_first(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[3, 9, 2, 30, 1, 1]])
+    pack = Pack("tokens", 8, "split", boundaries="cu_seqlens")
+    (whole,) = ParquetDataset(tmp_path, batch_size=9, pack=pack)
+    dataset = ParquetDataset(tmp_path, batch_size=9, pack=pack, transform=lengths_first)
+    dataset.load_state_dict(dataset.state_at_row(2))
+    (rest,) = dataset
+    ends = [end - 16 for end in whole["cu_seqlens"].tolist() if end >= 16]
+    assert rest["cu_seqlens"].tolist() == ends
+
+
+def lengths_first(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: batch[name] for name in ("cu_seqlens", "max_seqlen", "tokens")}

@@ -19,7 +19,7 @@ _OF_BATCH = ("cu_seqlens", "max_seqlen")
 
 def num_rows_of(batch: Batch) -> int:
     """Return the number of rows of a batch, B."""
-    return _length(next(iter(batch.values())))
+    return _length(next(value for name, value in batch.items() if not is_of_batch(batch, name)))
 
 
 def _length(value: Any) -> int:

@@ -64,7 +64,8 @@ class Column:
         on_error: ``"raise"``: a value that cannot be decoded raises a
             :class:`~torchparquet.errors.TransformError` that names file, row group and row.
             ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
-            ``"<name>.valid"``, bool ``[B]``, is False there.
+            ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
+            shape of zeros from raises.
 
     Raises:
         TypeError: A source is not a str, or another argument has a wrong type.
@@ -117,7 +118,7 @@ class Column:
         if self.on_error not in ("raise", "flag"):
             raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
         # A null has no bytes to decode.
-        nulls = "empty" if self.on_error == "flag" else "error"
+        nulls = "mask" if self.on_error == "flag" else "error"
         if (
             not isinstance(self.source, str)
             or self.vocab is not None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchparquet.batches.column import checked_names
-from torchparquet.checks import checked_int
+from torchparquet.checks import checked_int, plain_number
 from torchparquet.native import cumulative_lengths, documents_of
 
 Strategy = Literal["concat", "split", "best_fit"]
@@ -46,7 +46,7 @@ class Pack:
             or a dict from column to number. None for no separator.
         padding: The value of padding: a number for all columns, or a dict from column to number.
         window: The documents that ``"best_fit"`` places together: so many consecutive ones of a
-            row group, or fewer if they have 4 million tokens.
+            row group, or fewer if they have 4 million tokens. Each decode thread holds one window.
         boundaries: What a batch says of documents, those of the first column. A document that
             goes on in another sequence counts as another one there.
 
@@ -119,6 +119,7 @@ class Pack:
                 f"{argument} must have a number for each packed column, {list(self.names)}; got "
                 f"{given!r}"
             )
+        values = {name: plain_number(value) for name, value in values.items()}
         for value in values.values():
             if not isinstance(value, _NUMBERS):
                 raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")

@@ -58,12 +58,13 @@ class Decoder:
         valid = (f"{column}.valid",) if self.flags else ()
         return (column, *rates, *valid)
 
-    def run(self, column: str, rows: Jagged) -> dict[str, Any]:
+    def run(self, column: str, rows: Jagged, mask: Tensor | None) -> dict[str, Any]:
         """Return what becomes of a column.
 
         Args:
             column: Its name.
             rows: Of bytes.
+            mask: bool ``[B]``, False for nulls; None if there are none.
 
         Raises:
             RowFailedError: A value cannot be decoded, or values cannot be stacked.
@@ -74,14 +75,17 @@ class Decoder:
         values: list[Any] = []
         valid: list[bool] = []
         for row, (begin, end) in enumerate(pairwise(ends)):
+            is_null = mask is not None and not mask[row]
+            value = None
             try:
-                values.append(self.decode(found[begin:end].tobytes()))
+                if not is_null:
+                    value = self._value(found[begin:end].tobytes())
             except Exception as error:
                 if not self.flags:
                     said = f"{type(error).__name__}: {error}"
                     raise RowFailedError(row, f"{end - begin} bytes: {said}") from error
-                values.append(None)
-            valid.append(values[-1] is not None)
+            values.append(value)
+            valid.append(value is not None)
         made: dict[str, Any] = {}
         if self.has_rates:
             rates = [0 if value is None else value[1] for value in values]
@@ -92,25 +96,32 @@ class Decoder:
             made[f"{column}.valid"] = torch.tensor(valid)
         return {name: made[name] for name in self.names(column)}
 
-    def _stacked(self, values: list[Any]) -> Tensor:
+    def _value(self, data: bytes) -> Any:
+        value = self.decode(data)
+        if value is None:
+            raise ValueError("decode returned None")
+        if not self.stacks:
+            return value
+        return (_tensor(value[0]), value[1]) if self.has_rates else _tensor(value)
+
+    def _stacked(self, values: list[Tensor | None]) -> Tensor:
         """Return one tensor of all values; zeros stand for those that could not be decoded."""
         first = next((value for value in values if value is not None), None)
         if first is None:
             raise RowFailedError(0, "no value of the batch can be decoded, so none has a shape")
-        tensors = [_tensor(first) if value is None else _tensor(value) for value in values]
-        for row, (value, tensor) in enumerate(zip(values, tensors, strict=True)):
-            if value is not None and tensor.shape != tensors[0].shape:
-                shapes = f"{list(tensors[0].shape)}, then {list(tensor.shape)}"
-                raise RowFailedError(row, f"stack=True needs values of one shape; got {shapes}")
-        stacked = torch.stack(tensors)
         for row, value in enumerate(values):
-            if value is None:
-                stacked[row].zero_()
-        return stacked
+            if value is not None and (value.shape, value.dtype) != (first.shape, first.dtype):
+                shapes = f"{_shown(first)}, then {_shown(value)}"
+                raise RowFailedError(row, f"stack=True needs values of one shape; got {shapes}")
+        return torch.stack([torch.zeros_like(first) if v is None else v for v in values])
 
 
 def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+
+
+def _shown(value: Tensor) -> str:
+    return f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
 
 
 def decoders_of(columns: object) -> dict[str, Decoder]:

@@ -126,10 +126,11 @@ class Transforms:
         for name, value in values.items():
             decoder = self._decoders.get(name)
             if decoder is None:
-                made[name] = value
+                if not self._is_mask(name):
+                    made[name] = value
                 continue
             try:
-                made |= decoder.run(name, value)
+                made |= decoder.run(name, value, values.get(f"{name}.valid"))
             except RowFailedError as error:
                 raise FunctionFailedError(
                     f"column {name!r} cannot be decoded: {error}", error.row
@@ -141,8 +142,14 @@ class Transforms:
         return [
             key
             for name in columns
+            if not self._is_mask(name)
             for key in (self._decoders[name].names(name) if name in self._decoders else (name,))
         ]
+
+    def _is_mask(self, name: str) -> bool:
+        """True for the nulls of a column to decode."""
+        decoder = self._decoders.get(name.removesuffix(".valid"))
+        return decoder is not None and decoder.flags and name.endswith(".valid")
 
     def _functions(self) -> list[tuple[str, Any]]:
         named = [(f"processors[{name!r}]", of) for name, of in self._processors.items()]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from torchparquet.batches.column import Nulls
 from torchparquet.batches.columns import ColumnsArgument, resolve_columns
@@ -18,6 +21,7 @@ from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.manifest import Manifest, SourceArgument
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.files.remote.urls import is_remote_url
+from torchparquet.files.schemas import listed
 from torchparquet.files.selection import select_row_groups
 from torchparquet.functions.decoders import Decoder, decoders_of
 from torchparquet.functions.function_pools import NO_POOL, PoolOptions
@@ -29,7 +33,7 @@ from torchparquet.plan.plan_options import Int64Array, PlanOptions, check_dynami
 from torchparquet.ranks.shared_work import done_once
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
-from torchparquet.reading.window_limits import window_memory
+from torchparquet.reading.window_limits import DEFAULT_WINDOW, window_memory
 from torchparquet.rows.conditions import both
 from torchparquet.rows.select_rows import RowArguments, select_rows
 from torchparquet.sequences.by_length import ByLength, group_rows
@@ -268,6 +272,9 @@ class DeliveryArguments:
 
     def transforms(self, names: list[str], decoders: Mapping[str, Decoder]) -> Transforms | None:
         """Return the functions, checked against the names of a batch; None if there are none."""
+        repeated = listed([name for name, count in Counter(names).items() if count > 1])
+        if repeated:
+            raise ValueError(f"ByLength adds keys that columns have too, rename those: {repeated}")
         if self.processors is None and self.transform is None and not decoders:
             return None
         if decoders and self.device is not None:
@@ -276,7 +283,11 @@ class DeliveryArguments:
                 "on the host; move the batch in the loop"
             )
         transforms = Transforms(self.processors, self.transform, decoders)
-        transforms.check_names(transforms.names_of(names))
+        decoded = transforms.names_of(names)
+        repeated = listed([name for name, count in Counter(decoded).items() if count > 1])
+        if repeated:
+            raise ValueError(f"decode adds keys that columns have too, rename those: {repeated}")
+        transforms.check_names(decoded)
         return transforms
 
 
@@ -319,6 +330,9 @@ def assemble(
         sources = {source for field in fields for source in field.sources}
         row_group_bytes = manifest.bytes_of_columns(sources)
         manifest = replace(manifest, chunk_num_bytes=None)
+    if columns.by_length is not None:
+        iteration = _in_row_groups(iteration, rows, fields, plan, reading)
+        reading = replace(reading, pin_memory=False)  # Batches are copies of what is read.
     planner = _planner(manifest, fields, plan, iteration, reading, row_group_bytes)
     row_streams = StreamOpener(
         rows,
@@ -331,7 +345,8 @@ def assemble(
     )
     streams: StreamOpener | GroupedOpener = row_streams
     if columns.by_length is not None:
-        streams = GroupedOpener(row_streams, manifest, columns.by_length)
+        is_single = iteration.window in (None, (0, 0), (1, 0))
+        streams = GroupedOpener(row_streams, manifest, columns.by_length, is_single)
     options: dict[str, Any] = {"num_epochs": iteration.num_epochs, "row_ids": iteration.row_ids}
     compared = Compared(manifest, fields, options)
     return Feed(
@@ -344,6 +359,45 @@ def assemble(
         is_dynamic=plan.even == "dynamic",
         pool_options=pool_options,
     )
+
+
+def _in_row_groups(
+    iteration: IterationOptions,
+    rows: Manifest,
+    fields: tuple[Field, ...],
+    plan: PlanOptions,
+    reading: ReadOptions,
+) -> IterationOptions:
+    """Return the options with the window of batches by length, whose row groups are read whole.
+
+    Raises:
+        ValueError: The window asked for is a number of rows, or its row groups do not fit half of
+            the memory. The other half is for those that are decoded meanwhile.
+    """
+    if not plan.shuffle or iteration.window == (0, 0):
+        return iteration
+    if iteration.window is not None and iteration.window[1]:
+        raise ValueError("shuffle_window counts row groups where batches are by length")
+    largest_first = np.sort(rows.row_group_num_rows)[::-1]
+    memory = window_memory(
+        fields,
+        int(largest_first[0]),
+        reading.memory_per_worker(1),
+        row_ids=iteration.row_ids,
+        row_valid=False,
+    )
+    ends = np.cumsum(largest_first).tolist()
+    fitting = max(1, sum(1 for end in ends if memory.fits(end, 0, 0.5)))
+    if iteration.window is None:
+        window = DEFAULT_WINDOW if fitting == len(ends) else min(DEFAULT_WINDOW, fitting)
+        return replace(iteration, window=(window, 0))
+    num_chunks = min(iteration.window[0], len(ends))
+    if num_chunks > fitting:
+        raise ValueError(
+            f"shuffle_window must fit half of max_memory, {memory.max_memory_bytes} bytes, where "
+            f"batches are by length: {fitting} row groups do, got {iteration.window[0]}"
+        )
+    return iteration
 
 
 def _planner(

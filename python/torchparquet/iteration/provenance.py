@@ -112,7 +112,8 @@ def _origin(manifest: Manifest, shares: list[Share], origin: BatchOrigin) -> Bat
     """Return the origin with the rows of the first batch of shares that stand side by side."""
     found = [first_rows(share, share.rows_of_first(1)) for share in shares]
     groups, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if origin.row is not None:
+    is_batch = manifest.packed is not None and manifest.packed.unit == "batch"
+    if origin.row is not None and not is_batch:
         row = origin.row % len(rows)
         origin, groups, rows = replace(origin, row=row), groups[[row]], rows[[row]]
     return replace(origin, rows=_spans(manifest, groups, rows))

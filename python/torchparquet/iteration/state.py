@@ -166,8 +166,8 @@ def _differences(
         found.append(f"{tables[0] or 'no table'} in the state, {tables[1] or 'no table'} here")
     elif value.get("data") != identity.data:
         found.append(
-            "other files or rows (names, sizes, footers, row groups, selection or packing): fingerprint "
-            f"{value.get('data')!r} in the state, {identity.data!r} here"
+            "other files or rows (names, sizes, footers, row groups, selection or packing): "
+            f"fingerprint {value.get('data')!r} in the state, {identity.data!r} here"
         )
     columns = value["columns"]
     if columns["digest"] != identity.columns:

@@ -61,7 +61,7 @@ def describe(sides: Sides) -> str:
         # No batch can be ready before the first request.
         wait, elapsed = wait - sides.first_wait, elapsed - sides.first_wait
     fraction = wait / elapsed if elapsed > 0 else 0.0
-    if sides.functions > max(wait, _SMALL_FRACTION * elapsed):
+    if sides.functions > max(wait, elapsed - wait - sides.functions):
         return (
             "processors and transform are the slower side: the training loop spent "
             f"{sides.functions:.3g} of {elapsed:.3g} s on them, and waited {wait:.3g} s to read; "

@@ -80,8 +80,9 @@ class TransformedStream(Iterator["Batch"]):
         if not self._given:
             self._give(next(self.stream))
         front = self._given[0]
-        begin = time.perf_counter()
+        self.wait_seconds = 0.0
         self._give_until_done(front.result)
+        begin = time.perf_counter()
         try:
             made = front.result.result()
         except BrokenExecutor as error:
@@ -89,7 +90,7 @@ class TransformedStream(Iterator["Batch"]):
         except FunctionFailedError:
             self._given.popleft()
             raise
-        self.wait_seconds = time.perf_counter() - begin
+        self.wait_seconds += time.perf_counter() - begin
         self.num_rows_given = front.num_rows
         self._given.popleft()
         return made
@@ -102,7 +103,9 @@ class TransformedStream(Iterator["Batch"]):
             elif front.done():
                 return
             else:
+                begin = time.perf_counter()
                 wait([front], timeout=_POLL_SECONDS)
+                self.wait_seconds += time.perf_counter() - begin
 
     def _give_ready(self) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchparquet.batches.fields import check_padding
-from torchparquet.checks import checked_int
+from torchparquet.checks import checked_int, plain_number
 from torchparquet.sequences.length_pass import Counted, LengthPass, RowGroupLengths
 
 if TYPE_CHECKING:
@@ -71,15 +71,18 @@ class ByLength:
             if values is not None:
                 self._set(name, tuple(checked_int(name, value, least, _MAX) for value in values))
         self._check_together()
-        given: Any = self.padding if isinstance(self.padding, Mapping) else {}
-        first = 0 if isinstance(self.padding, Mapping) else self.padding
-        padding = {self.column: first, **given}
+        given: Any = self.padding
+        if isinstance(given, tuple | Mapping):
+            padding = {self.column: 0} | dict(given)
+        else:
+            padding = {self.column: given}
+        padding = {name: plain_number(value) for name, value in padding.items()}
         for value in padding.values():
             if not isinstance(value, int | float):
                 raise TypeError(
                     f"padding must be a number or a dict of numbers; got {self.padding!r}"
                 )
-        self._set("padding", padding)
+        self._set("padding", tuple(padding.items()))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

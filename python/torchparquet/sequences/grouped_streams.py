@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,11 +37,13 @@ class GroupedOpener:
         rows: Opens streams of rows.
         manifest: Of the batches that rows become.
         by_length: Says which rows a batch has.
+        has_single_windows: True if a window is one row group.
     """
 
     rows: StreamOpener
     manifest: Manifest
     by_length: ByLength
+    has_single_windows: bool
 
     @property
     def fields(self) -> tuple[Any, ...]:
@@ -73,7 +76,7 @@ class GroupedOpener:
 
     def __copy__(self) -> GroupedOpener:
         """Return one with memory of its own."""
-        return GroupedOpener(replace(self.rows), self.manifest, self.by_length)
+        return replace(self, rows=replace(self.rows))
 
 
 def _row_groups(share: Share) -> list[list[int]]:
@@ -107,7 +110,8 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
 class GroupedStream(Iterator["Batch"]):
     """Delivers the batches of a share, in order. Holds the row groups of one window.
 
-    An error comes where a row group of its window is read, and again at every later `next`.
+    An error comes where a row group of its window is read. It closes the stream, since it may have
+    come between two of them: who goes on opens another one.
     """
 
     def __init__(self, rows: BatchStream, opener: GroupedOpener, share: Share) -> None:
@@ -127,6 +131,7 @@ class GroupedStream(Iterator["Batch"]):
         self._place = 0  # of the next batch in the window
         self._unread: list[int] = []
         self._held: dict[int, _RowGroup] = {}
+        self._owner_pid = os.getpid()
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -134,12 +139,19 @@ class GroupedStream(Iterator["Batch"]):
         Raises:
             StopIteration: After the last batch.
             OSError, ValueError: As of the stream of rows.
+            RuntimeError: The stream was begun in another process.
         """
-        self._read_window()
-        window, place = self._window, self._place
-        assert window is not None  # noqa: S101
-        made = self._held[int(window.row_group[place])].batch(int(window.row[place]))
-        self._place += 1
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError("the reader was begun in another process; begin a new iteration")
+        try:
+            self._read_window()
+            window, place = self._window, self._place
+            assert window is not None  # noqa: S101
+            made = self._held[int(window.row_group[place])].batch(int(window.row[place]))
+            self._place += 1
+        except BaseException:
+            self.close()
+            raise
         self.num_taken += 1
         if self.num_taken == self.num_batches:
             self.close()
@@ -170,7 +182,12 @@ class GroupedStream(Iterator["Batch"]):
         """True if `next` need not wait for reading, and has not ended."""
         if self._window is not None and not self._unread and self._place < len(self._window.row):
             return True
-        return self.num_taken < self.num_batches and self._rows.next_is_ready
+        # Of a window of several row groups one is not enough.
+        is_last = self._window is None or len(self._unread) <= 1
+        is_single = self._opener.has_single_windows
+        return (
+            self.num_taken < self.num_batches and is_last and is_single and self._rows.next_is_ready
+        )
 
     def start(self) -> None:
         """As of the stream of rows."""
