@@ -425,7 +425,7 @@ def test_options_that_do_not_fit(data: Any, options: Any, error: Any, message: s
 
 PROGRAM = """
 import os, sys
-from tests.batches.test_function_pools import changed, hangs, open_dataset
+from tests.functions.test_function_pools import changed, hangs, open_dataset
 if __name__ == "__main__":
     dataset = open_dataset(sys.argv[1], transform={function}, {option})
     iterator = iter(dataset)
