@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from torchparquet.files.remote.storage import StorageArguments, storage_beside
+from torchparquet.errors import one_line
+from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments, storage_beside
 from torchparquet.files.remote.urls import is_remote_url, without_credentials
+
+if TYPE_CHECKING:
+    from torchparquet.files.manifest import Manifest
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
 
@@ -36,6 +42,43 @@ class CacheFile:
             storage_beside(self._path, storage, paths) if is_remote_url(self._path) else None
         )
         self.shown = without_credentials(self._path)
+
+    @classmethod
+    def beside(
+        cls, cache: Any, name: str, manifest: Manifest, storage: StorageArguments | None
+    ) -> CacheFile:
+        """Return the file beside the manifest cache whose name ends in `.NAME`."""
+        paths = manifest.files if manifest.remote is not None else ()
+        return cls(f"{os.fspath(cache)}.{name}", storage or NO_STORAGE, paths)
+
+    def through(
+        self, what: str, check: Callable[[bytes], object], make: Callable[[], bytes]
+    ) -> bytes:
+        """Return the content; if there is none, or it is damaged, make it and write it.
+
+        Args:
+            what: The content, for the warning that it is damaged.
+            check: Raises where the content is damaged, as NumPy's archives do.
+            make: Makes the content.
+
+        Raises:
+            OSError: The file cannot be read or written.
+        """
+        content = self.read()
+        if content is not None:
+            try:
+                check(content)
+            except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+                warnings.warn(
+                    f"a cache of {what} is damaged ({one_line(error)}), it is written anew: "
+                    f"{self.shown!r}",
+                    stacklevel=3,
+                )
+            else:
+                return content
+        content = make()
+        self.write(content)
+        return content
 
     def read(self) -> bytes | None:
         """Return the content; None if there is no such file.

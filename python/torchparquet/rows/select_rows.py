@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import pickle
-import warnings
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet.errors import one_line
 from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.row_selection import RowSelection
 from torchparquet.rows.conditions import WhereArgument, where_expression
@@ -196,7 +192,8 @@ def _kept_or_found(
     def work() -> bytes:
         if cache is None:
             return _content(conditions.find(keys))
-        return _through(cache_file(cache, key, manifest, storage), manifest, find)
+        file = CacheFile.beside(cache, f"{key}.rows", manifest, storage)
+        return file.through("selected rows", lambda content: _selection(content, manifest), find)
 
     def find() -> bytes:
         return _content(conditions.find(keys))
@@ -204,34 +201,6 @@ def _kept_or_found(
     share = None if storage is None else storage.share
     content = work() if share is None else share(json.dumps(["rows", key]), work)
     return _selection(content, manifest)
-
-
-def cache_file(
-    cache: Any, key: str, manifest: Manifest, storage: StorageArguments | None
-) -> CacheFile:
-    """Return the file, beside the manifest cache, that keeps the rows of one condition."""
-    from torchparquet.files.remote.storage import NO_STORAGE
-
-    paths = manifest.files if manifest.remote is not None else ()
-    return CacheFile(f"{os.fspath(cache)}.{key}.rows", storage or NO_STORAGE, paths)
-
-
-def _through(file: CacheFile, manifest: Manifest, find: Callable[[], bytes]) -> bytes:
-    content = file.read()
-    if content is not None:
-        try:
-            _selection(content, manifest)
-        except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
-            warnings.warn(
-                f"a cache of selected rows is damaged ({one_line(error)}), it is written anew: "
-                f"{file.shown!r}",
-                stacklevel=2,
-            )
-        else:
-            return content
-    content = find()
-    file.write(content)
-    return content
 
 
 def _content(selection: RowSelection) -> bytes:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torchparquet.batches.fields import Field, lengths_of
-from torchparquet.errors import ListLengthError, one_line
+from torchparquet.errors import ListLengthError
 from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.row_selection import PackedRows, Unit
 from torchparquet.plan.epoch_plan import EpochPlan
@@ -45,13 +42,13 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class LengthPass:
-    """What is needed to read the lengths of lists.
+    """Reads the lengths of lists.
 
     Attributes:
         manifest: The files, and which of their rows are read.
         options: Of reading.
         keys: Keys of encrypted files.
-        cache: The manifest cache. What is counted is kept in a file beside it.
+        cache: The manifest cache. A file beside it keeps the counts.
         storage: Of the store that the files are of; its `share` asks one rank for all.
     """
 
@@ -93,7 +90,10 @@ class LengthPass:
             return _content(PackedRows(unit, told, *found))
 
         def work() -> bytes:
-            return counts() if self.cache is None else _through(self._file(key), counts)
+            if self.cache is None:
+                return counts()
+            file = CacheFile.beside(self.cache, f"{key}.lengths", manifest, self.storage)
+            return file.through("sequences", _packed, counts)
 
         # Without keys, which only their owner may use.
         share = None if self.keys is not None else self.storage.share
@@ -104,11 +104,6 @@ class LengthPass:
         if not packed.num_units.any():
             raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
         return packed
-
-    def _file(self, key: str) -> CacheFile:
-        paths = self.manifest.files if self.manifest.remote is not None else ()
-        cache: Any = self.cache
-        return CacheFile(f"{os.fspath(cache)}.{key}.lengths", self.storage, paths)
 
     def _lengths(self, fields: Sequence[Field]) -> Iterator[RowGroupLengths]:
         """Read levels, and no values, of all row groups that have rows."""
@@ -190,22 +185,3 @@ def _packed(content: bytes) -> PackedRows:
             raise ValueError("it has another format")
         unit: Any = str(stored["unit"])
         return PackedRows(unit, str(stored["rules"]), *(stored[name] for name in _COUNTS))
-
-
-def _through(file: CacheFile, count: Callable[[], bytes]) -> bytes:
-    """Return what the file has; if it has none, count and write it."""
-    content = file.read()
-    if content is not None:
-        try:
-            _packed(content)
-        except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
-            warnings.warn(
-                f"a cache of sequences is damaged ({one_line(error)}), it is written anew: "
-                f"{file.shown!r}",
-                stacklevel=2,
-            )
-        else:
-            return content
-    content = count()
-    file.write(content)
-    return content
