@@ -159,9 +159,11 @@ class GroupedStream(Iterator["Batch"]):
 
     def _read_window(self) -> None:
         """Read what is needed for the next batch."""
+        manifest, by_length = self._opener.rows.manifest, self._opener.by_length
         while True:
             while self._unread:
-                self._read_row_group(self._unread[0])
+                row_group, batch = self._unread[0], next(self._rows)
+                self._held[row_group] = _RowGroup(batch, manifest, row_group, by_length)
                 del self._unread[0]
             if self._window is not None and self._place < len(self._window.row):
                 return
@@ -169,25 +171,14 @@ class GroupedStream(Iterator["Batch"]):
             self._held.clear()
             self._window, self._unread = next(self._windows)
 
-    def _read_row_group(self, row_group: int) -> None:
-        opener = self._opener
-        if row_group not in self._held:
-            batch = next(self._rows)
-            self._held[row_group] = _RowGroup(
-                batch, opener.rows.manifest, row_group, opener.by_length
-            )
-
     @property
     def next_is_ready(self) -> bool:
         """True if `next` need not wait for reading, and has not ended."""
         if self._window is not None and not self._unread and self._place < len(self._window.row):
             return True
         # Of a window of several row groups one is not enough.
-        is_last = self._window is None or len(self._unread) <= 1
-        is_single = self._opener.has_single_windows
-        return (
-            self.num_taken < self.num_batches and is_last and is_single and self._rows.next_is_ready
-        )
+        is_enough = self._opener.has_single_windows and self._rows.next_is_ready
+        return self.num_taken < self.num_batches and is_enough
 
     def start(self) -> None:
         """As of the stream of rows."""
