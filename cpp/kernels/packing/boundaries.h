@@ -23,7 +23,7 @@ struct TokenMarks {
 // and its place in that document or in the padding.
 void WriteDocuments(const TokenMarks& tokens, int32_t* document, int32_t* position);
 
-// Where documents and paddings begin among all tokens, and their end.
+// The places at which documents and paddings begin among all tokens, and the end.
 std::vector<int32_t> CumulativeLengths(const TokenMarks& tokens);
 
 }  // namespace torchparquet::kernels

@@ -102,7 +102,7 @@ class RowSelection:
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """What the rows of `G` row groups become: packed sequences, or batches of similar length.
+    """The packed sequences, or batches of similar length, that rows of `G` row groups become.
 
     Attributes:
         unit: What they become.
