@@ -22,6 +22,7 @@
 #include "files/footers.h"
 #include "footers/bloom_filter.h"
 #include "footers/column_index.h"
+#include "footers/list_counts.h"
 #include "footers/offset_index.h"
 #include "pages/page_header.h"
 
@@ -116,6 +117,20 @@ std::optional<PageBounds> PageBoundsOf(const py::bytes& column_index) {
                     index->num_nulls);
 }
 
+// [G, 2] of a file's row groups: items, and lists that have some; -1 where not told.
+Int64Array CountListsOf(const Footers& footers, size_t file, size_t leaf) {
+  const std::vector<LeafColumn>& leaves =
+      footers.schemas.at(static_cast<size_t>(footers.file_schema.at(file)));
+  std::vector<int64_t> numbers;
+  for (const ListCounts& counts : CountLists(
+           footers.contents.at(file), static_cast<int64_t>(leaf), leaves.at(leaf))) {
+    numbers.push_back(counts.num_items);
+    numbers.push_back(counts.num_filled);
+  }
+  constexpr py::ssize_t kNumbers = 2;
+  return ArrayOf(numbers).reshape({std::ssize(numbers) / kNumbers, kNumbers});
+}
+
 void BindPageIndexes(py::module_& m) {
   m.def("find_indexes", &PlacesOf, py::arg("footer"));
   m.def("page_bounds", &PageBoundsOf, py::arg("column_index"));
@@ -170,6 +185,7 @@ void BindFooters(py::module_& m) {
             return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
           },
           py::arg("file"))
+      .def("list_counts", &CountListsOf, py::arg("file"), py::arg("leaf"))
       .def_property_readonly("schemas",
                              [](const Footers& footers) { return footers.schemas; })
       .def_readonly("schema_leaf_bytes", &Footers::schema_leaf_bytes);

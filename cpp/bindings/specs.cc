@@ -70,7 +70,8 @@ Share MakeShareOfArrays(int64_t rank, int64_t world_size, const Int64Array& chun
                         const Int64Array& chunk_first_row_id,
                         const BoolArray& chunk_valid, const Int64Array& window_num_chunks,
                         const Uint64Array& window_key, const Int64Array& window_begin,
-                        const Int64Array& window_end, const Int64Array& chunk_selection) {
+                        const Int64Array& window_end, const Int64Array& chunk_selection,
+                        const Int64Array& chunk_sequences) {
   return MakeShare(rank, world_size,
                    {.file = SpanOf(chunk_file),
                     .row_group = SpanOf(chunk_row_group),
@@ -78,7 +79,8 @@ Share MakeShareOfArrays(int64_t rank, int64_t world_size, const Int64Array& chun
                     .num_rows = SpanOf(chunk_num_rows),
                     .first_row_id = SpanOf(chunk_first_row_id),
                     .valid = SpanOf(chunk_valid),
-                    .selection = SpanOf(chunk_selection)},
+                    .selection = SpanOf(chunk_selection),
+                    .row_group_sequences = SpanOf(chunk_sequences)},
                    {.num_chunks = SpanOf(window_num_chunks),
                     .key = SpanOf(window_key),
                     .begin = SpanOf(window_begin),
@@ -243,7 +245,7 @@ void BindSpecs(py::module_& m) {
            py::arg("chunk_begin"), py::arg("chunk_num_rows"),
            py::arg("chunk_first_row_id"), py::arg("chunk_valid"),
            py::arg("window_num_chunks"), py::arg("window_key"), py::arg("window_begin"),
-           py::arg("window_end"), py::arg("chunk_selection"));
+           py::arg("window_end"), py::arg("chunk_selection"), py::arg("chunk_sequences"));
   py::class_<ReaderSpec>(m, "ReaderSpec")
       .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("files").none(false),
            py::arg("share"), py::arg("beside"), py::arg("batch_rows"),

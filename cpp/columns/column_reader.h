@@ -22,6 +22,7 @@ struct PackRequest {
   kernels::Packing packing;
   uint64_t separator_bits = 0;
   uint64_t padding_bits = 0;
+  int64_t planned_sequences = -1;  // of the whole row group; -1: not known
 };
 
 // A leaf column as the reader is told to deliver it.

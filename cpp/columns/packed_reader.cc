@@ -145,16 +145,34 @@ class PackedReader : public ColumnReader {
         if (marks != nullptr) marks += pack_.packing.length;
       }
       if (streaming_) kernels::EndStreamingStores();
+      // Before the last batch is handed over, after which no error would be seen.
+      if (row() == pack_.planned_sequences) CheckEnd(rows, documents, scratch);
       progress->SegmentDone();
     }
   }
 
-  // Reads on until a sequence is ready that was not taken.
+  // Throws if documents are left over after the planned sequences.
+  void CheckEnd(const RowRange& rows, const ColumnTarget& documents,
+                DecodeScratch* scratch) {
+    if (ReadUntilReady(rows, documents, scratch)) {
+      throw CorruptFile("the lists of a row group fill more than the " +
+                        std::to_string(pack_.planned_sequences) +
+                        " sequences that were planned; the file has changed, or its "
+                        "footer tells another number of values");
+    }
+  }
+
   void MakeReady(const RowRange& rows, const ColumnTarget& target,
                  DecodeScratch* scratch) {
+    if (!ReadUntilReady(rows, target, scratch)) ThrowEnded(rows);
+  }
+
+  // Reads on until a sequence is ready that was not taken; false if none is left.
+  bool ReadUntilReady(const RowRange& rows, const ColumnTarget& target,
+                      DecodeScratch* scratch) {
     while (taken_ == packer_.num_sequences()) {
       if (next_document_ == num_documents_) {
-        if (std::exchange(is_finished_, true)) ThrowEnded(rows);
+        if (std::exchange(is_finished_, true)) return false;
         packer_.Finish();
         continue;
       }
@@ -163,6 +181,7 @@ class PackedReader : public ColumnReader {
       documents_.DropBefore(packer_.first_open_value());
       ReadStep(rows.row_group, target, scratch);
     }
+    return true;
   }
 
   void ReadStep(int64_t row_group, const ColumnTarget& target, DecodeScratch* scratch) {
@@ -212,7 +231,8 @@ class PackedReader : public ColumnReader {
   [[noreturn]] void ThrowEnded(const RowRange& rows) const {
     throw CorruptFile("the lists of a row group fill " + std::to_string(row()) +
                       " sequences, but " + std::to_string(rows.end()) +
-                      " were planned; the file has changed");
+                      " were planned; the file has changed, or its footer tells another "
+                      "number of values");
   }
 
   const PackRequest pack_;

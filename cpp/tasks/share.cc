@@ -81,15 +81,18 @@ std::vector<Chunk> CutChunks(const std::vector<Chunk>& chunks, const WorkSplit& 
 
 Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
                 const WindowArrays& windows) {
+  const size_t num_chunks = chunks.file.size();
+  const std::span<const int64_t> sequences = chunks.row_group_sequences;
   CheckLengths("chunks",
-               {chunks.file.size(), chunks.row_group.size(), chunks.begin.size(),
+               {num_chunks, chunks.row_group.size(), chunks.begin.size(),
                 chunks.num_rows.size(), chunks.first_row_id.size(), chunks.valid.size(),
-                chunks.selection.empty() ? chunks.file.size() : chunks.selection.size()});
+                chunks.selection.empty() ? num_chunks : chunks.selection.size(),
+                sequences.empty() ? num_chunks : sequences.size()});
   CheckLengths("windows", {windows.num_chunks.size(), windows.key.size(),
                            windows.begin.size(), windows.end.size()});
   Share share{.rank = rank, .world_size = world_size, .chunks = {}};
-  share.chunks.reserve(chunks.file.size());
-  for (size_t i = 0; i < chunks.file.size(); ++i) {
+  share.chunks.reserve(num_chunks);
+  for (size_t i = 0; i < num_chunks; ++i) {
     share.chunks.push_back(
         {.file = chunks.file[i],
          .rows = {.row_group = chunks.row_group[i],
@@ -98,7 +101,8 @@ Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
          .first_row_id = chunks.first_row_id[i],
          .valid = chunks.valid[i],
          .selection = chunks.selection.empty() ? -1 : chunks.selection[i],
-         .planned_begin = chunks.begin[i]});
+         .planned_begin = chunks.begin[i],
+         .row_group_sequences = sequences.empty() ? -1 : sequences[i]});
   }
   share.windows.reserve(windows.key.size());
   for (size_t i = 0; i < windows.key.size(); ++i) {

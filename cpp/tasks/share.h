@@ -20,6 +20,8 @@ struct Chunk {
   bool valid = true;          // false: repeats rows that were delivered before
   int64_t selection = -1;     // the number of its row group in Selections; -1: all rows
   int64_t planned_begin = 0;  // rows.begin before the chunk was cut
+  // Packed sequences of the whole row group; -1: not known.
+  int64_t row_group_sequences = -1;
 };
 
 // Consecutive chunks whose rows, counted over all of them, are permuted together: by
@@ -46,7 +48,8 @@ struct Share {
 struct ChunkArrays {
   std::span<const int64_t> file, row_group, begin, num_rows, first_row_id;
   std::span<const bool> valid;
-  std::span<const int64_t> selection = {};  // empty: all rows of all chunks
+  std::span<const int64_t> selection = {};            // empty: all rows of all chunks
+  std::span<const int64_t> row_group_sequences = {};  // empty: not known
 };
 struct WindowArrays {
   std::span<const int64_t> num_chunks;

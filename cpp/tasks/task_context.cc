@@ -130,9 +130,10 @@ std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t
   } catch (...) {
     throw CurrentErrorAt({.path = context.files->path(chunk.file)});
   }
-  return OpenColumn(file, column.request, chunk.rows.row_group, place,
-                    std::move(*buffers), SelectionOf(context, chunk), &column.stored,
-                    chunk.file);
+  ColumnRequest request = column.request;
+  if (request.pack) request.pack->planned_sequences = chunk.row_group_sequences;
+  return OpenColumn(file, request, chunk.rows.row_group, place, std::move(*buffers),
+                    SelectionOf(context, chunk), &column.stored, chunk.file);
 }
 
 ColumnTarget TargetOfTask(const ReaderSpec& spec, int64_t index) {

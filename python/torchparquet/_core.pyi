@@ -139,6 +139,11 @@ class LeafColumn:
 
 class Footers:
     def content(self, file: typing.SupportsInt | typing.SupportsIndex) -> bytes: ...
+    def list_counts(
+        self,
+        file: typing.SupportsInt | typing.SupportsIndex,
+        leaf: typing.SupportsInt | typing.SupportsIndex,
+    ) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
     def chunk_num_bytes(self) -> numpy.typing.NDArray[numpy.int64]: ...
     @property
@@ -270,6 +275,7 @@ class Share:
         window_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         window_end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         chunk_selection: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        chunk_sequences: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ) -> None: ...
 
 class ReaderSpec:

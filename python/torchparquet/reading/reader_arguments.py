@@ -32,6 +32,7 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
     row_group = share.row_group
     windows = share.windows
     is_selected = manifest.selection is not None
+    packed = manifest.packed
     first_row = manifest.row_group_first_row[row_group]
     if not is_selected:
         first_row = first_row + share.row_begin
@@ -51,6 +52,7 @@ def native_share(manifest: Manifest, share: Share) -> native.Share:
         window_begin=windows.begin,
         window_end=windows.end,
         chunk_selection=row_group if is_selected else _NONE,
+        chunk_sequences=_NONE if packed is None else packed.num_units[row_group],
     )
 
 

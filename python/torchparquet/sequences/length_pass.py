@@ -1,4 +1,4 @@
-"""One pass over the lengths of lists, which counts what the rows of row groups become."""
+"""Counts what the rows of row groups become: by footers, or by one pass over lengths of lists."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torchparquet.files.row_selection import PackedRows, Unit
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 from torchparquet.reading.streams import StreamOpener
+from torchparquet.sequences.footer_counts import counted_lists
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,14 +65,19 @@ class LengthPass:
         unit: Unit,
         rules: Sequence[Any],
         count: Callable[[RowGroupLengths], Counted],
+        count_totals: Callable[[int, int], Counted] | None = None,
     ) -> PackedRows:
         """Return what the rows of each row group become.
+
+        Lists are not read where footers tell enough.
 
         Args:
             fields: Of lists. Each row must have lists of one length in all of them.
             unit: What rows become.
             rules: JSON values that say how, other ones for other counts.
             count: Counts one row group.
+            count_totals: Counts a row group by the items of all lists and the lists that have
+                some; None if it takes the length of each list.
 
         Raises:
             CorruptFileError: A file cannot be read.
@@ -85,7 +91,13 @@ class LengthPass:
 
         def counts() -> bytes:
             found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
-            for lengths in self._lengths(fields):
+            totals = np.full((manifest.num_row_groups, 2), -1)
+            if count_totals is not None and self._is_told_by_footers(fields):
+                threads = self.options.num_threads
+                totals = counted_lists(manifest, fields[0].sources[0], threads)
+                for row_group in np.flatnonzero(totals[:, 0] >= 0).tolist():
+                    found[:, row_group] = count_totals(*totals[row_group].tolist())
+            for lengths in self._lengths(fields, totals[:, 0] < 0):
                 found[:, lengths.row_group] = count(lengths)
             return _content(PackedRows(unit, told, *found))
 
@@ -105,9 +117,22 @@ class LengthPass:
             raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
         return packed
 
-    def _lengths(self, fields: Sequence[Field]) -> Iterator[RowGroupLengths]:
-        """Read levels, and no values, of all row groups that have rows."""
+    def _is_told_by_footers(self, fields: Sequence[Field]) -> bool:
+        """Return True if footers may count the lists that are read."""
+        # Lists of several columns may differ in length and be as many in all.
+        is_simple = len(fields) == 1 and len(fields[0].sources) == 1
+        table = self.manifest.table
+        has_own_names = table is None or not table.stored
+        return is_simple and has_own_names and self.manifest.selection is None and self.keys is None
+
+    def _lengths(
+        self, fields: Sequence[Field], wanted: NDArray[np.bool_]
+    ) -> Iterator[RowGroupLengths]:
+        """Read levels, and no values, of the wanted row groups that have rows."""
         manifest = self.manifest
+        num_rows = np.where(wanted, manifest.row_group_num_rows, 0)
+        if not num_rows.any():
+            return
         opener = StreamOpener(
             manifest,
             tuple(lengths_of(field) for field in fields),
@@ -116,10 +141,10 @@ class LengthPass:
             row_valid=False,
             keys=self.keys,
         )
-        plan = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size=None))
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=None))
         try:
             stream = opener.open([plan.share(0)], 1)
-            for row_group in np.flatnonzero(manifest.row_group_num_rows).tolist():
+            for row_group in np.flatnonzero(num_rows).tolist():
                 batch = {name: lengths.numpy() for name, lengths in next(stream).items()}
                 _check_in_step(manifest, row_group, batch)
                 yield RowGroupLengths(manifest, row_group, batch[fields[0].name])

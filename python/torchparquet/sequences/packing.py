@@ -35,7 +35,15 @@ def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
         num_tokens = int(lengths.sum()) + has_separator * num_documents
         return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
 
+    def count_totals(num_items: int, num_documents: int) -> Counted:
+        num_tokens = num_items + has_separator * num_documents
+        num_sequences = -(-num_tokens // length)
+        return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
+
+    is_concat = pack.strategy == "concat"
     window = pack.window if pack.strategy == "best_fit" else None
     rules = [length, pack.strategy, has_separator, window]
-    packed = length_pass.count(fields, "sequence", rules, count)
+    packed = length_pass.count(
+        fields, "sequence", rules, count, count_totals if is_concat else None
+    )
     return length_pass.manifest.pack(packed)
