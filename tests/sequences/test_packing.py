@@ -23,7 +23,9 @@ from torchparquet import (
     NullValueError,
     Pack,
     ParquetDataset,
+    SchemaMismatchError,
     UnsupportedColumnError,
+    mix,
 )
 from torchparquet.batches.pack import boundaries_by_torch, boundaries_of
 
@@ -378,3 +380,27 @@ def test_lengths_follow_rows_that_a_transform_puts_first(tmp_path: Path) -> None
 
 def lengths_first(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: batch[name] for name in ("cu_seqlens", "max_seqlen", "tokens")}
+
+
+def test_rows_of_packed_data_sets_are_mixed_with_their_lengths(tmp_path: Path) -> None:
+    sources = []
+    for number, lengths in enumerate(([5, 3, 9, 4], [2, 2, 2, 2, 2, 2, 2, 2, 2])):
+        write(tmp_path / f"{number}.parquet", [lengths])
+        pack = Pack("tokens", 7, padding=PADDING, boundaries="both")
+        path = tmp_path / f"{number}.parquet"
+        sources.append(ParquetDataset(path, columns=["tokens"], batch_size=2, pack=pack))
+    mixed = mix(sources, weights=[1, 1], within_batch=True, batch_size=4, seed=0)
+    batches = list(mixed)
+    assert batches
+    for batch in batches:
+        first = batch["tokens.position"].flatten() == 0
+        expected = [*first.nonzero().flatten().tolist(), first.numel()]
+        assert batch["cu_seqlens"].tolist() == expected
+        assert batch["max_seqlen"] == max(np.diff(expected))
+    other = ParquetDataset(
+        tmp_path / "0.parquet", columns=["tokens"], batch_size=2, pack=Pack("tokens", 7)
+    )
+    with pytest.raises(
+        SchemaMismatchError, match=r"'cu_seqlens' is of packed sequences in .*missing"
+    ):
+        list(mix([sources[0], other], weights=[1, 1], within_batch=True, batch_size=4, seed=0))

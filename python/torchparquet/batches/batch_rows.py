@@ -113,7 +113,21 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """
     if len(batches) == 1:
         return batches[0]
-    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+    first = batches[0]
+    lengths = _joined_lengths(batches) if any(is_of_batch(first, name) for name in first) else {}
+    return {
+        name: lengths[name] if name in lengths else _joined([batch[name] for batch in batches])
+        for name in first
+    }
+
+
+def _joined_lengths(batches: Sequence[Batch]) -> Batch:
+    """Return the lengths of the documents of packed batches, one after the other."""
+    ends, longest = ([batch[name] for batch in batches] for name in _OF_BATCH)
+    found = [ends[0]]
+    for part in ends[1:]:
+        found.append(part[1:] + found[-1][-1])
+    return dict(zip(_OF_BATCH, (torch.cat(found), max(longest)), strict=True))
 
 
 def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
@@ -130,12 +144,18 @@ def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
     first = batches[0]
     for batch, source in zip(batches[1:], sources[1:], strict=True):
         for name in (*first, *batch):
-            kinds = [_kind(of[name]) if name in of else "missing" for of in (first, batch)]
+            kinds = [_kind_in(of, name) for of in (first, batch)]
             if kinds[0] != kinds[1]:
                 raise SchemaMismatchError(
                     "data sets must have the same columns to be mixed within a batch: "
                     f"{name!r} is {kinds[0]} in {sources[0]}, {kinds[1]} in {source}"
                 )
+
+
+def _kind_in(batch: Batch, name: str) -> str:
+    if name not in batch:
+        return "missing"
+    return "of packed sequences" if is_of_batch(batch, name) else _kind(batch[name])
 
 
 def _kind(value: Any) -> str:
