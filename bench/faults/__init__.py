@@ -1,0 +1,1 @@
+"""Faults, kills and long runs, and counts of what comes of them."""
