@@ -131,16 +131,7 @@ Int64Array CountListsOf(const Footers& footers, size_t file, size_t leaf) {
   return ArrayOf(numbers).reshape({std::ssize(numbers) / kNumbers, kNumbers});
 }
 
-void BindPageIndexes(py::module_& m) {
-  m.def("find_indexes", &PlacesOf, py::arg("footer"));
-  m.def("page_bounds", &PageBoundsOf, py::arg("column_index"));
-  m.def("page_rows", &PageRowsOf, py::arg("offset_index"), py::arg("chunk_offset"),
-        py::arg("chunk_bytes"), py::arg("num_rows"));
-}
-
-}  // namespace
-
-void BindFooters(py::module_& m) {
+void BindLeafColumns(py::module_& m) {
   py::class_<LeafColumn>(m, "LeafColumn")
       .def_readonly("path", &LeafColumn::path)
       .def_readonly("kind", &LeafColumn::kind)
@@ -162,6 +153,19 @@ void BindFooters(py::module_& m) {
       .def_property_readonly("is_bytes", &LeafColumn::is_bytes)
       .def_readonly("field_id", &LeafColumn::field_id)
       .def_readonly("nullable", &LeafColumn::nullable);
+}
+
+void BindPageIndexes(py::module_& m) {
+  m.def("find_indexes", &PlacesOf, py::arg("footer"));
+  m.def("page_bounds", &PageBoundsOf, py::arg("column_index"));
+  m.def("page_rows", &PageRowsOf, py::arg("offset_index"), py::arg("chunk_offset"),
+        py::arg("chunk_bytes"), py::arg("num_rows"));
+}
+
+}  // namespace
+
+void BindFooters(py::module_& m) {
+  BindLeafColumns(m);
   const auto array = [](std::vector<int64_t> Footers::* member) {
     return [member](const Footers& footers) { return ArrayOf(footers.*member); };
   };
