@@ -6,6 +6,7 @@ Only `pythons`, `frameworks`, `servers`, `build`, `wheel`, `sdist` and `review` 
 of their own.
 """
 
+import os
 import pathlib
 
 import nox
@@ -155,6 +156,19 @@ def tidy(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """Read damaged files. Arguments go to bench/fuzz.py."""
     session.run("python", "bench/fuzz.py", *(session.posargs or ["--cases", "100000"]))
+
+
+@nox.session(default=False)
+def guided_fuzz(session: nox.Session) -> None:
+    """Feed hostile bytes, led by coverage: `nox -s guided_fuzz -- -max_total_time=600`.
+
+    Needs clang and its libFuzzer; the variable CXX names another clang++. The corpus in
+    build/fuzz/corpus grows, and is cut to what reaches all that it reaches.
+    """
+    compiler = os.environ.get("CXX", "clang++")
+    session.run("cmake", "--preset", "fuzz", f"-DCMAKE_CXX_COMPILER={compiler}", silent=True)
+    session.run("cmake", "--build", "--preset", "fuzz")
+    session.run("python", "bench/faults/guided_fuzz.py", *session.posargs)
 
 
 @nox.session(default=False)

@@ -27,18 +27,6 @@
 namespace torchparquet::testing {
 namespace {
 
-// The target of that name, or all.
-std::vector<FuzzTarget> Targets(std::string_view name) {
-  std::vector<FuzzTarget> all;
-  for (auto* some :
-       {&CodecTargets, &RunTargets, &ValueTargets, &PageTargets, &ColumnTargets}) {
-    for (FuzzTarget& target : some()) {
-      if (name.empty() || name == target.name) all.push_back(std::move(target));
-    }
-  }
-  return all;
-}
-
 // The running execution, for the report if the process ends.
 struct {
   const char* target = "";
@@ -75,7 +63,7 @@ int Run(int64_t num_executions, uint64_t seed, int64_t first, std::string_view n
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_set_death_callback(&SayCurrent);
 #endif
-  std::vector<FuzzTarget> targets = Targets(name);
+  std::vector<FuzzTarget> targets = TargetsNamed(name);
   if (targets.empty()) {
     std::fprintf(stderr, "no target has that name\n");
     return 2;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "draws.h"
@@ -27,6 +28,8 @@ std::vector<FuzzTarget> ValueTargets();
 std::vector<FuzzTarget> PageTargets();
 // Column chunks of files, by all readers of columns.
 std::vector<FuzzTarget> ColumnTargets();
+// The target of that name; all for an empty name.
+std::vector<FuzzTarget> TargetsNamed(std::string_view name);
 
 // Beyond the sizes of all blocks that kernels read by.
 inline int64_t RandomCount(Draws& draws) {
