@@ -63,6 +63,12 @@ void BindStats(py::module_& m) {
           [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_memory); })
       .def_property_readonly("idle_at_end_seconds",
                              SecondsOf<ReaderStats>(&ReaderStats::idle_at_end))
+      .def_property_readonly(
+          "wait_for_lock_seconds",
+          [](const ReaderStats& stats) { return Seconds(stats.lock_times.waited); })
+      .def_property_readonly(
+          "held_lock_seconds",
+          [](const ReaderStats& stats) { return Seconds(stats.lock_times.held); })
       .def_property_readonly("wait_for_bytes_seconds",
                              SecondsOf<ReaderStats>(&ReaderStats::byte_waits))
       .def_readonly("bytes_from_cache", &ReaderStats::bytes_from_cache)

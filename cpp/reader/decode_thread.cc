@@ -26,11 +26,10 @@ bool HasEnough(const ReaderState& state) {
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
-void WaitForWork(ReaderState* state, RoomWaits* waits,
-                 std::unique_lock<std::mutex>& lock) {
+void WaitForWork(ReaderState* state, RoomWaits* waits, TimedLock* lock) {
   ++state->num_waits;
   waits->Begin(Clock::now());
-  state->work.wait(lock);
+  lock->Wait(&state->work);
   waits->End(Clock::now());
 }
 
@@ -116,14 +115,16 @@ void FinishTask(ReaderState* state, DecodeTask* task) {
 }
 
 // Returns the first open task that nobody has taken. Waits while all are taken and the
-// next chunk or window has no room. Returns null if there is no more to do.
-std::unique_ptr<DecodeTask> NextTask(ReaderState* state,
-                                     std::unique_lock<std::mutex>& lock, bool is_spare) {
+// next chunk or window has no room. Returns null if there is no more to do. Before it
+// waits it lets `ended` go, which may hold memory.
+std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
+                                     std::unique_ptr<DecodeTask>* ended, bool is_spare) {
   TaskStream& tasks = *state->tasks;
   while (!state->stopping) {
     const bool has_work = tasks.has_untaken() || tasks.next();
     if (is_spare && has_work && !state->failed && HasEnough(*state)) {
       state->spare_waits = true;
+      ended->reset();
       WaitForWork(state, &state->room_waits, lock);
       state->spare_waits = false;
       continue;
@@ -141,12 +142,13 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state,
     if (is_last && !has_untaken) return nullptr;
     if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
     const bool for_bytes = AwaitsBytes(*state);
+    ended->reset();
     WaitForWork(state, for_bytes ? &state->byte_waits : &state->room_waits, lock);
     if (for_bytes) {
       // Room for further bytes may be why this thread was woken.
-      lock.unlock();
+      lock->Unlock();
       state->prefetcher->Advance();
-      lock.lock();
+      lock->Lock();
     }
   }
   return nullptr;
@@ -176,17 +178,19 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
                      bool is_spare) {
   if (state->prefetcher != nullptr) state->prefetcher->Advance();
   const auto num_columns = std::ssize(state->spec.columns);
-  std::unique_lock lock(state->mutex);
+  TimedLock lock(&state->mutex, &state->lock_times);
   state->thread_ends.Begin();
-  while (std::unique_ptr<DecodeTask> task = NextTask(state, lock, is_spare)) {
-    lock.unlock();
+  std::unique_ptr<DecodeTask> ended;
+  while (std::unique_ptr<DecodeTask> task = NextTask(state, &lock, &ended, is_spare)) {
+    lock.Unlock();
+    ended.reset();
     const ReadStep step = StepOf(task->chunk());
     const int64_t index = task->index();
     scratch->costs = {};
     const auto begin = Clock::now();
     const bool is_paused = !RunTask(state, task.get(), scratch.get());
     const auto duration = Clock::now() - begin;
-    lock.lock();
+    lock.Lock();
     state->costs.Add(index, scratch->costs, duration);
     if (is_paused) {
       task->Pause();
@@ -194,12 +198,13 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
     } else {
       FinishTask(state, task.get());
     }
-    lock.unlock();
-    task.reset();
+    ended = std::move(task);
     if (state->prefetcher != nullptr && !is_paused && index < num_columns) {
+      lock.Unlock();
+      ended.reset();
       state->prefetcher->Done(step, index);
+      lock.Lock();
     }
-    lock.lock();
   }
   state->thread_ends.End(Clock::now());
   // A failure may have left anything in it.

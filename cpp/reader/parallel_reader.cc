@@ -160,6 +160,7 @@ ReaderStats ParallelReader::stats() const {
           .first_wait = first_wait_,
           .room_waits = state.room_waits.Total(now),
           .idle_at_end = state.thread_ends.Idle(now),
+          .lock_times = state.lock_times,
           .byte_waits = state.byte_waits.Total(now).all(),
           .fetched = state.Fetched(),
           .is_http = state.remote != nullptr && state.remote->fetcher().is_http(),

@@ -32,6 +32,7 @@ struct ReaderStats {
   std::chrono::nanoseconds first_wait{0};     // thereof, for the first one
   RoomWaits::Sums room_waits = {};            // of all threads
   std::chrono::nanoseconds idle_at_end{0};    // of all threads
+  LockTimes lock_times = {};                  // of all threads
   std::chrono::nanoseconds byte_waits{0};     // of all threads, for bytes of stores
   // What all readers of the process fetched since this one began.
   FetchStats fetched = {};

@@ -66,6 +66,7 @@ struct ReaderState {
   RoomWaits room_waits{&consumer_wait};
   RoomWaits byte_waits{&consumer_wait};
   ThreadEnds thread_ends;
+  LockTimes lock_times;
   int64_t num_waits = 0;
 
   std::mutex lifecycle;              // starting and joining; taken before mutex

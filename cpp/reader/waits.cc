@@ -60,4 +60,31 @@ std::chrono::nanoseconds ThreadEnds::Idle(Clock::time_point now) const {
   return idle;
 }
 
+TimedLock::TimedLock(std::mutex* mutex, LockTimes* times)
+    : lock_(*mutex, std::defer_lock), times_(times) {
+  Lock();
+}
+
+TimedLock::~TimedLock() {
+  if (lock_.owns_lock()) Unlock();
+}
+
+void TimedLock::Lock() {
+  const auto begin = Clock::now();
+  lock_.lock();
+  since_ = Clock::now();
+  times_->waited += since_ - begin;
+}
+
+void TimedLock::Unlock() {
+  times_->held += Clock::now() - since_;
+  lock_.unlock();
+}
+
+void TimedLock::Wait(std::condition_variable* changed) {
+  times_->held += Clock::now() - since_;
+  changed->wait(lock_);
+  since_ = Clock::now();
+}
+
 }  // namespace torchparquet

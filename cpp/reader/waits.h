@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -75,6 +77,33 @@ class ThreadEnds {
   int64_t num_running_ = 0;
   std::vector<Clock::time_point> ends_;
   std::optional<Clock::time_point> stop_;
+};
+
+// The time of decode threads on the lock under which tasks are dealt out. Guarded by it.
+struct LockTimes {
+  std::chrono::nanoseconds waited{0};
+  std::chrono::nanoseconds held{0};
+};
+
+// Takes that lock, and lets it go, by the clock.
+class TimedLock {
+ public:
+  using Clock = ConsumerWait::Clock;
+
+  TimedLock(std::mutex* mutex, LockTimes* times);
+  ~TimedLock();
+  TimedLock(const TimedLock&) = delete;
+  TimedLock& operator=(const TimedLock&) = delete;
+
+  void Lock();
+  void Unlock();
+  // Lets go until it is notified. That time counts neither as held nor as waited.
+  void Wait(std::condition_variable* changed);
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  LockTimes* times_;
+  Clock::time_point since_;
 };
 
 }  // namespace torchparquet

@@ -407,6 +407,8 @@ def test_threads_without_work_are_told(tmp_path: Path) -> None:
         assert (metrics.threads_idle_at_end_seconds > 0) == (num_threads > 1)
         most = num_threads * metrics.elapsed_seconds
         assert metrics.threads_idle_at_end_seconds < most
+        assert 0 < metrics.threads_held_lock_seconds < metrics.elapsed_seconds
+        assert metrics.threads_waited_for_lock_seconds < most
 
 
 def test_slow_decoding_is_told(tmp_path: Path) -> None:

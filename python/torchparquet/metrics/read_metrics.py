@@ -96,6 +96,9 @@ class Metrics:
             come from a store.
         threads_idle_at_end_seconds: Time of decode threads that found no more to do, until the last
             one of their epoch ended too.
+        threads_waited_for_lock_seconds: Time in which decode threads waited for each other, to be
+            told what to do next. More threads do not help where it is much of their time.
+        threads_held_lock_seconds: Time in which one of them was told.
         http_requests: Requests to a store by the native HTTP client. This and the following counts
             are of the process, while this data set was read.
         broker_requests: Ranges that the store's own library read, since its files have no address.
@@ -128,6 +131,8 @@ class Metrics:
     threads_waited_for_memory_seconds: float = 0.0
     threads_waited_for_bytes_seconds: float = 0.0
     threads_idle_at_end_seconds: float = 0.0
+    threads_waited_for_lock_seconds: float = 0.0
+    threads_held_lock_seconds: float = 0.0
     http_requests: int = 0
     broker_requests: int = 0
     retries: int = 0

@@ -106,6 +106,8 @@ class Reading:
             "bytes_wasted": stats.bytes_wasted,
             "bytes_from_cache": stats.bytes_from_cache,
             "threads_idle_at_end_seconds": stats.idle_at_end_seconds,
+            "threads_waited_for_lock_seconds": stats.wait_for_lock_seconds,
+            "threads_held_lock_seconds": stats.held_lock_seconds,
             "elapsed_seconds": time.perf_counter() - self._begin,
             "bytes_produced": sum(stats.delivered_bytes),
         }
