@@ -69,6 +69,8 @@ def check(row_group_rows: Any, options: Any, worlds: Any, cuts: Any) -> None:
     steps = [plan.num_steps(rank) for rank in range(plan.options.world_size)]
     if options.even != "none":
         assert len(set(steps)) == 1
+    counted = plan.row_counts().sums(np.ones(len(row_group_rows)), plan.num_shares)
+    assert counted.tolist() == plan.share_rows.tolist()
     if options.even != "drop" and not options.drop_last:
         assert set(counts) == every_row(row_group_rows)
 

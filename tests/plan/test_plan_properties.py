@@ -15,6 +15,7 @@ from tests.oracles.plan_oracle import check_plan
 from torchparquet.plan.division import DIVISIONS
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import ANY_CHUNKS, PlanOptions
+from torchparquet.plan.row_counts import RowCounts
 
 EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 
@@ -50,6 +51,39 @@ def test_plan_equals_the_reference(row_group_rows: Any, options: Any) -> None:
 @given(row_counts, plan_options)
 def test_many_plans_equal_the_reference(row_group_rows: Any, options: Any) -> None:
     check_plan(row_group_rows, options)
+
+
+def rows_of_shares(counts: RowCounts) -> dict[tuple[int, int, bool], float]:
+    """Rows by share, row group and validity."""
+    found: dict[tuple[int, int, bool], float] = {}
+    entries = zip(counts.share, counts.row_group, counts.valid, counts.num_rows, strict=True)
+    for share, group, valid, rows in entries:
+        key = (int(share), int(group), bool(valid))
+        found[key] = found.get(key, 0) + float(rows)
+    return {key: round(rows, 6) for key, rows in found.items() if rows}
+
+
+@settings(max_examples=300, deadline=None)
+@given(row_counts, plan_options, st.sampled_from([0, 1, 3]), st.booleans())
+def test_row_counts_are_those_of_the_shares(
+    row_group_rows: Any, options: Any, window: int, balanced: bool
+) -> None:
+    """All shares at once read as many rows of each row group as each of them alone."""
+    options = replace(options, shuffle_window=window if options.shuffle else 0)
+    if balanced and options.even != "split":
+        options = replace(options, balance="bytes")
+    rows = np.array(row_group_rows, dtype=np.int64)
+    plan = EpochPlan(rows, options, row_group_bytes=rows * 7 % 11)
+    shares = [plan.share(index) for index in range(plan.num_shares)]
+    apart = RowCounts.joined([RowCounts.of_share(share) for share in shares])
+    counts = plan.row_counts()
+    assert rows_of_shares(counts) == rows_of_shares(apart)
+    by_share = counts.row_groups_by(np.arange(plan.num_shares), plan.num_shares)
+    assert by_share.tolist() == [
+        len(set(share.row_group[(share.num_rows > 0) & share.valid].tolist())) for share in shares
+    ]
+    ranks = range(options.world_size)
+    assert plan.steps_per_rank().tolist() == [plan.num_steps(rank) for rank in ranks]
 
 
 def parts_of(row_group_rows: Any, most: int) -> list[tuple[int, int, int]]:

@@ -18,6 +18,8 @@ from tests.oracles.window_oracle import permuted
 from torchparquet import ParquetDataset
 from torchparquet.cli import main
 from torchparquet.native import window_order
+from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.share import Share
 from torchparquet.tools.plan.plan_report import mixing_of
 
 
@@ -49,6 +51,26 @@ def test_ranks_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
         dataset.set_epoch(3)
         assert report["ranks"][rank]["steps"] == dataset.num_steps(2)
         assert report["ranks"][rank]["rows"] == 600
+
+
+def test_reports_on_many_ranks_do_not_make_the_share_of_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, data: Any
+) -> None:
+    made: list[int] = []
+    make = EpochPlan.share
+
+    def counted(plan: EpochPlan, index: int) -> Share:
+        made.append(index)
+        return make(plan, index)
+
+    monkeypatch.setattr(EpochPlan, "share", counted)
+    report = report_of(capsys, data, "--world-size", 100, "--batch-size", 4, "--even", "pad")
+    assert [rank["steps"] for rank in report["ranks"]] == [63] * 100
+    dataset = ParquetDataset(data, batch_size=4, even="pad", rank=7, world_size=100)
+    info = dataset.get_shard_distribution_info()
+    assert info["rows_per_rank"] == [250] * 100
+    assert info["shards_per_rank"] == [1] * 12 + [0] * 88
+    assert made == [0, 7]
 
 
 def test_mixing_is_what_batches_show(capsys: Any, data: Any) -> None:

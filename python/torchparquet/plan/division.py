@@ -12,6 +12,7 @@ import numpy as np
 
 from torchparquet.plan.plan_options import Even, Int64Array, PlanOptions
 from torchparquet.plan.ranges import Ranges
+from torchparquet.plan.row_counts import RowCounts
 
 
 class Dealt:
@@ -42,6 +43,14 @@ class Dealt:
         starts = np.cumsum(self.table, axis=1) - self.table
         kept: Int64Array = np.clip(rows[:, np.newaxis] - starts, 0, self.table)
         return kept
+
+    def counts_of_first(self, rows: Int64Array) -> RowCounts:
+        """Return the first `rows[s]` rows of each share."""
+        kept = self.kept(rows)
+        share, turn = np.nonzero(kept)
+        row_group = self.epoch.row_group[turn * self.num_shares + share]
+        counts = kept[share, turn].astype(np.float64)
+        return RowCounts(share, row_group, counts, np.ones(len(share), bool))
 
     def chunk_counts(self, rows: Int64Array) -> Int64Array:
         """Return how many non-empty chunks hold the first `rows[s]` rows of each share, `[S]`."""
@@ -89,6 +98,10 @@ class Division:
         """Return the chunks that share `index` delivers, repeats included."""
         return self._dealt.chunks(index).rows(0, int(self.rows[index]))
 
+    def row_counts(self) -> RowCounts:
+        """Return what `chunks` returns, for all shares, without the order of rows."""
+        return self._dealt.counts_of_first(self.rows)
+
 
 class _Drop(Division):
     """`even="drop"`: every share stops after the fewest steps that any takes alone."""
@@ -130,6 +143,29 @@ class _Pad(Division):
         own = self._dealt.chunks(index)
         source = own.without_empty() if self._dealt.totals[index] else self._dealt.filled
         return own.then(source.repeated(missing))
+
+    def row_counts(self) -> RowCounts:
+        dealt = self._dealt
+        missing = np.maximum(self.rows - dealt.totals, 0)
+        rounds, rest = np.divmod(missing, np.maximum(dealt.totals, 1))
+        whole = dealt.counts_of_first(dealt.totals)
+        parts = [
+            dealt.counts_of_first(self.rows),
+            whole.repeats(rounds[whole.share]),
+            dealt.counts_of_first(np.where(dealt.totals > 0, rest, 0)).repeats(),
+        ]
+        without_rows = np.flatnonzero((dealt.totals == 0) & (missing > 0))
+        if len(without_rows):
+            # They all repeat the same rows.
+            same = dealt.filled.repeated(int(missing[without_rows[0]]))
+            row_group, inverse = np.unique(same.row_group, return_inverse=True)
+            rows = np.zeros(len(row_group))
+            np.add.at(rows, inverse, same.num_rows)
+            times = len(without_rows)
+            share = np.repeat(without_rows, len(row_group))
+            invalid = np.zeros(len(share), bool)
+            parts.append(RowCounts(share, np.tile(row_group, times), np.tile(rows, times), invalid))
+        return RowCounts.joined(parts)
 
 
 class _Split(Division):
@@ -194,6 +230,33 @@ class _Split(Division):
         if self._options.batch_size is None and np.count_nonzero(chunks.num_rows) < count:
             chunks = chunks.cut_into(count)
         return chunks
+
+    def row_counts(self) -> RowCounts:
+        own, taken = self._dealt.counts_of_first(self._held), self._taken_counts()
+        held = RowCounts.joined([own, taken])
+        # A share repeats the last row that it holds or, without any, the first of the epoch.
+        last_group = np.full(len(self.rows), self._dealt.filled.row_group[0])
+        for part in (own, taken):
+            last_group[part.share] = part.row_group  # both go by share, then by row
+        short = np.flatnonzero(self._held < self.rows)
+        ones = np.ones(len(short))
+        repeats = RowCounts(short, last_group[short], ones, np.zeros(len(short), bool))
+        return RowCounts.joined([held, repeats])
+
+    def _taken_counts(self) -> RowCounts:
+        """Return the rows of the stream that each share takes, by share, then by row."""
+        taken = np.maximum(self._held - self._dealt.totals, 0)
+        share = np.flatnonzero(taken)
+        begin, ends = self._taken_begin[share], self._stream.ends
+        end = begin + taken[share]
+        cuts = np.unique(np.concatenate([begin, end, ends - self._stream.num_rows, ends]))
+        cuts, rows = cuts[:-1], np.diff(cuts)
+        taker = np.searchsorted(begin, cuts, side="right") - 1
+        is_taken = taker >= 0
+        is_taken[is_taken] = cuts[is_taken] < end[taker[is_taken]]
+        row_group = self._stream.row_group[np.searchsorted(ends, cuts[is_taken], side="right")]
+        counts = rows[is_taken].astype(np.float64)
+        return RowCounts(share[taker[is_taken]], row_group, counts, np.ones(len(counts), bool))
 
 
 DIVISIONS: dict[Even, type[Division]] = {

@@ -21,6 +21,7 @@ from torchparquet.plan.division import DIVISIONS, Dealt, Division
 from torchparquet.plan.order import balanced_order, epoch_order, order_within_share
 from torchparquet.plan.plan_options import Int64Array, PlanOptions
 from torchparquet.plan.ranges import Ranges
+from torchparquet.plan.row_counts import RowCounts
 from torchparquet.plan.share import Share
 from torchparquet.plan.windows import WindowRemainder, lay_out, window_keys, window_starts
 
@@ -193,6 +194,26 @@ class EpochPlan:
             int(window): (self.remainders[units[window]], int(begins[window]))
             for window in np.flatnonzero(units >= 0)
         }
+
+    def row_counts(self) -> RowCounts:
+        """Return how many rows of which row groups all shares deliver.
+
+        Time and memory are proportional to shares and row groups together.
+        """
+        counts = self._division.row_counts()
+        if not self.remainders:
+            return counts
+        is_remainder = counts.row_group >= len(self.row_group_rows)
+        with_remainders = np.unique(counts.share[is_remainder])
+        others = counts.pick(~np.isin(counts.share, with_remainders))
+        made = [RowCounts.of_share(self.share(int(index))) for index in with_remainders]
+        return RowCounts.joined([others, *made])
+
+    def steps_per_rank(self) -> Int64Array:
+        """Return the batches that all workers of each rank deliver together, int64 `[W]`."""
+        by_rank = self.share_steps.reshape(-1, self.options.world_size)
+        steps: Int64Array = by_rank.max(0) if self.options.canonical_world_size else by_rank.sum(0)
+        return steps
 
     def num_steps(self, rank: int) -> int:
         """Return the batches that all workers of `rank` deliver together.

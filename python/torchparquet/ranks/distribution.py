@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
-from torchparquet.plan.share import Share
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from torchparquet.files.manifest import Manifest
     from torchparquet.files.row_selection import PackedRows
     from torchparquet.plan.epoch_plan import EpochPlan
+    from torchparquet.plan.row_counts import RowCounts
+    from torchparquet.plan.share import Share
     from torchparquet.plan.topology import Topology
 
 
@@ -52,51 +49,41 @@ def shard_distribution(
     manifest: Manifest, plan: EpochPlan, topology: Topology
 ) -> ShardDistribution:
     """Return how `plan` deals the row groups, and this process's part."""
-    shares = [plan.share(index) for index in range(plan.num_shares)]
-    own = [shares[index] for index in plan.options.shares_of(topology.rank, topology.worker_id)]
-    ranks = range(topology.world_size)
-    workers = _shares_by_worker(shares, plan, topology.rank, topology.num_workers)
-    by_rank = [
-        list(chain(*_shares_by_worker(shares, plan, rank, topology.num_workers))) for rank in ranks
-    ]
+    world_size, num_workers = topology.world_size, topology.num_workers
+    indices = list(plan.options.shares_of(topology.rank, topology.worker_id))
+    own = [plan.share(index) for index in indices]
+    counts = plan.row_counts()
+    shares = np.arange(plan.num_shares)
+    shards = counts.row_groups_by(shares, plan.num_shares)
+    workers = [plan.options.shares_of(topology.rank, worker) for worker in range(num_workers)]
     found: ShardDistribution = {
         "epoch": plan.options.epoch,
         "total_shards": manifest.num_row_groups,
-        "shards_per_rank": [_num_shards(rank) for rank in by_rank],
-        "shards_per_worker": [_num_shards(worker) for worker in workers],
-        "rows_per_rank": [_num_rows(rank) for rank in by_rank],
-        "steps_per_rank": [plan.num_steps(rank) for rank in ranks],
+        "shards_per_rank": per_rank(shards, world_size),
+        "shards_per_worker": [int(shards[list(worker)].sum()) for worker in workers],
+        "rows_per_rank": per_rank(plan.share_rows, world_size),
+        "steps_per_rank": plan.steps_per_rank().tolist(),
         "rank": topology.rank,
-        "world_size": topology.world_size,
+        "world_size": world_size,
         "worker_id": topology.worker_id,
-        "num_workers": topology.num_workers,
+        "num_workers": num_workers,
         "assigned_shards": [shard for share in own for shard in shards_of(share)],
-        "rows": _num_rows(own),
-        "bytes": sum(bytes_of(manifest, share) for share in own),
+        "rows": int(plan.share_rows[indices].sum()),
+        "bytes": int(bytes_of_shares(manifest, plan, counts)[indices].sum()),
         "steps": max(share.num_steps for share in own),
     }
     packed = manifest.packed
     if packed is not None:
-        found["tokens_per_rank"] = [tokens_of(manifest, packed, rank) for rank in by_rank]
-        found["tokens"] = tokens_of(manifest, packed, own)
+        tokens = tokens_of_shares(manifest, packed, plan, counts)
+        found["tokens_per_rank"] = per_rank(tokens, world_size)
+        found["tokens"] = int(tokens[indices].sum())
     return found
 
 
-def _shares_by_worker(
-    shares: list[Share], plan: EpochPlan, rank: int, num_workers: int
-) -> list[list[Share]]:
-    return [
-        [shares[index] for index in plan.options.shares_of(rank, worker)]
-        for worker in range(num_workers)
-    ]
-
-
-def _num_rows(shares: list[Share]) -> int:
-    return sum(share.total_rows for share in shares)
-
-
-def _num_shards(shares: list[Share]) -> int:
-    return sum(len(shards_of(share)) for share in shares)
+def per_rank(of_shares: NDArray[np.int64], world_size: int) -> list[int]:
+    """Return the sum over the shares of each rank, of a number for each share `[S]`."""
+    sums: list[int] = of_shares.reshape(-1, world_size).sum(axis=0).tolist()
+    return sums
 
 
 def shards_of(share: Share) -> list[int]:
@@ -105,16 +92,20 @@ def shards_of(share: Share) -> list[int]:
     return list(dict.fromkeys(read))
 
 
-def bytes_of(manifest: Manifest, share: Share) -> int:
-    """Return the compressed bytes of the share's rows, prorated within a row group."""
-    return _prorated(manifest, share, manifest.row_group_num_bytes)
+def bytes_of_shares(manifest: Manifest, plan: EpochPlan, counts: RowCounts) -> NDArray[np.int64]:
+    """Return the compressed bytes of each share's rows, prorated within row groups, `[S]`."""
+    return _prorated(manifest, plan, counts, manifest.row_group_num_bytes)
 
 
-def tokens_of(manifest: Manifest, packed: PackedRows, shares: Sequence[Share]) -> int:
-    """Return the tokens of the shares' sequences, prorated within a row group."""
-    return sum(_prorated(manifest, share, packed.num_tokens) for share in shares)
+def tokens_of_shares(
+    manifest: Manifest, packed: PackedRows, plan: EpochPlan, counts: RowCounts
+) -> NDArray[np.int64]:
+    """Return the tokens of each share's sequences, prorated within row groups, `[S]`."""
+    return _prorated(manifest, plan, counts, packed.num_tokens)
 
 
-def _prorated(manifest: Manifest, share: Share, of_row_group: NDArray[np.int64]) -> int:
-    rows = np.maximum(manifest.row_group_num_rows[share.row_group], 1)
-    return int((share.num_rows / rows * of_row_group[share.row_group]).sum())
+def _prorated(
+    manifest: Manifest, plan: EpochPlan, counts: RowCounts, of_row_group: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    of_row = of_row_group / np.maximum(manifest.row_group_num_rows, 1)
+    return counts.sums(of_row, plan.num_shares)

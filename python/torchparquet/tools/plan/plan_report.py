@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 from torchparquet.dataset import ParquetDataset
 from torchparquet.files.manifest import Manifest
 from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet.plan.row_counts import RowCounts
 from torchparquet.plan.share import Share
-from torchparquet.ranks.distribution import bytes_of, shards_of, tokens_of
+from torchparquet.ranks.distribution import bytes_of_shares, per_rank, tokens_of_shares
 from torchparquet.reading.delivered_rows import delivered_rows
 
 _MAX_SAMPLED_ROWS = 4_000_000
@@ -78,28 +78,7 @@ def plan_report(
         map_shape: The largest numbers of lines and columns of the heat map.
     """
     options, manifest = plan.options, dataset.manifest
-    shares = [plan.share(index) for index in range(plan.num_shares)]
-    ranks = []
-    for rank in range(options.world_size):
-        of_workers = [
-            [shares[index] for index in options.shares_of(rank, worker)]
-            for worker in range(options.num_workers)
-        ]
-        ranks.append(
-            {
-                "rank": rank,
-                **_amounts(manifest, [share for worker in of_workers for share in worker]),
-                "steps": plan.num_steps(rank),
-                "workers": [
-                    {
-                        "worker": worker,
-                        **_amounts(manifest, own),
-                        "steps": max(share.num_steps for share in own),
-                    }
-                    for worker, own in enumerate(of_workers)
-                ],
-            }
-        )
+    counts = plan.row_counts()
     report = {
         "files": len(manifest.files),
         "row_groups": manifest.num_row_groups,
@@ -113,9 +92,9 @@ def plan_report(
         "num_workers": options.num_workers,
         "shuffle_window": options.shuffle_window,
         "window_rows": options.window_rows,
-        "ranks": ranks,
-        "mixing": asdict(mixing_of(shares[0])),
-        "heat_map": heat_map(shares, manifest.row_group_num_rows, map_shape),
+        "ranks": _ranks(manifest, plan, counts),
+        "mixing": asdict(mixing_of(plan.share(0))),
+        "heat_map": heat_map(counts, plan.num_shares, manifest.row_group_num_rows, map_shape),
     }
     packed = manifest.packed
     if packed is not None:
@@ -128,25 +107,55 @@ def plan_report(
     return report
 
 
-def _amounts(manifest: Manifest, shares: Sequence[Share]) -> dict[str, int]:
-    amounts = {
-        "row_groups": len({shard for share in shares for shard in shards_of(share)}),
-        "rows": sum(share.total_rows for share in shares),
-        "bytes": sum(bytes_of(manifest, share) for share in shares),
+def _ranks(manifest: Manifest, plan: EpochPlan, counts: RowCounts) -> list[dict[str, Any]]:
+    """Return the amounts of each rank and of its workers."""
+    world_size, num_workers = plan.options.world_size, plan.options.num_workers
+    shares = np.arange(plan.num_shares)
+    # With canonical_world_size a rank has several shares, and one worker.
+    worker = shares % (world_size * num_workers)
+    of_shares = {
+        "rows": plan.share_rows,
+        "bytes": bytes_of_shares(manifest, plan, counts),
     }
-    packed = manifest.packed
-    if packed is not None:
-        amounts["tokens"] = tokens_of(manifest, packed, shares)
-    return amounts
+    if manifest.packed is not None:
+        of_shares["tokens"] = tokens_of_shares(manifest, manifest.packed, plan, counts)
+    by_worker: dict[str, Any] = {
+        "row_groups": counts.row_groups_by(worker, world_size * num_workers).tolist(),
+        **{name: per_rank(of, world_size * num_workers) for name, of in of_shares.items()},
+        "steps": plan.share_steps.reshape(-1, world_size * num_workers).max(axis=0).tolist(),
+    }
+    by_rank: dict[str, Any] = {
+        "row_groups": counts.row_groups_by(shares % world_size, world_size).tolist(),
+        **{name: per_rank(of, world_size) for name, of in of_shares.items()},
+        "steps": plan.steps_per_rank().tolist(),
+    }
+    return [
+        {
+            "rank": rank,
+            **{name: of[rank] for name, of in by_rank.items()},
+            "workers": [
+                {
+                    "worker": number,
+                    **{name: of[number * world_size + rank] for name, of in by_worker.items()},
+                }
+                for number in range(num_workers)
+            ],
+        }
+        for rank in range(world_size)
+    ]
 
 
 def heat_map(
-    shares: Sequence[Share], row_group_rows: NDArray[np.int64], shape: tuple[int, int]
+    counts: RowCounts,
+    num_shares: int,
+    row_group_rows: NDArray[np.int64],
+    shape: tuple[int, int],
 ) -> list[list[float]]:
     """Return the part of the data that each share reads.
 
     Args:
-        shares: The shares in their order. If there are more than lines, one line stands for
+        counts: The rows that shares deliver.
+        num_shares: The number of shares. If there are more than lines, one line stands for
             several.
         row_group_rows: int64 `[G]`, rows of each row group.
         shape: The largest numbers of lines and columns.
@@ -155,25 +164,12 @@ def heat_map(
         For each line and column, the part (0 to 1) of the column's rows that the line's shares
         deliver. Columns follow the order of files.
     """
-    num_lines, num_columns = min(shape[0], len(shares)), min(shape[1], len(row_group_rows))
+    num_lines, num_columns = min(shape[0], num_shares), min(shape[1], len(row_group_rows))
     column_of = np.arange(len(row_group_rows)) * num_columns // len(row_group_rows)
-    delivered = np.zeros((num_lines, num_columns))
-    for share in shares:
-        line = share.index * num_lines // len(shares)
-        np.add.at(delivered[line], column_of[share.row_group], _delivered_rows(share))
-    rows = np.bincount(column_of, row_group_rows, num_columns)
-    filled: list[list[float]] = np.round(delivered / np.maximum(rows, 1), 4).tolist()
+    line = counts.share * num_lines // num_shares
+    cell = line * num_columns + column_of[counts.row_group]
+    rows = np.bincount(cell, counts.num_rows * counts.valid, num_lines * num_columns)
+    of_column = np.bincount(column_of, row_group_rows, num_columns)
+    delivered = rows.reshape(num_lines, num_columns) / np.maximum(of_column, 1)
+    filled: list[list[float]] = np.round(delivered, 4).tolist()
     return filled
-
-
-def _delivered_rows(share: Share) -> NDArray[np.float64]:
-    """Return the rows that each chunk delivers, repeats excluded, float64 `[n]`."""
-    rows = (share.num_rows * share.valid).astype(np.float64)
-    windows = share.windows
-    if windows is None or not len(windows.num_chunks):
-        return rows
-    first = np.cumsum(windows.num_chunks) - windows.num_chunks
-    stored = np.add.reduceat(share.num_rows, first)
-    part = windows.num_rows / np.maximum(stored, 1)
-    delivered: NDArray[np.float64] = rows * np.repeat(part, windows.num_chunks)
-    return delivered
