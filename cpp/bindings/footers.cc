@@ -3,10 +3,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,24 +34,6 @@ std::span<const uint8_t> BytesOf(const py::bytes& content) {
   const auto bytes = static_cast<std::string_view>(content);
   // Both are bytes; only the sign that the type gives them differs.
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
-}
-
-// Handles signals while a store may be slow to answer.
-Footers ReadRemoteFooters(const std::vector<PlannedFile>& files, FooterParts parts,
-                          int64_t num_threads) {
-  FootersStop stop;
-  auto reading = std::async(
-      std::launch::async, [&] { return ReadFooters(files, parts, num_threads, &stop); });
-  const auto is_over = [&] {
-    return reading.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready;
-  };
-  while (!WithoutGil(is_over)) {
-    if (PyErr_CheckSignals() == 0) continue;
-    stop.Stop();
-    WithoutGil([&] { reading.wait(); });
-    throw py::error_already_set();
-  }
-  return reading.get();
 }
 
 void BindBloomFilters(py::module_& m) {
@@ -208,9 +188,10 @@ void BindFooters(py::module_& m) {
         const FooterParts parts{.chunk_num_bytes = with_chunk_sizes,
                                 .content = with_contents,
                                 .parsed = remote.has_value()};
+        FootersStop stop;
         auto footers =
-            remote ? ReadRemoteFooters(files, parts, num_threads)
-                   : WithoutGil([&] { return ReadFooters(files, parts, num_threads); });
+            Interruptible([&] { return ReadFooters(files, parts, num_threads, &stop); },
+                          [&] { stop.Stop(); });
         if (remote) (*remote)->KeepFooters(std::move(footers.parsed));
         if (decryption) (*decryption)->Close();
         return footers;

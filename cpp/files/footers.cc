@@ -125,7 +125,7 @@ void FootersStop::Stop() {
 
 bool FootersStop::Add(const std::shared_ptr<RemoteReads>& reads) {
   const std::lock_guard lock(mutex_);
-  if (is_stopped_) return false;
+  if (is_stopped()) return false;
   // Those that are over hold no fetch.
   std::erase_if(reads_, [](const auto& held) { return held.use_count() == 1; });
   reads_.push_back(reads);
@@ -142,6 +142,7 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
     // Relaxed: joining the threads publishes what they wrote.
     for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < files.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
+      if (stop != nullptr && stop->is_stopped()) return;
       footers[i] = ReadFooter(files[i], parts, &known, ends.Of(i));
     }
   };
@@ -156,6 +157,9 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
       }
     }
     read();
+  }
+  if (stop != nullptr && stop->is_stopped()) {
+    throw Error(ErrorKind::kStopped, "the reading of footers was stopped");
   }
   Footers out;
   std::vector<SharedSchema> schemas;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -42,22 +43,24 @@ struct Footers {
   static constexpr int64_t kMaxParsedBytes = int64_t{256} << 20;
 };
 
-// Ends the reading of footers of files in stores, from another thread.
+// Ends the reading of footers, from another thread.
 class FootersStop {
  public:
   // From now on, no footer is read.
   void Stop();
+  bool is_stopped() const { return is_stopped_.load(std::memory_order_relaxed); }
   // Adds reads that Stop ends. False if it was called.
   bool Add(const std::shared_ptr<RemoteReads>& reads);
 
  private:
   std::mutex mutex_;
-  bool is_stopped_ = false;                          // guarded by mutex_
+  std::atomic<bool> is_stopped_ = false;             // written under mutex_
   std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
 };
 
 // Reads the footers of `files` on `num_threads` threads, which end before it returns.
-// Throws the Error of the first file in order that fails.
+// Throws the Error of the first file in order that fails, and Error(kStopped) if `stop`
+// came first.
 Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
                     int64_t num_threads, FootersStop* stop = nullptr);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -77,6 +78,7 @@ def evaluate(
         while waiting:
             yield from waiting.popleft().result()
     finally:
+        files.stop()
         pool.shutdown(cancel_futures=True)
 
 
@@ -100,6 +102,7 @@ class _Files:
         named = {id(one): named_columns(one, self._schema) for one in self._expressions.values()}
         names = dict.fromkeys(itertools.chain.from_iterable(named.values()))
         self._fields = pa.schema([self._schema.field(name) for name in names])
+        self._stopped = threading.Event()
         self._pruning = None
         if condition is not None:
             of_condition = named.get(id(condition)) or named_columns(condition, self._schema)
@@ -125,6 +128,10 @@ class _Files:
         except (pa.ArrowException, KeyError) as error:
             raise ValueError(f"where does not fit the columns: {one_line(error)}") from error
         return found
+
+    def stop(self) -> None:
+        """Make `masks` return soon in all threads, with masks that mean nothing."""
+        self._stopped.set()
 
     def masks(self, file: int, mask_of: MaskOf) -> list[Mask]:
         """Return the mask of each of a file's row groups."""
@@ -155,6 +162,8 @@ class _Files:
         in_file = manifest.row_group_in_file[numbers].tolist()
         rows = _Rows(opened.batches(in_file, self._schema, self._expressions), self._found)
         for number in numbers:
+            if self._stopped.is_set():
+                return
             yield number, rows.take(int(manifest.row_group_num_rows[number]))
         rows.check_end()
 
