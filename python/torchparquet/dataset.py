@@ -178,7 +178,10 @@ class ParquetDataset(IterableDataset[Batch]):
             num_epochs: How many epochs one iteration reads; None for epochs without end. An
                 iteration ends after an epoch whose number, counted from 1, is a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
-            rank: This process among the data-parallel ranks. None to find out at iteration.
+            rank: This process among the data-parallel ranks. None to find out from
+                torch.distributed or else the launcher's variables (`RANK`, `WORLD_SIZE`), anew at
+                each iteration and each `len`. So these may still be set up after the data set is
+                made. A rank that changes later changes the length.
             world_size: Number of data-parallel ranks; goes with `rank`.
             device_mesh: Take rank and world size from its data-parallel dimensions. Processes
                 that differ only in other dimensions (tensor, context, pipeline) read the same.
@@ -312,8 +315,10 @@ class ParquetDataset(IterableDataset[Batch]):
         """Return the exact number of batches of an epoch that this rank delivers.
 
         The epoch is the one under way, or else the next one. Batches delivered before a state was
-        loaded count. The number is the same on all ranks unless `even="none"`. Within a DataLoader
-        worker it counts the worker's batches; `len(loader)` counts those of all workers.
+        loaded count. The number is the same on all ranks unless `even="none"`, and in all epochs
+        without `shuffle` or with `even="split"`. A change of rank or world size changes it. Within
+        a DataLoader worker it counts the worker's batches; `len(loader)` counts those of all
+        workers.
         """
         self._feed.refuse_dynamic("length")
         topology = self._feed.membership.topology()

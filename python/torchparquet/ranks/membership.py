@@ -12,6 +12,7 @@ from torch.utils.data import get_worker_info
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.agreement import Peers, find_peers
 from torchparquet.ranks.sharding import (
+    check_process_group,
     checked_mesh_dims,
     data_parallel_dims,
     is_distributed,
@@ -55,6 +56,11 @@ class Membership:
             checked_mesh_dims(mesh_dims)
             if device_mesh is None:
                 raise ValueError(f"mesh_dims needs device_mesh, got mesh_dims={mesh_dims!r}")
+        # Here, so that a wrong argument is told at once, and with `rank` too.
+        if device_mesh is not None:
+            data_parallel_dims(device_mesh, mesh_dims)
+        if process_group is not None:
+            check_process_group(process_group)
         self._rank = rank
         self._world_size = world_size
         self._mesh_dims = mesh_dims

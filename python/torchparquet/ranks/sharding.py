@@ -146,12 +146,24 @@ def _from_mesh(device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None) -
     return _Claim("device_mesh", rank, world_size)
 
 
+def check_process_group(process_group: object) -> None:
+    """Make sure that it is a group, or torch's marker for a group without this process.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if process_group == dist.GroupMember.NON_GROUP_MEMBER:
+        return
+    if not isinstance(process_group, dist.ProcessGroup):
+        raise TypeError(f"process_group must be a ProcessGroup, got {process_group!r}")
+
+
 def _from_process_group(process_group: object) -> _Claim:
     # torch.distributed.new_group returns this marker to processes outside the new group.
     if process_group == dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("process_group must include this process, got a group without it")
-    if not isinstance(process_group, dist.ProcessGroup):
-        raise TypeError(f"process_group must be a ProcessGroup, got {process_group!r}")
+    check_process_group(process_group)
+    assert isinstance(process_group, dist.ProcessGroup)  # noqa: S101
     rank = dist.get_rank(process_group)
     if rank < 0:
         raise ValueError("process_group must include this process, got a group without it")

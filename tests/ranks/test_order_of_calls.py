@@ -1,0 +1,143 @@
+"""Lengths and errors do not depend on what was called before, nor on when a group was set up."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch.distributed as dist
+
+from torchparquet import ParquetDataset
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+NUM_FILES = 5
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for number in range(NUM_FILES):
+        table = pa.table({"x": range(37 + number)})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=9)
+    return folder
+
+
+@pytest.fixture
+def begin_group(tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """Sets up rank 5 of 8, whose calls communicate nothing."""
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    yield lambda: dist.init_process_group("fake", store=fake.FakeStore(), rank=5, world_size=8)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def take_two(dataset: ParquetDataset) -> None:
+    iterator = iter(dataset)
+    next(iterator)
+    next(iterator)
+
+
+CALLS: dict[str, Callable[[ParquetDataset], object]] = {
+    "a pass": list,
+    "a part of a pass": take_two,
+    "a state": ParquetDataset.state_dict,
+    "a report": ParquetDataset.get_shard_distribution_info,
+    "steps": lambda dataset: dataset.num_steps(2),
+    "a copy": copy.copy,
+    "a pickle": lambda dataset: pickle.loads(pickle.dumps(dataset)),
+    "a state loaded": lambda dataset: dataset.load_state_dict(dataset.state_dict()),
+}
+
+
+@pytest.mark.parametrize("even", ["split", "drop", "pad"])
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("calls", list(itertools.permutations(CALLS, 2)), ids=" then ".join)
+@pytest.mark.mostly_long(every=17)
+def test_only_the_epoch_changes_the_length(
+    data: Path, tmp_path: Path, even: Any, cached: bool, calls: tuple[str, str]
+) -> None:
+    """Shuffled epochs differ in length unless rows are split. A cache of footers has no effect."""
+    options: Any = {"batch_size": 4, "even": even, "shuffle": True, "rank": 1, "world_size": 3}
+    if cached:
+        options["manifest_cache"] = tmp_path / "cache"
+        ParquetDataset(data, **options)
+    dataset = ParquetDataset(data, **options)
+    for call in calls:
+        CALLS[call](dataset)
+        fresh = ParquetDataset(data, **options)
+        fresh.set_epoch(dataset.epoch)
+        assert len(dataset) == len(fresh)
+        assert even != "split" or len(dataset) == 17
+
+
+@pytest.mark.parametrize("before", [None, *CALLS])
+def test_a_group_counts_whenever_it_is_set_up(
+    data: Path, begin_group: Callable[[], Any], before: str | None
+) -> None:
+    dataset = ParquetDataset(data, batch_size=4, check_ranks=False)
+    if before is not None:
+        CALLS[before](dataset)
+    begin_group()
+    late = len(dataset)
+    assert late == len(ParquetDataset(data, batch_size=4, check_ranks=False))
+    dataset.set_epoch(9)
+    assert len(list(dataset)) == late
+    info = dataset.get_shard_distribution_info()
+    assert (info["rank"], info["world_size"]) == (5, 8)
+
+
+@pytest.mark.parametrize("explicit", [{}, {"rank": 0, "world_size": 2}])
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"device_mesh": "dp"}, TypeError, "device_mesh must be a DeviceMesh, got 'dp'"),
+        ({"process_group": "dp"}, TypeError, "process_group must be a ProcessGroup, got 'dp'"),
+        ({"mesh_dims": "dp"}, ValueError, "mesh_dims needs device_mesh"),
+        ({"rank": 0, "world_size": None}, ValueError, "rank and world_size go together"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank must be >= 0 and < 2"),
+        ({"rank": 0.5, "world_size": 2}, TypeError, "rank must be an int"),
+        ({"rank": 0, "world_size": True}, TypeError, "world_size must be an int"),
+    ],
+)
+def test_wrong_arguments_are_told_when_the_data_set_is_made(
+    data: Path,
+    begin_group: Callable[[], Any],
+    explicit: dict[str, Any],
+    wrong: dict[str, Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    """The same with and without a process group, and beside `rank`, which wins over groups."""
+    arguments = explicit | wrong
+    for _ in range(2):
+        with pytest.raises(error, match=text):
+            ParquetDataset(data, batch_size=4, **arguments)
+        if not dist.is_initialized():
+            begin_group()
+
+
+def test_a_wrong_environment_is_told_by_every_call(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = ParquetDataset(data, batch_size=4)
+    length = len(dataset)
+    take_two(dataset)
+    monkeypatch.setenv("RANK", "3")
+    for call in (len, list, ParquetDataset.get_shard_distribution_info, CALLS["steps"]):
+        with pytest.raises(ValueError, match="RANK and WORLD_SIZE must be set together"):
+            call(dataset)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert len(dataset) < length
