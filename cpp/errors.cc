@@ -145,11 +145,17 @@ Error::Error(ErrorKind kind, std::string_view message)
 Error::Error(ErrorKind kind, std::string_view message, const ErrorPlace& place)
     : std::runtime_error(Placed(message, place)), kind_(kind) {}
 
+Error Error::WithRow(int64_t row) const {
+  Error error = *this;
+  error.row_ = row;
+  return error;
+}
+
 Error CurrentErrorAt(const ErrorPlace& place) {
   try {
     throw;
   } catch (const Error& error) {
-    return Error(error.kind(), error.what(), place);
+    return Error(error.kind(), error.what(), place).WithRow(error.row());
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
   } catch (const std::exception& error) {

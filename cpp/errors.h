@@ -39,8 +39,14 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const { return kind_; }
 
+  // The row that the failure is about, counted within its row group as rows are stored;
+  // -1 if it is unknown.
+  int64_t row() const { return row_; }
+  Error WithRow(int64_t row) const;
+
  private:
   ErrorKind kind_;
+  int64_t row_ = -1;
 };
 
 // Shorthand for the most frequent kind.

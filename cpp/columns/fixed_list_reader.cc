@@ -160,13 +160,14 @@ class FixedListReader : public RowWalk {
   // whole.
   [[noreturn]] void ThrowLength(int64_t row, int64_t num_more, bool is_whole) const {
     const int64_t found = num_items_ + num_more - (num_rows_ - 1) * length_;
-    throw Error(
+    const Error error(
         ErrorKind::kListLength,
         "list of " + std::to_string(found) + (is_whole ? "" : " or more") +
             " is not of the length that Column(..., length=" + std::to_string(length_) +
             ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
             "length; row " +
             std::to_string(StoredRow(row)) + " of its row group");
+    throw error.WithRow(StoredRow(row));
   }
 
   const int64_t length_;

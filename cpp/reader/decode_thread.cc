@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "tasks/failed_row.h"
 
 namespace torchparquet {
 namespace {
@@ -97,10 +98,12 @@ bool RunTask(ReaderState* state, DecodeTask* task, DecodeScratch* scratch) {
   try {
     return task->Run(scratch);
   } catch (...) {
+    const Error error =
+        NameRow(state->context(), task->chunk(), task->index(), CurrentErrorAt({}));
     const std::lock_guard lock(state->mutex);
     if (state->stopping) return true;
     state->failed = true;
-    state->ring.Fail(task->failure_key(), CurrentErrorAt({}));
+    state->ring.Fail(task->failure_key(), error);
     return true;
   }
 }
