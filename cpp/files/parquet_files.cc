@@ -82,6 +82,16 @@ bool ParquetFiles::have_keys() const {
       planned_, [](const PlannedFile& file) { return file.decryption != nullptr; });
 }
 
+void ParquetFiles::BeginReader() {
+  const std::lock_guard lock(mutex_);
+  ++num_readers_;
+}
+
+void ParquetFiles::EndReader() {
+  const std::lock_guard lock(mutex_);
+  if (--num_readers_ == 0) open_.clear();
+}
+
 void ParquetFiles::Close() {
   const std::lock_guard lock(mutex_);
   open_.clear();

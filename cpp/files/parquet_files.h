@@ -35,6 +35,10 @@ class ParquetFiles {
       int64_t file, const std::shared_ptr<RemoteReads>& reads);
   // Closes files that no reader uses at the moment.
   void Close();
+  // A reader begins and ends to use the files. The end of the last one closes them: a
+  // file that another still needs may have been removed since it was opened.
+  void BeginReader();
+  void EndReader();
   const std::string& path(int64_t file) const {
     return planned_[static_cast<size_t>(file)].path;
   }
@@ -68,6 +72,7 @@ class ParquetFiles {
   // every footer would be gone when it is needed again. Guarded by mutex_.
   std::unordered_map<int64_t, std::shared_ptr<const ParsedFooter>> footers_;
   int64_t footer_bytes_ = 0;  // guarded by mutex_
+  int64_t num_readers_ = 0;   // guarded by mutex_
   KnownSchemas schemas_;
 };
 

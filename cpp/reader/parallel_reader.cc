@@ -44,6 +44,7 @@ void ParallelReader::Start() {
   const std::lock_guard lock(state.lifecycle);
   if (state.started) return;
   state.started = true;
+  state.spec.files->BeginReader();
   for (int64_t i = 0; i < state.spec.num_threads; ++i) {
     try {
       state.threads.emplace_back(&DecodeUntilDone, &state, state.scratch->TakeThread(),
@@ -52,6 +53,7 @@ void ParallelReader::Start() {
       // Fewer threads than wanted still deliver every batch; none cannot.
       if (i > 0) return;
       state.started = false;
+      state.spec.files->EndReader();
       throw Error(ErrorKind::kOutOfMemory,
                   std::string("the system starts no thread: ") + error.what());
     }
@@ -132,6 +134,7 @@ void ParallelReader::Stop() {
   const std::lock_guard lock(state.lifecycle);
   if (std::exchange(state.stopped, true)) return;
   state.started = true;  // a reader that was stopped starts no thread any more
+  const bool had_threads = !state.threads.empty();
   for (std::thread& thread : state.threads) thread.join();
   state.threads.clear();
   KeptScratch kept;
@@ -140,7 +143,7 @@ void ParallelReader::Stop() {
     kept = state.tasks->Clear();
   }
   state.scratch->ReturnKept(std::move(kept));
-  state.spec.files->Close();
+  if (had_threads) state.spec.files->EndReader();
   // As much as the next reader finds fetched; more would lie idle between epochs.
   state.fetched->ShrinkIdle(state.fetched->max_bytes() / 4);
 }
