@@ -62,6 +62,32 @@ bool WriteText(int descriptor, std::string_view text) {
   return count == static_cast<ssize_t>(text.size());
 }
 
+// Throws Error(kInvalidArgument) if another user could put blocks there: data of their
+// making would be read as the store's.
+void CheckTrusted(int folder, const std::string& path) {
+  struct stat status{};
+  if (fstat(folder, &status) != 0) {
+    throw Error(ErrorKind::kIo,
+                std::string("cannot stat the cache folder: ") + std::strerror(errno),
+                {.path = path});
+  }
+  const uid_t user = geteuid();
+  if (status.st_uid != user && status.st_uid != 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the cache folder belongs to another user, who could change what is read "
+                "from it: name a folder of your own: it is of user " +
+                    std::to_string(status.st_uid) + ", this process of user " +
+                    std::to_string(user),
+                {.path = path});
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "every user may write to the cache folder, and could change what is read "
+                "from it: run 'chmod o-w' on it, or name another folder",
+                {.path = path});
+  }
+}
+
 Error NotOurs(const std::string& path) {
   return Error(ErrorKind::kInvalidArgument,
                "the cache folder has other files: name an empty or a new one",
@@ -92,6 +118,7 @@ CacheFolder::CacheFolder(std::string path) : path_(std::move(path)) {
   }
   folder_ = FileDescriptor(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_) throw SystemError("cannot open the cache folder", errno);
+  CheckTrusted(folder_.get(), path_);
   Mark();
 }
 
@@ -151,7 +178,7 @@ FileDescriptor CacheFolder::OpenSubfolder(const std::string& name) const {
 FileDescriptor CacheFolder::MakeSubfolder(const std::string& name) const {
   FileDescriptor folder = OpenSubfolder(name);
   if (folder) return folder;
-  if (mkdirat(folder_.get(), name.c_str(), 0777) != 0 && errno != EEXIST) {
+  if (mkdirat(folder_.get(), name.c_str(), 0775) != 0 && errno != EEXIST) {
     throw SystemError("cannot make '" + name + "' in the cache", errno);
   }
   folder = OpenSubfolder(name);
@@ -163,7 +190,7 @@ FileDescriptor CacheFolder::OpenFile(const FileDescriptor& folder,
                                      const std::string& name, int flags) const {
   // O_NONBLOCK: opening a FIFO must not wait. It has no effect on regular files.
   FileDescriptor file(openat(folder.get(), name.c_str(),
-                             flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0666));
+                             flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0664));
   if (!file && errno == ENOENT) return file;
   if (!file) throw SystemError("cannot open '" + name + "' of the cache", errno);
   struct stat status{};

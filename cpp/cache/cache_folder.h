@@ -51,7 +51,8 @@ class FileLock {
 class CacheFolder {
  public:
   // Makes the folder, or takes an empty or marked one. Throws Error(kInvalidArgument) for
-  // any other folder and for a marker of another version.
+  // any other folder, for a marker of another version, and for a folder that belongs to
+  // another user than this process's and root, or that every user may write to.
   explicit CacheFolder(std::string path);
 
   const std::string& path() const { return path_; }

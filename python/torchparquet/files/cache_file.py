@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 import warnings
 import zipfile
@@ -42,6 +43,7 @@ class CacheFile:
             storage_beside(self._path, storage, paths) if is_remote_url(self._path) else None
         )
         self.shown = without_credentials(self._path)
+        self._is_ignored = False
 
     @classmethod
     def beside(
@@ -83,23 +85,45 @@ class CacheFile:
     def read(self) -> bytes | None:
         """Return the content; None if there is no such file.
 
+        A file that another user made or could have changed is ignored, with a warning.
+
         Raises:
             OSError: The file cannot be read.
         """
         if self._store is None:
-            path = Path(self._path)
-            return path.read_bytes() if path.exists() else None
+            return self._read_from_disk()
         access = self._store.access()
         name = access.name_of(self._path)
         entry = access.look_up(name, afresh=True)
         return None if entry is None else access.read(name, 0, entry.num_bytes)
 
+    def _read_from_disk(self) -> bytes | None:
+        try:
+            # O_NONBLOCK: opening a FIFO must not wait.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            why = _distrust(os.fstat(descriptor))
+            if why:
+                self._is_ignored = True
+                warnings.warn(
+                    f"a cache is ignored, {why}; name a file of your own: {self.shown!r}",
+                    stacklevel=5,
+                )
+                return None
+            return file.read()
+
     def write(self, content: bytes) -> None:
         """Replace the file at once, so that others read the old or the new one.
+
+        A file that was ignored stays as it is.
 
         Raises:
             OSError: The file cannot be written.
         """
+        if self._is_ignored:
+            return
         if self._store is not None:
             access = self._store.access()
             access.write(access.name_of(self._path), content)
@@ -115,3 +139,14 @@ class CacheFile:
             except BaseException:
                 Path(to.name).unlink(missing_ok=True)
                 raise
+
+
+def _distrust(status: os.stat_result) -> str:
+    """Return why the content of a file is not to be trusted; "" if it is."""
+    if not stat.S_ISREG(status.st_mode):
+        return "because it is no regular file"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"because it belongs to another user, of number {status.st_uid}"
+    if status.st_mode & stat.S_IWOTH:
+        return "because every user may write to it"
+    return ""

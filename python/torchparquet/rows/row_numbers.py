@@ -71,7 +71,7 @@ def _global_numbers(rows: Any, manifest: Manifest) -> NDArray[np.int64]:
 def _read(path: Path) -> Any:
     """Return the content of a file of row numbers, mapped and not copied where that can be."""
     if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r")
+        return np.load(path, mmap_mode="r", allow_pickle=False)
     if path.suffix in (".arrow", ".feather"):
         with pa.memory_map(str(path)) as source:
             return pa.ipc.open_file(source).read_all()
