@@ -93,7 +93,14 @@ def _paths(table: Any, relative: list[str]) -> list[str]:
         raise ValueError(f"the Delta table has no files: {_shown(table)!r}")
     root = _plain(str(table.table_uri)).rstrip("/")
     # The log has paths as parts of URIs, so that a "%" of a name is written as "%25".
-    return [_plain(path) if "://" in path else f"{root}/{unquote(path)}" for path in relative]
+    paths = [_plain(path) if "://" in path else f"{root}/{unquote(path)}" for path in relative]
+    for path in paths:
+        if not path.startswith(f"{root}/") or ".." in path.split("/"):
+            raise ValueError(
+                "the Delta table names a file outside its folder, which may be anybody's; to read "
+                f"it all the same, give the paths of the files: {without_credentials(path)!r}"
+            )
+    return paths
 
 
 def _plain(uri: str) -> str:
