@@ -1,4 +1,4 @@
-"""The exceptions of torchparquet, and the one-line text of any exception."""
+"""The exceptions of torchparquet, and texts that a terminal shows as they are."""
 
 from __future__ import annotations
 
@@ -53,9 +53,19 @@ class TransformError(RuntimeError):
     """
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with escapes for characters that steer a terminal, or that nobody sees.
+
+    Args:
+        text: Perhaps from a file: control characters, bidirectional overrides, lone surrogates.
+        keep: Characters that stay, such as the newline.
+    """
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
 def one_line(error: BaseException) -> str:
     """Return the message of an error on one line, or its class if the message is empty."""
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     if not text:
         return type(error).__name__
     # The text of a KeyError or an assertion means nothing without the class.

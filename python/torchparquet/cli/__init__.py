@@ -20,7 +20,7 @@ import click
 
 from torchparquet import __version__
 from torchparquet.cli.arguments import Session, debug_option
-from torchparquet.errors import one_line
+from torchparquet.errors import one_line, printable
 
 _COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
 _FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
@@ -96,13 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _say(f"error: {one_line(error)}")
         for note in getattr(error, "__notes__", ()):
-            print(note, file=sys.stderr)
+            print(printable(note, keep="\n"), file=sys.stderr)
         return _FAILED
     return code or 0
 
 
 def _say(text: str) -> None:
-    print(f"torchparquet: {text}", file=sys.stderr)
+    print(f"torchparquet: {printable(text)}", file=sys.stderr)
 
 
 @contextmanager

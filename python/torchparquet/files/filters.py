@@ -101,7 +101,9 @@ def _expression(filters: Any) -> pc.Expression:
     try:
         return pq.filters_to_expression(filters)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-        raise ValueError(f"filters cannot be understood ({error}): {filters!r}") from error
+        raise ValueError(
+            f"filters cannot be understood ({one_line(error)}): {filters!r}"
+        ) from error
 
 
 class _Fragments:
@@ -202,5 +204,7 @@ def _matching_row_groups(
     try:
         left = fragment.subset(expression, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise ValueError(f"filters do not fit the columns of {path!r}: {error}") from error
+        raise ValueError(
+            f"filters do not fit the columns of {path!r}: {one_line(error)}"
+        ) from error
     return [row_group.id for row_group in left.row_groups]

@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from torchparquet.errors import one_line
+
 
 class DataFrame(Protocol):
     """A pandas or Polars DataFrame; neither package is imported here."""
@@ -143,7 +145,7 @@ def _encoded(source: Any, kind: str, name: str) -> pa.Buffer:
             use_dictionary=False,
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise ValueError(f"cannot be written as Parquet ({error}): {name}") from error
+        raise ValueError(f"cannot be written as Parquet ({one_line(error)}): {name}") from error
     return sink.getvalue()
 
 

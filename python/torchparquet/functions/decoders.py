@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchparquet.batches.column import Column
+from torchparquet.errors import printable
 from torchparquet.jagged import Jagged
 
 Decode = Callable[[bytes], Any]
@@ -82,7 +83,7 @@ class Decoder:
                     value = self._value(found[begin:end].tobytes())
             except Exception as error:
                 if not self.flags:
-                    said = f"{type(error).__name__}: {error}"
+                    said = f"{type(error).__name__}: {printable(str(error))}"
                     raise RowFailedError(row, f"{end - begin} bytes: {said}") from error
             values.append(value)
             valid.append(value is not None)

@@ -8,7 +8,7 @@ from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeAlias
 
-from torchparquet.errors import TransformError
+from torchparquet.errors import TransformError, printable
 from torchparquet.functions.decoders import Decoder, RowFailedError
 
 Processor: TypeAlias = Callable[[Any], Any]
@@ -116,7 +116,7 @@ class Transforms:
                     raise TypeError(f"transform must return a dict, got {type(made).__name__}")
         except Exception as error:
             raise FunctionFailedError(
-                f"{at} failed with {type(error).__name__}: {error}"
+                f"{at} failed with {type(error).__name__}: {printable(str(error))}"
             ) from error
         return made
 

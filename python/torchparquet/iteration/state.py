@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from torchparquet.errors import one_line
 from torchparquet.plan.elastic import Leg
 from torchparquet.plan.plan_options import window_text
 
@@ -132,7 +133,7 @@ def _state(value: Mapping[str, Any]) -> State:
             raise ValueError("no leg")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"state is damaged ({type(error).__name__}: {error}): {dict(value)!r:.300}"
+            f"state is damaged ({type(error).__name__}: {one_line(error)}): {dict(value)!r:.300}"
         ) from error
     return state
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from torchparquet.errors import one_line
 from torchparquet.rows.sql import sql_expression
 
 if TYPE_CHECKING:
@@ -60,4 +61,6 @@ def _of_tuple(condition: Any) -> pc.Expression:
         # A null is neither in a list nor known to be outside of it.
         return made & pc.field(name).is_valid() if sign == "not in" else made
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-        raise ValueError(f"where cannot be understood ({error}): {condition!r}") from error
+        raise ValueError(
+            f"where cannot be understood ({one_line(error)}): {condition!r}"
+        ) from error

@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from torchparquet.errors import printable
+
 _PLAIN_WIDTH = 120
 
 Advance = Callable[[int], None]
@@ -46,8 +48,7 @@ def print_json(report: Any) -> None:
 
 def plain(text: str) -> str:
     """Return text that a terminal can show and that rich takes literally."""
-    printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    return escape(printable.encode("utf-8", "backslashreplace").decode())
+    return escape(printable(text, keep="\n"))
 
 
 def make_table(title: str, columns: Sequence[str], left: int = 1) -> Table:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from torchparquet.errors import one_line
 from torchparquet.tools.rewrite.options import Layout
 from torchparquet.tools.rewrite.output_place import OutputPlace
 
@@ -53,7 +54,7 @@ def _read(path: str, text: str) -> dict[str, Any]:
         version = journal.get("format")
     except (ValueError, AttributeError) as error:
         raise ValueError(
-            f"{path!r}, the note of a rewrite, is damaged ({error}); take "
+            f"{path!r}, the note of a rewrite, is damaged ({one_line(error)}); take "
             "another --output, or empty this one"
         ) from None
     if version != _FORMAT:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
+from torchparquet.errors import one_line
 from torchparquet.tools.inspect.column_chunks import read_footer
 from torchparquet.tools.rewrite.input_rows import RowStream
 from torchparquet.tools.rewrite.options import Layout, RewriteOptions
@@ -152,7 +153,7 @@ def _check_encoding(schema: OutputSchema, name: str, encoding: str) -> None:
             writer.write_table(schema.arrow.empty_table())
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
-            f"column {name!r} cannot be encoded as {encoding.lower()}: {error}"
+            f"column {name!r} cannot be encoded as {encoding.lower()}: {one_line(error)}"
         ) from error
 
 
