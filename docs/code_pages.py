@@ -14,6 +14,7 @@ BESIDE_CODE = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "bench/**/*.md",
     "bench/results/*.svg",
     "cpp/**/README.md",
