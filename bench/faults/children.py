@@ -1,0 +1,198 @@
+"""Forked children: what they tell, how they end, and what they leave behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass
+class Child:
+    """A child, as its parent sees it.
+
+    Attributes:
+        pid: Its process.
+        pipe: What it tells, a line of JSON each.
+        facts: What it has told.
+        code: Its exit code, negative for a signal; None while it lives.
+        deadline: When it counts as hanging, by the monotonic clock.
+    """
+
+    pid: int
+    pipe: int
+    facts: dict[str, int] = field(default_factory=dict)
+    code: int | None = None
+    deadline: float = 0.0
+    _handle: int = -1
+    _buffer: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Open a handle that becomes readable when the child ends."""
+        self._handle = os.pidfd_open(self.pid)
+
+    def handles(self) -> list[int]:
+        """Return what to wait for."""
+        return [self._handle, *([self.pipe] if self.pipe >= 0 else [])]
+
+    def look(self) -> None:
+        """Take what it has told, and its exit code if it has ended."""
+        # First, so that nothing told before the end is missed.
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        while self.pipe >= 0 and select.select([self.pipe], [], [], 0)[0]:
+            some = os.read(self.pipe, 65536)
+            if not some:
+                os.close(self.pipe)
+                self.pipe = -1
+                break
+            *lines, self._buffer = (self._buffer + some).split(b"\n")
+            for line in lines:
+                self.facts |= json.loads(line)
+        if pid:
+            self.code = os.waitstatus_to_exitcode(status)
+            self.close()
+
+    def close(self) -> None:
+        """Close the handles."""
+        for handle in self.handles():
+            os.close(handle)
+        self.pipe = -1
+
+
+def wait_for(children: list[Child], seconds: float) -> None:
+    """Wait until one of them tells something or ends, or so long."""
+    select.select([handle for child in children for handle in child.handles()], [], [], seconds)
+
+
+def fork(log: Path) -> tuple[Child | None, int]:
+    """Fork. Returns the child and -1 in the parent, None and the pipe in the child.
+
+    Args:
+        log: Where the child's output is appended to.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return Child(pid, reading), -1
+    os.close(reading)
+    to = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(to, 1)
+    os.dup2(to, 2)
+    os.close(to)
+    # A shell ignores it in what it starts in the background, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return None, writing
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what children leave, so that it can be counted."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
+        raise OSError(ctypes.get_errno(), "orphans cannot be adopted")
+
+
+def take_own_shared_memory() -> bool:
+    """Give this process and its children a /dev/shm of their own; False if it is not allowed."""
+    user, group = os.getuid(), os.getgid()
+    if _libc.unshare(_CLONE_NEWNS) != 0:
+        if _libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER) != 0:
+            return False
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    is_private = _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) == 0
+    place = bytes(_SHARED_MEMORY)
+    return is_private and bool(_libc.mount(b"none", place, b"tmpfs", 0, None) == 0)
+
+
+def _own_children() -> list[int]:
+    return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+
+
+def num_left_processes(seconds: float) -> int:
+    """Count the children that live on, after so long a wait for their end; end them."""
+    deadline = time.monotonic() + seconds
+    for pid in _unreaped(deadline):
+        os.kill(pid, signal.SIGKILL)
+    left = len(_own_children())
+    for _ in _unreaped(deadline + seconds):
+        raise RuntimeError("a child cannot be killed")
+    return left
+
+
+def _unreaped(deadline: float) -> Iterator[int]:
+    """Reap children until there are none; past the deadline, yield those that live."""
+    while children := _own_children():
+        for pid in children:
+            os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
+            yield from _own_children()
+            return
+        time.sleep(0.01)
+
+
+class Belongings:
+    """What this process and its children hold, when this was made."""
+
+    def __init__(self) -> None:
+        """Look."""
+        self._descriptors = _descriptors()
+        self._shared = _shared()
+
+    def new_descriptors(self) -> int:
+        """Count descriptors that this process did not have, memory files apart."""
+        return len(_descriptors()) - len(self._descriptors) - self._new_memory_files()
+
+    def new_shared_memory(self) -> int:
+        """Count files of shared memory that were not there, named or not."""
+        new = {name for name in _shared() - self._shared if not _is_mapped(name)}
+        # Some of other processes may have been about to be mapped, or removed.
+        left = new & _shared()
+        return sum(not _is_mapped(name) for name in left) + self._new_memory_files()
+
+    def _new_memory_files(self) -> int:
+        now, then = (
+            sum(target.startswith("/memfd:") for target in one.values())
+            for one in (_descriptors(), self._descriptors)
+        )
+        return now - then
+
+
+def _descriptors() -> dict[str, str]:
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except FileNotFoundError:
+            continue  # that of the listing itself
+    return found
+
+
+def _shared() -> set[str]:
+    return {path.name for path in _SHARED_MEMORY.iterdir()}
+
+
+def _is_mapped(name: str) -> bool:
+    """True if a living process uses the file; those of others come and go."""
+    path = f" {_SHARED_MEMORY / name}\n"
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if path in maps.read_text():
+                return True
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
+            continue  # It has ended, or belongs to somebody else.
+    return False

@@ -1,0 +1,54 @@
+"""Ends of processes that read are clean, and what is not would be noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.tree import ROOT
+
+ENDS = str(ROOT / "bench" / "faults" / "ends.py")
+
+
+def run(*command: str) -> tuple[int, dict[str, list[int]], str]:
+    """Return the exit code, the numbers of each row by its kind, and all that was written."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")]
+    numbers = {row[0].strip(): [int(cell) for cell in row[2:]] for row in rows[1:]}
+    return done.returncode, numbers, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "setting", ["alone", "2 ranks", *(pytest.param("fork", marks=pytest.mark.long),)]
+)
+def test_every_end_is_clean(setting: str) -> None:
+    code, rows, output = run(ENDS, "--count", "2", "--settings", setting)
+    assert code == 0, output
+    assert len(rows) == 9
+    for numbers in rows.values():
+        # Two ends, both in mid-iteration, and nothing was wrong with them.
+        assert numbers == [2, 2, 0, 0, 0, 0, 0, 0], output
+
+
+@pytest.mark.soak
+def test_many_ends_are_clean() -> None:
+    code, _, output = run(ENDS, "--count", "200", "--slow-count", "4")
+    assert code == 0, output
+
+
+def test_each_planted_fault_is_found() -> None:
+    code, rows, output = run(str(Path(__file__).parent / "planted_ends.py"))
+    assert code == len(rows) == 7, output
+    # Ends, begun; hangs, codes, processes, descriptors, shared memory, threads.
+    assert rows == {
+        "hangs": [1, 1, 1, 0, 0, 0, 0, 0],
+        "aborts": [1, 1, 0, 1, 0, 0, 0, 0],
+        "ends_before_it_begins": [1, 0, 0, 0, 0, 0, 0, 0],
+        "leaves_a_process": [1, 1, 0, 0, 1, 0, 0, 0],
+        "leaves_shared_memory": [1, 1, 0, 0, 0, 0, 1, 0],
+        "leaves_a_thread": [1, 1, 0, 0, 0, 0, 0, 1],
+        "leaves_a_descriptor": [1, 1, 0, 0, 0, 1, 0, 0],
+    }, output
