@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +201,29 @@ def test_nothing_is_left_where_it_cannot_be_written(data: Any, tmp_path: Path) -
     with pytest.raises(OSError, match="a directory"):
         dataset_of(data, tmp_path / "a directory")
     assert {path.name for path in tmp_path.iterdir()} == {"data", "a directory"}
+
+
+KILLED = """
+import os, pathlib, signal, sys
+pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from torchparquet import ParquetDataset
+ParquetDataset(sys.argv[1], batch_size=32, manifest_cache=sys.argv[2])
+"""
+
+
+def test_drafts_of_killed_writers_are_removed_when_they_are_old(data: Any, cache: Path) -> None:
+    drafts: list[Path] = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", KILLED, data, cache], check=False)
+        assert done.returncode == -signal.SIGKILL
+        (draft,) = set(cache.parent.glob(".*")) - set(drafts)
+        drafts.append(draft)
+    an_hour_ago = time.time() - 3601
+    os.utime(drafts[0], (an_hour_ago, an_hour_ago))
+    assert ids_of(dataset_of(data, cache)) == list(range(100 * NUM_FILES))
+    # The other one may be that of a writer at work.
+    assert set(cache.parent.glob(".*")) == {drafts[1]}
+    assert cache.exists()
 
 
 def test_what_has_no_cache(data: Any, cache: Path) -> None:

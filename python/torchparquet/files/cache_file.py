@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import stat
 import tempfile
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
+
+_DRAFT = ".draft"
+# No writer takes so long. Clocks of machines that share files may differ by minutes.
+_OLD_SECONDS = 3600.0
 
 
 class CacheFile:
@@ -129,8 +136,9 @@ class CacheFile:
             access.write(access.name_of(self._path), content)
             return
         path = Path(self._path)
+        _remove_old_drafts(path)
         with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
+            dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
         ) as to:
             try:
                 to.write(content)
@@ -150,3 +158,11 @@ def _distrust(status: os.stat_result) -> str:
     if status.st_mode & stat.S_IWOTH:
         return "because every user may write to it"
     return ""
+
+
+def _remove_old_drafts(path: Path) -> None:
+    """Remove what writers of the file have left that were killed while they wrote."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if time.time() - draft.stat().st_mtime > _OLD_SECONDS:
+                draft.unlink()
