@@ -27,9 +27,12 @@ def main() -> None:
     """Be one rank of the job."""
     arguments = job_arguments().parse_args()
     dist.init_process_group("gloo")  # "nccl" with GPUs
-    # The model is gone when this returns: it must not outlive the process group.
-    train(arguments)
-    dist.destroy_process_group()
+    try:
+        # The model is gone when this returns: it must not outlive the process group.
+        train(arguments)
+    finally:
+        # Joins gloo's threads, one of which could abort the process as the interpreter exits.
+        dist.destroy_process_group()
 
 
 def train(arguments: Namespace) -> None:
