@@ -172,6 +172,14 @@ def guided_fuzz(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def faults(session: nox.Session) -> None:
+    """End and kill processes that read. Arguments go to both programs of bench/faults."""
+    for program in ("ends", "kills"):
+        arguments = session.posargs or ["--count", "1000"]
+        session.run("python", f"bench/faults/{program}.py", *arguments)
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Take the figures of bench/results/RESULTS.md: `nox -s bench -- --quick` for a first look."""
     session.run("python", "-m", "bench", *session.posargs)

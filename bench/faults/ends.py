@@ -5,7 +5,7 @@ reads, tells that it does, and ends; its interpreter exits in the regular way. A
 0 is printed with what the child wrote, and the exit code is 1.
 
     python bench/faults/ends.py --count 1000
-    python bench/faults/ends.py --count 100 --settings "2 ranks" --keep-groups    # torch aborts some
+    python bench/faults/ends.py --settings "2 ranks" --keep-groups    # torch aborts some
     python bench/faults/ends.py --count 50 --kinds "Ctrl-C" "daemon thread" --settings alone fork
 """
 
@@ -46,6 +46,7 @@ from faults.children import (
 from faults.endings import ENDINGS, NUM_ROWS, SETTINGS, SLOW_SETTINGS, Scene
 
 END_SECONDS = 20.0
+ORPHAN_SECONDS = 20.0
 _START_SECONDS = 120.0
 _MOST_SIGNAL_DELAY_SECONDS = 0.004
 _SHOWN_BYTES = 1500
@@ -135,7 +136,7 @@ class Storm:
                 if mine is not None:
                     return mine
             self._look()
-        self._count("processes", num_left_processes(END_SECONDS))
+        self._count("processes", num_left_processes(ORPHAN_SECONDS))
         self._count("descriptors", belongings.new_descriptors())
         self._count("shared memory", belongings.new_shared_memory())
         return None
