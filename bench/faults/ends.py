@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from faults.children import (
+from faults.processes.children import (
     Belongings,
     Child,
     adopt_orphans,
@@ -43,7 +43,7 @@ from faults.children import (
     take_own_shared_memory,
     wait_for,
 )
-from faults.endings import ENDINGS, NUM_ROWS, SETTINGS, SLOW_SETTINGS, Scene
+from faults.processes.endings import ENDINGS, NUM_ROWS, SETTINGS, SLOW_SETTINGS, Scene
 
 END_SECONDS = 20.0
 ORPHAN_SECONDS = 20.0

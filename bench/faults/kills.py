@@ -23,11 +23,11 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from faults.findings import FAULTS, Findings
-from faults.killed_caches import KilledCaches
-from faults.killed_rewrites import KilledRewrites
-from faults.killed_training import KilledTraining, write_rows
-from faults.moments import NEVER, run
+from faults.processes.findings import FAULTS, Findings
+from faults.processes.killed_caches import KilledCaches
+from faults.processes.killed_rewrites import KilledRewrites
+from faults.processes.killed_training import KilledTraining, write_rows
+from faults.processes.moments import NEVER, run
 
 KINDS: dict[str, Callable[[Path, int], Any]] = {
     "training, the same ranks": lambda f, s: KilledTraining(f, s, changes_world=False),

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 from faults import ends
-from faults.endings import ENDINGS, Ending, Scene
+from faults.processes.endings import ENDINGS, Ending, Scene
 
 opened: list[int] = []
 

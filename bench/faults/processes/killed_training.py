@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from faults.findings import Findings
-from faults.moments import NEVER, Moment, Tell, Work, run
+from faults.processes.findings import Findings
+from faults.processes.moments import NEVER, Moment, Tell, Work, run
 from torchparquet import ParquetDataset
 
 WORLDS = (1, 2, 3, 4)

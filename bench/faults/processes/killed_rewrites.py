@@ -13,8 +13,8 @@ import rich.progress
 import rich.table  # noqa: F401
 
 import torchparquet.cli.rewrite  # noqa: F401
-from faults.findings import Findings
-from faults.moments import NEVER, Course, Tell, course_of, run
+from faults.processes.findings import Findings
+from faults.processes.moments import NEVER, Course, Tell, course_of, run
 from torchparquet.cli import main
 
 _MOST_KILLS = 4

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from faults.children import Child, fork, wait_for
+from faults.processes.children import Child, fork, wait_for
 
 Tell = Callable[..., None]
 Work = Callable[[Tell], None]

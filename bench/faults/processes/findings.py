@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from faults.children import Child
+from faults.processes.children import Child
 
 FAULTS = ("rows lost", "rows twice", "other batches", "files not whole", "failed repeats")
 

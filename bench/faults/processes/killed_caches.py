@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from faults.findings import Findings
-from faults.moments import NEVER, Course, Tell, Work, course_of, run
+from faults.processes.findings import Findings
+from faults.processes.moments import NEVER, Course, Tell, Work, course_of, run
 from torchparquet import Pack, ParquetDataset
 
 _NUM_FILES = 5
