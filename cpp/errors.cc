@@ -117,6 +117,25 @@ std::string Placed(std::string_view message, const ErrorPlace& place) {
   return out;
 }
 
+constexpr char kOutOfMemoryText[] = "out of memory while reading";
+// Made as the library is loaded: when it is needed, there is no memory to make it.
+// NOLINTNEXTLINE(cert-err58-cpp)
+const Error kNoMemory(ErrorKind::kOutOfMemory, kOutOfMemoryText);
+
+Error PlacedError(const ErrorPlace& place) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return Error(error.kind(), error.what(), place).WithRow(error.row());
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kOutOfMemory, kOutOfMemoryText, place);
+  } catch (const std::exception& error) {
+    // Arrow's failures during a read are about the content of the file.
+    return Error(ErrorKind::kCorruptFile,
+                 "cannot read Parquet data: " + Printable(error.what()), place);
+  }
+}
+
 }  // namespace
 
 std::string Printable(std::string_view text, size_t max_length) {
@@ -151,17 +170,11 @@ Error Error::WithRow(int64_t row) const {
   return error;
 }
 
-Error CurrentErrorAt(const ErrorPlace& place) {
+Error CurrentErrorAt(const ErrorPlace& place) noexcept {
   try {
-    throw;
-  } catch (const Error& error) {
-    return Error(error.kind(), error.what(), place).WithRow(error.row());
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorKind::kOutOfMemory, "out of memory while reading", place);
-  } catch (const std::exception& error) {
-    // Arrow's failures during a read are about the content of the file.
-    return Error(ErrorKind::kCorruptFile,
-                 "cannot read Parquet data: " + Printable(error.what()), place);
+    return PlacedError(place);
+  } catch (...) {
+    return kNoMemory;  // a copy shares the text, and allocates nothing
   }
 }
 

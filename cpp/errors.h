@@ -66,7 +66,8 @@ std::string PrintablePath(std::string_view path);
 bool IsUtf8(std::string_view text);
 
 // Turns the exception in flight (ours, Arrow's as the bridge tells it, or the standard
-// library's) into an Error placed at `place`.
-Error CurrentErrorAt(const ErrorPlace& place);
+// library's) into an Error placed at `place`. The place is left out if there is no memory
+// for a message that tells it.
+Error CurrentErrorAt(const ErrorPlace& place) noexcept;
 
 }  // namespace torchparquet

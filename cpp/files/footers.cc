@@ -143,7 +143,11 @@ Footers ReadFooters(const std::vector<PlannedFile>& files, FooterParts parts,
     for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < files.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
       if (stop != nullptr && stop->is_stopped()) return;
-      footers[i] = ReadFooter(files[i], parts, &known, ends.Of(i));
+      try {
+        footers[i] = ReadFooter(files[i], parts, &known, ends.Of(i));
+      } catch (...) {  // a thread must not end by an exception
+        footers[i].error = CurrentErrorAt({});
+      }
     }
   };
   {

@@ -1,8 +1,10 @@
 #include "network/cached_fetcher.h"
 
 #include <cstddef>
+#include <new>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "errors.h"
@@ -63,10 +65,18 @@ void CachedFetcher::Cancel(const std::shared_ptr<Fetch>& fetch) {
   other_->Cancel(fetch);
 }
 
-// Called under the lock.
+// Called under the lock. One thread does all the work too.
 void CachedFetcher::Begin() {
   if (threads_.empty()) {
-    for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { Work(); });
+    for (int i = 0; i < kNumThreads; ++i) {
+      try {
+        threads_.emplace_back([this] { Work(); });
+      } catch (const std::system_error& error) {
+        if (i > 0) break;
+        throw Error(ErrorKind::kOutOfMemory,
+                    std::string("the system starts no thread: ") + error.what());
+      }
+    }
   }
   asked_.notify_one();
 }
@@ -96,22 +106,26 @@ void CachedFetcher::Load(const std::shared_ptr<Fetch>& fetch) {
   if (fetch->is_over()) return;  // cancelled
   try {
     fetch->Prepare();
-  } catch (const Error& error) {
-    return fetch->Fail(error);
-  }
-  if (cache_->Read(KeyOf(fetch->object(), fetch->range()), fetch->out())) {
-    fetch->Arrive(fetch->range().num_bytes);
-  } else {
-    other_->Start(fetch);
+    if (cache_->Read(KeyOf(fetch->object(), fetch->range()), fetch->out())) {
+      fetch->Arrive(fetch->range().num_bytes);
+    } else {
+      other_->Start(fetch);
+    }
+  } catch (...) {
+    fetch->Fail(CurrentErrorAt({}));
   }
 }
 
 void CachedFetcher::Keep(const Kept& kept) {
   const RemoteObject& object = kept.fetch->object();
-  for (const ByteRange& block : kept.blocks) {
-    const uint8_t* data =
-        kept.fetch->data() + (block.offset - kept.fetch->range().offset);
-    cache_->Write(KeyOf(object, block), {data, static_cast<size_t>(block.num_bytes)});
+  try {
+    for (const ByteRange& block : kept.blocks) {
+      const uint8_t* data =
+          kept.fetch->data() + (block.offset - kept.fetch->range().offset);
+      cache_->Write(KeyOf(object, block), {data, static_cast<size_t>(block.num_bytes)});
+    }
+  } catch (const std::bad_alloc&) {
+    // Blocks that are not kept are fetched again.
   }
   kept.done();
 }

@@ -177,12 +177,12 @@ bool LetsThreadGoOn(const ReaderState& state) {
          (state.spare_waits && !HasEnough(state));
 }
 
-void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
-                     bool is_spare) {
+namespace {
+
+void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_spare) {
   if (state->prefetcher != nullptr) state->prefetcher->Advance();
   const auto num_columns = std::ssize(state->spec.columns);
   TimedLock lock(&state->mutex, &state->lock_times);
-  state->thread_ends.Begin();
   std::unique_ptr<DecodeTask> ended;
   while (std::unique_ptr<DecodeTask> task = NextTask(state, &lock, &ended, is_spare)) {
     lock.Unlock();
@@ -209,9 +209,36 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
       lock.Lock();
     }
   }
-  state->thread_ends.End(Clock::now());
   // A failure may have left anything in it.
   if (!state->failed) state->scratch->ReturnThread(std::move(scratch));
+}
+
+// Ends the stream for a failure outside of any task, for want of memory. The task in hand
+// may be lost, so no batch that is not complete will be.
+void Abandon(ReaderState* state, Error error) {
+  const std::lock_guard lock(state->mutex);
+  state->failed = true;
+  constexpr int64_t kBeforeAll = -1;
+  state->ring.Fail({state->ring.num_taken(), kBeforeAll, kBeforeAll}, std::move(error));
+  state->ring.Close();
+  state->work.notify_all();
+}
+
+}  // namespace
+
+void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
+                     bool is_spare) {
+  try {
+    {
+      const std::lock_guard lock(state->mutex);
+      state->thread_ends.Begin();
+    }
+    Decode(state, std::move(scratch), is_spare);
+  } catch (...) {
+    Abandon(state, CurrentErrorAt({}));
+  }
+  const std::lock_guard lock(state->mutex);
+  state->thread_ends.End(Clock::now());
 }
 
 }  // namespace torchparquet

@@ -43,9 +43,14 @@ RoomWaits::Sums RoomWaits::Total(Clock::time_point now) const {
   return {.for_consumer = all - for_memory, .for_memory = for_memory};
 }
 
-void ThreadEnds::End(Clock::time_point now) {
+void ThreadEnds::Begin() {
+  ++num_running_;
+  ends_.reserve(ends_.size() + static_cast<size_t>(num_running_));
+}
+
+void ThreadEnds::End(Clock::time_point now) noexcept {
   --num_running_;
-  if (!stop_) ends_.push_back(now);
+  if (!stop_ && ends_.size() < ends_.capacity()) ends_.push_back(now);
 }
 
 void ThreadEnds::Stop(Clock::time_point now) {

@@ -66,8 +66,9 @@ class ThreadEnds {
  public:
   using Clock = ConsumerWait::Clock;
 
-  void Begin() { ++num_running_; }
-  void End(Clock::time_point now);
+  // End allocates nothing, so that a thread without memory can end.
+  void Begin();
+  void End(Clock::time_point now) noexcept;
   // Threads that end from now on do not count.
   void Stop(Clock::time_point now);
   // The sum over all threads that have ended, up to `now` if others have not.

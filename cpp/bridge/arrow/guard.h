@@ -3,7 +3,9 @@
 #include <arrow/status.h>
 #include <parquet/exception.h>
 
+#include <new>
 #include <string>
+#include <string_view>
 
 #include "bridge/arrow_library.h"
 
@@ -26,7 +28,11 @@ Failure Guard(const Call& call) {
     return {no_memory ? Failure::Kind::kOutOfMemory : Failure::Kind::kFailed,
             error.what()};
   } catch (const parquet::ParquetException& error) {
-    return {Failure::Kind::kFailed, error.what()};
+    // Arrow's parser of footers turns every exception into one of its own.
+    const std::string_view message = error.what();
+    const bool no_memory = message.find(std::bad_alloc().what()) != message.npos;
+    return {no_memory ? Failure::Kind::kOutOfMemory : Failure::Kind::kFailed,
+            std::string(message)};
   }
 }
 
