@@ -78,7 +78,9 @@ LocalFile::LocalFile(std::string path, const FileIdentity& expected)
     : Source(std::move(path)), expected_(expected) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer. It has no effect on regular
   // files.
-  descriptor_ = open(this->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  do {
+    descriptor_ = open(this->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) throw SystemError("cannot open", errno);
   try {
     Identify(IdentityOf(descriptor_), expected);
