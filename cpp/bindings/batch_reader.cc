@@ -70,10 +70,18 @@ class BatchReader {
     });
   }
 
+  // Lets signals through, since reads that are under way may take long.
   void Stop() {
-    WithoutGil([&] {
-      reader_->Stop();
-      return true;
+    while (!StopWithin(0.1)) {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  }
+
+  bool StopWithin(double seconds) {
+    const auto timeout = std::chrono::duration<double>(seconds);
+    return WithoutGil([&] {
+      return reader_->StopWithin(
+          std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
     });
   }
 
@@ -105,6 +113,7 @@ void BindReader(py::module_& m) {
           [](const BatchReader& r) { return r.reader().has_asked_for_all(); })
       .def("announce", &BatchReader::Announce, py::arg("steps"))
       .def("stop", &BatchReader::Stop)
+      .def("stop_within", &BatchReader::StopWithin, py::arg("seconds"))
       .def_property_readonly(
           "slab_bytes",
           [](const BatchReader& r) { return r.reader().layout().slab_bytes; })

@@ -239,6 +239,7 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
   }
   const std::lock_guard lock(state->mutex);
   state->thread_ends.End(Clock::now());
+  if (--state->num_alive == 0) state->ended.notify_all();
 }
 
 }  // namespace torchparquet

@@ -46,10 +46,12 @@ void ParallelReader::Start() {
   state.started = true;
   state.spec.files->BeginReader();
   for (int64_t i = 0; i < state.spec.num_threads; ++i) {
+    CountAlive(1);
     try {
       state.threads.emplace_back(&DecodeUntilDone, &state, state.scratch->TakeThread(),
                                  i > 0 && i + 1 == state.spec.num_threads);
     } catch (const std::exception& error) {
+      CountAlive(-1);
       // Fewer threads than wanted still deliver every batch; none cannot.
       if (i > 0) return;
       state.started = false;
@@ -58,6 +60,11 @@ void ParallelReader::Start() {
                   std::string("the system starts no thread: ") + error.what());
     }
   }
+}
+
+void ParallelReader::CountAlive(int64_t num_threads) {
+  const std::lock_guard lock(state_->mutex);
+  state_->num_alive += num_threads;
 }
 
 bool ParallelReader::next_is_ready() const {
@@ -122,6 +129,24 @@ void ParallelReader::Announce(const std::vector<std::vector<Chunk>>& chunks) {
 
 void ParallelReader::Stop() {
   if (getpid() != owner_pid_) return;
+  AskToStop();
+  Join();
+}
+
+bool ParallelReader::StopWithin(std::chrono::milliseconds timeout) {
+  if (getpid() != owner_pid_) return true;
+  AskToStop();
+  {
+    ReaderState& state = *state_;
+    std::unique_lock lock(state.mutex);
+    const auto have_ended = [&] { return state.num_alive == 0; };
+    if (!state.ended.wait_for(lock, timeout, have_ended)) return false;
+  }
+  Join();
+  return true;
+}
+
+void ParallelReader::AskToStop() {
   ReaderState& state = *state_;
   state.ring.Stop();
   {
@@ -131,6 +156,10 @@ void ParallelReader::Stop() {
   }
   state.work.notify_all();
   if (state.prefetcher != nullptr) state.prefetcher->Stop();
+}
+
+void ParallelReader::Join() {
+  ReaderState& state = *state_;
   const std::lock_guard lock(state.lifecycle);
   if (std::exchange(state.stopped, true)) return;
   state.started = true;  // a reader that was stopped starts no thread any more

@@ -67,8 +67,12 @@ class ParallelReader {
   // Lends the memory of one batch, of layout().slab_bytes bytes. It comes back as a
   // batch, with the token; what is never used is only forgotten.
   void Lend(uint8_t* data, int64_t token);
-  // Ends the threads and forgets what is in flight. Idempotent.
+  // Ends the threads and forgets what is in flight. Waits for reads that are under way.
+  // Idempotent.
   void Stop();
+  // The same, but gives up after `timeout` and returns false: a disk may be stuck. The
+  // threads then end as soon as it answers.
+  bool StopWithin(std::chrono::milliseconds timeout);
 
   const BatchLayout& layout() const { return state_->layout; }
   int64_t num_batches() const { return state_->batches.num_batches(); }
@@ -92,6 +96,9 @@ class ParallelReader {
 
  private:
   void Start();
+  void CountAlive(int64_t num_threads);
+  void AskToStop();
+  void Join();
   void CheckProcess() const;
   BatchRing::TakeResult Take(std::chrono::milliseconds timeout);
   std::vector<int64_t> DeliveredBytes() const;

@@ -68,6 +68,8 @@ struct ReaderState {
   ThreadEnds thread_ends;
   LockTimes lock_times;
   int64_t num_waits = 0;
+  int64_t num_alive = 0;          // threads that have not ended
+  std::condition_variable ended;  // told when the last of them ends
 
   std::mutex lifecycle;              // starting and joining; taken before mutex
   std::vector<std::thread> threads;  // guarded by lifecycle

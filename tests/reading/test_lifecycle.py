@@ -451,19 +451,22 @@ BLOCKED = """
     import os, pickle, sys, time
     with open(sys.argv[1], "rb") as file:
         dataset = pickle.load(file)
-    iterator = iter(dataset)
     print(os.getpid(), len(os.listdir("/proc/self/task")), flush=True)
+    is_blocked = False
     try:
-        next(iterator)
+        READ
     except KeyboardInterrupt:
-        print(time.monotonic(), flush=True)
-        raise
-    print("not blocked", flush=True)
+        is_blocked = True  # the exception ends here, and with it the last frame of the loop
+    print(time.monotonic() if is_blocked else "not blocked", flush=True)
+    raise KeyboardInterrupt
 """
 DELAY_SECONDS = 3
+# The iterator of a loop ends with it, and its threads are in a read.
+READS = {"kept": "iterator = iter(dataset); next(iterator)", "loop": "list(dataset)"}
 
 
-def test_interrupt_of_a_blocked_next(tmp_path: Path, strace: str) -> None:
+@pytest.mark.parametrize("how", READS)
+def test_interrupt_of_a_blocked_next(tmp_path: Path, strace: str, how: str) -> None:
     path = tmp_path / "a.parquet"
     write(path, 0, 20_000)
     log = tmp_path / "strace.log"
@@ -472,7 +475,8 @@ def test_interrupt_of_a_blocked_next(tmp_path: Path, strace: str) -> None:
     pickled.write_bytes(pickle.dumps(ParquetDataset(path, batch_size=100, num_threads=2)))
     delay = f"inject=pread64:delay_enter={DELAY_SECONDS}s:when=2+"
     tracer = (strace, "-f", "--seccomp-bpf", "-qq", "-o", str(log), "-P", str(path))
-    program = start_program(BLOCKED, pickled, before=(*tracer, "-e", "trace=pread64", "-e", delay))
+    blocked = BLOCKED.replace("READ", READS[how])
+    program = start_program(blocked, pickled, before=(*tracer, "-e", "trace=pread64", "-e", delay))
     try:
         pid, idle = map(int, program.stdout.readline().split())  # type: ignore[union-attr]
         reader = psutil.Process(pid)

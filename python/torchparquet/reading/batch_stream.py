@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from torchparquet.plan.share import Share
     from torchparquet.reading.stream_parts import StreamParts
 
+# How long the end of a stream waits for reads under way. A loop ends within a second of Ctrl-C, of
+# which the wait for a batch takes up to 0.1 s.
+_STUCK_SECONDS = 0.3
+
 
 class Reading(Protocol):
     """Counts the reading of a stream."""
@@ -301,12 +305,23 @@ class BatchStream(Iterator[Batch]):
             time.sleep(0.001)
 
     def __del__(self) -> None:
-        """Join the threads before the memory that they write to is freed."""
-        if hasattr(self, "_reader"):
-            self._stop()
+        """Join the threads before the memory that they write to is freed.
+
+        A loop that ends, by Ctrl-C say, does not wait for a disk that does not answer: the memory
+        then outlives the stream.
+        """
+        if not hasattr(self, "_reader"):
+            return
+        if self._reader.stop_within(_STUCK_SECONDS):
+            self._end_reading()
+        else:
+            interpreter_exit.keep_until_stopped(self._reader, (self._lent, self._store))
 
     def _stop(self) -> None:
         self._reader.stop()
+        self._end_reading()
+
+    def _end_reading(self) -> None:
         reading, self.reading = self.reading, None
         if reading is not None:
             reading.end(self._reader.stats, self.task_names)

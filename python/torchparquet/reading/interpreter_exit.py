@@ -19,17 +19,41 @@ class Closing(Protocol):
         """Join the threads, and wait a while for the users of the object."""
 
 
+class Stopping(Protocol):
+    """A reader whose threads may be in a read that does not return."""
+
+    def stop(self) -> None:
+        """Join the threads, however long it takes; lets signals through."""
+
+    def stop_within(self, seconds: float) -> bool:
+        """Join the threads; return False if they have not ended in time."""
+
+
 _open: weakref.WeakSet[Closing] = weakref.WeakSet()
+# Readers whose streams are gone, with the memory that their threads still use.
+_stuck: list[tuple[Stopping, object]] = []
 
 
 def close_before(stream: Closing) -> None:
     """Have the stream closed before the interpreter exits, if it still exists then."""
+    _forget_stopped()
     _open.add(stream)
 
 
 def forget(stream: Closing) -> None:
     """Forget a stream that was closed."""
     _open.discard(stream)
+
+
+def keep_until_stopped(reader: Stopping, memory: object) -> None:
+    """Keep a reader that was told to stop, and what its threads use, until they have ended."""
+    _stuck.append((reader, memory))
+
+
+def _forget_stopped() -> None:
+    """Free the readers whose threads have ended since; each new stream asks for it."""
+    if _stuck:
+        _stuck[:] = [entry for entry in _stuck if not entry[0].stop_within(0)]
 
 
 def hold_daemon_thread() -> None:
@@ -60,3 +84,5 @@ def _close_all() -> None:
     has_begun = True
     for stream in list(_open):
         stream.close_at_exit()
+    for reader, _ in _stuck:
+        reader.stop()
