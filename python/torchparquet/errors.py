@@ -1,6 +1,10 @@
-"""The exceptions of torchparquet, and texts that a terminal shows as they are."""
+"""The exceptions of torchparquet, and the texts of its messages and of others."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class CorruptFileError(OSError):
@@ -71,3 +75,21 @@ def one_line(error: BaseException) -> str:
     # The text of a KeyError or an assertion means nothing without the class.
     plain = isinstance(error, OSError | RuntimeError | TypeError | ValueError)
     return text if plain else f"{type(error).__name__}: {text}"
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name a file in errors of the system that name none, as that of a full disk.
+
+    Args:
+        path: Of the file that is written.
+
+    Raises:
+        OSError: With the path, in place of one without.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error

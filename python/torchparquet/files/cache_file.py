@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from torchparquet.errors import one_line
+from torchparquet.errors import naming, one_line
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments, storage_beside
 from torchparquet.files.remote.urls import is_remote_url, without_credentials
 
@@ -137,9 +137,12 @@ class CacheFile:
             return
         path = Path(self._path)
         _remove_old_drafts(path)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
-        ) as to:
+        with (
+            naming(path),
+            tempfile.NamedTemporaryFile(
+                dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
+            ) as to,
+        ):
             try:
                 to.write(content)
                 to.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.errors import one_line
+from torchparquet.errors import naming, one_line
 from torchparquet.tools.inspect.column_chunks import read_footer
 from torchparquet.tools.rewrite.input_rows import RowStream
 from torchparquet.tools.rewrite.options import Layout, RewriteOptions
@@ -96,7 +96,7 @@ class FileWriter:
         Raises:
             RuntimeError: The input has fewer rows, or the written file does not match.
         """
-        with self._output.new_file(file.name) as path:
+        with self._output.new_file(file.name) as path, naming(path):
             self._write(path, file, rows, advance)
 
     def _write(

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from torchparquet.errors import naming
 from torchparquet.files.manifest import Manifest, walk_footers
 from torchparquet.files.remote.remote_files import RemoteFiles
 from torchparquet.files.remote.storage import NO_STORAGE, Storage, StorageArguments, storage_beside
@@ -92,7 +93,8 @@ class LocalOutput:
             yield self.directory / _BUCKETS
             shutil.rmtree(self.directory / _BUCKETS, ignore_errors=True)
         finally:
-            os.close(descriptor)
+            with naming(self.directory):
+                os.close(descriptor)
 
     def names(self) -> list[str]:
         """Return the names in it, sorted."""
@@ -106,7 +108,7 @@ class LocalOutput:
     def write_text(self, name: str, text: str) -> None:
         """Write a file at once."""
         unfinished = self.directory / f"{name}.tmp"
-        with unfinished.open("w") as file:
+        with naming(unfinished), unfinished.open("w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -215,8 +217,9 @@ class RemoteOutput:
 
 def _sync_directory(directory: Path) -> None:
     """Make sure that the new name is on disk too."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with naming(directory):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
+from torchparquet.errors import naming
 from torchparquet.tools.rewrite.input_rows import InputRows, prefetched
 from torchparquet.tools.rewrite.options import Layout
 
@@ -106,6 +107,7 @@ class ShuffledRows:
         table = table.unify_dictionaries().take(order).combine_chunks()
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with (
+            naming(path),
             path.open("wb") as file,
             pa.ipc.new_file(file, table.schema, options=options) as writer,
         ):
