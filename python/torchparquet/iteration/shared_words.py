@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import weakref
@@ -33,15 +34,27 @@ class SharedWords:
 
     @classmethod
     def new(cls) -> SharedWords:
-        """Return the words of a ledger without entries."""
-        # Only pages that are written to take memory, and none of it counts against /dev/shm.
-        descriptor = _anonymous_file()
+        """Return the words of a ledger without entries.
+
+        Raises:
+            MemoryError, OSError: The system gives no shared memory.
+        """
+        num_bytes = 8 * EPOCH_LEDGER_WORDS
         try:
-            os.ftruncate(descriptor, 8 * EPOCH_LEDGER_WORDS)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return cls.of_descriptor(descriptor)
+            # Only pages that are written to take memory, and none of it counts against /dev/shm.
+            descriptor = _anonymous_file()
+            try:
+                os.ftruncate(descriptor, num_bytes)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return cls.of_descriptor(descriptor)
+        except OSError as error:
+            what = "the system gives no shared memory for the numbers of epochs"
+            message = f"{what} ({num_bytes} bytes): {error.strerror}"
+            if error.errno == errno.ENOMEM:
+                raise MemoryError(message) from error
+            raise OSError(error.errno, message) from error
 
     @classmethod
     def of_descriptor(cls, descriptor: int) -> SharedWords:
