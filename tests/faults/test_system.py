@@ -1,0 +1,126 @@
+"""Faults of the system, each a few times, and proof that a broken promise is noticed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.tree import ROOT, child_environment
+
+SYSTEM = ROOT / "bench" / "faults" / "system.py"
+# The share of cases that takes some seconds.
+SHARES = {
+    "calls": 0.004,
+    "disks": 0.01,
+    "memory": 0.01,
+    "stuck": 0.02,
+    "changes": 0.04,
+    "machine": 0.1,
+    "groups": 1.0,
+}
+LONG = {"calls", "disks", "groups", "machine"}
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux"),
+    pytest.mark.skipif(shutil.which("c++") is None, reason="no compiler for the shim"),
+]
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in SHARES],
+)
+def test_a_fault_gives_right_rows_or_a_clear_error(fault: str) -> None:
+    done = run(SYSTEM, "--only", fault, "--share", SHARES[fault])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_planted_bug_is_found() -> None:
+    done = run(Path(__file__).parent / "system_plants.py")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "__iter__": "OSError",
+        "drop_last_batch": "wrong",
+        "pass_over_errors": "wrong",
+        "say_nothing_of_the_path": "wrong",
+        "end_the_process": "crash",
+        "wait_forever": "hang",
+        "leave_a_descriptor": "wrong",
+    }
+
+
+# Each program writes to the folder of its arguments, where no file may have more than 1,000 bytes.
+WRITERS = {
+    "cache": """
+        torchparquet.ParquetDataset(data, batch_size=10, manifest_cache=out / "manifest")
+    """,
+    "rewrite": """
+        from torchparquet.tools.rewrite import Rewrite
+        from torchparquet.tools.rewrite.options import RewriteOptions
+        Rewrite([str(data)], out, RewriteOptions()).run(lambda _: None)
+    """,
+    "shuffled rewrite": """
+        from torchparquet.tools.rewrite import Rewrite
+        from torchparquet.tools.rewrite.options import RewriteOptions
+        Rewrite([str(data)], out, RewriteOptions(shuffle=True)).run(lambda _: None)
+    """,
+}
+LIMITED = """
+import pathlib, resource, sys
+import pyarrow as pa, pyarrow.parquet as pq, torchparquet
+data, out = pathlib.Path(sys.argv[1]) / "a.parquet", pathlib.Path(sys.argv[1]) / "out"
+pq.write_table(pa.table({"a": list(range(5000))}), data)
+out.mkdir()
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+try:
+"""
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_write_that_fails_names_the_file(tmp_path: Path, name: str) -> None:
+    caught = "\nexcept OSError as error:\n    print(type(error).__name__, error)\n"
+    done = run("-c", LIMITED + WRITERS[name].replace("\n        ", "\n    ") + caught, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("OSError [Errno 27] File too large: "), done.stdout
+    assert str(tmp_path / "out") in done.stdout
+
+
+NO_SHARED_MEMORY = """
+import resource, sys
+import pyarrow as pa, pyarrow.parquet as pq, torchparquet
+path = sys.argv[1] + "/a.parquet"
+pq.write_table(pa.table({"a": list(range(50))}), path)
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+try:
+    torchparquet.ParquetDataset(path, batch_size=10)
+except OSError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+print(len(list(torchparquet.ParquetDataset(path, batch_size=10))))
+"""
+
+
+def test_shared_memory_that_is_refused_is_told(tmp_path: Path) -> None:
+    done = run("-c", NO_SHARED_MEMORY, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told, num_batches = done.stdout.splitlines()
+    assert "the system gives no shared memory for the numbers of epochs" in told
+    assert told.endswith("File too large")
+    assert num_batches == "5"
