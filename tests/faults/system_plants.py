@@ -20,9 +20,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 from faults.injection import children, judging, reading, shim
 from faults.injection.shim import Call, Effect, Fault
+from torchparquet import ParquetDataset
 
 READ_FAILS = Fault(Call.READ, 20, 1, Effect.FAIL, errno.EIO)
-read = reading.ParquetDataset.__iter__  # type: ignore[attr-defined]
+read = ParquetDataset.__iter__
 
 
 def drop_last_batch(dataset: Any) -> Iterator[Any]:
@@ -63,7 +64,7 @@ def leave_a_descriptor(dataset: Any) -> Iterator[Any]:
 
 
 def run(plant: Any, fault: Fault, folder: Path) -> str:
-    reading.ParquetDataset.__iter__ = plant  # type: ignore[attr-defined]
+    setattr(ParquetDataset, "__iter__", plant)  # noqa: B010
     collected = reading.Collected(reading.oracle(folder))
     configuration = reading.CONFIGURATIONS["plain"]
     work = partial(judging.read_all, folder, configuration, collected)
@@ -76,7 +77,8 @@ def main() -> None:
     children.TIME_LIMIT_SECONDS = 5
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        children.in_child(lambda: (reading.write_files(folder), reading.write_oracle(folder)))
+        children.in_child(partial(reading.write_files, folder))
+        children.in_child(partial(reading.write_oracle, folder))
         shim.watch_folder(folder)
         plants = {
             read: READ_FAILS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import json
@@ -23,6 +24,7 @@ TIME_LIMIT_SECONDS = 20
 _MEMORY_LIMIT_BYTES = 1 << 30
 _POLL_SECONDS = 0.001
 _MAX_DETAIL = 600
+_PR_SET_PDEATHSIG = 1
 CRASH, HANG, WRONG = "crash", "hang", "wrong"
 
 
@@ -124,6 +126,8 @@ def _child(case: Case, folder: Path, pipe: int) -> None:
     """Run the case and tell the pipe what came of it; never returns."""
     status = 1
     try:
+        # A child that is stuck must not outlive a run that is killed.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         errors = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(errors, 2)
         os.close(errors)

@@ -78,6 +78,8 @@ def _is_waiting(child: int) -> bool:
 
 
 def _read(folder: Path, name: str, pipes: Pipes, first: int, held: bool) -> str:
+    # A shell ignores the signal in what it starts in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     read_good(folder)
     gc.collect()
     before = num_threads(), open_descriptors()
