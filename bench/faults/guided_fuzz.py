@@ -34,7 +34,7 @@ def main() -> int:
     environment = {**os.environ, **_ENVIRONMENT}
     num_cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as logs:
-        command = [_PROGRAM, f"-jobs={num_cores}", f"-workers={num_cores}", "-max_len=4096"]
+        command: list[str | Path] = [_PROGRAM, f"-jobs={num_cores}", f"-workers={num_cores}", "-max_len=4096"]
         command += ["-rss_limit_mb=2048", "-timeout=20", "-print_final_stats=1"]
         command += [f"-artifact_prefix={found}/", *sys.argv[1:], corpus]
         failed = subprocess.run(command, env=environment, cwd=logs, check=False).returncode
@@ -62,7 +62,7 @@ def _cut(corpus: Path, environment: dict[str, str]) -> None:
     kept = corpus.with_name("kept")
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
-    command = [_PROGRAM, "-merge=1", kept, corpus]
+    command: list[str | Path] = [_PROGRAM, "-merge=1", kept, corpus]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     shutil.rmtree(corpus)
     kept.rename(corpus)
