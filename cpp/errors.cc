@@ -119,8 +119,8 @@ std::string Placed(std::string_view message, const ErrorPlace& place) {
 
 constexpr char kOutOfMemoryText[] = "out of memory while reading";
 // Made as the library is loaded: when it is needed, there is no memory to make it.
-// NOLINTNEXTLINE(cert-err58-cpp)
-const Error kNoMemory(ErrorKind::kOutOfMemory, kOutOfMemoryText);
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization, cert-err58-cpp)
+const Error no_memory(ErrorKind::kOutOfMemory, kOutOfMemoryText);
 
 Error PlacedError(const ErrorPlace& place) {
   try {
@@ -174,7 +174,7 @@ Error CurrentErrorAt(const ErrorPlace& place) noexcept {
   try {
     return PlacedError(place);
   } catch (...) {
-    return kNoMemory;  // a copy shares the text, and allocates nothing
+    return no_memory;  // a copy shares the text, and allocates nothing
   }
 }
 

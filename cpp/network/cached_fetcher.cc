@@ -124,7 +124,7 @@ void CachedFetcher::Keep(const Kept& kept) {
           kept.fetch->data() + (block.offset - kept.fetch->range().offset);
       cache_->Write(KeyOf(object, block), {data, static_cast<size_t>(block.num_bytes)});
     }
-  } catch (const std::bad_alloc&) {
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
     // Blocks that are not kept are fetched again.
   }
   kept.done();
