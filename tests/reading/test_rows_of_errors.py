@@ -118,6 +118,18 @@ def test_the_error_names_the_row(data: Path, name: str, selection: str) -> None:
     assert re.findall(r"row\.id (\d+)", message) == [str(ids[BAD_ROW])]
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_files_in_a_store(data: Path, shuffle: bool) -> None:
+    """The row is found although its bytes were fetched for the first try."""
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    for path in data.iterdir():
+        memory.pipe(f"rows/{path.name}", path.read_bytes())
+    columns = {"list": Column("list", dtype="int8")}
+    dataset = ParquetDataset("memory://rows", batch_size=64, columns=columns, shuffle=shuffle)
+    with pytest.raises(CastError, match=rf"row 151 of its row group, row\.id {BAD_ROW}$"):
+        list(dataset)
+
+
 def test_a_column_of_a_group(data: Path) -> None:
     columns = {"both": Column(["key", "number"], dtype="int8")}
     with pytest.raises(CastError, match=r"column 'key', row 128 of its row group, row\.id 128$"):
