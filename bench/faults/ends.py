@@ -45,10 +45,12 @@ from faults.processes.children import (
 )
 from faults.processes.endings import ENDINGS, NUM_ROWS, SETTINGS, SLOW_SETTINGS, Scene
 
+# Less the time that the process has waited for a processor.
 END_SECONDS = 20.0
-ORPHAN_SECONDS = 20.0
+ORPHAN_SECONDS = 60.0
 _START_SECONDS = 120.0
 _MOST_SIGNAL_DELAY_SECONDS = 0.004
+_REPORT_SECONDS = 1.0
 _SHOWN_BYTES = 1500
 FAULTS = ("hangs", "wrong codes", "processes", "descriptors", "shared memory", "threads")
 
@@ -62,7 +64,7 @@ class Tally:
         begun: Those that had told of threads or processes reading.
         faults: Numbers by column.
         codes: Wrong exit codes.
-        shown: What the first faulty child wrote.
+        shown: Where those that hang were, and what children wrote last.
     """
 
     ends: int = 0
@@ -139,6 +141,8 @@ class Storm:
         self._count("processes", num_left_processes(ORPHAN_SECONDS))
         self._count("descriptors", belongings.new_descriptors())
         self._count("shared memory", belongings.new_shared_memory())
+        if not self.tally.holds and self._log.exists():
+            self.tally.shown += self._log.read_text(errors="replace")[-_SHOWN_BYTES:]
         return None
 
     def _start(self, ranks: int) -> Callable[[], None] | None:
@@ -148,7 +152,6 @@ class Storm:
             child, pipe = fork(self._log)
             if child is None:
                 return partial(self._end, rank, store, pipe)
-            child.deadline = time.monotonic() + _START_SECONDS
             group.append(child)
         self._groups.append(group)
         return None
@@ -168,9 +171,9 @@ class Storm:
             for child in group:
                 if child.code is None:
                     child.look()
-                    self._check_time(child)
             if not had_begun and all(child.facts for child in group):
                 self._have_begun(group)
+            self._check_time(group)
         for group in [one for one in self._groups if all(c.code is not None for c in one)]:
             self._groups.remove(group)
             for child in group:
@@ -178,7 +181,7 @@ class Storm:
 
     def _have_begun(self, group: list[Child]) -> None:
         for child in group:
-            child.deadline = time.monotonic() + END_SECONDS
+            child.begin_to_count()
         if self._ending.signal:
             time.sleep(self._draw.uniform(0, _MOST_SIGNAL_DELAY_SECONDS))
             for child in group:
@@ -186,27 +189,32 @@ class Storm:
                 if child.code is None:
                     os.kill(child.pid, self._ending.signal)
 
-    def _check_time(self, child: Child) -> None:
-        if child.code is None and time.monotonic() > child.deadline:
+    def _check_time(self, group: list[Child]) -> None:
+        """End a group that takes too long, even less the time without a processor."""
+        living = [child for child in group if child.code is None and not child.is_hanging]
+        limit = END_SECONDS if all(child.facts for child in group) else _START_SECONDS
+        if not living or min(child.seconds() for child in living) < limit:
+            return
+        for child in living:
             self._count("hangs", 1)
+            self.tally.shown += f"hangs in {child.where()}\n"
+            child.is_hanging = True
             os.kill(child.pid, signal.SIGUSR1)  # has it write where it is
-            time.sleep(0.2)
+        time.sleep(_REPORT_SECONDS)
+        for child in living:
             os.kill(child.pid, signal.SIGKILL)
-            child.deadline = float("inf")
 
     def _judge(self, child: Child) -> None:
         self.tally.ends += 1
         self.tally.begun += child.facts.get("readers", 0) > 0
         for name in ("threads", "descriptors"):
             self._count(name, child.facts.get(name, 0))
-        if child.code != self._ending.code and child.deadline != float("inf"):
+        if child.code != self._ending.code and not child.is_hanging:
             self._count("wrong codes", 1)
             self.tally.codes.append(int(child.code or 0))
 
     def _count(self, fault: str, number: int) -> None:
         self.tally.faults[fault] += number
-        if number and not self.tally.shown and self._log.exists():
-            self.tally.shown = self._log.read_text(errors="replace")[-_SHOWN_BYTES:]
 
 
 def _write_data(folder: Path) -> None:

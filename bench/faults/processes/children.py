@@ -27,20 +27,33 @@ class Child:
         pipe: What it tells, a line of JSON each.
         facts: What it has told.
         code: Its exit code, negative for a signal; None while it lives.
-        deadline: When it counts as hanging, by the monotonic clock.
+        is_hanging: True if it was killed because it took too long.
     """
 
     pid: int
     pipe: int
     facts: dict[str, int] = field(default_factory=dict)
     code: int | None = None
-    deadline: float = 0.0
+    is_hanging: bool = False
+    _begun_at: float = 0.0
+    _waited_before: float = 0.0
     _handle: int = -1
     _buffer: bytes = b""
 
     def __post_init__(self) -> None:
         """Open a handle that becomes readable when the child ends."""
         self._handle = os.pidfd_open(self.pid)
+        self.begin_to_count()
+
+    def begin_to_count(self) -> None:
+        """Begin to count seconds anew."""
+        self._begun_at = time.monotonic()
+        self._waited_before = self.seconds_off_processors()
+
+    def seconds(self) -> float:
+        """Return the seconds since then, less those in which it waited for a processor."""
+        waited = max(0.0, self.seconds_off_processors() - self._waited_before)
+        return time.monotonic() - self._begun_at - waited
 
     def handles(self) -> list[int]:
         """Return what to wait for."""
@@ -63,11 +76,33 @@ class Child:
             self.code = os.waitstatus_to_exitcode(status)
             self.close()
 
+    def seconds_off_processors(self) -> float:
+        """Return how long its threads have waited for a processor, all together."""
+        paths = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        # proc(5): time on a processor, time waited for one, in nanoseconds.
+        facts = [_text(path).split() for path in paths]
+        return sum(int(fact[1]) for fact in facts if fact) / 1e9
+
+    def where(self) -> str:
+        """Return what its threads do, for the report of a hang."""
+        lines = []
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            name, state, place = (_text(task / fact) for fact in ("comm", "stat", "wchan"))
+            lines.append(f"{name.strip()} {state.rpartition(')')[2][:2].strip()} {place}")
+        return ", ".join(lines)
+
     def close(self) -> None:
         """Close the handles."""
         for handle in self.handles():
             os.close(handle)
         self.pipe = -1
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # The thread has ended.
 
 
 def wait_for(children: list[Child], seconds: float) -> None:

@@ -31,7 +31,7 @@ NUM_ROWS, BATCH_SIZE = 8000, 100
 NUM_WORKERS = 2
 OWN_CODE = 7
 _STEPS = 3
-_MANY = 50_000
+_CALLS, _CALL_ITEMS = 20, 100_000
 _JOIN_SECONDS = 5.0
 
 
@@ -80,16 +80,16 @@ class Scene:
         loss = batch["x"].mean()
         if self.has_group:
             dist.all_reduce(loss)
-            # Nobody waits for it: a thread of gloo frees its last tensor some time later.
-            dist.all_reduce(torch.ones(_MANY), async_op=True)
 
     def tell_mid_iteration(self) -> None:
         """Tell the parent how many threads or processes read at this moment."""
         readers = len(_children()) if self._is_loader else _num("task") - self._threads
+        self._begin_calls()
         self._tell(readers=readers)
 
     def tell_end_of_loop(self, num_batches: int) -> None:
         """Tell the parent that the epoch has ended."""
+        self._begin_calls()
         self._tell(readers=num_batches)
 
     def tell_what_is_left(self) -> None:
@@ -102,6 +102,11 @@ class Scene:
         if self._counts_descriptors:
             left["descriptors"] = _num("fd") - self._descriptors
         self._tell(**{name: max(0, number) for name, number in left.items()})
+
+    def _begin_calls(self) -> None:
+        """Begin calls that nobody waits for: a thread of gloo frees their tensors later."""
+        for _ in range(_CALLS if self.has_group else 0):
+            dist.all_reduce(torch.ones(_CALL_ITEMS), async_op=True)
 
     def _tell(self, **facts: int) -> None:
         os.write(self._pipe, json.dumps(facts).encode() + b"\n")
