@@ -36,7 +36,7 @@ int64_t WindowCells::StagedBytes(int64_t num_places) const {
 }
 
 void WindowCells::Begin(int64_t num_places, int64_t room_bytes, JaggedMemory* memory) {
-  std::call_once(begun_, [&] {
+  begun_.Do([&] {
     // Mask cells are no larger than values, so values come first.
     const int64_t values_bytes = num_places * cell_bytes_;
     const bool has_valid = place_.valid_offset >= 0;
@@ -69,7 +69,7 @@ template <typename To>
 void WindowCells::AddValues(const To& to, const uint8_t* values) {
   if (may_lie_close_ && cell_bytes_ == sizeof(uint64_t)) {
     const auto* items = reinterpret_cast<const uint64_t*>(values);
-    std::call_once(form_chosen_, [&] { ChooseForm({items, to.size()}); });
+    form_chosen_.Do([&] { ChooseForm({items, to.size()}); });
     if (as_differences_) {
       auto* out = reinterpret_cast<uint32_t*>(values_);
       if (lie_too_far_.load(std::memory_order_relaxed)) return;

@@ -2,13 +2,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
 #include "kernels/shuffle/partition.h"
+#include "once.h"
 #include "windows/window_places.h"
 
 namespace torchparquet {
@@ -72,11 +72,11 @@ class WindowCells {
   const int64_t element_;
   const int64_t cell_bytes_;
   const bool may_lie_close_;
-  std::once_flag begun_;
+  Once begun_;
   SinkPool::Lease staging_;
   uint8_t* values_ = nullptr;  // in staging_
   uint8_t* valid_ = nullptr;   // null if no mask is wanted
-  std::once_flag form_chosen_;
+  Once form_chosen_;
   bool as_differences_ = false;
   uint64_t base_ = 0;  // of differences
   std::atomic<bool> lie_too_far_{false};

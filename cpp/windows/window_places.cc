@@ -69,6 +69,7 @@ void WindowPlaces::MakeOnce() {
   const int64_t num_entries = shape_.num_table_entries();
   uint16_t* tables = memory_.ReserveItems<uint16_t>(num_entries);
   permutation_.emplace(key_, shape_, std::span(tables, static_cast<size_t>(num_entries)));
+  pieces_.clear();  // of a try for which there was no memory
   CutPieces();
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "kernels/shuffle/partition.h"
 #include "kernels/shuffle/permutation.h"
 #include "kernels/shuffle/scatter.h"
+#include "once.h"
 #include "scratch_buffer.h"
 #include "tasks/share.h"
 
@@ -35,7 +35,7 @@ class WindowPlaces {
 
   // Returns when the tables of the permutation are made. Thread-safe.
   void Make() {
-    std::call_once(made_, [this] { MakeOnce(); });
+    made_.Do([this] { MakeOnce(); });
   }
 
   int64_t num_places() const { return shape_.num_buckets() * stride_; }
@@ -108,7 +108,7 @@ class WindowPlaces {
   std::vector<int64_t> chunk_begins_;  // in rows
   std::vector<Piece> pieces_;
   ScratchBuffer memory_;  // the permutation's tables
-  std::once_flag made_;
+  Once made_;
   std::optional<kernels::Permutation> permutation_;
 };
 

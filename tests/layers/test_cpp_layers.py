@@ -144,6 +144,12 @@ def test_the_room_that_knows_arrow_needs_the_interface_alone() -> None:
     assert not [room for room, others in graph.items() if KNOWS_ARROW in others]
 
 
+def test_no_exception_passes_the_c_library() -> None:
+    """Without memory glibc ends the process; `once.h` tells why."""
+    for name in FILES:
+        assert name == "once.h" or "call_once" not in FILES[name].read_text(), name
+
+
 def test_tests_stand_in_the_room_of_their_unit() -> None:
     for path in (CPP / "tests").rglob("*_test.cc"):
         tested = str(path.relative_to(CPP / "tests").with_suffix("")).removesuffix("_test")
