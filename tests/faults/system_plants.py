@@ -68,13 +68,12 @@ def run(plant: Any, fault: Fault, folder: Path) -> str:
     collected = reading.Collected(reading.oracle(folder))
     configuration = reading.CONFIGURATIONS["plain"]
     work = partial(judging.read_all, folder, configuration, collected)
-    case = children.Case("", "", partial(judging.judged, work, folder, fault))
+    case = children.Case("", "", partial(judging.judged, work, folder, fault), seconds=5)
     return children.run_case(case, folder).label
 
 
 def main() -> None:
     shim.begin(Path(tempfile.gettempdir()))
-    children.TIME_LIMIT_SECONDS = 5
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         children.in_child(partial(reading.write_files, folder))

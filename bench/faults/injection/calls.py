@@ -32,7 +32,10 @@ _NAMES = ("plain", "windows", "workers")
 def _read(folder: Path, name: str, fault: Fault) -> str:
     configuration = CONFIGURATIONS[name]
     collected = Collected(oracle(folder))
-    return judged(lambda: read_all(folder, configuration, collected), folder, fault)
+    # Threads of a loader's queues end by themselves, some time after the loader.
+    patience_seconds = 10.0 if configuration.num_workers else 0.0
+    read = partial(read_all, folder, configuration, collected)
+    return judged(read, folder, fault, patience_seconds)
 
 
 def counts_of(folder: Path, name: str) -> dict[Call, int]:

@@ -39,6 +39,7 @@ class Case(NamedTuple):
         counts_itself: True if `run` returns the outcome and how often the fault fired, as
             "OUTCOME|COUNT".
         memory_limit: Bytes beyond what the child has at first.
+        seconds: The time that it may take.
     """
 
     fault: str
@@ -47,6 +48,7 @@ class Case(NamedTuple):
     during: Callable[[int], None] | None = None
     counts_itself: bool = False
     memory_limit: int | None = _MEMORY_LIMIT_BYTES
+    seconds: int = TIME_LIMIT_SECONDS
 
 
 class Result(NamedTuple):
@@ -105,9 +107,9 @@ def _told(case: Case, child: int, pipe: int) -> bytes | None:
     """Return what the child says before its end; None if it takes too long."""
     told, is_due = b"", case.during is not None
     # Turn by turn: while all of us are stopped, time goes on and no child can write.
-    num_turns, seconds = (TIME_LIMIT_SECONDS, 1.0)
+    num_turns, seconds = case.seconds, 1.0
     if is_due:
-        num_turns, seconds = int(TIME_LIMIT_SECONDS / _POLL_SECONDS), _POLL_SECONDS
+        num_turns, seconds = int(case.seconds / _POLL_SECONDS), _POLL_SECONDS
     for _ in range(num_turns):
         if is_due and shim.fired() > 0:
             is_due = False

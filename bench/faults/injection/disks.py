@@ -100,6 +100,11 @@ def _unlimited() -> Iterator[None]:
 
 def _warm(writer: Writer, work: Work) -> None:
     """Do it once without a fault: libraries keep threads, and connections to a store."""
+    import pyarrow as pa
+
+    # Its threads come one by one as there is work for them, and stay.
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
     warnings.simplefilter("ignore")
     writer.place.mkdir()
     work()
@@ -189,7 +194,7 @@ def _with_small_shared_memory(writer: Writer, size: int) -> str:
         read_all(writer.folder, CONFIGURATIONS["workers"], collected)
 
     try:
-        return f"{judged(read, writer.folder, shim.COUNT_ONLY)}|1"
+        return f"{judged(read, writer.folder, shim.COUNT_ONLY, 10)}|1"
     except (DifferenceError, RuntimeError) as error:
         # The loader's own locks and queues have no room, which it says in its words.
         trace = traceback.extract_tb((error.__cause__ or error).__traceback__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +37,16 @@ _SHARED_MEMORY = "the system gives no shared memory"
 _MAX_ERRORS = 3
 
 
-def judged(read: Callable[[], None], folder: Path, fault: shim.Fault) -> str:
+def judged(
+    read: Callable[[], None], folder: Path, fault: shim.Fault, patience_seconds: float = 0
+) -> str:
     """Call `read` under a fault.
+
+    Args:
+        read: Reads, and checks the rows.
+        folder: Holds the files, whose path an error names.
+        fault: The fault.
+        patience_seconds: How long threads of others may take to end.
 
     Returns:
         That its rows were right, or the type of its error.
@@ -56,7 +65,7 @@ def judged(read: Callable[[], None], folder: Path, fault: shim.Fault) -> str:
         label = clear(error, folder)
     finally:
         shim.disarm()
-    check_nothing_left(folder, *before)
+    check_nothing_left(folder, *before, patience_seconds)
     return label
 
 
@@ -71,14 +80,25 @@ def clear(error: BaseException, folder: Path) -> str:
     return type(error).__name__
 
 
-def check_nothing_left(folder: Path, threads: int, descriptors: set[str]) -> None:
+def check_nothing_left(
+    folder: Path, threads: int, descriptors: set[str], patience_seconds: float = 0
+) -> None:
     """Check that a good file is read, and that no thread or descriptor is left.
+
+    Args:
+        folder: Holds the good file.
+        threads: The number before.
+        descriptors: Those that were open before.
+        patience_seconds: How long to wait for threads to end.
 
     Raises:
         DifferenceError: Something is.
     """
     read_good(folder)
     gc.collect()
+    deadline = time.monotonic() + patience_seconds
+    while num_threads() > threads and time.monotonic() < deadline:
+        time.sleep(0.01)
     if num_threads() > threads:
         raise DifferenceError(f"{num_threads() - threads} threads are left")
     left = open_descriptors() - descriptors
