@@ -17,7 +17,6 @@ from faults.injection.reading import (
     CONFIGURATIONS,
     Collected,
     oracle,
-    read_good,
 )
 from faults.injection.shim import Call, Effect, Fault
 
@@ -69,7 +68,8 @@ def _threads(folder: Path) -> Iterator[Case]:
 
 
 def _limited(folder: Path, name: str, kind: int, limit_of: Callable[[], int], extra: int) -> str:
-    read_good(folder)  # so that libraries are loaded
+    # So that libraries are loaded.
+    read_all(folder, CONFIGURATIONS[name], Collected(oracle(folder)))
     soft, hard = resource.getrlimit(kind)
 
     def read() -> None:
