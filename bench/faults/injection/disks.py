@@ -33,6 +33,7 @@ _NEW_MOUNTS, _PRIVATE = 0x20000, 0x44000  # CLONE_NEWNS; MS_REC and MS_PRIVATE
 _SIZES = (0, 1, 2, 4, 8, 16, 32)  # KiB
 _SHARED_SIZES = (4, 64, 128, 256, 1024)
 _PAGE_KIB = 4
+_LOADER_SECONDS = 8
 
 Work = Callable[[], None]
 
@@ -186,12 +187,16 @@ def _on_small_disk(writer: Writer, work: Work, size: int) -> str:
 
 
 def _with_small_shared_memory(writer: Writer, size: int) -> str:
-    """Read in DataLoader workers, with a /dev/shm of `size` KiB."""
+    """Read in DataLoader workers, with a /dev/shm of `size` KiB.
+
+    A loader of torch 2 without a timeout waits for ever if a worker finds no room for a batch: the
+    thread that sends it prints the error and goes on to the next.
+    """
     _mount(Path("/dev/shm"), size)
+    configuration = CONFIGURATIONS["workers"]._replace(timeout_seconds=_LOADER_SECONDS)
 
     def read() -> None:
-        collected = Collected(oracle(writer.folder))
-        read_all(writer.folder, CONFIGURATIONS["workers"], collected)
+        read_all(writer.folder, configuration, Collected(oracle(writer.folder)))
 
     try:
         return f"{judged(read, writer.folder, shim.COUNT_ONLY, 10)}|1"

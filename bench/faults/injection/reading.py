@@ -20,10 +20,11 @@ CODECS = ("snappy", "zstd", "gzip", "none")
 
 
 class Configuration(NamedTuple):
-    """One way to read: options of the data set, and DataLoader workers."""
+    """One way to read: options of the data set, DataLoader workers, and the time for a batch."""
 
     options: dict[str, Any]
     num_workers: int = 0
+    timeout_seconds: int = 0
 
 
 CONFIGURATIONS = {
@@ -122,8 +123,14 @@ def batches_of(dataset: ParquetDataset, configuration: Configuration) -> Iterato
     """Return an iterator over one epoch."""
     if configuration.num_workers == 0:
         return iter(dataset)
-    loader = DataLoader(dataset, batch_size=None, num_workers=configuration.num_workers)
-    return iter(loader)
+    return iter(
+        DataLoader(
+            dataset,
+            batch_size=None,
+            num_workers=configuration.num_workers,
+            timeout=configuration.timeout_seconds,
+        )
+    )
 
 
 class DifferenceError(Exception):
