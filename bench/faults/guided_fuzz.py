@@ -34,7 +34,12 @@ def main() -> int:
     environment = {**os.environ, **_ENVIRONMENT}
     num_cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as logs:
-        command: list[str | Path] = [_PROGRAM, f"-jobs={num_cores}", f"-workers={num_cores}", "-max_len=4096"]
+        command: list[str | Path] = [
+            _PROGRAM,
+            f"-jobs={num_cores}",
+            f"-workers={num_cores}",
+            "-max_len=4096",
+        ]
         command += ["-rss_limit_mb=2048", "-timeout=20", "-print_final_stats=1"]
         command += [f"-artifact_prefix={found}/", *sys.argv[1:], corpus]
         failed = subprocess.run(command, env=environment, cwd=logs, check=False).returncode
