@@ -1,6 +1,6 @@
 """What threads cost each other: tasks so small that dealing them out is most of the work.
 
-    python bench/scheduling.py
+    python bench/threads/scheduling.py
 
 A task is one column of one row group of 64 rows, uncompressed, about a thousandth of a usual one.
 Tables are narrow and wide. Of each task: the processor time of the decode threads, opening and
@@ -26,6 +26,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from report.machine import described, environment
 from report.tables import markdown
