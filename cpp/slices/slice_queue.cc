@@ -1,6 +1,7 @@
 #include "slices/slice_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace torchparquet {
@@ -19,18 +20,21 @@ void SliceQueue::Push(OpenSlice slice) {
     chunk->number = chunk_number;
     chunk->columns.resize(static_cast<size_t>(num_tasks_));
   }
-  entries_.push_back({.slice = std::move(slice),
-                      .chunk = chunk,
-                      .taken = std::vector<bool>(static_cast<size_t>(num_tasks_)),
-                      .paused = {},
-                      .num_unfinished = num_tasks_});
+  Entry& entry = entries_.emplace_back();
+  static_cast<OpenSlice&>(entry) = std::move(slice);
+  entry.place = std::prev(entries_.end());
+  entry.chunk = chunk;
+  entry.taken.resize(static_cast<size_t>(num_tasks_));
+  entry.num_unfinished = num_tasks_;
+  if (first_open_ == entries_.end()) first_open_ = entry.place;
 }
 
 std::optional<SliceTask> SliceQueue::Take(Choice choice,
                                           const std::optional<Pressure>& pressure,
                                           const IsReady& is_ready) {
   ++num_takes_;
-  for (Entry& entry : entries_) {
+  for (auto place = first_open_; place != entries_.end(); ++place) {
+    Entry& entry = *place;
     for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
       const auto i = static_cast<size_t>(index);
       if (entry.taken[i]) continue;
@@ -50,7 +54,7 @@ bool SliceQueue::MustAwaitBytes(Entry* entry, int64_t index,
                                 const IsReady& is_ready) const {
   Column& column = entry->chunk->columns[static_cast<size_t>(index)];
   if (column.unready_at == num_takes_) return true;
-  if (is_ready(entry->slice.slice.chunk, index)) return false;
+  if (is_ready(entry->slice.chunk, index)) return false;
   column.unready_at = num_takes_;
   return true;
 }
@@ -59,7 +63,7 @@ bool SliceQueue::MustWait(const Entry& entry, int64_t index, const Pressure& pre
   if (!(*pressure.waits)[static_cast<size_t>(index)]) return false;
   const auto paused = entry.paused.find(index);
   const int64_t span = paused == entry.paused.end() ? 0 : paused->second.num_spans_done;
-  return entry.slice.spans[static_cast<size_t>(span)].batch != pressure.front;
+  return entry.spans[static_cast<size_t>(span)].batch != pressure.front;
 }
 
 SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
@@ -69,11 +73,14 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
          entry->taken[static_cast<size_t>(entry->first_untaken)]) {
     ++entry->first_untaken;
   }
+  while (first_open_ != entries_.end() && first_open_->first_untaken == num_tasks_) {
+    ++first_open_;
+  }
   ++num_running_;
   Column& column = entry->chunk->columns[i];
   ++column.num_running;
-  column.last_taken = entry->slice.slice.ends_chunk;
-  SliceTask task{.slice = &entry->slice, .index = index};
+  column.last_taken = entry->slice.ends_chunk;
+  SliceTask task{.slice = entry, .index = index};
   if (const auto found = entry->paused.find(index); found != entry->paused.end()) {
     Paused& paused = found->second;
     task.num_spans_done = paused.num_spans_done;
@@ -106,9 +113,8 @@ ColumnBuffers SliceQueue::TakeSpare() {
 }
 
 SliceQueue::Entry& SliceQueue::EntryOf(const SliceTask& task) {
-  return *std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
-    return &candidate.slice == task.slice;
-  });
+  // All slices of tasks are entries, which only the queue changes.
+  return const_cast<Entry&>(static_cast<const Entry&>(*task.slice));
 }
 
 // Later slices may have gone on with the column during this task, so its reader is kept
@@ -127,6 +133,9 @@ SliceTask SliceQueue::Pause(SliceTask task) {
   entry.paused.emplace(task.index, std::move(paused));
   entry.taken[static_cast<size_t>(task.index)] = false;
   entry.first_untaken = std::min(entry.first_untaken, task.index);
+  if (first_open_ == entries_.end() || entry.number < first_open_->number) {
+    first_open_ = entry.place;
+  }
   return task;
 }
 
@@ -149,9 +158,7 @@ SliceTask SliceQueue::Finish(SliceTask task) {
   } else {
     KeepSpare(&task.buffers);  // a generated column needs none
   }
-  if (--entry.num_unfinished == 0) {
-    entries_.remove_if([&](const Entry& candidate) { return &candidate == &entry; });
-  }
+  if (--entry.num_unfinished == 0) entries_.erase(entry.place);
   return task;
 }
 
@@ -186,13 +193,9 @@ void SliceQueue::KeepSpare(ColumnBuffers* buffers) {
   spare_.push_back(std::move(*buffers));
 }
 
-bool SliceQueue::has_untaken() const {
-  return std::ranges::any_of(
-      entries_, [&](const Entry& entry) { return entry.first_untaken < num_tasks_; });
-}
-
 std::vector<ColumnBuffers> SliceQueue::Clear() {
   entries_.clear();
+  first_open_ = entries_.end();
   last_chunks_.clear();
   held_bytes_ = 0;
   return std::exchange(spare_, {});

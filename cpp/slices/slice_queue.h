@@ -78,7 +78,7 @@ class SliceQueue {
   std::vector<ColumnBuffers> Clear();
 
   bool empty() const { return entries_.empty(); }
-  bool has_untaken() const;
+  bool has_untaken() const { return first_open_ != entries_.end(); }
   int64_t num_running() const { return num_running_; }
   int64_t held_bytes() const { return held_bytes_; }
 
@@ -100,8 +100,11 @@ class SliceQueue {
     std::unique_ptr<ColumnReader> reader;
     PagePlace place;  // where another reader can continue
   };
-  struct Entry {
-    OpenSlice slice;
+  struct Entry;
+  using Entries = std::list<Entry>;
+  // A task leads to its entry by its slice.
+  struct Entry : OpenSlice {
+    Entries::iterator place;
     std::shared_ptr<OpenChunk> chunk;
     std::vector<bool> taken;
     std::map<int64_t, Paused> paused;  // by index; not taken
@@ -112,7 +115,7 @@ class SliceQueue {
   bool MustAwaitBytes(Entry* entry, int64_t index, const IsReady& is_ready) const;
   static bool MustWait(const Entry& entry, int64_t index, const Pressure& pressure);
   SliceTask TakeFrom(Entry* entry, int64_t index);
-  Entry& EntryOf(const SliceTask& task);
+  static Entry& EntryOf(const SliceTask& task);
   ColumnBuffers TakeSpare();
   std::unique_ptr<ColumnReader> TakeIdle(Column* column);
   void Keep(SliceTask* task, Column* column);
@@ -121,7 +124,10 @@ class SliceQueue {
 
   const int64_t num_tasks_;
   const int64_t max_held_bytes_;
-  std::list<Entry> entries_;
+  Entries entries_;
+  // The first one with a task that nobody has taken. With many threads, most are taken
+  // whole, and each look at one brings memory from another core.
+  Entries::iterator first_open_ = entries_.end();
   // By lane. More slices of these may come.
   std::map<int64_t, std::shared_ptr<OpenChunk>> last_chunks_;
   // Last in, first out: the memory that a thread has just used is in its cache.

@@ -562,6 +562,9 @@ class Game {
   void CheckState() {
     REQUIRE(held_bytes_ <= max_held_bytes_);
     CHECK(queue_.empty() == open_.empty());
+    CHECK(queue_.has_untaken() == std::ranges::any_of(open_, [](const auto& open) {
+            return !open.second.untaken.empty();
+          }));
     CHECK(queue_.num_running() == std::ssize(running_));
   }
 
@@ -594,6 +597,48 @@ TEST_CASE("games of many threads keep the order, the bound, and what belongs tog
     }
     CHECK((num_resumed > 0) == (max_held_bytes > 0));
     CHECK(num_reopened > 0);
+  }
+}
+
+TEST_CASE("a task that was paused is taken again before later ones") {
+  Draws draws(91);
+  for (int trial = 0; trial < 60; ++trial) {
+    Ledger ledger;
+    Slices slices;
+    const int64_t num_tasks = draws.Between(1, 4);
+    SliceQueue queue(num_tasks, kPlenty);
+    std::set<std::pair<int64_t, int64_t>> untaken;  // (slice number, column)
+    std::vector<SliceTask> running;
+    for (int step = 0; step < 300; ++step) {
+      CAPTURE(step);
+      const int64_t choice = draws.Below(5);
+      if (choice == 0 && std::ssize(untaken) < 20) {
+        OpenSlice open = slices.Next(draws.OneIn(3));
+        for (int64_t i = 0; i < num_tasks; ++i) untaken.emplace(open.number, i);
+        queue.Push(std::move(open));
+      } else if (choice <= 2) {
+        auto task = queue.Take(Choice::kAny);
+        REQUIRE(task.has_value() == !untaken.empty());
+        if (task) {
+          REQUIRE(std::pair(task->slice->number, task->index) == *untaken.begin());
+          untaken.erase(untaken.begin());
+          Run(&*task, &ledger);
+          running.push_back(std::move(*task));
+        }
+      } else if (!running.empty()) {
+        const auto chosen = running.begin() + draws.Below(std::ssize(running));
+        SliceTask task = std::move(*chosen);
+        running.erase(chosen);
+        if (choice == 3) {
+          untaken.emplace(task.slice->number, task.index);
+          queue.Pause(std::move(task));
+        } else {
+          queue.Finish(std::move(task));
+        }
+      }
+      CHECK(queue.has_untaken() == !untaken.empty());
+      CHECK(queue.num_running() == std::ssize(running));
+    }
   }
 }
 
