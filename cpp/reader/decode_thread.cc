@@ -1,9 +1,15 @@
 #include "reader/decode_thread.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +31,27 @@ bool HasEnough(const ReaderState& state) {
   // Batches after an incomplete front are of no use to the consumer. This thread may be
   // the only one left to run the task that the front waits for.
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
+}
+
+// Binds the calling thread to processors. What it writes first is then placed in their
+// memory.
+void RunOn(const std::vector<int64_t>& cpus) {
+#if defined(__linux__)
+  if (cpus.empty()) return;
+  const auto num_cpus = static_cast<size_t>(std::ranges::max(cpus)) + 1;
+  const size_t num_bytes = CPU_ALLOC_SIZE(num_cpus);
+  std::vector<cpu_set_t> set(num_bytes / sizeof(cpu_set_t) + 1);  // which zeroes them
+  for (const int64_t cpu : cpus) {
+    CPU_SET_S(static_cast<size_t>(cpu), num_bytes, set.data());
+  }
+  if (sched_setaffinity(0, num_bytes, set.data()) == 0) return;
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      "the system lets no decode thread run on the processors that cpus= names: " +
+          std::generic_category().message(errno));
+#else
+  (void)cpus;
+#endif
 }
 
 void WaitForWork(ReaderState* state, RoomWaits* waits, TimedLock* lock) {
@@ -233,6 +260,7 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
       const std::lock_guard lock(state->mutex);
       state->thread_ends.Begin();
     }
+    RunOn(state->spec.cpus);
     Decode(state, std::move(scratch), is_spare);
   } catch (...) {
     Abandon(state, CurrentErrorAt({}));

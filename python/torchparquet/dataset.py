@@ -99,6 +99,7 @@ class ParquetDataset(IterableDataset[Batch]):
         store: Store | None = None,
         row_ids: bool = False,
         num_threads: int | None = None,
+        cpus: Sequence[int] | None = None,
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
         device: torch.device | str | None = None,
@@ -194,6 +195,8 @@ class ParquetDataset(IterableDataset[Batch]):
                 in the same order.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             num_threads: Decode threads; None for this process's share of the processors.
+            cpus: Numbers of the processors that decode threads run on, such as those of the
+                device's NUMA node. None for all that the process may use. On Linux.
             max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
             pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
                 With `device`, batches are copied from page-locked memory unless this is False.
@@ -276,7 +279,7 @@ class ParquetDataset(IterableDataset[Batch]):
             IterationOptions(
                 num_epochs, limit_steps, window, canonical_world_size, row_ids, check_ranks
             ),
-            ReadOptions(num_threads, max_memory, pin_memory),
+            ReadOptions(num_threads, max_memory, pin_memory, cpus),
             DeliveryArguments(
                 device, processors, transform, transform_threads, transform_processes
             ),

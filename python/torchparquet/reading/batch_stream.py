@@ -110,6 +110,7 @@ class BatchStream(Iterator[Batch]):
         share: Share | Sequence[Share],
         *,
         num_threads: int,
+        cpus: Sequence[int] = (),
         max_memory_bytes: int,
         pin_memory: bool,
         memory: ReaderMemory,
@@ -123,6 +124,7 @@ class BatchStream(Iterator[Batch]):
             share: The share to read, with at least one row. Or several shares of one batch size,
                 whose rows are side by side in each batch, `batch_size` of each.
             num_threads: Decode threads.
+            cpus: Processors that they run on; none for those of the process.
             max_memory_bytes: Bound of the batches in flight.
             pin_memory: Deliver in page-locked memory of torch's host allocator.
             memory: Memory of an earlier stream, to be reused as far as it fits; or new memory.
@@ -155,6 +157,7 @@ class BatchStream(Iterator[Batch]):
             row_id_field=parts.row_id_field,
             row_valid_field=parts.row_valid_field,
             num_threads=num_threads,
+            cpus=cpus,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
             rows_are_packed=parts.manifest.packed is not None,
