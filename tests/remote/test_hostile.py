@@ -85,6 +85,7 @@ def test_keys_with_dots_stay_within_the_cache(
     origin.put(f"bucket/dots/{key}.parquet", path.read_bytes())
     faulty = BY_S3[way](origin, data / "train")
     faulty.url = f"s3://bucket/dots/{key}.parquet"
+    faulty.fetch_options = {"hedges": False}  # one could come after the count begins
     cache = tmp_path / "outer" / "middle" / "cache"
     dataset = faulty.open(cache_dir=cache)
     assert digests(dataset) == whole(path)
