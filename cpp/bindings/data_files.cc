@@ -23,7 +23,7 @@ namespace {
 // pyarrow's FileDecryptionProperties as Cython lays it out, by the one field that
 // pyarrow/_parquet.pxd declares in every release that a bridge fits.
 struct PyFileDecryptionProperties {
-  PyObject_HEAD;
+  PyObject ob_base;  // as PyObject_HEAD, with no stray semicolon
   const void* functions;
   std::shared_ptr<void> properties;
 };

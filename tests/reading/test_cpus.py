@@ -1,5 +1,6 @@
 """Decode threads run on the processors that `cpus` names, and the rows stay the same."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -27,8 +28,10 @@ def _allowed() -> dict[str, str]:
     """Return on which processors each thread of this process may run."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
-        fields = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
-        found[task.name] = fields["Cpus_allowed_list"].strip()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            lines = (task / "status").read_text().splitlines()
+            fields = dict(line.split(":", 1) for line in lines)
+            found[task.name] = fields["Cpus_allowed_list"].strip()
     return found
 
 
