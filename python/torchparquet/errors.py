@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,6 +76,26 @@ def one_line(error: BaseException) -> str:
     # The text of a KeyError or an assertion means nothing without the class.
     plain = isinstance(error, OSError | RuntimeError | TypeError | ValueError)
     return text if plain else f"{type(error).__name__}: {text}"
+
+
+def unreadable(error: BaseException, path: str, message: str) -> Exception:
+    """Return what to raise in place of an error of a library that read a file.
+
+    Args:
+        error: Of the library.
+        path: Of the file.
+        message: Says what of the file could not be read, and why.
+
+    Returns:
+        If memory or a call of the system failed, the same for this path; the file may be sound.
+        Otherwise a `CorruptFileError` with the message.
+    """
+    if isinstance(error, MemoryError):
+        return MemoryError(message)
+    # A file that is too short leads to a seek before its beginning, which is an invalid argument.
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return OSError(error.errno, os.strerror(error.errno), path)
+    return CorruptFileError(message)
 
 
 @contextmanager

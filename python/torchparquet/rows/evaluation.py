@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.errors import EncryptedFileError, one_line, unreadable
 from torchparquet.processors import num_processors
 from torchparquet.rows.fragments import Fragments
 from torchparquet.rows.pruning.bloom_filters import ANYTHING, Alternatives
@@ -59,7 +59,8 @@ def evaluate(
         needed: The equalities that `condition` needs.
 
     Raises:
-        CorruptFileError: A file cannot be read.
+        CorruptFileError: A file is damaged.
+        OSError: The system cannot read a file.
         EncryptedFileError: A file has encrypted columns without a key.
         ValueError: An expression names an unknown column, or does not fit the columns.
     """
@@ -151,7 +152,7 @@ class _Files:
         except pa.ArrowInvalid as error:
             raise ValueError(f"where cannot be evaluated in {path!r}: {one_line(error)}") from error
         except (pa.ArrowException, OSError) as error:
-            raise CorruptFileError(f"cannot read {path!r}: {one_line(error)}") from error
+            raise unreadable(error, path, f"cannot read {path!r}: {one_line(error)}") from error
         return masks
 
     def _read(self, opened: _OpenFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:

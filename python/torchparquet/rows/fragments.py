@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from torchparquet.errors import CorruptFileError, one_line
+from torchparquet.errors import one_line, unreadable
 from torchparquet.files.filters import typed_key
 from torchparquet.files.opening import source_of
 from torchparquet.rows.pruning.bounds import known_conditions
@@ -30,6 +30,7 @@ class Fragments:
 
         Raises:
             CorruptFileError: A footer cannot be parsed.
+            OSError: The system cannot read a file.
             ValueError: The schemas cannot be unified.
         """
         self._manifest = manifest
@@ -116,9 +117,8 @@ class Fragments:
             )
             made.ensure_complete_metadata()
         except (pa.ArrowException, OSError) as error:
-            raise CorruptFileError(
-                f"cannot parse the footer: {path!r}: {one_line(error)}"
-            ) from error
+            message = f"cannot parse the footer: {path!r}: {one_line(error)}"
+            raise unreadable(error, path, message) from error
         return made
 
     def _format(self, path: str) -> pads.ParquetFileFormat:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line, unreadable
 from torchparquet.files.manifest import Manifest
 from torchparquet.files.opening import opened
 
@@ -113,7 +113,8 @@ def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
         remote: The files of the manifest, if they are in a store.
 
     Raises:
-        CorruptFileError: The footer cannot be read.
+        CorruptFileError: The footer is damaged.
+        OSError: The system cannot read the file.
         EncryptedFileError: A column is encrypted. Without keys, pyarrow ends the process at such a
             column chunk.
     """
@@ -123,7 +124,8 @@ def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
             file.seek(-_TAIL_BYTES, os.SEEK_END)
             num_bytes = int.from_bytes(file.read(4), "little")
     except Exception as error:  # pyarrow's layers raise many classes
-        raise CorruptFileError(f"cannot read the footer of {path!r}: {one_line(error)}") from error
+        message = f"cannot read the footer of {path!r}: {one_line(error)}"
+        raise unreadable(error, path, message) from error
     # A plain footer is signed if columns are encrypted.
     if num_bytes - metadata.serialized_size == _SIGNATURE_BYTES:
         raise EncryptedFileError(

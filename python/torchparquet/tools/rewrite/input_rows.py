@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.errors import CastError, CorruptFileError, one_line
+from torchparquet.errors import CastError, one_line, unreadable
 from torchparquet.files.opening import source_of
 from torchparquet.files.remote.remote_files import RemoteFiles
 from torchparquet.tools.inspect.column_chunks import read_footer
@@ -77,6 +77,7 @@ class InputRows:
 
         Raises:
             CorruptFileError: A file cannot be decoded; the message names the row group.
+            OSError: The system cannot read a file.
             CastError: A moment stored as INT96 does not fit 64 bits of nanoseconds.
         """
         row_group = int(np.searchsorted(self._ends, begin, side="right"))
@@ -108,10 +109,11 @@ class InputRows:
             ) as opened:
                 yield from opened.iter_batches(batch_size, [number])
         except (pa.ArrowException, OSError) as error:
-            raise CorruptFileError(
+            message = (
                 f"cannot read {path!r}, row group {number}: {one_line(error)}; torchparquet verify "
                 "names the column"
-            ) from error
+            )
+            raise unreadable(error, path, message) from error
 
 
 def _check_int96(path: str, row_group: int, remote: RemoteFiles | None) -> None:
