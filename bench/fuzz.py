@@ -4,7 +4,8 @@ Each case damages a file, reads it in a forked child with limits of memory and t
 what comes of it with what the package promises. All is drawn from the seed.
 
     python bench/fuzz.py --cases 2000 --seed 1      # --data DIR: also the small files of DIR
-    python bench/fuzz.py --seed 1 --case 17         # one case of a run with the same --data
+    python bench/fuzz.py --seed 1 --case 17         # one case of a run with the same options
+    python bench/fuzz.py --cases 100000 --flips     # single bits of pages that have a checksum
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +34,7 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from fuzzing.fuzz_files import given_files, write_files
-from fuzzing.fuzz_mutations import MUTATION_KINDS, Target
+from fuzzing.fuzz_mutations import MUTATION_KINDS, Target, flip_checked_bit, mutate
 from fuzzing.fuzz_reading import Case, Outcome, judge
 
 _CASES_OF_A_CHILD = 200
@@ -52,13 +54,13 @@ class Result(NamedTuple):
 
 
 def run_cases(
-    targets: list[Target], seed: int, numbers: Sequence[int], folder: Path
+    make: Callable[[int], Case], numbers: Sequence[int], folder: Path
 ) -> Iterator[Result]:
     """Run the cases with these numbers, many in one child until one of them ends it."""
     left = list(numbers)
     while left:
         last = None
-        for last in _run_in_child(targets, seed, left[:_CASES_OF_A_CHILD], folder):
+        for last in _run_in_child(make, left[:_CASES_OF_A_CHILD], folder):
             yield last
         if last is None:
             raise RuntimeError("a child ended before its first case")
@@ -66,7 +68,7 @@ def run_cases(
 
 
 def _run_in_child(
-    targets: list[Target], seed: int, numbers: Sequence[int], folder: Path
+    make: Callable[[int], Case], numbers: Sequence[int], folder: Path
 ) -> Iterator[Result]:
     """Results up to the end of the child; the last one may be its end."""
     read_end, write_end = os.pipe()
@@ -74,7 +76,7 @@ def _run_in_child(
     child = os.fork()
     if child == 0:
         os.close(read_end)
-        _child(targets, seed, numbers, folder, write_end)
+        _child(make, numbers, folder, write_end)
     os.close(write_end)
     begun: dict[str, Any] | None = None
     timed_out = False
@@ -117,9 +119,7 @@ def _has_more(pipe: int) -> bool:
     return any(select.select([pipe], [], [], 1)[0] for _ in range(TIME_LIMIT_SECONDS))
 
 
-def _child(
-    targets: list[Target], seed: int, numbers: Sequence[int], folder: Path, pipe: int
-) -> None:
+def _child(make: Callable[[int], Case], numbers: Sequence[int], folder: Path, pipe: int) -> None:
     """Run cases and tell the pipe of each; never returns."""
     status = 1
     try:
@@ -128,7 +128,7 @@ def _child(
         faulthandler.enable()
         _limit_memory()
         for number in numbers:
-            case = Case.make(targets, seed, number)
+            case = make(number)
             about = {"number": number, "file": case.target.name, "mutation": case.mutation.kind}
             os.write(pipe, json.dumps(about).encode() + b"\n")
             outcome = judge(case, folder / "case.parquet")
@@ -161,7 +161,8 @@ def _print_table(results: Counter[tuple[str, str]]) -> None:
     labels = sorted({label for _, label in results})
     width = max(map(len, MUTATION_KINDS))
     print(" " * width, *labels, "all", sep="  ")
-    for kind in (*MUTATION_KINDS, "all"):
+    struck = [kind for kind in MUTATION_KINDS if any(kind == one for one, _ in results)]
+    for kind in (*struck, "all"):
         kinds = MUTATION_KINDS if kind == "all" else [kind]
         counts = {label: sum(results[k, label] for k in kinds) for label in labels}
         cells = [f"{count:>{len(label)}}" for label, count in counts.items()]
@@ -188,18 +189,23 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARQUET_TEST_DATA") or None)
+    parser.add_argument("--flips", action="store_true", help="flip one bit under a checksum")
     parser.add_argument("--case", type=int, help="run this one only, and say what came of it")
     parser.add_argument("--keep", type=Path, help="with --case: also write the damaged file here")
     arguments = parser.parse_args()
     numbers = range(arguments.cases) if arguments.case is None else [arguments.case]
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         targets = make_targets(Path(folder), arguments.data)
+        if arguments.flips:
+            targets = [target for target in targets if target.has_checksums and target.bodies]
+        mutated = flip_checked_bit if arguments.flips else mutate
+        make = partial(Case.make, targets, arguments.seed, mutated=mutated)
         if arguments.keep is not None:
-            case = Case.make(targets, arguments.seed, arguments.case)
+            case = make(arguments.case)
             arguments.keep.write_bytes(case.mutation.content)
             print(case.target.name, case.mutation.kind, case.options)
         begin = time.perf_counter()
-        results = run_cases(targets, arguments.seed, numbers, Path(folder))
+        results = run_cases(make, numbers, Path(folder))
         num_cases, findings = _report(results, arguments.seed, verbose=arguments.case is not None)
         seconds = time.perf_counter() - begin
     print(f"{num_cases} cases of {len(targets)} files, {findings} findings, {seconds:.1f} s")

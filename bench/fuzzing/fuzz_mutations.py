@@ -50,6 +50,9 @@ HOSTILE_BYTES = (
 )
 
 
+FLIPPED_CHECKED_BIT = "flip a checked bit"
+
+
 class Mutation(NamedTuple):
     """A damaged file."""
 
@@ -100,6 +103,15 @@ class Target:
             and content != self.content
             and all(content[begin:end] == self.content[begin:end] for begin, end in outside)
         )
+
+
+def flip_checked_bit(target: Target, rng: random.Random) -> Mutation:
+    """Flip one bit of a page's body; the file has checksums, and each bit is as likely."""
+    lengths = [end - begin for begin, end in target.bodies]
+    ((begin, end),) = rng.choices(target.bodies, lengths)
+    damaged = bytearray(target.content)
+    damaged[rng.randrange(begin, end)] ^= 1 << rng.randrange(8)
+    return Mutation(FLIPPED_CHECKED_BIT, bytes(damaged))
 
 
 def mutate(target: Target, rng: random.Random) -> Mutation:
@@ -266,4 +278,4 @@ _MUTATIONS: dict[str, Callable[[Target, random.Random], bytes]] = {
     "lie about lists": _lie_about_lists,
     "lie about rows": _lie_about_rows,
 }
-MUTATION_KINDS = tuple(_MUTATIONS)
+MUTATION_KINDS = (*_MUTATIONS, FLIPPED_CHECKED_BIT)

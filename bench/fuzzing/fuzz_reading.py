@@ -6,7 +6,7 @@ import hashlib
 import random
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +63,12 @@ class Case(NamedTuple):
     options: dict[str, Any]
 
     @staticmethod
-    def make(targets: list[Target], seed: int, number: int) -> Case:
+    def make(
+        targets: list[Target],
+        seed: int,
+        number: int,
+        mutated: Callable[[Target, random.Random], Mutation] = mutate,
+    ) -> Case:
         """Draw a case."""
         rng = random.Random(f"{seed} {number}")
         target = rng.choice(targets)
@@ -73,7 +78,7 @@ class Case(NamedTuple):
             "nulls": rng.choice(("mask", "mask", "mask", 0, None)),
             "shuffle": rng.random() < 0.2,
         }
-        return Case(target, mutate(target, rng), options)
+        return Case(target, mutated(target, rng), options)
 
 
 def judge(case: Case, path: Path) -> Outcome:

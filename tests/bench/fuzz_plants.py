@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,14 @@ PLANTS = (
 def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        targets = fuzz.make_targets(Path(folder), None)
+        make = partial(fuzz_reading.Case.make, fuzz.make_targets(Path(folder), None), 3)
         for plant in PLANTS:
             fuzz_reading.ParquetDataset.__iter__ = plant  # type: ignore[assignment, attr-defined, method-assign]
             # So short that the others would take it for a hang on a busy machine.
             fuzz.TIME_LIMIT_SECONDS = 1 if plant is wait_forever else 30
             cases = range(NUM_CASES.get(plant.__name__, 40))
             labels = set()
-            for result in fuzz.run_cases(targets, 3, cases, Path(folder)):
+            for result in fuzz.run_cases(make, cases, Path(folder)):
                 if result.outcome.is_finding:
                     labels.add(result.outcome.label)
                     if plant is wait_forever:

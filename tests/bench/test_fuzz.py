@@ -25,8 +25,8 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def assert_nothing_is_found(cases: int, seed: int) -> None:
-    done = run(FUZZ, "--cases", str(cases), "--seed", str(seed))
+def assert_nothing_is_found(cases: int, seed: int, *options: str) -> None:
+    done = run(FUZZ, "--cases", str(cases), "--seed", str(seed), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{cases} cases of" in done.stdout
     assert " 0 findings" in done.stdout
@@ -34,6 +34,10 @@ def assert_nothing_is_found(cases: int, seed: int) -> None:
 
 def test_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(400, 1)
+
+
+def test_flipped_bits_are_found_by_checksums() -> None:
+    assert_nothing_is_found(200, 1, "--flips")
 
 
 @pytest.mark.soak
