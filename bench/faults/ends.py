@@ -16,6 +16,7 @@ import faulthandler
 import gc
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -52,6 +53,8 @@ _START_SECONDS = 120.0
 _MOST_SIGNAL_DELAY_SECONDS = 0.004
 _REPORT_SECONDS = 1.0
 _SHOWN_BYTES = 1500
+_CAUSE = re.compile(r"terminate called|what\(\):|Fatal Python error|Assertion|free\(\)|\*\*\*")
+_MAX_CAUSES = 20
 FAULTS = ("hangs", "wrong codes", "processes", "descriptors", "shared memory", "threads")
 
 
@@ -142,7 +145,7 @@ class Storm:
         self._count("descriptors", belongings.new_descriptors())
         self._count("shared memory", belongings.new_shared_memory())
         if not self.tally.holds and self._log.exists():
-            self.tally.shown += self._log.read_text(errors="replace")[-_SHOWN_BYTES:]
+            self.tally.shown += _telling(self._log.read_text(errors="replace"))
         return None
 
     def _start(self, ranks: int) -> Callable[[], None] | None:
@@ -215,6 +218,12 @@ class Storm:
 
     def _count(self, fault: str, number: int) -> None:
         self.tally.faults[fault] += number
+
+
+def _telling(log: str) -> str:
+    """Return the lines of a log that tell why a process was aborted, and the last ones."""
+    causes = [line for line in log.splitlines() if _CAUSE.search(line)]
+    return "\n".join([*causes[:_MAX_CAUSES], log[-_SHOWN_BYTES:]])
 
 
 def _write_data(folder: Path) -> None:
