@@ -146,6 +146,17 @@ def sanitize(session: nox.Session, preset: str) -> None:
 
 
 @nox.session(default=False)
+@nox.parametrize("preset", ["asan", "tsan"], ids=["asan", "tsan"])
+def sanitize_python(session: nox.Session, preset: str) -> None:
+    """Run the suite on an extension under sanitizers: `nox -s "sanitize_python(asan)"`."""
+    pybind11 = session.run("python", "-m", "pybind11", "--cmakedir", silent=True)
+    options = (f"-Dpybind11_DIR={str(pybind11).strip()}", "-DTORCHPARQUET_BINDINGS=ON")
+    session.run("cmake", "--preset", preset, *options, "-DTORCHPARQUET_EDITABLE=ON", silent=True)
+    session.run("cmake", "--build", "--preset", preset, "--target", "_core", "bridges")
+    session.run("python", "bench/faults/sanitized_suite.py", preset, *session.posargs)
+
+
+@nox.session(default=False)
 def tidy(session: nox.Session) -> None:
     """Check C++ with clang-tidy."""
     session.run("cmake", "--preset", "dev", silent=True)
