@@ -1,0 +1,87 @@
+// Where the variable TORCHPARQUET_SCHEDULE is set, threads are held up by chance before
+// they lock a mutex, after they unlock it, and before they wake others. The number in it
+// is the seed. A thread is quick for a while, then slow, so that others overtake it by
+// far: faults that need a rare order of events come up within hundreds of runs.
+//
+// The linker leads calls of the functions here (--wrap), so sanitizers see all of them.
+
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+
+namespace {
+
+const char* const setting = std::getenv("TORCHPARQUET_SCHEDULE");
+std::atomic<uint64_t> num_threads{0};
+
+// SplitMix64.
+uint64_t Next(uint64_t* state) {
+  uint64_t value = *state += 0x9E3779B97F4A7C15;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
+  return value ^ (value >> 31);
+}
+
+struct Pace {
+  uint64_t state = 0;  // 0: not drawn yet
+  uint64_t steps_left = 0;
+  uint64_t slowness = 0;
+};
+thread_local Pace pace;
+
+void Sleep(uint64_t microseconds) {
+  const timespec length{.tv_sec = 0, .tv_nsec = static_cast<long>(microseconds) * 1000};
+  nanosleep(&length, nullptr);
+}
+
+void HoldUp() {
+  if (setting == nullptr) return;
+  if (pace.state == 0) {
+    pace.state = std::strtoull(setting, nullptr, 10) * 0xD1342543DE82EF95 + ++num_threads;
+  }
+  const uint64_t drawn = Next(&pace.state);
+  if (pace.steps_left-- == 0) {
+    pace.steps_left = drawn % 64;
+    pace.slowness = (drawn >> 8) % 8;
+  }
+  const uint64_t chance = (drawn >> 16) % 64;
+  if (pace.slowness == 0 && chance < 16) {
+    Sleep(chance * 20);
+  } else if (pace.slowness < 4 && chance < 32) {
+    sched_yield();
+  }
+}
+
+}  // namespace
+
+extern "C" {
+int __real_pthread_mutex_lock(pthread_mutex_t* mutex);
+int __real_pthread_mutex_unlock(pthread_mutex_t* mutex);
+void __real__ZNSt18condition_variable10notify_allEv(void* condition);
+void __real__ZNSt18condition_variable10notify_oneEv(void* condition);
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
+  HoldUp();
+  return __real_pthread_mutex_lock(mutex);
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t* mutex) {
+  const int result = __real_pthread_mutex_unlock(mutex);
+  HoldUp();
+  return result;
+}
+
+void __wrap__ZNSt18condition_variable10notify_allEv(void* condition) {
+  HoldUp();
+  __real__ZNSt18condition_variable10notify_allEv(condition);
+}
+
+void __wrap__ZNSt18condition_variable10notify_oneEv(void* condition) {
+  HoldUp();
+  __real__ZNSt18condition_variable10notify_oneEv(condition);
+}
+}  // extern "C"
