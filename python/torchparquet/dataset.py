@@ -252,8 +252,7 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         super().__init__()
         window_chunks, window_rows = (window := requested_window(shuffle_window)) or (0, 0)
-        cache = block_cache(cache_dir, cache_limit)
-        storage = StorageArguments(storage_options, filesystem, cache, fetch_options)
+        kept = block_cache(cache_dir, cache_limit)
         self._feed = assemble(
             Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
             DataArguments(
@@ -263,7 +262,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 RowArguments(where, rows, split),
                 decryption_properties,
                 manifest_cache,
-                storage,
+                StorageArguments(storage_options, filesystem, kept, fetch_options),
             ),
             PlanOptions(
                 1 if isinstance(batch_size, ByLength) else batch_size,
