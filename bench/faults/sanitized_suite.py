@@ -47,12 +47,14 @@ def _install(preset: str) -> Path:
 def _environment(preset: str, root: Path, reports: Path) -> dict[str, str]:
     suppressions = Path(__file__).resolve().with_name("tsan_suppressions.txt")
     log = f"log_path={reports / 'report'}"
+    # Data sets start threads in forked workers. A report must not change what a test sees.
+    of_threads = f"suppressions={suppressions}:report_signal_unsafe=0:die_after_fork=0:exitcode=0"
     options = {
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         # The interpreter leaves objects to the system as it exits.
         "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:{log}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:{log}",
-        "TSAN_OPTIONS": f"suppressions={suppressions}:report_signal_unsafe=0:exitcode=0:{log}",
+        "TSAN_OPTIONS": f"{of_threads}:{log}",
     }
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     preloaded = " ".join(map(_library, LIBRARIES[preset]))
