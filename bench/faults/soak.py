@@ -39,7 +39,7 @@ from report.machine import described, environment
 from report.tables import markdown
 
 _WARM_EPOCHS = 10
-_PAIRS = 15
+_PAIRS = 40
 _PLAIN_EPOCH = 39  # workers are forked in it
 _MAX_SLOPE_MIB = 0.1
 _MAX_SLOWDOWN = 0.03
