@@ -21,6 +21,10 @@ constexpr int64_t kMaxSliceBytes = int64_t{128} << 20;
 // for a moment does not stop the threads.
 constexpr int64_t kMinInFlightBytes = int64_t{32} << 20;
 
+// What the ring, the queue and the pool keep of a batch in flight, beside its slab. It is
+// more than the slab if a batch has a few rows of a few columns.
+constexpr int64_t kBookkeepingBytes = 256;
+
 // The part of the bound that is left to what column readers keep between two slices.
 constexpr int64_t kHeldShare = 4;
 
@@ -35,9 +39,9 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
                     std::to_string(demand.batch_rows) +
                     " rows: " + std::to_string(demand.max_memory_bytes) + " bytes");
   }
+  const int64_t batch_bytes = demand.slab_bytes + kBookkeepingBytes;
   const int64_t batches_for_slabs = std::max<int64_t>(
-      2, (demand.max_memory_bytes - demand.max_memory_bytes / kHeldShare) /
-             demand.slab_bytes);
+      2, (demand.max_memory_bytes - demand.max_memory_bytes / kHeldShare) / batch_bytes);
   // Every thread needs a task of its own, the consumer a slice to take from, and the
   // threads the next one to go on with.
   const int64_t slices_in_flight = CeilDivide(demand.num_threads, demand.num_tasks) + 2;
@@ -48,13 +52,14 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
                                      kMaxSliceBytes / demand.slab_bytes, chunk_slabs}));
   // A slice that begins within a batch touches one batch more, which is open already.
   const int64_t wanted_slabs = std::max(slices_in_flight * slabs_per_slice + 1,
-                                        CeilDivide(kMinInFlightBytes, demand.slab_bytes));
+                                        CeilDivide(kMinInFlightBytes, batch_bytes));
   MemoryPlan plan;
   plan.max_slabs =
       std::max<int64_t>(2, std::min({wanted_slabs, batches_for_slabs,
                                      std::max<int64_t>(demand.num_batches, 2)}));
   plan.max_slice_rows = slabs_per_slice * lane_rows;
-  plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
+  plan.max_held_bytes =
+      std::max<int64_t>(0, demand.max_memory_bytes - plan.max_slabs * batch_bytes);
   return plan;
 }
 

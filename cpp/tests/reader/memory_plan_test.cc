@@ -119,6 +119,19 @@ TEST_CASE("a chunk is cut where it holds more than a slice may, and not below") 
   CHECK(PlanMemory(demand).max_slice_rows == 128'000);
 }
 
+TEST_CASE("the bookkeeping of batches of a few rows counts too") {
+  const MemoryDemand demand{.slab_bytes = 64,
+                            .batch_rows = 7,
+                            .max_chunk_rows = 20'000'000,
+                            .num_batches = 3'000'000,
+                            .num_tasks = 1,
+                            .num_threads = 3,
+                            .max_memory_bytes = int64_t{32} << 20};
+  // Without it there would be 393,216 batches, in 125 MiB.
+  CHECK(PlanMemory(demand).max_slabs <= 100'000);
+  CHECK(PlanMemory(demand).max_slabs >= 50'000);
+}
+
 TEST_CASE("batches go on while the consumer pauses, also where slices are small") {
   const MemoryPlan plan = PlanMemory({.slab_bytes = 1 << 20,
                                       .batch_rows = 1000,
