@@ -16,7 +16,6 @@ each second of the clock. Exits with 1 if a bound is missed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -34,6 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from faults.processes.children import own_children
 from faults.soak_datasets import digest, open_all, write_files
 from report.machine import described, environment
 from report.tables import markdown
@@ -62,14 +62,6 @@ def _cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
 
-def _num_children() -> int:
-    count = 0
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the thread has ended
-            count += len((task / "children").read_text().split())
-    return count
-
-
 def _seen(cpu_seconds: float, seconds: float) -> Epoch:
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -77,7 +69,7 @@ def _seen(cpu_seconds: float, seconds: float) -> Epoch:
         resident_mib=int(status["VmRSS"].split()[0]) / 1024,
         descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208
         threads=int(status["Threads"]),
-        children=_num_children(),
+        children=len(own_children()),
         shared_files=len(os.listdir("/dev/shm")),  # noqa: PTH208
         cpu_seconds=cpu_seconds,
         seconds=seconds,

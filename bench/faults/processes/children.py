@@ -154,8 +154,10 @@ def take_own_shared_memory() -> bool:
     return is_private and bool(_libc.mount(b"none", place, b"tmpfs", 0, None) == 0)
 
 
-def _own_children() -> list[int]:
-    return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+def own_children() -> list[int]:
+    """Return the children of every thread."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(child) for task in tasks for child in _text(task / "children").split()]
 
 
 def num_left_processes(seconds: float) -> int:
@@ -163,7 +165,7 @@ def num_left_processes(seconds: float) -> int:
     deadline = time.monotonic() + seconds
     for pid in _unreaped(deadline):
         os.kill(pid, signal.SIGKILL)
-    left = len(_own_children())
+    left = len(own_children())
     for _ in _unreaped(deadline + seconds):
         raise RuntimeError("a child cannot be killed")
     return left
@@ -171,11 +173,11 @@ def num_left_processes(seconds: float) -> int:
 
 def _unreaped(deadline: float) -> Iterator[int]:
     """Reap children until there are none; past the deadline, yield those that live."""
-    while children := _own_children():
+    while children := own_children():
         for pid in children:
             os.waitpid(pid, os.WNOHANG)
         if time.monotonic() > deadline:
-            yield from _own_children()
+            yield from own_children()
             return
         time.sleep(0.01)
 

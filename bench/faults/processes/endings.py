@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
+from faults.processes.children import own_children
 from torchparquet import ParquetDataset
 
 SETTINGS = ("alone", "1 rank", "2 ranks", "fork", "spawn", "forkserver", "page-locked")
@@ -83,7 +84,7 @@ class Scene:
 
     def tell_mid_iteration(self) -> None:
         """Tell the parent how many threads or processes read at this moment."""
-        readers = len(_children()) if self._is_loader else _num("task") - self._threads
+        readers = len(own_children()) if self._is_loader else _num("task") - self._threads
         self._begin_calls()
         self._tell(readers=readers)
 
@@ -123,12 +124,6 @@ class Scene:
 
 def _num(what: str) -> int:
     return sum(1 for _ in Path(f"/proc/self/{what}").iterdir())
-
-
-def _children() -> list[str]:
-    """Return the children of every thread."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return [child for task in tasks for child in task.read_text().split()]
 
 
 def _loop_ends(scene: Scene) -> None:
