@@ -28,7 +28,6 @@ LEFT_OUT = {
     # ThreadSanitizer ends a forked child that starts threads.
     "tsan": (*_OF_BOTH, "-k", "not fork and not worker and not loader and not process"),
 }
-LIBRARIES = {"asan": ("libasan.so", "libstdc++.so"), "tsan": ("libtsan.so", "libstdc++.so")}
 _TIMEOUT_SECONDS = 900
 
 
@@ -62,7 +61,7 @@ def _environment(preset: str, root: Path, reports: Path) -> dict[str, str]:
         "TSAN_OPTIONS": f"{of_threads}:{log}",
     }
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
-    preloaded = " ".join(map(_library, LIBRARIES[preset]))
+    preloaded = " ".join(map(_library, (f"lib{preset}.so", "libstdc++.so")))
     return os.environ | options | {"LD_PRELOAD": preloaded, "PYTHONPATH": os.pathsep.join(paths)}
 
 

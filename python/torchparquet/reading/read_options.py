@@ -34,7 +34,7 @@ class ReadOptions:
             DataLoader workers share it.
         pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
         cpus: Numbers of the processors that decode threads run on, in ascending order; None for all
-            that this process may use. Where they are given, no other rank is taken to use them.
+            that this process may use. If they are given, no other rank is taken to use them.
 
     Raises:
         TypeError: A field has a wrong type.
