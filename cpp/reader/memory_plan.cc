@@ -21,10 +21,6 @@ constexpr int64_t kMaxSliceBytes = int64_t{128} << 20;
 // for a moment does not stop the threads.
 constexpr int64_t kMinInFlightBytes = int64_t{32} << 20;
 
-// What the ring, the queue and the pool keep of a batch in flight, beside its slab. It is
-// more than the slab if a batch has a few rows of a few columns.
-constexpr int64_t kBookkeepingBytes = 256;
-
 // The part of the bound that is left to what column readers keep between two slices.
 constexpr int64_t kHeldShare = 4;
 
@@ -73,21 +69,20 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
                     " batches: " + std::to_string(demand.max_memory_bytes) +
                     " bytes; a smaller shuffle_window needs less");
   }
+  const int64_t batch_bytes = demand.batch_bytes + kBookkeepingBytes;
   const int64_t column_bytes = std::max<int64_t>(demand.column_bytes, 1);
   // Returns the columns that fit beside a number of batches. It divides, since footers
   // may claim rows of any size.
   const auto columns_beside = [&](int64_t num_batches) {
-    if (num_batches > demand.max_memory_bytes / demand.batch_bytes)
-      return kLeastStagedColumns;
-    const int64_t spare = demand.max_memory_bytes - num_batches * demand.batch_bytes;
+    if (num_batches > demand.max_memory_bytes / batch_bytes) return kLeastStagedColumns;
+    const int64_t spare = demand.max_memory_bytes - num_batches * batch_bytes;
     return std::max(kLeastStagedColumns, spare / column_bytes);
   };
   const int64_t columns =
       std::clamp(demand.num_columns, kLeastStagedColumns, columns_beside(least));
   const int64_t room = demand.max_memory_bytes - columns * column_bytes;
   MemoryPlan plan;
-  plan.max_slabs =
-      std::max(least, std::min(demand.pair_batches, room / demand.batch_bytes));
+  plan.max_slabs = std::max(least, std::min(demand.pair_batches, room / batch_bytes));
   plan.max_columns = columns_beside(plan.max_slabs);
   plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
   return plan;

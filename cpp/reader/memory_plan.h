@@ -4,6 +4,10 @@
 
 namespace torchparquet {
 
+// What the ring, the queue and the pool keep of a batch in flight, beside its slab. It is
+// more than the slab if a batch has a few rows of a few columns.
+constexpr int64_t kBookkeepingBytes = 256;
+
 // The facts that decide how much memory a reader may hold. The caller sets all of them.
 struct MemoryDemand {
   int64_t slab_bytes = 0;
@@ -33,7 +37,7 @@ MemoryPlan PlanMemory(const MemoryDemand& demand);
 // The same for shuffle windows, which are opened with all of their batches.
 struct WindowDemand {
   int64_t slab_bytes = 0;
-  int64_t batch_bytes = 0;     // with all that comes with a slab
+  int64_t batch_bytes = 0;     // a slab, the items and the places of its rows
   int64_t column_bytes = 0;    // of the largest column of the largest window, staged
   int64_t num_columns = 0;     // that keep all threads at work
   int64_t window_batches = 0;  // of the largest window

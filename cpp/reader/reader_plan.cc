@@ -81,6 +81,13 @@ bool SkipsByPage(const ColumnRequest& column) {
          std::ranges::all_of(column.kinds, is_bytes);
 }
 
+// Bytes of the bound that are left to what comes beside the slabs.
+int64_t BytesBesideSlabs(const ReaderSpec& spec, const BatchLayout& layout,
+                         const MemoryPlan& memory) {
+  const int64_t batch_bytes = layout.slab_bytes + kBookkeepingBytes;
+  return std::max<int64_t>(0, spec.max_memory_bytes - memory.max_slabs * batch_bytes);
+}
+
 }  // namespace
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
@@ -173,15 +180,14 @@ std::vector<double> RowBytes(const ReaderSpec& spec) {
 
 int64_t MaxItemsBytes(const ReaderSpec& spec, const BatchLayout& layout,
                       const MemoryPlan& memory) {
-  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
+  const int64_t rest = BytesBesideSlabs(spec, layout, memory);
   return rest - rest / 4;
 }
 
 int64_t MaxHeldBytes(const ReaderSpec& spec, const BatchLayout& layout,
                      const MemoryPlan& memory) {
   if (layout.jagged_fields.empty()) return memory.max_held_bytes;
-  const int64_t rest = spec.max_memory_bytes - memory.max_slabs * layout.slab_bytes;
-  return std::min(memory.max_held_bytes, rest / 4);
+  return std::min(memory.max_held_bytes, BytesBesideSlabs(spec, layout, memory) / 4);
 }
 
 }  // namespace torchparquet

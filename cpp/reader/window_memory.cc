@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "reader/memory_plan.h"
 #include "windows/window_cells.h"
 #include "windows/window_places.h"
 
@@ -56,10 +57,10 @@ double WindowRowBytes(const std::vector<FieldSpec>& fields, int64_t batch_rows) 
   double items_bytes = 0;
   for (const FieldSpec& field : fields) items_bytes += field.row_bytes;
   // Offsets are one more than rows.
-  const double tensor_bytes =
-      TensorBytes(fields, batch_rows + 1) / static_cast<double>(batch_rows);
-  return items_bytes + tensor_bytes + MostStagedRowBytes(fields) +
-         static_cast<double>(WindowPlaces::kRowBytes);
+  const double batch_bytes =
+      TensorBytes(fields, batch_rows + 1) + static_cast<double>(kBookkeepingBytes);
+  return items_bytes + batch_bytes / static_cast<double>(batch_rows) +
+         MostStagedRowBytes(fields) + static_cast<double>(WindowPlaces::kRowBytes);
 }
 
 }  // namespace torchparquet

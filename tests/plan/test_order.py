@@ -185,7 +185,7 @@ def test_epochs_and_ranks_have_orders_of_their_own(data: Any) -> None:
 
 def test_a_window_that_does_not_fit_says_what_does(data: Any) -> None:
     with pytest.raises(ValueError, match=r"shuffle_window=\d+ fits"):
-        next(iter(make(data, shuffle_window=12, max_memory=8_000)))
+        next(iter(make(data, shuffle_window=12, max_memory=24_000)))
     with pytest.raises(ValueError, match="needs shuffle=True"):
         make(data, shuffle=False, shuffle_window=3)
 

@@ -86,9 +86,11 @@ WORDS_ROWS, WORDS_GROUP = 1_000_000, 50_000
 COLUMN_ROWS = 32 * 2**20
 SHUFFLE = {"shuffle": True, "num_threads": 2}
 PAGE_KEY = "0123456789abcdef"
-# Every case but "one page", which meets one page of many rows, and "encrypted", which meets a
-# page of each of many columns, reads 256 MiB or more. Where a
-# shuffle window is asked for, a row group more in it would be refused.
+# What a batch itself takes is more than its rows.
+FEW_ROWS = {"batch_size": 2, "max_memory": 128 * MIB, "num_threads": 1, "num_batches": 50_000}
+# Every case but "one page", which meets one page of many rows, "encrypted", which meets a page of
+# each of many columns, and those of few rows reads 256 MiB or more. If a shuffle window of row
+# groups is asked for, one more in it would be refused.
 CASES = {
     "one thread": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1},
     "two threads": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 2},
@@ -111,6 +113,8 @@ CASES = {
     "window of words": {"batch_size": 512, "max_memory": 130 * MIB, "shuffle_window": 4, **SHUFFLE},
     "default window of words": {"batch_size": 512, "max_memory": 32 * MIB, **SHUFFLE},
     "default window of texts": {"batch_size": 64, "max_memory": 32 * MIB, **SHUFFLE},
+    "few rows of a column": FEW_ROWS,
+    "default window of few rows of a column": FEW_ROWS | SHUFFLE | {"num_threads": 1},
 }
 TEXTS_ROWS, TEXT_BYTES = 20_000, 20_000
 ROWS_READ = {
@@ -123,6 +127,8 @@ ROWS_READ = {
     "window of words": WORDS_ROWS,
     "default window of words": WORDS_ROWS,
     "default window of texts": TEXTS_ROWS,
+    "few rows of a column": 2 * 50_000,
+    "default window of few rows of a column": 2 * 50_000,
 }
 # The memory that the consumer holds beside the batches in flight.
 HELD_BYTES = {"row groups": 400_000 * 8 * 9, "kept": 100 * 8192 * 8 * 9}

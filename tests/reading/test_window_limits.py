@@ -17,7 +17,8 @@ def field(dtype: str, **given: Any) -> Field:
 
 
 # Each worked out by hand: tensors of 101 rows, aligned to 64 bytes, over 100 rows; the two
-# columns that take most while they are put in order; six bytes for the row's place.
+# columns that take most while they are put in order; six bytes for the row's place. Beside these,
+# 256 bytes of a batch are its own.
 CASES: list[tuple[list[Field], dict[str, bool], float]] = [
     ([], {}, 6),
     ([field("int64")], {}, 832 / 100 + 8 + 6),
@@ -43,7 +44,7 @@ def test_the_bytes_of_a_row(
 ) -> None:
     wanted = {"row_ids": False, "row_valid": False} | row_fields
     memory = window_memory(fields, 100, 1 << 30, **wanted)
-    assert memory.bytes_per_row == pytest.approx(expected, rel=1e-12)
+    assert memory.bytes_per_row == pytest.approx(expected + 256 / 100, rel=1e-12)
 
 
 def test_two_batches_are_aligned_tensors() -> None:

@@ -163,7 +163,7 @@ TEST_CASE("a bound for less than two batches is refused, with the figures") {
 
 TEST_CASE("windows leave room for the columns that are staged") {
   WindowDemand demand{.slab_bytes = 1000,
-                      .batch_bytes = 1100,
+                      .batch_bytes = 1100 - kBookkeepingBytes,
                       .column_bytes = 2000,
                       .window_batches = 10,
                       .pair_batches = 20};

@@ -28,13 +28,13 @@ TEST_CASE("each tensor of a batch is aligned") {
   CHECK(TensorBytes({}, 10) == 0);
 }
 
-TEST_CASE("a row takes its place in the batch, two staged columns and six bytes") {
-  // 64 rows and one more: 576 bytes of int64.
-  CHECK(WindowRowBytes({kInt64}, 64) == 576 / 64. + 8 + 6);
-  CHECK(WindowRowBytes({kTriple}, 64) == 1600 / 64. + 6);
-  CHECK(WindowRowBytes({kMaskedFloats}, 64) == (832 + 256) / 64. + 2 * 5 + 6);
+TEST_CASE("a row takes its part of the batch, two staged columns and six bytes") {
+  // 64 rows and one more: 576 bytes of int64. The batch itself is kept in 256.
+  CHECK(WindowRowBytes({kInt64}, 64) == (576 + 256) / 64. + 8 + 6);
+  CHECK(WindowRowBytes({kTriple}, 64) == (1600 + 256) / 64. + 6);
+  CHECK(WindowRowBytes({kMaskedFloats}, 64) == (832 + 256 + 256) / 64. + 2 * 5 + 6);
   CHECK(WindowRowBytes({kInt64, kStrings, kMaskedFloats}, 64) ==
-        20.5 + (576 + 576 + 128 + 832 + 256) / 64. + 29.5 + 8 + 6);
+        20.5 + (576 + 576 + 128 + 832 + 256 + 256) / 64. + 29.5 + 8 + 6);
 }
 
 TEST_CASE("rows of more bytes than can be counted are added up too") {
