@@ -4,10 +4,6 @@
 
 namespace torchparquet {
 
-// What the ring, the queue and the pool keep of a batch in flight, beside its slab. It is
-// more than the slab if a batch has a few rows of a few columns.
-constexpr int64_t kBookkeepingBytes = 256;
-
 // The facts that decide how much memory a reader may hold. The caller sets all of them.
 struct MemoryDemand {
   int64_t slab_bytes = 0;

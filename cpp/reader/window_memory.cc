@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 
-#include "reader/memory_plan.h"
 #include "windows/window_cells.h"
 #include "windows/window_places.h"
 

@@ -8,6 +8,10 @@
 
 namespace torchparquet {
 
+// What the ring, the queue and the pool keep of a batch in flight, beside its slab. It is
+// more than the slab if a batch has a few rows of a few columns.
+constexpr int64_t kBookkeepingBytes = 256;
+
 // Memory of shuffle windows. A row of a window stands in a batch. Beside that it has a
 // place, and the columns that are being put in order are staged.
 

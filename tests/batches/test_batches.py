@@ -209,7 +209,7 @@ def test_seed_shapes_the_order(folder: Any) -> None:
 def test_order_is_the_same_for_any_threads_and_memory(folder: Any) -> None:
     first = epoch_order(folder, seed=4, shuffle_window=2)
     for threads, memory, batch_size in itertools.product(
-        (1, 2, 3, 4), ("1GiB", 40_000, 12_000), (7, 50)
+        (1, 2, 3, 4), ("1GiB", 40_000, 25_000), (7, 50)
     ):
         options: dict[str, Any] = {
             "num_threads": threads,

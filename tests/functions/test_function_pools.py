@@ -134,6 +134,24 @@ def test_as_many_batches_as_threads_are_worked_on(data: Any) -> None:
     assert len(batches) == 9
 
 
+def test_functions_see_no_batch_beyond_the_limit(data: Any) -> None:
+    seen: list[int] = []
+
+    def note(batch: Any) -> Any:
+        seen.append(len(batch["id"]))
+        return batch
+
+    dataset = open_dataset(data, batch_size=5, limit_steps=9, transform=note, **THREADS)
+    for number, _ in enumerate(dataset, 1):
+        if number == 4:
+            state = dataset.state_dict()
+    assert len(seen) == 9
+    seen.clear()
+    resumed = open_dataset(data, batch_size=5, limit_steps=9, transform=note, **THREADS)
+    resumed.load_state_dict(state)
+    assert len(list(resumed)) == len(seen) == 5
+
+
 def test_no_more_batches_are_held_than_twice_the_threads(data: Any) -> None:
     begun: list[int] = []
 

@@ -6,6 +6,7 @@
 
 #include "caught.h"
 #include "draws.h"
+#include "reader/window_memory.h"
 
 namespace torchparquet {
 namespace {
