@@ -53,7 +53,9 @@ _START_SECONDS = 120.0
 _MOST_SIGNAL_DELAY_SECONDS = 0.004
 _REPORT_SECONDS = 1.0
 _SHOWN_BYTES = 1500
-_CAUSE = re.compile(r"terminate called|what\(\):|Fatal Python error|Assertion|free\(\)|\*\*\*")
+_CAUSE = re.compile(
+    r"terminate called|what\(\):|Fatal Python error|Assertion|free\(\)|\*\*\*|destroy_process_group"
+)
 _MAX_CAUSES = 20
 FAULTS = ("hangs", "wrong codes", "processes", "descriptors", "shared memory", "threads")
 

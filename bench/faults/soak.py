@@ -53,8 +53,13 @@ class Epoch(NamedTuple):
     threads: int
     children: int
     shared_files: int
-    cpu_seconds: float
+    cpu_by_way: dict[str, float]
     seconds: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Seconds of the processor, of all ways."""
+        return sum(self.cpu_by_way.values())
 
 
 def _cpu_seconds() -> float:
@@ -62,7 +67,7 @@ def _cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
 
-def _seen(cpu_seconds: float, seconds: float) -> Epoch:
+def _seen(cpu_by_way: dict[str, float], seconds: float) -> Epoch:
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return Epoch(
@@ -71,7 +76,7 @@ def _seen(cpu_seconds: float, seconds: float) -> Epoch:
         threads=int(status["Threads"]),
         children=len(own_children()),
         shared_files=len(os.listdir("/dev/shm")),  # noqa: PTH208
-        cpu_seconds=cpu_seconds,
+        cpu_by_way=cpu_by_way,
         seconds=seconds,
     )
 
@@ -88,14 +93,16 @@ class Reader:
 
     def read(self, number: int) -> Epoch:
         """Read an epoch by all ways. `number` chooses how its workers are started."""
-        began, cpu_began = time.monotonic(), _cpu_seconds()
+        began, cpu_by_way = time.monotonic(), {}
         for name, batches in self._ways.items():
+            cpu_began = _cpu_seconds()
             found = digest(batches(number))
+            cpu_by_way[name] = _cpu_seconds() - cpu_began
             if self._first.setdefault(name, found) != found:
                 self.findings.append(
                     f"epoch {len(self.epochs)}, {name}: {found}, not {self._first[name]}"
                 )
-        self.epochs.append(_seen(_cpu_seconds() - cpu_began, time.monotonic() - began))
+        self.epochs.append(_seen(cpu_by_way, time.monotonic() - began))
         return self.epochs[-1]
 
 
@@ -143,6 +150,15 @@ def _speed_ratio(seconds: list[tuple[float, float]]) -> float:
     return statistics.median(new / old for new, old in seconds)
 
 
+def _speed_by_way(pairs: list[tuple[Epoch, Epoch]]) -> list[list[str]]:
+    """Return the ratio for each way of reading: one that slows down has the cause."""
+    ways = pairs[0][0].cpu_by_way
+    by_way = {
+        way: [(new.cpu_by_way[way], old.cpu_by_way[way]) for new, old in pairs] for way in ways
+    }
+    return [[way, f"{_speed_ratio(seconds):.3f}"] for way, seconds in by_way.items()]
+
+
 def _constant(values: list[int]) -> str:
     return f"{min(values)} to {max(values)}" if len(set(values)) > 1 else str(values[0])
 
@@ -184,6 +200,7 @@ def main() -> int:
         )
     print(described(environment(2)))
     print(markdown(["what", "found", "wanted"], rows))
+    print(markdown(["rows a CPU second, to a new process", "found"], _speed_by_way(pairs)))
     for finding in findings[:20]:
         print(finding)
     is_good = not findings and slope < _MAX_SLOPE_MIB and by_cpu > 1 - _MAX_SLOWDOWN and is_flat

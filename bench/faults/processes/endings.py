@@ -26,10 +26,9 @@ from torchparquet import ParquetDataset
 
 SETTINGS = ("alone", "1 rank", "2 ranks", "fork", "spawn", "forkserver", "page-locked")
 LOADERS = ("fork", "spawn", "forkserver")
-# They import torch anew for each end.
+# They import torch anew for each worker.
 SLOW_SETTINGS = ("spawn", "forkserver")
 NUM_ROWS, BATCH_SIZE = 8000, 100
-NUM_WORKERS = 2
 OWN_CODE = 7
 _STEPS = 3
 _CALLS, _CALL_ITEMS = 20, 100_000
@@ -70,8 +69,9 @@ class Scene:
         self.data: Iterable[Any] = dataset
         self._is_loader = setting in LOADERS
         if self._is_loader:
+            num_workers = 1 if setting in SLOW_SETTINGS else 2
             self.data = DataLoader(
-                dataset, None, num_workers=NUM_WORKERS, multiprocessing_context=setting
+                dataset, None, num_workers=num_workers, multiprocessing_context=setting
             )
         self._counts_descriptors = setting not in SLOW_SETTINGS
         self._threads, self._descriptors = _num("task"), _num("fd")
