@@ -229,6 +229,7 @@ def test_nothing_before_the_state_is_read(data: Any, tmp_path: Path) -> None:
     assert rows(resumed) == whole[len(done) :]
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("order", ["file order", "row groups", "windows"])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 2), (2, 3), (4, 6), (8, 3)])
 def test_another_world_reads_the_rest_once(data: Any, order: str, before: int, after: int) -> None:
@@ -415,6 +416,25 @@ def test_limit_steps(data: Any) -> None:
     assert len(resumed) == 7
     assert rows(resumed) == whole[3:7]
     assert len(make(data, limit_steps=10**6)) == len(whole)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_order_ends_at_its_limit(data: Any, order: str) -> None:
+    whole = rows(make(data, **ORDERS[order]))
+    for limit in (2, 3, len(whole) - 1):
+        dataset = make(data, limit_steps=limit, **ORDERS[order])
+        batches = iter(dataset)
+        next(batches)
+        resumed = make(data, limit_steps=limit, **ORDERS[order])
+        resumed.load_state_dict(dataset.state_dict())
+        assert rows(resumed) == whole[1:limit]
+        assert rows(batches) == whole[1:limit]
+
+
+def test_nothing_beyond_the_limit_is_read(data: Any) -> None:
+    limited, first_file = make(data, limit_steps=3, num_threads=3), make(data / "part-0.parquet")
+    assert rows(limited) == rows(first_file)[:3]
+    assert limited.metrics().bytes_read == first_file.metrics().bytes_read
 
 
 def test_epochs_without_end(data: Any) -> None:

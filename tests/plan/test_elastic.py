@@ -98,6 +98,7 @@ world = st.tuples(st.integers(1, 7), st.integers(1, 3), st.sampled_from([1, 2, 3
 chunk_world = st.tuples(st.integers(1, 7), st.integers(1, 3), st.none())
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(
     rows=st.lists(st.integers(0, 20), min_size=1, max_size=24).filter(any),
@@ -226,16 +227,21 @@ def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize("steps", [0, 1, 2, 5, 9])
-def test_after_is_the_rest_of_the_share(window: int, steps: int) -> None:
+def test_first_and_after_are_the_parts_of_the_share(window: int, steps: int) -> None:
     rows = np.array([7, 0, 13, 5, 1, 22, 9])
     for batch_size in (4, None):
         options = PlanOptions(
             batch_size, shuffle=True, shuffle_window=window, world_size=2, even="none"
         )
         share = EpochPlan(rows, options).share(1)
-        begin = share.rows_of_first(steps)
-        assert rows_of_share(share.after(steps)) == rows_of_share(share)[begin:]
+        border = share.rows_of_first(steps)
+        assert rows_of_share(share.first(steps)) == rows_of_share(share)[:border]
+        assert share.first(steps).num_steps == min(share.num_steps, steps)
+        assert rows_of_share(share.after(steps)) == rows_of_share(share)[border:]
         assert share.after(steps).num_steps == max(share.num_steps - steps, 0)
+        middle = share.first(steps + 1).after(steps)
+        end = share.rows_of_first(steps + 1)
+        assert rows_of_share(middle) == rows_of_share(share)[border:end]
 
 
 def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches() -> None:

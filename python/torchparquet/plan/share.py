@@ -82,6 +82,28 @@ class Share:
             return int(self.batch_sizes[:num_steps].sum())
         return min(num_steps * self.batch_size, self.total_rows)
 
+    def first(self, num_steps: int) -> Share:
+        """Return the share without what follows its first `num_steps` batches."""
+        end = self.rows_of_first(num_steps)
+        if end == self.total_rows:
+            return self
+        start = replace(self, batch_sizes=self.batch_sizes[:num_steps])
+        if self.windows is None:
+            return start._of_chunks(self._ranges().rows(0, end))
+        windows = self.windows
+        ends = np.cumsum(windows.num_rows)
+        stop = int(np.searchsorted(ends, end)) + 1 if end else 0
+        left = Windows(
+            windows.num_chunks[:stop],
+            windows.key[:stop],
+            windows.begin[:stop],
+            windows.end[:stop].copy(),
+        )
+        if stop:
+            left.end[-1] -= int(ends[stop - 1]) - end
+        chunks = self._ranges().pick(slice(0, int(left.num_chunks.sum())))
+        return replace(start._of_chunks(chunks), windows=left)
+
     def after(self, num_steps: int) -> Share:
         """Return the rest of the share after the first `num_steps` batches."""
         if num_steps == 0:
