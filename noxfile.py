@@ -80,7 +80,7 @@ def pythons(session: nox.Session) -> None:
 @nox.session(default=False)
 def long(session: nox.Session) -> None:
     """Run the tests that the suite leaves out to stay below five minutes."""
-    session.run("python", "-m", "pytest", "-n", "auto", "-m", "long", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "auto", "-m", "long and not soak", *session.posargs)
 
 
 @nox.session(default=False)

@@ -54,6 +54,7 @@ def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
 # The import
 
 
+@pytest.mark.long
 def test_import_starts_and_prints_nothing(record_property: Any, capsys: Any) -> None:
     """Measured over torch and pyarrow, which have to be there; the figure is only reported."""
     result = run(
@@ -189,6 +190,7 @@ def test_an_installation_without_bridges_says_how_to_build_one(tmp_path: Path) -
     assert "--no-binary torchparquet --no-build-isolation" in text
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("num_bytes", [0, 10, 5_000, 50_000])
 def test_an_installation_with_a_torn_bridge_says_so(tmp_path: Path, num_bytes: int) -> None:
     package = copy_of_the_package(tmp_path)
@@ -206,6 +208,7 @@ def test_an_installation_without_its_extension_says_so(tmp_path: Path) -> None:
     assert "its extension _core is missing" in import_error_of(tmp_path)
 
 
+@pytest.mark.long
 def test_the_first_of_two_pyarrows_is_taken(tmp_path: Path) -> None:
     """Both are of one release, so the bridge could find the libraries of either."""
     package = Path(pyarrow.__file__).parent

@@ -222,6 +222,7 @@ class InterruptedHere(Exception):  # noqa: N818
     """An exception that a signal handler might raise."""
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("place", ["host", "device", "traced"])
 def test_an_interrupt_anywhere_loses_no_batch(
     files: str, on_device: dict[str, Any], place: str, monkeypatch: Any

@@ -31,7 +31,7 @@ def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 # It compiles two programs.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def run(tmp_path_factory: Any) -> Any:
     return done.stdout, results
 
 
+@pytest.mark.long
 def test_each_case_is_judged_by_its_target(run: Any) -> None:
     judged = JUDGED.findall(run[0])
     assert len(judged) == 1
@@ -55,6 +56,7 @@ def test_each_case_is_judged_by_its_target(run: Any) -> None:
             assert verdict.strip() == ("met" if is_met else "not met")
 
 
+@pytest.mark.long
 def test_who_is_not_installed_is_skipped_by_name(run: Any) -> None:
     assert "skipped: jollyjack is not installed" in run[0]
 
@@ -70,6 +72,7 @@ def test_results_are_written_where_told(run: Any) -> None:
     assert "python -m bench --quick --only pread jollyjack" in text
 
 
+@pytest.mark.long
 def test_an_unknown_row_is_refused_with_those_that_are() -> None:
     done = bench("--only", "nothing")
     assert done.returncode == 2

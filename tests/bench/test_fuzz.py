@@ -32,10 +32,12 @@ def assert_nothing_is_found(cases: int, seed: int, *options: str) -> None:
     assert " 0 findings" in done.stdout
 
 
+@pytest.mark.long
 def test_damaged_files_read_right_or_raise() -> None:
     assert_nothing_is_found(400, 1)
 
 
+@pytest.mark.long
 def test_flipped_bits_are_found_by_checksums() -> None:
     assert_nothing_is_found(200, 1, "--flips")
 

@@ -25,6 +25,7 @@ def remote(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not MODULE.exists(), reason="nginx's module for Lua is not installed")
 def test_pyarrow_reads_from_the_store(tmp_path: Path) -> None:
     name = "iter_batches, pre_buffer, S3FileSystem"

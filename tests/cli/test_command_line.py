@@ -120,6 +120,7 @@ def test_text_is_without_escapes_where_there_is_no_terminal(
     assert captured.err == ""
 
 
+@pytest.mark.long
 def test_progress_is_on_standard_error_and_only_on_a_terminal(data: Any, tmp_path: Path) -> None:
     output = str(tmp_path / "output")
     command = [sys.executable, "-m", "torchparquet", "rewrite", data, "--output", output, "--json"]
@@ -147,6 +148,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_nobody_reads_the_output(data: Any) -> None:
     """A pipe whose reader has gone ends the command without a traceback."""
     command = f"{sys.executable} -m torchparquet inspect {data} --json | true"
@@ -197,6 +199,7 @@ def test_encrypted_files_are_refused(layout: str, tmp_path: Path) -> None:
         assert told.count("\n") == 1, name
 
 
+@pytest.mark.long
 def test_no_progress_where_colors_are_forced(data: Any, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "torchparquet", *arguments_of("rewrite", data, tmp_path), "--json"],

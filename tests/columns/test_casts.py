@@ -143,7 +143,7 @@ PAIRS = [(kind, dtype) for kind in PLAIN_KINDS for dtype in dtypes_of(kind)]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), PAIRS)
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.mostly_long(every=12)
 def test_every_cast_of_every_encoding(tmp_path: Path, kind: Any, dtype: Any) -> None:
     """As torch casts what is read without a dtype, whose own values other tests check."""
     rng = np.random.default_rng(3)

@@ -253,6 +253,7 @@ def nested_column(depth: Any, rng: Any, leaf: Any = None, num_rows: int = 300) -
     return items
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_nested_lists_of_numbers_and_strings(tmp_path: Path, depth: int, layout: str) -> None:
@@ -388,6 +389,7 @@ def test_all_rows_empty_or_null(tmp_path: Path) -> None:
     assert batch["n.values.valid"].shape == (0,)
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_slices_in_little_memory(tmp_path: Path, layout: str, num_threads: int) -> None:

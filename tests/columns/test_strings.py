@@ -287,6 +287,7 @@ def test_batches_cross_row_groups_and_files(tmp_path: Path) -> None:
         assert_table_reads_as(expected, tmp_path / "data", batch_size=batch_size)
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_slices_in_little_memory(tmp_path: Path, encoding: str, num_threads: int) -> None:

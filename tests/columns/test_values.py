@@ -220,6 +220,7 @@ def test_dictionary_indices_of_bit_width_zero(tmp_path: Path) -> None:
     assert_reads_as(table, str(path), batch_size=300)
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 31, 63, 64, 65, 129])
 def test_few_rows(tmp_path: Path, num_rows: int) -> None:
     table = kinds_table(num_rows, distinct=3)
@@ -285,6 +286,7 @@ DUCKDB_SELECT = """
 """
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("version", ["V1", "V2"])
 @pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd", "gzip", "lz4_raw"])
 def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> None:

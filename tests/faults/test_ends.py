@@ -12,6 +12,8 @@ from tests.fixtures.tree import ROOT
 
 ENDS = str(ROOT / "bench" / "faults" / "ends.py")
 
+pytestmark = pytest.mark.long
+
 
 def run(*command: str) -> tuple[int, dict[str, list[int]], str]:
     """Return the exit code, the numbers of each row by its kind, and all that was written."""
@@ -23,9 +25,7 @@ def run(*command: str) -> tuple[int, dict[str, list[int]], str]:
     return done.returncode, numbers, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "setting", ["alone", "2 ranks", *(pytest.param("fork", marks=pytest.mark.long),)]
-)
+@pytest.mark.parametrize("setting", ["alone", "2 ranks", "fork"])
 def test_every_end_is_clean(setting: str) -> None:
     code, rows, output = run(ENDS, "--count", "2", "--settings", setting)
     assert code == 0, output

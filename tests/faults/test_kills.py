@@ -13,6 +13,8 @@ from tests.fixtures.tree import ROOT
 
 KILLS = str(ROOT / "bench" / "faults" / "kills.py")
 
+pytestmark = pytest.mark.long
+
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)

@@ -23,9 +23,9 @@ SHARES = {
     "machine": 0.1,
     "groups": 1.0,
 }
-LONG = {"calls", "disks", "groups", "machine"}
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux"),
     pytest.mark.skipif(shutil.which("c++") is None, reason="no compiler for the shim"),
 ]
@@ -41,10 +41,7 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in SHARES],
-)
+@pytest.mark.parametrize("fault", SHARES)
 def test_a_fault_gives_right_rows_or_a_clear_error(fault: str) -> None:
     done = run(SYSTEM, "--only", fault, "--share", SHARES[fault])
     assert done.returncode == 0, done.stdout + done.stderr

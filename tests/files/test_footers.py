@@ -159,6 +159,7 @@ def test_lists_of_other_declared_lengths(tmp_path: Path) -> None:
         assert_same_beside(files[0], other)
 
 
+@pytest.mark.long
 def test_a_spoilt_byte_of_a_footer(tmp_path: Path) -> None:
     """It is told beside another file as it is alone, or else when the values are read."""
     first, spoilt = tmp_path / "first.parquet", tmp_path / "spoilt.parquet"

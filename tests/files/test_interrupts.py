@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 PROGRAM = """
     import os, sys, torch, pyarrow.dataset
@@ -60,6 +61,7 @@ def reads_until_interrupt(
     return len(log.read_text().splitlines()) - before, errors
 
 
+@pytest.mark.long
 def test_interrupt_while_footers_on_disk_are_read(tmp_path: Path, strace: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

@@ -211,6 +211,7 @@ ParquetDataset(sys.argv[1], batch_size=32, manifest_cache=sys.argv[2])
 """
 
 
+@pytest.mark.long
 def test_drafts_of_killed_writers_are_removed_when_they_are_old(data: Any, cache: Path) -> None:
     drafts: list[Path] = []
     for _ in range(2):

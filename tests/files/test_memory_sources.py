@@ -246,6 +246,7 @@ def test_the_data_travels_in_a_pickle(data: Any, protocol: int) -> None:
         assert batches_of(copied) == batches_of(dataset)
 
 
+@pytest.mark.long
 def test_a_pickle_is_read_by_another_process(data: Any) -> None:
     dataset = ParquetDataset([data, data], batch_size=64, shuffle=True)
     program = """
@@ -492,6 +493,7 @@ def test_columns_without_tensors_are_refused_as_in_files() -> None:
         ParquetDataset(table, batch_size=3)
 
 
+@pytest.mark.long
 def test_neither_pandas_nor_polars_is_imported() -> None:
     program = """
         import sys

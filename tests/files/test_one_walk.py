@@ -74,6 +74,7 @@ def num_opens(strace: str, data: Path, program: str, log: Path) -> list[list[int
     return [[len(re.findall(f'"{re.escape(file)}"', part)) for file in files] for part in parts]
 
 
+@pytest.mark.long
 def test_each_file_is_opened_once(tmp_path: Path, strace: str) -> None:
     for key in range(NUM_FILES):
         folder = tmp_path / "data" / f"k={key}"

@@ -720,6 +720,7 @@ MUCH_FOR_NOTHING = """
 """
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("tail", [b"\xff\xff\xff\x7fWORD", b"\xff\xff\xff\xffPAR1"])
 def test_what_is_no_parquet_file_is_not_read_as_far_as_it_says(tmp_path: Path, tail: bytes) -> None:
     """A file of 3 GiB, most of them a hole, in 1 GiB of memory."""

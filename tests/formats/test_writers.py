@@ -189,7 +189,7 @@ each_nested_way = pytest.mark.parametrize(
 
 
 @each_way
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.mostly_long(every=9)
 def test_flat_columns(tmp_path: Path, flat: Any, writer: Any, options: Any) -> None:
     path = writer(tmp_path / "a.parquet", flat, **options)
     assert len(row_group_rows(path)) == 3
@@ -197,7 +197,7 @@ def test_flat_columns(tmp_path: Path, flat: Any, writer: Any, options: Any) -> N
 
 
 @each_nested_way
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.mostly_long(every=9)
 def test_nested_columns(tmp_path: Path, nested: Any, writer: Any, options: Any) -> None:
     path = writer(tmp_path / "a.parquet", nested, **options)
     assert len(row_group_rows(path)) == 3

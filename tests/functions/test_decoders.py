@@ -69,6 +69,7 @@ def test_images_of_any_size_and_mode(tmp_path: Path) -> None:
         list(ParquetDataset(tmp_path, batch_size=5, columns=columns))
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("options", [{}, {"transform_threads": 2}, {"transform_processes": 1}])
 def test_a_value_that_cannot_be_decoded_is_named(tmp_path: Path, options: dict[str, Any]) -> None:
     values = [json.dumps([row, 1]).encode() for row in range(12)]

@@ -204,6 +204,7 @@ def fails_on(wanted: int, batch: Any) -> Any:
     return batch
 
 
+@pytest.mark.mostly_long(every=2)
 @EITHER
 def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -> None:
     plain = list(open_dataset(data))
@@ -296,6 +297,7 @@ def own_process(batch: Any) -> Any:
     return {"id": batch["id"] * 2, "pid": os.getpid(), "is_shared": is_shared}
 
 
+@pytest.mark.long
 def test_processes_get_and_give_tensors_by_shared_memory(data: Any) -> None:
     dataset = open_dataset(data, transform=own_process, **PROCESSES)
     batches = list(dataset)
@@ -323,6 +325,7 @@ def ends_on(wanted: int, once: Path | None, batch: Any) -> Any:
     return batch
 
 
+@pytest.mark.long
 def test_a_crash_names_its_batch(data: Any) -> None:
     plain = list(open_dataset(data))
     function = functools.partial(ends_on, int(plain[3]["id"][0]), None)
@@ -353,6 +356,7 @@ def hangs(batch: Any) -> Any:
     return batch
 
 
+@pytest.mark.long
 def test_close_ends_processes_that_hang(data: Any) -> None:
     dataset = open_dataset(data, transform=hangs, **PROCESSES)
     iterator = iter(dataset)
@@ -463,6 +467,7 @@ def run_program(data: Any, **parts: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize(
     "option", ["transform_threads=2", pytest.param("transform_processes=2", marks=long)]
 )

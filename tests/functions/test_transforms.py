@@ -259,6 +259,7 @@ def text_lengths_of_batch(batch: Any) -> Any:
     return batch["text"].lengths
 
 
+@pytest.mark.long
 def test_functions_travel_to_spawned_workers_or_say_why_not(data: Any) -> None:
     dataset = open_dataset(data, processors={"text": text_lengths}, transform=with_sum)
     loader = DataLoader(

@@ -101,6 +101,7 @@ def check_killed(data: Any, checkpoint: Any, num_kills: Any, seed: int) -> None:
         assert (saved["steps"], saved["digest"]) == (steps, digest), f"round {rounds}"
 
 
+@pytest.mark.long
 def test_40_kills(data: Any, tmp_path: Path) -> None:
     check_killed(data, tmp_path / "checkpoint.json", 40, seed=1)
 

@@ -111,7 +111,7 @@ def test_the_last_state_leads_to_the_next_epoch(
     ],
     indirect=["order"],
 )
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.mostly_long(every=8)
 def test_states_go_on_in_another_process(
     folder: str,
     order: str,

@@ -153,6 +153,7 @@ def test_third_party_imports() -> None:
             assert "torch" not in roots(names), module
 
 
+@pytest.mark.long
 def test_the_package_does_without_the_command_line() -> None:
     program = "import sys, torchparquet; print(sorted({n.split('.')[0] for n in sys.modules}))"
     command = [sys.executable, "-c", program]

@@ -181,6 +181,7 @@ print(metrics.bottleneck)
 """
 
 
+@pytest.mark.long
 def test_slow_storage(folder: Path, tmp_path: Path, strace: str) -> None:
     """Reads are those that the system sees; each takes 30 ms, and the loop nothing."""
     path, log = folder / "0.parquet", tmp_path / "strace.log"
@@ -485,6 +486,7 @@ def slow(batch: dict[str, Any]) -> dict[str, Any]:
     return batch
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("options", [{}, {"transform_threads": 2}, {"transform_processes": 1}])
 def test_functions_are_told_apart(tmp_path: Path, options: dict[str, Any]) -> None:
     pq.write_table(pa.table({"x": range(40)}), tmp_path / "a.parquet")

@@ -195,6 +195,7 @@ def test_source_key(paths: list[Path]) -> None:
 # Rows
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("weights", [(3, 2, 1), (0.7, 0.2, 0.1), (50, 1, 1)])
 @pytest.mark.parametrize("batch_size", [1, 7, 16, 64])
 def test_rows_of_each_batch_are_in_proportion(
@@ -310,7 +311,7 @@ def test_masks_of_elements_are_cut_with_their_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [None, 16, 25])
 @pytest.mark.parametrize("stopping", STOPPINGS)
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.mostly_long(every=12)
 def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | None) -> None:
     """Or every third; before the first too, and behind the last, which is the next epoch."""
     options = {"stopping": stopping, "seed": 3, "source_key": "from"}

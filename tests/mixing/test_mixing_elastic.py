@@ -147,7 +147,7 @@ def check_proportions(draws: Any, weights: Any = WEIGHTS) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORLDS, WORLDS)))
-@pytest.mark.mostly_long(every=5)
+@pytest.mark.mostly_long(every=15)
 def test_every_row_once_over_two_worlds(
     paths: Any, kind: str, window: int, before: Any, after: Any
 ) -> None:
@@ -203,6 +203,7 @@ def test_again_and_again_with_other_batches(paths: Any, kind: str, even: str) ->
     assert counts.total() - len(counts) <= (0 if even == "pad" else 3 * (4 + 2 + 3 + 3))
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(
     worlds=st.lists(st.integers(1, 4), min_size=2, max_size=3),
@@ -231,6 +232,7 @@ def test_every_row_once(
     assert run.counts() == Counter(every_row())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_batch_per_row_group(paths: Any, kind: str) -> None:
     """Ranks stand in different batches of a data set when they have the same number of rows."""
@@ -515,6 +517,7 @@ def test_stateful_data_loader(paths: Any, kind: str, stopping: Any, num_workers:
         assert rest == after, stop
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_workers_go_on_with_the_state_of_a_bare_loop(

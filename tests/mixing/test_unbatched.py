@@ -269,6 +269,7 @@ def test_loaders_batch_and_collate(data: Any, num_workers: int) -> None:
             rows.state_dict()
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_stateful_loaders_go_on_at_every_batch(data: Any, num_workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")

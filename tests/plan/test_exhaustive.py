@@ -90,6 +90,7 @@ def sample(number: int, world_size: int, workers: range) -> list[Case]:
     return random.Random(world_size).sample(every, number)
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("even", EVEN)
 @pytest.mark.parametrize("world_size", WORLDS)
 @pytest.mark.parametrize("part", ["every seventh", pytest.param("all", marks=pytest.mark.soak)])
@@ -174,7 +175,7 @@ def check_ranks(case: Case, ranks: list[list[list[tuple[int, bool]]]]) -> None:
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.mostly_long(every=6)
 def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> None:
     """All ranks, one after the other: every batch holds the rows that it is to hold."""
     for case in sample(23, world_size, range(1)):
@@ -191,7 +192,7 @@ def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> Non
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.mostly_long(every=5)
+@pytest.mark.mostly_long(every=10)
 def test_real_files_and_workers(folders: dict[tuple[int, int], str], world_size: Any) -> None:
     """The same with a DataLoader whose workers take turns."""
     for case in sample(2, world_size, WORKERS[1:]):

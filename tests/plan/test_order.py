@@ -55,6 +55,7 @@ def digest_of(rows: Any) -> Any:
     return hashlib.blake2b(np.asarray(rows, dtype="<i8").tobytes(), digest_size=8).hexdigest()
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize(("seed", "epoch"), list(GOLDEN))
 def test_the_order_of_an_epoch_never_changes(seed: int, epoch: int) -> None:
     options = PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4, world_size=3)

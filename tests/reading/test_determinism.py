@@ -38,6 +38,7 @@ def make(folder: str, order: str, **options: Any) -> ParquetDataset:
     return ParquetDataset(folder, rank=0, world_size=1, **(own | options))
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("order", ORDERS)
 def test_threads_memory_and_loaders_change_no_bit(folder: str, order: str) -> None:
     streams = {}

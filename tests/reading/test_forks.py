@@ -42,6 +42,7 @@ FORK = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     sys.version_info >= (3, 11, 10), reason="this Python's forks need not wait for other threads"
 )

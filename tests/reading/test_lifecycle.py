@@ -160,6 +160,7 @@ def test_no_thread_before_the_first_next(data: Any) -> None:
     assert baseline.num_new_threads() == 3
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("how", ENDINGS)
 def test_no_thread_and_no_open_file_is_left(data: Any, how: str) -> None:
     dataset = open_dataset(data)
@@ -374,6 +375,7 @@ FRESH = """
 """
 
 
+@pytest.mark.long
 def test_a_data_set_does_not_make_torch_start_threads(data: Any) -> None:
     """They would not survive a fork, and torch waits for them for ever in the child."""
     program = start_program(FRESH, data)
@@ -465,6 +467,7 @@ DELAY_SECONDS = 3
 READS = {"kept": "iterator = iter(dataset); next(iterator)", "loop": "list(dataset)"}
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("how", READS)
 def test_interrupt_of_a_blocked_next(tmp_path: Path, strace: str, how: str) -> None:
     path = tmp_path / "a.parquet"
@@ -619,6 +622,7 @@ def exits(data: Any, tmp_path_factory: Any, request: Any) -> dict[str, list[tupl
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXIT_PROGRAMS)
 def test_interpreter_exit(exits: dict[str, list[tuple[int, str]]], name: str) -> None:
     expected, _ = EXIT_PROGRAMS[name]
@@ -720,6 +724,7 @@ def test_a_child_begins_its_own_iteration(data: Any, state: str) -> None:
         assert ids_of(batches) == expected[0]
 
 
+@pytest.mark.long
 def test_forks_while_threads_are_busy(data: Any) -> None:
     dataset = open_dataset(data, batch_size=50)
     epochs, iterators = [], []  # type: ignore[var-annotated]

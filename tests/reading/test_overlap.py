@@ -51,7 +51,7 @@ def num_open(data: Path) -> int:
 @pytest.mark.parametrize("num_threads", [1, 4])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.mostly_long(every=16)
 def test_iterators_end_while_others_go_on(
     data: Path, num_threads: int, shuffle: bool, seed: int
 ) -> None:

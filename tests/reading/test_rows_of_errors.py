@@ -98,6 +98,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_the_error_names_the_row(data: Path, name: str, selection: str) -> None:

@@ -88,6 +88,7 @@ def _read(path: Path, name: str, **options: Any) -> tuple[tuple[bytes, ...], Any
     return _content(values), torch.cat(rows).numpy(), dataset
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize(
     ("name", "compression"),
     [*((name, "snappy") for name in COLUMNS), ("number", "none"), ("word", "none")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,13 @@ __all__ = ["open_store", "origin", "store"]
 NUM_FILES, ROW_GROUP_ROWS = 5, 190
 
 
-def table(number: int, num_rows: int) -> pa.Table:
-    """Return rows of all kinds; `id` is different in all files."""
+def table(number: int, num_rows: int, kinds: Iterable[str] = tuple(KINDS)) -> pa.Table:
+    """Return rows of these kinds, and of others; `id` is different in all files."""
     rng = np.random.default_rng(number)
     words = [None if n % 7 == 0 else "é" * (n % 5) for n in range(num_rows)]
     lengths = rng.integers(0, 6, num_rows)
     columns = {"id": pa.array(np.arange(num_rows) + 10_000 * number)}
-    columns |= {kind: random_array(kind, num_rows, rng) for kind in KINDS}
+    columns |= {kind: random_array(kind, num_rows, rng) for kind in kinds}
     columns["word"] = pa.array(words)
     columns["items"] = pa.array([list(range(n)) for n in lengths], pa.list_(pa.int32()))
     columns["vector"] = pa.array([[float(n), 1.0] for n in lengths], pa.list_(pa.float32(), 2))

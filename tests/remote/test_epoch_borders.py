@@ -121,6 +121,7 @@ def test_epochs_that_a_library_reads(origin: FaultyOrigin, data: Path) -> None:
     assert digests(store.open(**options)) == expected
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("how", ["close", "forget", "fork"])
 def test_ends_between_epochs(faulty: FaultyStore, data: Path, how: str) -> None:
     expected = digests(open_dataset(data / "train"))

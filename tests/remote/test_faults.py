@@ -104,6 +104,7 @@ RECOVERED = {
 NATIVE_ALONE_SEES = "another range"
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("name", RECOVERED)
 def test_what_passes_is_overcome(faulty: FaultyStore, data: Path, way: str, name: str) -> None:
     if name == NATIVE_ALONE_SEES and way not in NATIVE:
@@ -126,6 +127,7 @@ LYING = {
 }
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("name", LYING)
 def test_a_store_that_always_lies_gives_no_wrong_row(
     faulty: FaultyStore, data: Path, way: str, name: str
@@ -257,6 +259,7 @@ def test_a_listing_that_is_broken_hides_no_file(
     assert digests(dataset) == whole(data / "train")
 
 
+@pytest.mark.long
 def test_busy_listings_are_asked_for_again(origin: FaultyOrigin, data: Path) -> None:
     pytest.importorskip("s3fs")
     faulty = by_s3(origin, data / "train")

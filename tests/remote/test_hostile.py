@@ -50,6 +50,7 @@ def tells_secret(request: Request) -> bool:
 # Names
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("way", BY_S3)
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_keys_of_any_characters(origin: FaultyOrigin, data: Path, way: str, key: str) -> None:
@@ -85,12 +86,15 @@ def test_keys_with_dots_stay_within_the_cache(
     origin.put(f"bucket/dots/{key}.parquet", path.read_bytes())
     faulty = BY_S3[way](origin, data / "train")
     faulty.url = f"s3://bucket/dots/{key}.parquet"
-    faulty.fetch_options = {"hedges": False}  # one could come after the count begins
+    faulty.fetch_options = {"hedges": False}  # which would be counted
     cache = tmp_path / "outer" / "middle" / "cache"
     dataset = faulty.open(cache_dir=cache)
-    assert digests(dataset) == whole(path)
-    origin.forget()
-    assert digests(dataset) == whole(path)
+    # Blocks are kept after they were delivered, so that an epoch may begin before that.
+    for _ in range(20):
+        origin.forget()
+        assert digests(dataset) == whole(path)
+        if not origin.counts["GET"]:
+            break
     assert not origin.counts["GET"]  # all came from the folder
     files = [one for one in tmp_path.rglob("*") if one.is_file()]
     assert files
@@ -155,6 +159,7 @@ def test_signed_headers_stay_with_their_host(origin: FaultyOrigin, data: Path, w
 # Lies and silence that last
 
 
+@pytest.mark.mostly_long(every=2)
 def test_a_store_that_falls_silent_or_drips_is_asked_again(
     origin: FaultyOrigin, data: Path
 ) -> None:

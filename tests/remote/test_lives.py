@@ -35,6 +35,7 @@ def faulty(origin: FaultyOrigin, data: Path) -> FaultyStore:
     return by_http(origin, data / "train")
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("was_read", [False, True])
 def test_workers_of_a_loader(faulty: FaultyStore, data: Path, context: str, was_read: bool) -> None:
@@ -51,6 +52,7 @@ def test_workers_of_a_loader(faulty: FaultyStore, data: Path, context: str, was_
     assert digests(loaders[1]) == digests(loaders[0])
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize("how", ["break", "close", "forget"])
 def test_an_epoch_that_is_left_early(faulty: FaultyStore, data: Path, how: str) -> None:
     expected = whole(data / "train")
@@ -126,7 +128,7 @@ EXITS = {
 
 @pytest.mark.parametrize("stalls", [False, True])
 @pytest.mark.parametrize("name", EXITS)
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.mostly_long(every=15)
 def test_the_interpreter_ends_mid_iteration(faulty: FaultyStore, name: str, stalls: bool) -> None:
     """Though a store says nothing any more."""
     if stalls:
@@ -144,6 +146,7 @@ def test_the_interpreter_ends_mid_iteration(faulty: FaultyStore, name: str, stal
         assert errors == ""
 
 
+@pytest.mark.long
 def test_an_interrupt_while_a_store_stalls(faulty: FaultyStore) -> None:
     ready_pipe, told = os.pipe()
 
@@ -200,6 +203,7 @@ train(json.loads(sys.argv[1]), Path(sys.argv[2]), 1, json.loads(sys.argv[3]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_cache", [False, True])
 def test_a_rank_that_is_killed_goes_on(
     faulty: FaultyStore, data: Path, tmp_path: Path, has_cache: bool
@@ -237,6 +241,7 @@ def test_a_rank_that_is_killed_goes_on(
         assert not faulty.origin.requests
 
 
+@pytest.mark.long
 def test_ranks_share_a_cache_while_another_evicts(
     origin: FaultyOrigin, data: Path, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("parts") / "train"
     path.mkdir()
     for number in range(2):
-        rows = table(number, NUM_ROWS).select(COLUMNS)
+        rows = table(number, NUM_ROWS, kinds=()).select(COLUMNS)
         # Of all blocks of a column chunk, the last one too is larger than a page.
         padded = rows.append_column(
             "noise", [np.random.default_rng(number).integers(0, 2**62, NUM_ROWS)]
@@ -79,6 +79,7 @@ def stored(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
+@pytest.mark.mostly_long(every=5)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_only_pages_with_selected_rows_are_fetched(
     faulty: FaultyStore, folder: Path, stored: int, shuffle: bool
@@ -100,6 +101,7 @@ def test_epochs_ask_for_no_index_again(faulty: FaultyStore, folder: Path) -> Non
     assert of_all <= 3 * (of_one - indexes) + indexes
 
 
+@pytest.mark.mostly_long(every=3)
 def test_windows_of_rows_fetch_each_part_once(
     faulty: FaultyStore, folder: Path, stored: int
 ) -> None:
@@ -109,6 +111,7 @@ def test_windows_of_rows_fetch_each_part_once(
     assert num_bytes < 1.7 * stored
 
 
+@pytest.mark.mostly_long(every=2)
 def test_many_windows_of_a_row_group_in_little_memory(
     faulty: FaultyStore, folder: Path, stored: int
 ) -> None:

@@ -57,6 +57,7 @@ def in_store(url: str, data: Path, folder: str) -> Any:
     ]
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", STORES)
 def test_the_same_epochs(upload: Upload, data: Path, name: str, way: str) -> None:

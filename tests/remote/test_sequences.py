@@ -34,6 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["moto", "http"])
 def test_the_same_sequences(open_store: OpenStore, folder: Path, name: str, way: str) -> None:

@@ -67,6 +67,7 @@ def numbered(columns: dict[str, Any]) -> pa.Table:
     return pa.table(columns | {"row": pa.array(range(NUM_ROWS), pa.int32())})
 
 
+@pytest.mark.mostly_long(every=4)
 @pytest.mark.parametrize("use_dictionary", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_value_between_two_pages(tmp_path: Path, kind: pa.DataType, use_dictionary: bool) -> None:

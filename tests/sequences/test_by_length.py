@@ -251,6 +251,7 @@ def test_rows_one_by_one_and_audits(tmp_path: Path) -> None:
     assert (metrics.batches, metrics.rows) == (3, 5)
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("kind", ["transform_threads", "transform_processes"])
 def test_functions_ahead_of_the_loop(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "a.parquet", [[1, 2, 3, 9], [4, 5]])

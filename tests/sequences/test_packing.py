@@ -96,7 +96,7 @@ PACKS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(LENGTHS, PACKS, st.integers(1, 5), st.sampled_from([1, 3]))
 def test_sequences_are_those_of_the_slow_packer(
     row_groups: list[list[int]], pack: Pack, batch_size: int, num_threads: int
@@ -112,7 +112,7 @@ def test_sequences_are_those_of_the_slow_packer(
     assert found == {name: [one[name] for one in expected] for name in expected[0]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(LENGTHS, PACKS, st.integers(1, 4), st.integers(1, 3), st.data())
 def test_worlds_and_resumes_read_each_token_once(
     row_groups: list[list[int]], pack: Pack, world_size: int, batch_size: int, data: st.DataObject
@@ -178,6 +178,7 @@ def test_lengths_for_kernels(tmp_path: Path) -> None:
     assert batch["max_seqlen"] == 5
 
 
+@pytest.mark.long
 def test_a_very_long_document(tmp_path: Path) -> None:
     tokens = np.arange(10_000_000, dtype=np.uint32)
     table = pa.table({"tokens": pa.array([tokens, tokens[:5]], pa.list_(pa.uint32()))})

@@ -28,6 +28,7 @@ def client(store: Store) -> Any:
     )
 
 
+@pytest.mark.mostly_long(every=3)
 def test_a_folder_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
     contents = {"0.bin": b"", "1.bin": bytes(range(256)) * 4000, "key=1/2.bin": b"two"}
     for name, content in contents.items():

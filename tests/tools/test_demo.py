@@ -98,6 +98,7 @@ def own_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.long
 def test_demo_holds(tmp_path: Path) -> None:
     done = run_demo("--scale-factor=0.01", "--nproc=2", scratch=tmp_path / "tmp")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -258,6 +259,7 @@ def test_message_is_of_the_first_failure(
     )
 
 
+@pytest.mark.long
 def test_unreadable_data_is_one_line(
     own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +314,7 @@ def test_own_data_without_readable_column(
     assert "string" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_import_of_the_package_leaves_the_demo_alone() -> None:
     code = "import sys, torchparquet; print([m for m in sys.modules if 'torchparquet.tools' in m])"
     done = subprocess.run(

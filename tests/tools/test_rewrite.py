@@ -173,6 +173,7 @@ def test_the_data_set_reads_what_was_written(capsys: Any, data: Any, tmp_path: P
 # What it is laid out as
 
 
+@pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize(
     ("encoding", "name"),
     [
@@ -525,6 +526,7 @@ def test_a_row_group_that_does_not_fit_max_memory(capsys: Any, tmp_path: Path) -
     assert "a row group must fit half" in capsys.readouterr().err
 
 
+@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
 def test_memory_is_bounded(capsys: Any, tmp_path: Path, shuffle: list[Any]) -> None:
     """A row group of 64 MB in memory, and 16 MiB to take."""

@@ -40,6 +40,7 @@ def test_reports_are_those_of_files_on_disk(
     assert without_root(remote, "memory://root") == without_root(local, str(tree))
 
 
+@pytest.mark.long
 def test_s3_with_options(
     tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], capsys: Any
 ) -> None:
@@ -54,6 +55,7 @@ def test_s3_with_options(
     assert report_of(capsys, "inspect", url, *options)["rows"] == 400
 
 
+@pytest.mark.long
 def test_the_demo_trains_on_s3(
     tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], capsys: Any
 ) -> None:

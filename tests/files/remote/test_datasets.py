@@ -148,6 +148,7 @@ def test_s3_by_pyarrow(
     assert not any(store.with_addresses for store in native_store.made)
 
 
+@pytest.mark.mostly_long(every=2)
 def test_http(tree: Path, server: RangeServer) -> None:
     for path in tree.rglob("part-[0-3].parquet"):
         (server.root / path.name).write_bytes(path.read_bytes())
@@ -275,6 +276,7 @@ def _read_in_child(dataset: ParquetDataset, queue: Any) -> None:
     dataset.close()
 
 
+@pytest.mark.mostly_long(every=6)
 @pytest.mark.parametrize("has_read", [False, True])
 @pytest.mark.parametrize("by", ["options", "fsspec", "pyarrow"])
 def test_a_forked_child_makes_its_own_connections(
@@ -324,6 +326,7 @@ def broker_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if "torchparquet" in thread.name}
 
 
+@pytest.mark.long
 def test_threads_live_as_long_as_reading(tree: Path, memory: Any) -> None:
     before = broker_threads()
     upload(tree, memory, "/root")
@@ -336,6 +339,7 @@ def test_threads_live_as_long_as_reading(tree: Path, memory: Any) -> None:
     assert broker_threads() <= before
 
 
+@pytest.mark.long
 def test_threads_do_not_keep_a_data_set_alive(tree: Path, memory: Any) -> None:
     before = broker_threads()
     upload(tree, memory, "/root")

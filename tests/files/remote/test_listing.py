@@ -141,6 +141,7 @@ def test_s3_lists_as_disk_does(
         assert found(f"{root}/{path}", root, arguments) == expected, path
 
 
+@pytest.mark.mostly_long(every=2)
 def test_arrow_s3_lists_as_disk_does(local: Path, bucket: tuple[str, Any], s3_url: str) -> None:
     import pyarrow.fs as pafs
 

@@ -42,6 +42,7 @@ def run(program: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_nothing_of_stores_is_imported_for_local_paths(tmp_path: Path) -> None:
     path = tmp_path / "day=1" / "a.parquet"
     path.parent.mkdir()
