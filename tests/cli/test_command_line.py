@@ -175,7 +175,7 @@ for command in json.loads(sys.argv[1]):
 
 
 @pytest.mark.parametrize("layout", ["encrypted footer", "plaintext footer"])
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_encrypted_files_are_refused(layout: str, tmp_path: Path) -> None:
     table = pa.table({"secret": [1], "words": ["a"], "items": [[1]]})
     path = write_encrypted(tmp_path / "a.parquet", table, LAYOUTS[layout])

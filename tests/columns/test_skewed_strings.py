@@ -25,7 +25,7 @@ def skewed(draws: random.Random, num_batches: int) -> list[str]:
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("num_threads", [2, 3])
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_every_string_comes_however_the_threads_wait(tmp_path: Path, num_threads: int) -> None:
     draws = random.Random(num_threads)
     path = tmp_path / "strings.parquet"

@@ -11,8 +11,9 @@ import pytest
 from tests.fixtures.tree import ROOT
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed")
-@pytest.mark.parametrize("model", ["cursor", pytest.param("reader", marks=pytest.mark.long)])
+@pytest.mark.parametrize("model", ["cursor", "reader"])
 def test_every_interleaving_is_right(model: str) -> None:
     program = ROOT / "bench" / "faults" / "models.py"
     command = [sys.executable, str(program), "--quick", "--only", model]

@@ -91,7 +91,7 @@ def test_each_file_is_opened_once(tmp_path: Path, strace: str) -> None:
 
 
 @pytest.mark.parametrize("layout", encrypted_files.LAYOUTS)
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.long
 def test_each_encrypted_file_is_opened_once(tmp_path: Path, strace: str, layout: Any) -> None:
     for file in range(NUM_FILES):
         path = tmp_path / "data" / f"{file}.parquet"

@@ -78,7 +78,7 @@ def shown(batches: Any) -> list[Any]:
     ]
 
 
-@EITHER
+@SLOW_PROCESSES
 def test_batches_are_those_of_the_loop_itself(data: Any, pool: Any) -> None:
     plain = open_dataset(data, transform=changed)
     pooled = open_dataset(data, transform=changed, **pool)

@@ -67,7 +67,7 @@ def epoch(folder: str, order: dict[str, Any]) -> tuple[list[str], list[dict[str,
     return digests, states
 
 
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_every_state_goes_on(
     folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
 ) -> None:
@@ -81,7 +81,7 @@ def test_every_state_goes_on(
         assert following == digests[stop : stop + 3], stop
 
 
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_states_go_on_to_the_end(
     folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
 ) -> None:
@@ -111,7 +111,7 @@ def test_the_last_state_leads_to_the_next_epoch(
     ],
     indirect=["order"],
 )
-@pytest.mark.mostly_long(every=8)
+@pytest.mark.long
 def test_states_go_on_in_another_process(
     folder: str,
     order: str,

@@ -467,7 +467,7 @@ DELAY_SECONDS = 3
 READS = {"kept": "iterator = iter(dataset); next(iterator)", "loop": "list(dataset)"}
 
 
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("how", READS)
 def test_interrupt_of_a_blocked_next(tmp_path: Path, strace: str, how: str) -> None:
     path = tmp_path / "a.parquet"

@@ -159,7 +159,7 @@ def test_signed_headers_stay_with_their_host(origin: FaultyOrigin, data: Path, w
 # Lies and silence that last
 
 
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_a_store_that_falls_silent_or_drips_is_asked_again(
     origin: FaultyOrigin, data: Path
 ) -> None:

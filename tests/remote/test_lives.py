@@ -35,7 +35,7 @@ def faulty(origin: FaultyOrigin, data: Path) -> FaultyStore:
     return by_http(origin, data / "train")
 
 
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("was_read", [False, True])
 def test_workers_of_a_loader(faulty: FaultyStore, data: Path, context: str, was_read: bool) -> None:
@@ -128,7 +128,7 @@ EXITS = {
 
 @pytest.mark.parametrize("stalls", [False, True])
 @pytest.mark.parametrize("name", EXITS)
-@pytest.mark.mostly_long(every=15)
+@pytest.mark.long
 def test_the_interpreter_ends_mid_iteration(faulty: FaultyStore, name: str, stalls: bool) -> None:
     """Though a store says nothing any more."""
     if stalls:

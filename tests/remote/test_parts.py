@@ -111,7 +111,7 @@ def test_windows_of_rows_fetch_each_part_once(
     assert num_bytes < 1.7 * stored
 
 
-@pytest.mark.mostly_long(every=2)
+@pytest.mark.long
 def test_many_windows_of_a_row_group_in_little_memory(
     faulty: FaultyStore, folder: Path, stored: int
 ) -> None:

@@ -409,6 +409,7 @@ def test_killed_and_gone_on_with(
     assert again["files_resumed"] == 4
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
     more = ("--row-group-rows", 300, "--row-groups-per-file", 4)
     done = run_until(signal.SIGINT, 7, "rewrite", data, "--output", tmp_path / "o", *more)

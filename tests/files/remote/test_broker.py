@@ -226,7 +226,7 @@ def test_a_forked_child_leaves_the_brokers_of_its_parent_alone(memory: Any) -> N
     made.broker.close()
 
 
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "signal.raise_signal(signal.SIGINT)"])
 def test_the_exit_joins_the_threads(end: str) -> None:
     program = f"""
