@@ -95,6 +95,10 @@ def open_all(folder: Path) -> dict[str, Callable[[int], Iterable[Any]]]:
     return {name: epoch_of(dataset) for name, dataset in opened.items()} | {"workers": with_workers}
 
 
+# torch's own threads spin while they wait for each other: time that is not reading's.
+torch.set_num_threads(1)
+
+
 def digest(batches: Iterable[Any]) -> tuple[int, int]:
     """Return the number of batches, and a sum of all their bytes that does not depend on order."""
     count = total = 0
