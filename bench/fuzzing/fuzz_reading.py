@@ -19,6 +19,7 @@ from tests.fixtures.thrift_bytes import FILE_NUM_ROWS, footer
 from torchparquet import (
     CastError,
     CorruptFileError,
+    EncryptedFileError,
     ListLengthError,
     NullValueError,
     ParquetDataset,
@@ -35,6 +36,7 @@ _DOCUMENTED = {
     CastError: True,
     ListLengthError: True,
     NotImplementedError: True,
+    EncryptedFileError: True,  # A changed last byte makes the footer that of an encrypted file.
     SchemaMismatchError: True,
     UnsupportedColumnError: False,
     ValueError: False,

@@ -53,7 +53,8 @@ class KilledTraining:
         world = self._draw.choice(WORLDS)
         # Rows that repeat are marked by the first, and at most one of a rank by the second.
         even = self._draw.choice(["pad", "split"])
-        first_world, state, has_ended = world, None, False
+        first_world = last_world = world
+        state, has_ended = None, False
         rows: Counter[int] = Counter()
         batches: list[list[str]] = [[] for _ in range(world)]
         while not has_ended:
@@ -67,11 +68,12 @@ class KilledTraining:
                     if not self._changes_world:
                         batches[rank].append(step["digest"])
             if steps[0]:
-                state = steps[0][-1]["state"]
+                state, last_world = steps[0][-1]["state"], world
             if self._changes_world and not has_ended:
                 world = self._draw.choice(WORLDS)
         self.findings.rounds += 1
-        self._check_rows(rows, world if even == "split" else 1)
+        # Of all worlds, the last that made a step may have come to the end, where rows repeat.
+        self._check_rows(rows, last_world if even == "split" else 1)
         if not self._changes_world:
             whole = self._uninterrupted(first_world, even)
             differing = sum(ours != theirs for ours, theirs in zip(batches, whole, strict=True))
@@ -143,7 +145,8 @@ class KilledTraining:
         twice = rows.total() - len(rows)
         self.findings.add("rows lost", abs(lost), f"{len(rows)} of {everything}")
         # With even="split" all ranks but one may repeat a row, to have as many steps.
-        self.findings.add("rows twice", max(0, twice - (ranks - 1)), f"{twice}, {ranks} ranks")
+        words = f"{twice}, where {ranks - 1} may come again"
+        self.findings.add("rows twice", max(0, twice - (ranks - 1)), words)
 
 
 def _saved(log: Path) -> list[Any]:
