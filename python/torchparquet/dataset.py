@@ -17,9 +17,10 @@ from torchparquet.batches.pack import Pack
 from torchparquet.batches.tensors import Batch
 from torchparquet.checks import checked_int
 from torchparquet.files.cache_file import CacheArgument
-from torchparquet.files.decryption import DecryptionArgument
 from torchparquet.files.filters import FiltersArgument
-from torchparquet.files.manifest import Manifest, SourceArgument
+from torchparquet.files.footers.decryption import DecryptionArgument
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import SourceArgument
 from torchparquet.files.remote.storage import StorageArguments, block_cache
 from torchparquet.functions.transforms import Processor, Transform
 from torchparquet.iteration.assembly import (

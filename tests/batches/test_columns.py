@@ -13,7 +13,7 @@ import torch
 
 from torchparquet.batches.columns import Column, Field, resolve_columns  # type: ignore[attr-defined]
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-from torchparquet.files.leaf import Leaf
+from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
 
 DTYPES = {

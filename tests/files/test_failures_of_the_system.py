@@ -15,7 +15,7 @@ import pytest
 
 from torchparquet import CorruptFileError, ParquetDataset
 from torchparquet.errors import unreadable
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.rows.fragments import Fragments
 from torchparquet.tools.inspect.column_chunks import read_footer
 

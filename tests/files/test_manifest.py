@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.leaf import Leaf
-from torchparquet.files.manifest import Manifest, build_manifest, read_manifest, walk_footers
+from torchparquet.files.footers.leaf import Leaf
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import build_manifest, read_manifest, walk_footers
 
 ARRAYS = [
     "file_num_bytes",

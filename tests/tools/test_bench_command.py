@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.parquet_files import id_files
 from torchparquet.cli import main
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.tools.bench import Timing, choose, make_data, settings
 from torchparquet.tools.bench.consumption import PassTotals, bytes_of_array
 from torchparquet.tools.bench.routes import OURS, PYARROW_ROUTES, Setting, torchparquet_pass

@@ -25,7 +25,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from torchparquet.cli import main
 from torchparquet.errors import one_line
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.tools.demo.data import Task, write_lineitem
 from torchparquet.tools.demo.launch import Job, _failure, run_ranks
 from torchparquet.tools.demo.report import print_audit

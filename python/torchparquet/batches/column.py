@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from torchparquet.files.leaf import DTYPES
+from torchparquet.files.footers.leaf import DTYPES
 from torchparquet.files.schemas import listed, shortened
 
 Nulls = Literal["error", "nan", "mask", "empty"] | int | float | bool | None

@@ -12,7 +12,7 @@ from torchparquet.batches.column import Column, Nulls, checked_names, checked_nu
 from torchparquet.batches.fields import Field, make_field, with_file_values, with_pack
 from torchparquet.batches.pack import Pack
 from torchparquet.errors import UnsupportedColumnError
-from torchparquet.files.leaf import Leaf
+from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.schemas import Schemas, shortened
 
 if TYPE_CHECKING:

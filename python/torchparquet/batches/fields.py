@@ -10,7 +10,7 @@ import torch
 
 from torchparquet.batches.column import Column, Nulls
 from torchparquet.batches.pack import Pack, PackedColumn
-from torchparquet.files.leaf import Leaf
+from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.schemas import shortened
 
 _NOT_FINITE = (float("inf"), float("-inf"))

@@ -17,7 +17,7 @@ from torchparquet.cli.arguments import (
     readable_columns,
 )
 from torchparquet.cli.plots import Draw, Line, Panel, checked_plot, plot_option
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.bench import choose, make_data, settings, sweep
 from torchparquet.tools.bench.routes import OURS, routes

@@ -16,7 +16,7 @@ from torchparquet.cli.arguments import (
     paths_argument,
     world_size_option,
 )
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.inspect import inspect_files
 from torchparquet.tools.inspect.advice import Use

@@ -20,7 +20,7 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
-from torchparquet.files.manifest import read_manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.plan.plan_options import ANY_CHUNKS
 from torchparquet.tools.plan.plan_report import plan_report

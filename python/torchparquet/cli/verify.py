@@ -20,7 +20,8 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one_line
-from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.inspect.tensors import tensor_of

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
-from torchparquet.files.manifest import footers_of
+from torchparquet.files.footers.walk import footers_of
 from torchparquet.files.schemas import is_whole_number
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as pads
 
-    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
     from torchparquet.native import Footers
 

@@ -14,15 +14,16 @@ import numpy as np
 from torchparquet.errors import one_line
 from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.discovery import FoundFile, find_files
-from torchparquet.files.leaf import Leaf
-from torchparquet.files.manifest import Manifest, remote_files, walk_footers
+from torchparquet.files.footers.leaf import Leaf
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import remote_files, walk_footers
 from torchparquet.files.memory_files import memory_files
 from torchparquet.files.remote.path_rules import path_texts
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 
 if TYPE_CHECKING:
-    from torchparquet.files.decryption import FileKeys
-    from torchparquet.files.manifest import PathsArgument, SourceArgument
+    from torchparquet.files.footers.decryption import FileKeys
+    from torchparquet.files.manifest_reading import PathsArgument, SourceArgument
     from torchparquet.files.remote.remote_files import RemoteFiles
     from torchparquet.native import Footers
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-from torchparquet.files.leaf import DTYPES, Leaf
+from torchparquet.files.footers.leaf import DTYPES, Leaf
 
 if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest

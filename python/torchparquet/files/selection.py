@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchparquet.files.filters import FiltersArgument, filter_row_groups
-from torchparquet.files.manifest import Manifest, remote_files
+from torchparquet.files.manifest import Manifest
 from torchparquet.files.manifest_cache import manifest_content, manifest_of, open_manifest
+from torchparquet.files.manifest_reading import remote_files
 from torchparquet.files.memory_files import memory_files
 
 if TYPE_CHECKING:
     from torchparquet.files.cache_file import CacheArgument
-    from torchparquet.files.decryption import FileKeys
-    from torchparquet.files.manifest import SourceArgument
+    from torchparquet.files.footers.decryption import FileKeys
+    from torchparquet.files.manifest_reading import SourceArgument
     from torchparquet.files.remote.remote_files import RemoteFiles
     from torchparquet.files.remote.storage import StorageArguments
 

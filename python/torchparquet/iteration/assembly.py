@@ -16,9 +16,10 @@ from torchparquet.batches.device_transfer import parsed_device
 from torchparquet.batches.pack import Pack
 from torchparquet.checks import checked_bool, checked_int
 from torchparquet.files.cache_file import CacheArgument
-from torchparquet.files.decryption import DecryptionArgument, FileKeys, file_keys
 from torchparquet.files.filters import FiltersArgument
-from torchparquet.files.manifest import Manifest, SourceArgument
+from torchparquet.files.footers.decryption import DecryptionArgument, FileKeys, file_keys
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import SourceArgument
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.files.remote.urls import is_remote_url
 from torchparquet.files.schemas import listed

@@ -12,7 +12,7 @@ import torch
 
 from torchparquet.batches.device_transfer import resolved_device
 from torchparquet.batches.tensors import batch_names
-from torchparquet.files.manifest import native_keys
+from torchparquet.files.manifest_reading import native_keys
 from torchparquet.native import ReaderMemory
 from torchparquet.ranks.sharding import in_worker
 from torchparquet.reading.batch_stream import BatchStream
@@ -21,7 +21,7 @@ from torchparquet.reading.stream_parts import StreamParts, with_row_fields
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
-    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
     from torchparquet.plan.share import Share
 

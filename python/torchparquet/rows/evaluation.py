@@ -24,7 +24,7 @@ from torchparquet.rows.renamed_columns import batches_of_renamed, flat_renames
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
 
 # By name, for the rows of one row group.

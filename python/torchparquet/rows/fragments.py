@@ -18,7 +18,7 @@ from torchparquet.rows.pruning.bounds import known_conditions
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
-    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
     from torchparquet.files.remote.storage import StorageArguments
 

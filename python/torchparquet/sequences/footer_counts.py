@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchparquet.files.manifest import footers_of
+from torchparquet.files.footers.walk import footers_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

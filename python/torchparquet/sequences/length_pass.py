@@ -23,7 +23,7 @@ from torchparquet.sequences.footer_counts import counted_lists
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torchparquet.files.decryption import FileKeys
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
     from torchparquet.files.remote.storage import StorageArguments
     from torchparquet.reading.read_options import ReadOptions

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-    from torchparquet.files.leaf import Leaf
+    from torchparquet.files.footers.leaf import Leaf
 
 _FIELD_ID = b"PARQUET:field_id"
 

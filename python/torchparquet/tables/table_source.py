@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
-from torchparquet.files.leaf import Leaf, TableFacts
-from torchparquet.files.manifest import leaves_of
+from torchparquet.files.footers.leaf import Leaf, TableFacts
+from torchparquet.files.footers.walk import leaves_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -21,7 +21,8 @@ import torch
 from tests.files.remote.conftest import RecordingStore
 from tests.files.remote.http_server import RangeServer
 from torchparquet import CorruptFileError, ParquetDataset, mix
-from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.remote_files import find_remote_files
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.files.selection import select_row_groups

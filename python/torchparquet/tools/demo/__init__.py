@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.tools.demo.data import Task, find_tpchgen, lineitem_task, own_task, write_lineitem
 from torchparquet.tools.screen import make_console

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchparquet.files.leaf import Leaf
+from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
 
 MISSING_EXTRA = 'the demo needs more packages; run: pip install "torchparquet[demo]"'

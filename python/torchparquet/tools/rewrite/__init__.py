@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from torchparquet.files.manifest import Manifest, read_manifest
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.files.remote.urls import split_scheme, without_credentials
 from torchparquet.tools.inspect import look_at

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from torchparquet.errors import naming
-from torchparquet.files.manifest import Manifest, walk_footers
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import walk_footers
 from torchparquet.files.remote.remote_files import RemoteFiles
 from torchparquet.files.remote.storage import NO_STORAGE, Storage, StorageArguments, storage_beside
 from torchparquet.files.remote.urls import is_remote_url, without_credentials

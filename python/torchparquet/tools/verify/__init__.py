@@ -11,7 +11,8 @@ from typing import Any
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.files.discovery import discover_files
-from torchparquet.files.manifest import Manifest, remote_files, walk_footers
+from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest_reading import remote_files, walk_footers
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.verify.decoding import Failure, FileCheck, FileDecoder

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.batches.fields import Field
 from torchparquet.errors import one_line
-from torchparquet.files.leaf import Leaf
+from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
 from torchparquet.files.opening import source_of
 from torchparquet.jagged import Jagged

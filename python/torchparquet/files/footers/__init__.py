@@ -1,0 +1,1 @@
+"""Footers: read from files, with their keys and schemas."""
