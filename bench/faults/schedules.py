@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ class Run(NamedTuple):
 
     test: Path
     seed: int
+    seconds: float
     said: str  # of a failed one
 
     def repeated_by(self) -> str:
@@ -53,6 +55,7 @@ def _run(test: Path, seed: int) -> Run:
     # As the preset's ctest does: Arrow's other pools are not compiled for the sanitizer.
     arrow = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
     settings = os.environ | arrow | {_VARIABLE: str(seed), "TSAN_OPTIONS": "halt_on_error=1"}
+    began = time.monotonic()
     try:
         done = subprocess.run(
             [test, "--no-version"],
@@ -64,8 +67,9 @@ def _run(test: Path, seed: int) -> Run:
             check=False,
         )
     except subprocess.TimeoutExpired as expired:
-        return Run(test, seed, f"did not end: {expired.stdout!r}")
-    return Run(test, seed, "" if done.returncode == 0 else done.stdout + done.stderr)
+        return Run(test, seed, _TIMEOUT_SECONDS, f"did not end: {expired.stdout!r}")
+    said = "" if done.returncode == 0 else done.stdout + done.stderr
+    return Run(test, seed, time.monotonic() - began, said)
 
 
 def _runs(tests: list[Path], seeds: range) -> Iterator[Run]:
@@ -98,13 +102,14 @@ def main() -> int:
                 test.name,
                 str(len(all_runs)),
                 str(len(failed)),
+                f"{statistics.median(run.seconds for run in all_runs):.2f}",
                 failed[0].repeated_by() if failed else "",
             ]
         )
         if failed:
             print(failed[0].said[-6000:], file=sys.stderr, flush=True)
     print(described(environment(2)))
-    print(markdown(["test", "runs", "failed", "repeated by"], rows))
+    print(markdown(["test", "runs", "failed", "seconds a run", "repeated by"], rows))
     print(f"{len(rows) * len(seeds)} runs, {num_failed} failed, {time.monotonic() - began:.0f} s")
     return 1 if num_failed else 0
 
