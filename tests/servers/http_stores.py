@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,29 +43,32 @@ def http_origin(folder: Path) -> Iterator[Store]:
         yield store
 
 
-@contextmanager
-def https_origin(folder: Path) -> Iterator[Store]:
-    """Run an origin with TLS; while it runs, this process and its children trust its authority."""
+@functools.cache
+def _certificate() -> Path:
+    """Return a certificate for localhost, whose authority this process and its children trust.
+
+    Until the process ends: several origins may run at once, and clients know one authority.
+    """
     for module in ("aiohttp", "trustme"):
         if importlib.util.find_spec(module) is None:
             raise StoreMissingError(f"{module} is not installed")
     import aiohttp.connector
     import trustme
 
+    folder = Path(tempfile.mkdtemp(prefix="authority-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     authority = trustme.CA()
     trusted, certificate = folder / "authority.pem", folder / "certificate.pem"
     authority.cert_pem.write_to_path(trusted)
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
     # It was made when the module was imported, from the authorities of then.
     aiohttp.connector._SSL_CONTEXT_VERIFIED.load_verify_locations(trusted)
-    before = {name: os.environ.get(name) for name in AUTHORITY_VARIABLES}
     os.environ.update(dict.fromkeys(AUTHORITY_VARIABLES, str(trusted)))
-    try:
-        with _origin("https", folder, certificate) as store:
-            yield store
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return certificate
+
+
+@contextmanager
+def https_origin(folder: Path) -> Iterator[Store]:
+    """Run an origin with TLS, by a certificate that this process and its children trust."""
+    with _origin("https", folder, _certificate()) as store:
+        yield store
