@@ -175,16 +175,19 @@ def _os_exit(scene: Scene) -> None:
             os._exit(OWN_CODE)
 
 
+# Until the process ends. torch ends it by SIGABRT if a daemon thread frees a tensor at exit, even
+# one that only an exception's traceback or a function still has.
+_kept: list[Any] = []
+
+
 def _daemon_thread(scene: Scene) -> None:
     began = threading.Event()
-    # torch itself ends the process if a daemon thread frees a tensor at exit.
-    kept = []
 
     def iterate() -> None:
         while True:
             for batch in scene.data:
-                kept.append(batch)
-                if len(kept) == _STEPS:
+                _kept.append(batch)
+                if len(_kept) == _STEPS:
                     began.set()
 
     threading.Thread(target=iterate, daemon=True).start()
@@ -201,9 +204,6 @@ def _garbage(scene: Scene) -> None:
     del iterator
     gc.collect()
     scene.tell_what_is_left()
-
-
-_kept: list[Any] = []
 
 
 def _global_iterator(scene: Scene) -> None:
