@@ -190,7 +190,7 @@ def test_an_installation_without_bridges_says_how_to_build_one(tmp_path: Path) -
     assert "--no-binary torchparquet --no-build-isolation" in text
 
 
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("num_bytes", [0, 10, 5_000, 50_000])
 def test_an_installation_with_a_torn_bridge_says_so(tmp_path: Path, num_bytes: int) -> None:
     package = copy_of_the_package(tmp_path)
@@ -309,6 +309,7 @@ def test_what_is_read_does_not_depend_on_the_processor(tmp_path: Path) -> None:
     assert least.stdout.split()[1:] == best.stdout.split()[1:] != []
 
 
+@pytest.mark.long
 def test_instructions_of_no_processor() -> None:
     done = read_with("sse9", ".")
     assert (

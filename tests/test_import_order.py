@@ -45,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / name) for name in ("good.parquet", "bad.parquet")]
 
 
-@pytest.mark.mostly_long(every=6)
+@pytest.mark.long
 @pytest.mark.parametrize("library_first", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_reading_next_to(library: str, library_first: bool, files: list[str]) -> None:

@@ -217,6 +217,7 @@ def decimal_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("decimals")
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_any_decimal(decimal_folder: Path, data: st.DataObject) -> None:
@@ -427,6 +428,7 @@ def test_dictionary_that_claims_another_number_of_values(
         read_all(str(path))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_damage_is_an_error_or_changes_no_length(decimal_folder: Path, data: st.DataObject) -> None:

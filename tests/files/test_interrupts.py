@@ -73,6 +73,7 @@ def test_interrupt_while_footers_on_disk_are_read(tmp_path: Path, strace: str) -
     assert reads < NUM_FILES  # of twice as many
 
 
+@pytest.mark.long
 def test_interrupt_while_rows_are_selected(tmp_path: Path, strace: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

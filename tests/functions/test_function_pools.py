@@ -467,7 +467,7 @@ def run_program(data: Any, **parts: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "option", ["transform_threads=2", pytest.param("transform_processes=2", marks=long)]
 )

@@ -132,6 +132,7 @@ def test_every_row_once_over_all_worlds(
     check(np.array(rows), options, worlds, cuts[: len(worlds) - 1])
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(
     rows=st.lists(st.integers(0, 20), min_size=1, max_size=16).filter(any),

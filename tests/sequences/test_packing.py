@@ -112,6 +112,7 @@ def test_sequences_are_those_of_the_slow_packer(
     assert found == {name: [one[name] for one in expected] for name in expected[0]}
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(LENGTHS, PACKS, st.integers(1, 4), st.integers(1, 3), st.data())
 def test_worlds_and_resumes_read_each_token_once(

@@ -44,6 +44,7 @@ def test_a_folder_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
     assert sorted(ends) == sorted(contents)
 
 
+@pytest.mark.long
 def test_objects_are_replaced_and_deleted(store: Store) -> None:
     url = store.put("one", b"first")
     before = client(store).info(url)

@@ -143,6 +143,7 @@ def test_threads_that_are_tried(monkeypatch: Any) -> None:
     assert settings((3,), (1, 2)) == [Setting(3, 1), Setting(3, 2)]
 
 
+@pytest.mark.long
 def test_plot(capsys: Any, data: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "bench.svg"

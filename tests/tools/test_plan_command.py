@@ -154,7 +154,7 @@ def test_workers_add_up_to_their_rank(capsys: Any, data: Any) -> None:
     assert sum(rank["bytes"] for rank in report["ranks"]) == pytest.approx(report["bytes"], abs=9)
 
 
-@pytest.mark.mostly_long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "library", "begins"),
     [
