@@ -218,8 +218,7 @@ class Iteration(ExactIterator[Batch, Place]):
             self._stream = stream
         else:
             # A method of this iterator would form a cycle with it, and keep its threads.
-            seed_of = partial(self._feed.seed_at, place)
-            self._stream = TransformedStream(stream, pool, seed_of, place.end - place.steps)
+            self._stream = TransformedStream(stream, pool, partial(self._feed.seed_at, place))
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()

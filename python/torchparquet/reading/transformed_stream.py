@@ -52,19 +52,15 @@ class TransformedStream(Iterator["Batch"]):
         wait_seconds: Of the latest `next`, for the functions.
     """
 
-    def __init__(
-        self, stream: Batches, pool: FunctionPool, seed_of: Callable[[int], int], num_batches: int
-    ) -> None:
+    def __init__(self, stream: Batches, pool: FunctionPool, seed_of: Callable[[int], int]) -> None:
         """Read nothing yet.
 
         Args:
             stream: The stream.
             pool: Applies the functions.
             seed_of: From the number of a batch, in the stream, to its seed.
-            num_batches: Of the stream that will be taken. Functions see no others.
         """
         self.stream = stream
-        self._num_batches = min(num_batches, stream.num_batches)
         self.num_rows_given = 0
         self.wait_seconds = 0.0
         self._pool = pool
@@ -122,7 +118,7 @@ class TransformedStream(Iterator["Batch"]):
 
     def _give(self, batch: Batch) -> None:
         number = self.stream.num_taken - 1
-        self._may_have_more = number + 1 < self._num_batches
+        self._may_have_more = number + 1 < self.stream.num_batches
         try:
             result = self._pool.submit(batch, self._seed_of(number))
         except BrokenExecutor as error:
