@@ -98,7 +98,7 @@ class Manifest:
     @property
     def content_fingerprint(self) -> str:
         """Like ``fingerprint`` without times and ETags, so equal for copies of the same files."""
-        times = _frozen(np.zeros(len(self.files)))
+        times = frozen(np.zeros(len(self.files)))
         return replace(self, file_mtime_ns=times, file_stamp=()).digest()
 
     def digest(self) -> str:
@@ -170,15 +170,15 @@ class Manifest:
         chunk_num_bytes = self.chunk_num_bytes
         if chunk_num_bytes is not None:
             of_kept = np.repeat(row_groups, self.row_group_num_chunks)
-            chunk_num_bytes = _frozen(chunk_num_bytes[of_kept])
+            chunk_num_bytes = frozen(chunk_num_bytes[of_kept])
         kept = replace(
             self,
             chunk_num_bytes=chunk_num_bytes,
-            row_group_file=_frozen(self.row_group_file[row_groups]),
-            row_group_in_file=_frozen(self.row_group_in_file[row_groups]),
-            row_group_num_rows=_frozen(self.row_group_num_rows[row_groups]),
-            row_group_num_bytes=_frozen(self.row_group_num_bytes[row_groups]),
-            row_group_first_row=_frozen(self.row_group_first_row[row_groups]),
+            row_group_file=frozen(self.row_group_file[row_groups]),
+            row_group_in_file=frozen(self.row_group_in_file[row_groups]),
+            row_group_num_rows=frozen(self.row_group_num_rows[row_groups]),
+            row_group_num_bytes=frozen(self.row_group_num_bytes[row_groups]),
+            row_group_first_row=frozen(self.row_group_first_row[row_groups]),
             selection=None if self.selection is None else self.selection.keep(row_groups),
             packed=None if self.packed is None else self.packed.keep(row_groups),
         )
@@ -190,9 +190,7 @@ class Manifest:
         Args:
             selection: Of all rows of all row groups.
         """
-        selected = replace(
-            self, selection=selection, row_group_num_rows=_frozen(selection.num_rows)
-        )
+        selected = replace(self, selection=selection, row_group_num_rows=frozen(selection.num_rows))
         return selected.keep(selection.num_rows > 0)
 
     def pack(self, packed: PackedRows) -> Manifest:
@@ -205,8 +203,8 @@ class Manifest:
         made = replace(
             self,
             packed=packed,
-            row_group_num_rows=_frozen(num_units),
-            row_group_first_row=_frozen(np.cumsum(num_units) - num_units),
+            row_group_num_rows=frozen(num_units),
+            row_group_first_row=frozen(np.cumsum(num_units) - num_units),
         )
         return made.keep(num_units > 0)
 
@@ -235,7 +233,8 @@ def _partition_keys(path: str) -> dict[str, str]:
     return {unquote(key): unquote(value) for key, value in pairs}
 
 
-def _frozen(values: ArrayLike) -> NDArray[np.int64]:
+def frozen(values: ArrayLike) -> NDArray[np.int64]:
+    """Return a copy as int64 that nobody can change."""
     array = np.array(values, dtype=np.int64)
     array.flags.writeable = False
     return array

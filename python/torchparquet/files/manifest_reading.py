@@ -13,7 +13,7 @@ import numpy as np
 from torchparquet.errors import CorruptFileError
 from torchparquet.files.discovery import discover_files
 from torchparquet.files.footers.walk import footers_of, remote_option, schemas_of
-from torchparquet.files.manifest import Manifest
+from torchparquet.files.manifest import Manifest, frozen
 from torchparquet.files.memory_files import MemoryFile, MemorySource, memory_files
 from torchparquet.files.remote.path_rules import PathArgument, path_texts
 from torchparquet.files.remote.remote_files import RemoteFiles, find_remote_files
@@ -21,7 +21,7 @@ from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.files.remote.urls import split_scheme
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.native import Decryption, Footers
@@ -104,7 +104,7 @@ def walk_footers(
     )
     manifest = build_manifest(files, footers, memory, remote)
     if with_chunk_sizes:
-        manifest = replace(manifest, chunk_num_bytes=_frozen(footers.chunk_num_bytes))
+        manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
     return manifest, footers
 
 
@@ -151,9 +151,9 @@ def build_manifest(
         CorruptFileError: The files claim more rows than int64 can number.
         ValueError: The files hold no row.
     """
-    counts = _frozen(footers.file_num_row_groups)
-    rows = _frozen(footers.row_group_num_rows)
-    row_group_file = _frozen(np.repeat(np.arange(len(files)), counts))
+    counts = frozen(footers.file_num_row_groups)
+    rows = frozen(footers.row_group_num_rows)
+    row_group_file = frozen(np.repeat(np.arange(len(files)), counts))
     _check_countable(files, row_group_file, rows)
     if not rows.any():
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -163,19 +163,19 @@ def build_manifest(
     manifest = Manifest(
         files=tuple(files),
         root="" if memory else _common_root(files),
-        file_num_bytes=_frozen(footers.file_num_bytes),
-        file_mtime_ns=_frozen(footers.file_mtime_ns if remote is None else unknown),
-        file_inode=_frozen(footers.file_inode if remote is None else unknown),
-        file_digest=_frozen(footers.file_digest),
-        file_has_hidden_columns=_frozen(footers.file_has_hidden_columns),
-        file_num_rows=_frozen(footers.file_num_rows),
-        file_schema=_frozen(footers.file_schema),
+        file_num_bytes=frozen(footers.file_num_bytes),
+        file_mtime_ns=frozen(footers.file_mtime_ns if remote is None else unknown),
+        file_inode=frozen(footers.file_inode if remote is None else unknown),
+        file_digest=frozen(footers.file_digest),
+        file_has_hidden_columns=frozen(footers.file_has_hidden_columns),
+        file_num_rows=frozen(footers.file_num_rows),
+        file_schema=frozen(footers.file_schema),
         schemas=schemas_of(footers),
         row_group_file=row_group_file,
-        row_group_in_file=_frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
+        row_group_in_file=frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
         row_group_num_rows=rows,
-        row_group_num_bytes=_frozen(footers.row_group_num_bytes),
-        row_group_first_row=_frozen(np.cumsum(rows) - rows),
+        row_group_num_bytes=frozen(footers.row_group_num_bytes),
+        row_group_first_row=frozen(np.cumsum(rows) - rows),
         fingerprint="",
         memory=tuple(memory),
         file_stamp=() if remote is None else remote.stamps,
@@ -203,9 +203,3 @@ def _check_countable(
             "a row group claims more rows than int64 can number: "
             f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
         )
-
-
-def _frozen(values: ArrayLike) -> NDArray[np.int64]:
-    array = np.array(values, dtype=np.int64)
-    array.flags.writeable = False
-    return array
