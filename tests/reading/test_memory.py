@@ -86,7 +86,7 @@ WORDS_ROWS, WORDS_GROUP = 1_000_000, 50_000
 COLUMN_ROWS = 32 * 2**20
 SHUFFLE = {"shuffle": True, "num_threads": 2}
 PAGE_KEY = "0123456789abcdef"
-# What a batch itself takes is more than its rows.
+# A batch itself takes more than its rows.
 FEW_ROWS = {"batch_size": 2, "max_memory": 128 * MIB, "num_threads": 1, "num_batches": 50_000}
 # Every case but "one page", which meets one page of many rows, "encrypted", which meets a page of
 # each of many columns, and those of few rows reads 256 MiB or more. If a shuffle window of row
