@@ -12,20 +12,25 @@ SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
   for (ColumnBuffers& buffers : spare) KeepSpare(&buffers);
 }
 
+// Changes nothing if there is no memory for the slice.
 void SliceQueue::Push(OpenSlice slice) {
   const int64_t chunk_number = slice.slice.chunk_number;
-  std::shared_ptr<OpenChunk>& chunk = last_chunks_[slice.slice.lane];
+  std::shared_ptr<OpenChunk>& last_chunk = last_chunks_[slice.slice.lane];
+  std::shared_ptr<OpenChunk> chunk = last_chunk;
   if (chunk == nullptr || chunk->number != chunk_number) {
     chunk = std::make_shared<OpenChunk>();
     chunk->number = chunk_number;
     chunk->columns.resize(static_cast<size_t>(num_tasks_));
   }
-  Entry& entry = entries_.emplace_back();
+  Entries pushed;
+  Entry& entry = pushed.emplace_back();
   static_cast<OpenSlice&>(entry) = std::move(slice);
-  entry.place = std::prev(entries_.end());
-  entry.chunk = chunk;
   entry.taken.resize(static_cast<size_t>(num_tasks_));
   entry.num_unfinished = num_tasks_;
+  entry.place = pushed.begin();
+  entry.chunk = chunk;
+  entries_.splice(entries_.end(), pushed);
+  last_chunk = std::move(chunk);
   if (first_open_ == entries_.end()) first_open_ = entry.place;
 }
 

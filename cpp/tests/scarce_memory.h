@@ -13,11 +13,13 @@ namespace torchparquet::testing {
 // Allocations by `new` that are left to each thread but the one that set it.
 inline constexpr int64_t kPlenty = std::numeric_limits<int64_t>::max();
 inline std::atomic<int64_t> allocations_left{kPlenty};
+// Of those that come when none is left, so many fail.
+inline std::atomic<int64_t> failures_left{kPlenty};
 inline thread_local bool is_spared = false;
 
 inline void* AllocateIfLeft(std::size_t num_bytes, std::size_t alignment) {
   if (!is_spared && allocations_left.load() != kPlenty &&
-      allocations_left.fetch_sub(1) <= 0) {
+      allocations_left.fetch_sub(1) <= 0 && failures_left.fetch_sub(1) > 0) {
     throw std::bad_alloc();
   }
   const std::size_t rounded = (num_bytes + alignment) / alignment * alignment;

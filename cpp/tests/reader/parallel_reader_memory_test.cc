@@ -2,6 +2,7 @@
 
 #include <new>
 #include <string>
+#include <vector>
 
 #include "errors.h"
 #include "reader/parallel_reader.h"
@@ -23,36 +24,67 @@ FileRecipe Recipe() {
           .compressed = false};
 }
 
-// Leaves so many allocations to the reader's threads.
+// Leaves so many allocations to the reader's threads, and after `num_failures` further
+// ones as many as they want.
 class Scarcity {
  public:
-  explicit Scarcity(int64_t num_allocations) {
+  explicit Scarcity(int64_t num_allocations, int64_t num_failures = testing::kPlenty) {
     testing::is_spared = true;
+    testing::failures_left = num_failures;
     testing::allocations_left = num_allocations;
   }
   ~Scarcity() {
     testing::allocations_left = testing::kPlenty;
+    testing::failures_left = testing::kPlenty;
     testing::is_spared = false;
   }
   Scarcity(const Scarcity&) = delete;
   Scarcity& operator=(const Scarcity&) = delete;
 };
 
-TEST_CASE("threads without memory end the stream with an error, wherever it runs out") {
-  const DataSet data(Recipe(), 2);
+// The same in windows of two chunks.
+ReaderParts WithWindows(ReaderParts spec) {
+  const std::vector<Chunk>& chunks = spec.share.chunks;
+  for (size_t i = 0; i + 1 < chunks.size(); i += 2) {
+    spec.share.windows.push_back(
+        {.num_chunks = 2,
+         .key = 77 + i,
+         .end = chunks[i].rows.num_rows + chunks[i + 1].rows.num_rows});
+  }
+  return spec;
+}
+
+// Lets memory run out after each number of allocations, until there are enough of them.
+void CheckScarcity(const ReaderParts& spec, const DataSet& data, int64_t num_failures) {
   bool has_failed = true;
   for (int64_t left = 0; has_failed; ++left) {
     CAPTURE(left);
-    Consumer consumer(data, data.Spec(32, 2));
-    const Scarcity scarcity(left);
+    Consumer consumer(data, spec);
+    const Scarcity scarcity(left, num_failures);
     consumer.TakeAll();
     CHECK(consumer.num_mismatches() == 0);
-    has_failed = consumer.error().has_value();
-    if (has_failed) {
+    has_failed = testing::allocations_left < 0;
+    if (consumer.error()) {
       CHECK(consumer.error()->kind() == ErrorKind::kOutOfMemory);
     } else {
-      CHECK(left > 20);
+      CHECK(consumer.rows_taken() == data.num_rows());
     }
+    if (!has_failed) CHECK(left > 20);
+  }
+}
+
+TEST_CASE("threads without memory end the stream with an error, wherever it runs out") {
+  const DataSet data(Recipe(), 2);
+  CheckScarcity(data.Spec(32, 2), data, testing::kPlenty);
+  CheckScarcity(WithWindows(data.Spec(32, 2)), data, testing::kPlenty);
+}
+
+TEST_CASE("one allocation that fails, wherever it is, gives an error or all rows") {
+  const DataSet data(Recipe(), 2);
+  for (const int64_t num_threads : {1, 2}) {
+    CAPTURE(num_threads);
+    CheckScarcity(data.Spec(32, num_threads), data, 1);
+    CheckScarcity(WithWindows(data.Spec(32, num_threads)), data, 1);
   }
 }
 
