@@ -17,7 +17,7 @@ SYSTEM = ROOT / "bench" / "faults" / "system.py"
 SHARES = {
     "calls": 0.004,
     "disks": 0.01,
-    "memory": 0.01,
+    "memory": 0.004,
     "stuck": 0.02,
     "changes": 0.04,
     "machine": 0.1,

@@ -20,8 +20,7 @@ from faults.injection.reading import (
 )
 from faults.injection.shim import Call, Effect, Fault
 
-_MAX_ALLOCATION = 2000
-_ALLOCATION_SHARE = 0.25
+_MAX_ALLOCATION = 3000
 _NAMES = ("one thread", "plain", "windows", "row groups")
 _MIB = 1 << 20
 _ADDRESS_STEP, _MAX_ADDRESS = _MIB // 4, 48 * _MIB
@@ -48,7 +47,7 @@ def _allocations(
         count_only = Fault(Call.ALLOCATE, on_threads=on_threads)
         num_calls = _count(folder, name, count_only, Call.ALLOCATE)
         for first in range(1, min(num_calls, _MAX_ALLOCATION) + 1):
-            if rng.random() >= share * _ALLOCATION_SHARE and first > 1:
+            if rng.random() >= share and first > 1:
                 continue
             for times, shown in ((1, "one allocation"), (shim.ALWAYS, "all from one on")):
                 fault = Fault(Call.ALLOCATE, first, times, Effect.FAIL, 0, on_threads)

@@ -101,7 +101,9 @@ parquet::ReaderProperties PropertiesFor(const ArrowOpening& opening) {
 std::string ArrowSchemaIn(const parquet::FileMetaData& metadata) {
   const auto& pairs = metadata.key_value_metadata();
   if (pairs == nullptr) return {};
-  return pairs->Get("ARROW:schema").ValueOr({});
+  // Not Get, which copies the value where nothing may be thrown.
+  const int index = pairs->FindKey("ARROW:schema");
+  return index < 0 ? std::string() : pairs->value(index);
 }
 
 FooterFacts FactsOf(const parquet::FileMetaData& metadata) {

@@ -21,7 +21,8 @@ FileRecipe Recipe() {
   return {.columns = {{"a", "int64"}, {"b", "float32", StoredAs::kDictionary, 6}},
           .row_group_rows = {60, 40},
           .page_rows = 20,
-          .compressed = false};
+          .compressed = false,
+          .has_arrow_schema = true};
 }
 
 // Leaves so many allocations to the reader's threads, and after `num_failures` further

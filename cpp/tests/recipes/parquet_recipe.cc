@@ -1,6 +1,11 @@
 #include "recipes/parquet_recipe.h"
 
+#include <arrow/buffer.h>
 #include <arrow/io/file.h>
+#include <arrow/ipc/writer.h>
+#include <arrow/type.h>
+#include <arrow/util/base64.h>
+#include <arrow/util/key_value_metadata.h>
 #include <parquet/column_writer.h>
 #include <parquet/exception.h>
 #include <parquet/file_writer.h>
@@ -134,6 +139,19 @@ void WriteColumn(parquet::ColumnWriter* writer, const StoredColumn& column,
   });
 }
 
+// Only the names of the columns are told as they are: no list is among them.
+std::shared_ptr<const arrow::KeyValueMetadata> MakeMetadata(const FileRecipe& recipe) {
+  if (!recipe.has_arrow_schema) return nullptr;
+  arrow::FieldVector fields;
+  for (const StoredColumn& column : recipe.columns) {
+    fields.push_back(arrow::field(column.name, arrow::int64()));
+  }
+  PARQUET_ASSIGN_OR_THROW(const auto stored,
+                          arrow::ipc::SerializeSchema(*arrow::schema(fields)));
+  return arrow::key_value_metadata({"ARROW:schema"},
+                                   {arrow::util::base64_encode(stored->ToString())});
+}
+
 }  // namespace
 
 int64_t ItemBytes(const std::string& kind) {
@@ -171,8 +189,8 @@ void WriteParquet(const std::string& path, const FileRecipe& recipe, int64_t fir
   const auto schema = std::static_pointer_cast<parquet::schema::GroupNode>(
       parquet::schema::GroupNode::Make("schema", Repetition::REQUIRED, nodes));
   PARQUET_ASSIGN_OR_THROW(const auto sink, arrow::io::FileOutputStream::Open(path));
-  const auto writer =
-      parquet::ParquetFileWriter::Open(sink, schema, MakeProperties(recipe));
+  const auto writer = parquet::ParquetFileWriter::Open(
+      sink, schema, MakeProperties(recipe), MakeMetadata(recipe));
   for (const int64_t num_rows : recipe.row_group_rows) {
     parquet::RowGroupWriter* row_group = writer->AppendRowGroup();
     for (const StoredColumn& column : recipe.columns) {

@@ -34,6 +34,7 @@ struct FileRecipe {
   bool has_checksums = true;
   // A column chunk whose dictionary grows beyond this goes on with plain pages.
   int64_t max_dictionary_bytes = 1 << 20;
+  bool has_arrow_schema = false;  // among the metadata, as Arrow's own writer stores it
 };
 
 // Writes the rows from `first_row` on.
