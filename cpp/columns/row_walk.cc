@@ -112,13 +112,9 @@ void RowWalk::Start() {
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   const bool is_flat = leaf_.element_levels.empty();
   const bool skips = is_flat && mode == Mode::kSkip;
-  bool was_sought = false;
   while (true) {
     if (mode == Mode::kSkip) {
-      if (const auto first_row = pages_.SeekRow(end_row)) {
-        row_ = *first_row;
-        was_sought = true;
-      }
+      if (const auto first_row = pages_.SeekRow(end_row)) row_ = *first_row;
     }
     const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0);
     if (header == nullptr) return false;
@@ -146,9 +142,9 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
         .repetition = parts.repetition,
         .definition = parts.definition,
         .num_entries = header->num_values};
-    // Reading may end within the page.
+    // The end of the page may not be reached: another reader may go on after it.
     if (!is_flat && pages_.rows_end_with_pages() &&
-        (was_sought || selection_ != nullptr)) {
+        (selection_ != nullptr || pages_.TaskEndsInPage())) {
       pages_.CheckRows(row_, levels.NumRows());
     }
     levels_.Open(levels);
@@ -188,7 +184,10 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
                         std::to_string(end_row));
     }
     const Taken taken = CountEntries(block, end_row - row_);
-    if (taken.num_entries == 0) break;
+    if (taken.num_entries == 0) {
+      pages_.CheckRowWithin(row_);
+      break;
+    }
     TakeEntries(block.First(taken.num_entries), taken, mode);
   }
   if (!is_flat && row_ == pages_.group_rows()) ThrowTooManyRows();

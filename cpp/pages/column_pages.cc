@@ -197,6 +197,18 @@ void ColumnPages::CheckEndRow(int64_t end_row) const {
   }
 }
 
+void ColumnPages::CheckRowWithin(int64_t row) const {
+  if (index_ == nullptr) return;
+  const auto page = index_->PageAt(page_offset_);
+  if (page && row > index_->end_row(*page)) ThrowOtherRows(index_->end_row(*page), row);
+}
+
+bool ColumnPages::TaskEndsInPage() const {
+  if (index_ == nullptr || task_rows_.end == chunk_.group_rows) return false;
+  const auto page = index_->PageAt(page_offset_);
+  return page && task_rows_.end <= index_->end_row(*page);
+}
+
 void ColumnPages::ThrowOtherRows(int64_t told, int64_t found) const {
   throw CorruptFile("offset index contradicts the page at offset " +
                     std::to_string(page_offset_) + ": a border between pages at row " +

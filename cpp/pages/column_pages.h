@@ -70,6 +70,11 @@ class ColumnPages {
   void CheckRows(int64_t first_row, int64_t num_rows) const;
   // The same for the row after the page.
   void CheckEndRow(int64_t end_row) const;
+  // The same for a row up to which the page was read.
+  void CheckRowWithin(int64_t row) const;
+  // True if an offset index tells that the task reads no row after that page, though
+  // there are some.
+  bool TaskEndsInPage() const;
   // True if there is an offset index: then each row ends with its page.
   bool rows_end_with_pages() const { return index_ != nullptr; }
 

@@ -367,6 +367,29 @@ TEST_CASE("rows that are not those of the row group are an error") {
   }
 }
 
+TEST_CASE("a page with other rows than its offset index tells is an error at any end") {
+  Draws draws(305);
+  const NestedFile data({.columns = {{.name = "a", .null_one_in = 0, .list_length = 8}},
+                         .row_group_rows = {40},
+                         .page_entries = 64,
+                         .compressed = false,
+                         .has_checksums = false},
+                        draws);
+  const Chunk chunk(data, 0, 0);
+  const auto sound = chunk.Open();
+  CHECK(chunk.Read(sound.get(), 0, 1, draws) == 0);
+  SetRepetition(data.path(), sound->place().offset, 0);
+  // The first page ends with row 8. Another reader may go on there.
+  for (const int64_t end : {1, 7, 8, 9, 40}) {
+    CAPTURE(end);
+    const auto error =
+        testing::Caught([&] { chunk.Read(chunk.Open().get(), 0, end, draws); });
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::kCorruptFile);
+    CHECK(testing::Mentions(*error, "a border between pages at row 8"));
+  }
+}
+
 TEST_CASE("an entry that goes on with a list must have an element of it") {
   Draws draws(304);
   // With nulls, without, and of lists of lists.
