@@ -7,20 +7,20 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "buffer_pool.h"
 #include "files/reader_files.h"
+#include "network/cached_fetcher.h"
 #include "network/fetch.h"
 #include "prefetch/carried_fetches.h"
 #include "prefetch/fetch_plan.h"
+#include "prefetch/held_blocks.h"
 #include "prefetch/next_epoch.h"
 #include "prefetch/step_chunks.h"
+#include "prefetch/steps_ahead.h"
 #include "sources/remote_reads.h"
 
 namespace torchparquet {
@@ -36,10 +36,6 @@ struct PrefetchStats {
 // only late. Thread-safe.
 class Prefetcher {
  public:
-  // Steps that are read at once, column by column if there are several; nothing at the
-  // end.
-  using NextSteps = std::function<std::optional<std::vector<ReadStep>>()>;
-
   struct Parts {
     std::shared_ptr<ReaderFiles> files;
     std::shared_ptr<RemoteReads> reads;
@@ -80,37 +76,12 @@ class Prefetcher {
   PrefetchStats stats() const;
 
  private:
-  using Place = std::pair<int64_t, int64_t>;  // file, and row group or offset
-  // File, row group, and the first of the rows that are read together.
-  using GroupPlace = std::tuple<int64_t, int64_t, int64_t>;
-  using User = std::pair<GroupPlace, int64_t>;  // a column of a group
+  using Place = HeldBlocks::Place;
 
-  // What one request holds of the budget, until its last block is dropped.
-  struct Request {
-    int64_t num_bytes = 0;
-    size_t num_holders = 0;  // blocks, and the cache while it keeps them
-    bool is_cached = false;  // comes out of the cache
-    std::weak_ptr<Fetch> fetch = {};
-  };
   // What a request leaves in the cache.
   struct Keeping {
-    std::shared_ptr<Request> request = nullptr;
+    std::shared_ptr<HeldBlocks::Request> request = nullptr;
     std::vector<ByteRange> blocks = {};
-  };
-  struct Block {
-    std::vector<User> users;  // that have not left it
-    std::shared_ptr<Request> request = nullptr;
-    bool is_over = false;
-  };
-  struct Column {
-    int64_t rows_left = 0;              // below 0: read before they were asked for
-    int64_t num_unfinished = 0;         // blocks that are not there yet
-    std::vector<int64_t> offsets = {};  // of its blocks, in order
-    bool drops_when_passed = false;
-  };
-  struct Group {
-    std::vector<Column> columns;
-    bool is_planned = false;
   };
   // A request that is still to be made.
   struct Waiting {
@@ -119,6 +90,18 @@ class Prefetcher {
     bool is_cached = false;
     std::shared_ptr<Fetch> carried = nullptr;  // begun by the reader before
     int64_t needed_bytes = 0;                  // that must be there at once for some task
+
+    HeldBlocks::Wish wish() const {
+      return {.num_bytes = fetch.range.num_bytes,
+              .needed_bytes = needed_bytes,
+              .is_cached = is_cached,
+              .is_carried = carried != nullptr};
+    }
+  };
+  struct PlannedStep {
+    ReadStep step;
+    std::vector<ChunkBytes> chunks;
+    std::vector<WantedBlock> blocks;  // to be asked for
   };
   struct CarriedBlock {
     std::shared_ptr<Fetch> fetch;
@@ -130,60 +113,32 @@ class Prefetcher {
     Prefetcher* prefetcher = nullptr;
   };
 
-  std::optional<std::vector<ReadStep>> TakeSteps();
-  void AskForFooter(int64_t file);
-  void DropFooter(int64_t file);
-  void AskForIndexes(const ReadStep& step);
-  void DropIndexes(const ReadStep& step);
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
-  std::vector<WantedBlock> BlocksOf(const ReadStep& step,
-                                    const std::vector<ChunkBytes>& chunks);
-  void DropWhenPassed(const GroupPlace& place, const std::vector<WantedBlock>& blocks);
-  bool MayAsk(const Waiting& waiting);
-  void Ask(const Waiting& waiting);
+  std::vector<Waiting> PlanBeyondBudget(std::vector<PlannedStep> planned);
   std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks);
-  void Over(int64_t file, const std::vector<int64_t>& offsets);
+  void Ask(const Waiting& waiting);
+  void WhenOver(const std::shared_ptr<Fetch>& fetch, int64_t file,
+                std::vector<ByteRange> blocks, Keeping kept);
+  void KeepInCache(const Keeping& kept);
   void TakeCarried();
   void DropCarried();
   Waiting Carried(int64_t file, std::shared_ptr<Fetch> fetch);
-  void KeepInCache(const Keeping& kept);
-  void Passed(int64_t file, int64_t offset);
   void CancelUnwanted();
-  // Called under mutex_.
-  void LetGo(Request* request);
-  void Finish(Block* block);
-  bool IsHeld(const ReadStep& step, int64_t column) const;
-  void Use(const GroupPlace& place, int64_t column, int64_t offset, Block* block);
-  void Leave(const Place& place, const User& user);
-  Group& GroupAt(const GroupPlace& place);
-  void EraseIfDone(const GroupPlace& place);
 
   const Parts parts_;
   const std::shared_ptr<BufferPool> memory_;
   const std::shared_ptr<Signal> signal_;
+  HeldBlocks held_;
 
-  std::mutex advance_;           // taken before mutex_; held while footers are read
-  std::deque<Waiting> waiting_;  // guarded by advance_
-  std::deque<std::vector<ReadStep>> upcoming_;  // guarded by advance_
-  std::set<int64_t> footers_;                   // asked for; guarded by advance_
-  std::map<Place, ByteRange> indexes_;          // asked for; guarded by advance_
-  bool is_at_end_ = false;                      // guarded by advance_
-  RequestSizes sizes_;                          // guarded by advance_
-  std::map<Place, CarriedBlock> carried_;       // guarded by advance_
-  std::set<Place> came_along_;  // blocks to come that were asked for; guarded by advance_
-  int64_t carried_steps_ = 0;   // guarded by advance_
-  NextEpoch next_epoch_;        // guarded by advance_
-  std::atomic<bool> has_asked_for_all_ = false;
-
-  mutable std::mutex mutex_;  // guards all below
-  std::map<GroupPlace, Group> groups_;
-  std::map<Place, Block> blocks_;
-  std::vector<std::shared_ptr<Fetch>> unwanted_;
-  int64_t held_bytes_ = 0;
-  int64_t held_cached_bytes_ = 0;  // a part of them
-  int64_t carried_bytes_ = 0;      // come from the reader before, not asked for yet
-  int64_t num_in_flight_ = 0;
-  bool stopped_ = false;
+  std::mutex advance_;  // held while footers are read; guards all below
+  std::deque<Waiting> waiting_;
+  StepsAhead steps_ahead_;
+  RequestSizes sizes_;
+  std::map<Place, CarriedBlock> carried_;
+  std::set<Place> came_along_;  // blocks to come that were asked for
+  int64_t carried_steps_ = 0;
+  NextEpoch next_epoch_;
+  std::atomic<bool> has_asked_for_all_ = false;  // read without the lock
 };
 
 }  // namespace torchparquet

@@ -26,7 +26,7 @@ std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const ChunkWindow& window)
 }
 
 template <typename Walk>
-Prefetcher::NextSteps StepsAlong(const ReaderSpec& spec,
+NextSteps StepsAlong(const ReaderSpec& spec,
                                  std::shared_ptr<std::deque<Walk>> walks,
                                  const BatchMap& batches) {
   return [&spec, walks = std::move(walks),
@@ -41,7 +41,7 @@ Prefetcher::NextSteps StepsAlong(const ReaderSpec& spec,
 
 }  // namespace
 
-Prefetcher::NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches) {
+NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches) {
   if (spec.has_windows()) {
     auto walks = std::make_shared<std::deque<WindowWalk>>();
     for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
