@@ -101,6 +101,8 @@ HeldBlocks::Begun HeldBlocks::Begin(int64_t file, const std::vector<WantedBlock>
   for (const WantedBlock& block : blocks) {
     const auto found = blocks_.find({file, block.range.offset});
     if (found == blocks_.end()) continue;  // read by now
+    // Read by now, wanted again by another step, and asked for by that.
+    if (found->second.request != nullptr) continue;
     found->second.request = request;
     begun.blocks.push_back(block.range);
   }
