@@ -1,41 +1,14 @@
 #include "pages/column_pages.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <string>
 #include <utility>
 
-#include "bridge/format.h"
 #include "errors.h"
 #include "kernels/crc32.h"
-#include "kernels/levels/bit_packed_levels.h"
 
 namespace torchparquet {
 namespace {
-
-using kernels::BitPackedLevels;
-
-// Reads a little-endian 32-bit length at the start of `bytes`.
-int64_t ReadLength(std::span<const uint8_t> bytes) {
-  if (bytes.size() < 4) throw CorruptFile("page is too short for its levels");
-  uint32_t length;
-  std::memcpy(&length, bytes.data(), sizeof(length));
-  return length;
-}
-
-std::span<const uint8_t> TakeFront(std::span<const uint8_t>* bytes, int64_t num_bytes) {
-  if (num_bytes < 0 || num_bytes > static_cast<int64_t>(bytes->size())) {
-    throw CorruptFile("page is too short for its levels");
-  }
-  const auto front = bytes->first(static_cast<size_t>(num_bytes));
-  *bytes = bytes->subspan(static_cast<size_t>(num_bytes));
-  return front;
-}
-
-void CopyTo(std::span<const uint8_t> bytes, std::span<uint8_t> out) {
-  if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-}
 
 void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   if (!header.checksum) return;
@@ -46,18 +19,15 @@ void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   }
 }
 
-int LevelWidth(int max_level) {
-  return static_cast<int>(std::bit_width(static_cast<unsigned>(max_level)));
-}
-
 }  // namespace
 
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
                          const Limits& limits, ColumnBuffers* buffers)
     : chunk_(DescribeColumnChunk(file, row_group, column)),
-      index_(file.is_remote() ? file.KnownOffsetIndex(row_group, column)
-                              : file.ReadOffsetIndex(row_group, column)),
-      limits_(limits),
+      indexed_(file.is_remote() ? file.KnownOffsetIndex(row_group, column)
+                                : file.ReadOffsetIndex(row_group, column),
+               chunk_.group_rows, limits.selection),
+      max_page_bytes_(limits.max_page_bytes),
       buffers_(buffers),
       read_ahead_(&file.file()),
       next_offset_(chunk_.range.offset) {
@@ -67,7 +37,7 @@ ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
 
 void ColumnPages::BeginTask(DecodeScratch* scratch, const RowRun& rows) {
   scratch_ = scratch;
-  task_rows_ = rows;
+  indexed_.BeginTask(rows);
   scratch->costs.codec = chunk_.codec;
   read_ahead_.CountIn(&scratch->costs);
   const auto share = static_cast<double>(rows.num_rows()) /
@@ -126,9 +96,10 @@ const PageHeader* ColumnPages::Next(int64_t num_skipped) {
     return &header_;
   }
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
-  const int64_t rest_bytes = NextPageLimit() - next_offset_;
+  const int64_t rest_bytes =
+      indexed_.LatestEnd(next_offset_, chunk_.range.end()) - next_offset_;
   if (rest_bytes <= 0) return nullptr;
-  const int64_t ahead_end = WantedEnd(AheadEnd(num_skipped));
+  const int64_t ahead_end = indexed_.WantedEnd(next_offset_, AheadEnd(num_skipped));
   // Few headers are longer than this: only those with long strings in their statistics.
   for (int64_t num_bytes = 256;; num_bytes *= 8) {
     num_bytes = std::min(num_bytes, rest_bytes);
@@ -158,102 +129,10 @@ void ColumnPages::Seek(int64_t offset) {
 }
 
 std::optional<int64_t> ColumnPages::SeekRow(int64_t row) {
-  // The dictionary comes first.
-  if (index_ == nullptr || next_offset_ < index_->first_offset()) return std::nullopt;
-  if (row >= chunk_.group_rows) return std::nullopt;
-  const size_t page = index_->PageOfRow(row);
-  const ByteRange bytes = index_->bytes(page);
-  if (bytes.offset <= next_offset_) return std::nullopt;
-  next_offset_ = bytes.offset;
-  return index_->first_row(page);
-}
-
-void ColumnPages::CheckRows(int64_t first_row, int64_t num_rows) const {
-  if (index_ == nullptr) return;
-  const auto page = index_->PageAt(page_offset_);
-  if (!page) {
-    throw CorruptFile("offset index does not tell of the page at offset " +
-                      std::to_string(page_offset_));
-  }
-  if (index_->bytes(*page).end() != next_offset_) {
-    throw CorruptFile("offset index contradicts the page at offset " +
-                      std::to_string(page_offset_) + ": the next one begins at " +
-                      std::to_string(index_->bytes(*page).end()) + " or at " +
-                      std::to_string(next_offset_));
-  }
-  const int64_t told_rows = index_->end_row(*page) - index_->first_row(*page);
-  if (index_->first_row(*page) != first_row)
-    ThrowOtherRows(index_->first_row(*page), first_row);
-  if (num_rows >= 0 && told_rows != num_rows) {
-    ThrowOtherRows(index_->end_row(*page), first_row + num_rows);
-  }
-}
-
-void ColumnPages::CheckEndRow(int64_t end_row) const {
-  if (index_ == nullptr) return;
-  const auto page = index_->PageAt(page_offset_);
-  if (page && index_->end_row(*page) != end_row) {
-    ThrowOtherRows(index_->end_row(*page), end_row);
-  }
-}
-
-void ColumnPages::CheckRowWithin(int64_t row) const {
-  if (index_ == nullptr) return;
-  const auto page = index_->PageAt(page_offset_);
-  if (page && row > index_->end_row(*page)) ThrowOtherRows(index_->end_row(*page), row);
-}
-
-bool ColumnPages::TaskEndsInPage() const {
-  if (index_ == nullptr || task_rows_.end == chunk_.group_rows) return false;
-  const auto page = index_->PageAt(page_offset_);
-  return page && task_rows_.end <= index_->end_row(*page);
-}
-
-void ColumnPages::ThrowOtherRows(int64_t told, int64_t found) const {
-  throw CorruptFile("offset index contradicts the page at offset " +
-                    std::to_string(page_offset_) + ": a border between pages at row " +
-                    std::to_string(told) + ", found at row " + std::to_string(found));
-}
-
-bool ColumnPages::HasWantedRow(size_t page) const {
-  const int64_t begin = std::max(index_->first_row(page), task_rows_.begin);
-  const int64_t end = std::min(index_->end_row(page), task_rows_.end);
-  if (begin >= end) return false;
-  if (limits_.selection == nullptr) return true;
-  const RowRun run = limits_.selection->NextRun(begin);
-  return run.num_rows() > 0 && run.begin < end;
-}
-
-bool ColumnPages::WantsNextPage() const {
-  if (index_ == nullptr) return true;
-  const auto next = index_->PageAt(next_offset_);
-  return next && HasWantedRow(*next);
-}
-
-// The latest end of the next page.
-int64_t ColumnPages::NextPageLimit() const {
-  if (index_ != nullptr) {
-    if (next_offset_ < index_->first_offset()) return index_->first_offset();
-    if (const auto page = index_->PageAt(next_offset_)) return index_->bytes(*page).end();
-  }
-  return chunk_.range.end();
-}
-
-// Of bytes to read ahead, those before the first page that no row is read from: they may
-// not have been fetched.
-int64_t ColumnPages::WantedEnd(int64_t ahead_end) const {
-  if (index_ == nullptr) return ahead_end;
-  if (next_offset_ < index_->first_offset()) {
-    return std::min(ahead_end, index_->first_offset());
-  }
-  const auto first = index_->PageAt(next_offset_);
-  if (!first) return ahead_end;
-  size_t page = *first;
-  while (page < index_->num_pages() && index_->bytes(page).offset < ahead_end &&
-         (page == *first || HasWantedRow(page))) {
-    ++page;
-  }
-  return std::min(ahead_end, index_->bytes(page - 1).end());
+  const auto page = indexed_.Later(next_offset_, row);
+  if (!page) return std::nullopt;
+  next_offset_ = page->offset;
+  return page->first_row;
 }
 
 std::span<const uint8_t> ColumnPages::ReadBody() {
@@ -321,34 +200,36 @@ void ColumnPages::CheckUncompressedBytes(const PageHeader& header) const {
 }
 
 void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
-  if (num_bytes > limits_.max_page_bytes) {
+  if (num_bytes > max_page_bytes_) {
     throw Error(ErrorKind::kOutOfMemory,
                 "page needs more than max_memory: " + std::to_string(num_bytes) +
-                    " bytes, " + std::to_string(limits_.max_page_bytes));
+                    " bytes, " + std::to_string(max_page_bytes_));
   }
 }
 
 PageParts ColumnPages::ReadDataPage(bool goes_on) {
   if (next_page_.offset == page_offset_) {
     std::swap(buffers_->page, buffers_->next_page);
-    return PartsOf(std::exchange(next_page_, {}).page);
+    return PartsOf(chunk_, header_, std::exchange(next_page_, {}).page,
+                   &buffers_->levels);
   }
   next_page_ = {};
   // Both pages are viewed before this one, whose view is then a part of theirs.
   std::optional<NextPage> next;
-  if (goes_on && WantsNextPage()) next = ViewNextPage();
+  if (goes_on && indexed_.Wants(next_offset_)) next = ViewNextPage();
   const auto body = ReadBody();
-  if (!chunk_.is_compressed) return ReadStored(body);
+  // A page of a column chunk that is not compressed stays where it was read.
+  if (!chunk_.is_compressed) return PartsOf(chunk_, header_, body, &buffers_->levels);
   CheckUncompressedBytes(header_);
-  const CompressedPage page = LayOut(header_, body, &buffers_->page);
-  if (!IsCompressed(header_)) {
-    CopyTo(page.block.bytes, page.block.out);
+  const CompressedPage page = LayOut(chunk_, header_, body, &buffers_->page);
+  if (!IsCompressed(chunk_, header_)) {
+    std::ranges::copy(page.block.bytes, page.block.out.begin());
   } else if (next) {
     DecompressPair(page.block, *next);
   } else {
     Decompress(page.block);
   }
-  return PartsOf(page);
+  return PartsOf(chunk_, header_, page, &buffers_->levels);
 }
 
 // Returns the page after the present one if it can be decompressed together with it.
@@ -359,9 +240,11 @@ std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
   constexpr int64_t kMaxBytes = int64_t{2} << 20;
   constexpr int64_t kMaxHeaderBytes = 1024;
   const int64_t begin = page_offset_ + header_.header_bytes;
-  const int64_t header_end = std::min(next_offset_ + kMaxHeaderBytes, NextPageLimit());
+  const int64_t header_end =
+      std::min(next_offset_ + kMaxHeaderBytes,
+               indexed_.LatestEnd(next_offset_, chunk_.range.end()));
   const auto gains = [&](const PageHeader& header) {
-    return IsCompressed(header) && header.uncompressed_bytes <= kMaxBytes &&
+    return IsCompressed(chunk_, header) && header.uncompressed_bytes <= kMaxBytes &&
            PageCodec::GainsByPair(chunk_.codec, header.compressed_bytes,
                                   header.uncompressed_bytes);
   };
@@ -382,131 +265,9 @@ std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
     CheckChecksum(*header, bytes);
     return NextPage{.offset = next_offset_,
                     .header = *header,
-                    .page = LayOut(*header, bytes, &buffers_->next_page)};
+                    .page = LayOut(chunk_, *header, bytes, &buffers_->next_page)};
   } catch (const Error&) {
     return {};
-  }
-}
-
-// True if the page's values, or all of a V1 page, are compressed.
-bool ColumnPages::IsCompressed(const PageHeader& header) const {
-  if (header.kind != PageHeader::Kind::kDataV2) return chunk_.is_compressed;
-  return chunk_.is_compressed && (header.is_compressed || chunk_.always_compressed);
-}
-
-// Takes memory for a page of a compressed column chunk. The levels of a V2 page are not
-// compressed. The bytes read ahead belong to the thread, so the levels are copied.
-ColumnPages::CompressedPage ColumnPages::LayOut(const PageHeader& header,
-                                                std::span<const uint8_t> body,
-                                                ScratchBuffer* memory) const {
-  const bool is_v2 = header.kind == PageHeader::Kind::kDataV2;
-  std::span<const uint8_t> repetition;
-  std::span<const uint8_t> definition;
-  int64_t num_bytes = header.uncompressed_bytes;
-  if (is_v2) {
-    repetition = TakeFront(&body, header.repetition_level_bytes);
-    definition = TakeFront(&body, header.definition_level_bytes);
-    num_bytes -= header.repetition_level_bytes + header.definition_level_bytes;
-    if (!IsCompressed(header)) num_bytes = std::ssize(body);
-  }
-  if (num_bytes < 0) throw CorruptFile("page is too short for its levels");
-  uint8_t* out = memory->Reserve(repetition.size() + definition.size() +
-                                 static_cast<size_t>(num_bytes));
-  CompressedPage page;
-  const auto copy = [&](std::span<const uint8_t> levels) {
-    const std::span<uint8_t> place(out, levels.size());
-    CopyTo(levels, place);
-    out += levels.size();
-    return place;
-  };
-  page.repetition = copy(repetition);
-  page.definition = copy(definition);
-  page.block = {body, {out, static_cast<size_t>(num_bytes)}};
-  return page;
-}
-
-// The parts of a page that is in its memory.
-PageParts ColumnPages::PartsOf(const CompressedPage& page) {
-  if (header_.kind != PageHeader::Kind::kDataV2) return PartsOfV1(page.block.out);
-  // Some writers store repetition levels although the column has none.
-  PageParts parts;
-  if (chunk_.max_repetition_level > 0) parts.repetition = page.repetition;
-  if (chunk_.max_definition_level > 0) parts.definition = page.definition;
-  parts.values = page.block.out;
-  return parts;
-}
-
-// A page of a column chunk that is not compressed stays where it was read.
-PageParts ColumnPages::ReadStored(std::span<const uint8_t> body) {
-  if (header_.kind != PageHeader::Kind::kDataV2) return PartsOfV1(body);
-  PageParts parts;
-  const auto repetition = TakeFront(&body, header_.repetition_level_bytes);
-  const auto definition = TakeFront(&body, header_.definition_level_bytes);
-  if (chunk_.max_repetition_level > 0) parts.repetition = repetition;
-  if (chunk_.max_definition_level > 0) parts.definition = definition;
-  parts.values = body;
-  return parts;
-}
-
-// The parts of a V1 page, which are compressed together.
-PageParts ColumnPages::PartsOfV1(std::span<const uint8_t> body) {
-  PageParts parts;
-  parts.repetition =
-      TakeLevels(&body, chunk_.max_repetition_level, header_.repetition_level_encoding);
-  parts.definition =
-      TakeLevels(&body, chunk_.max_definition_level, header_.definition_level_encoding);
-  RepackLevels(&parts);
-  parts.values = body;
-  return parts;
-}
-
-// The levels at the front of a V1 page, as they are stored.
-std::span<const uint8_t> ColumnPages::TakeLevels(std::span<const uint8_t>* body,
-                                                 int max_level, int encoding) const {
-  if (max_level == 0) return {};
-  switch (encoding) {
-    case Encoding::kRle: {
-      const int64_t length = ReadLength(*body);
-      TakeFront(body, 4);
-      return TakeFront(body, length);
-    }
-    case Encoding::kBitPacked:
-      return TakeFront(body, BitPackedLevels{.bytes = *body,
-                                             .width = LevelWidth(max_level),
-                                             .num_values = header_.num_values}
-                                 .NumBytes());
-    default:
-      throw CorruptFile(
-          "levels are neither RLE nor BIT_PACKED but have encoding number " +
-          std::to_string(encoding));
-  }
-}
-
-// Rewrites levels in the deprecated encoding as the RLE/bit-packing hybrid.
-void ColumnPages::RepackLevels(PageParts* parts) {
-  const BitPackedLevels repetition{.bytes = parts->repetition,
-                                   .width = LevelWidth(chunk_.max_repetition_level),
-                                   .num_values = header_.num_values};
-  const BitPackedLevels definition{.bytes = parts->definition,
-                                   .width = LevelWidth(chunk_.max_definition_level),
-                                   .num_values = header_.num_values};
-  const auto is_packed = [](const BitPackedLevels& levels, int encoding) {
-    return levels.width > 0 && encoding == Encoding::kBitPacked;
-  };
-  const bool packs_repetition = is_packed(repetition, header_.repetition_level_encoding);
-  const bool packs_definition = is_packed(definition, header_.definition_level_encoding);
-  if (!packs_repetition && !packs_definition) return;
-  const auto repetition_bytes = static_cast<size_t>(repetition.NumRunBytes());
-  const auto definition_bytes = static_cast<size_t>(definition.NumRunBytes());
-  uint8_t* out = buffers_->levels.Reserve(repetition_bytes + definition_bytes);
-  if (packs_repetition) {
-    kernels::RepackLevels(repetition, out);
-    parts->repetition = {out, repetition_bytes};
-    out += repetition_bytes;
-  }
-  if (packs_definition) {
-    kernels::RepackLevels(definition, out);
-    parts->definition = {out, definition_bytes};
   }
 }
 

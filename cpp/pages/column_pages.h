@@ -11,18 +11,12 @@
 #include "pages/column_chunk.h"
 #include "pages/decode_scratch.h"
 #include "pages/decrypted_pages.h"
+#include "pages/indexed_pages.h"
 #include "pages/page_header.h"
+#include "pages/page_parts.h"
 #include "pages/read_ahead.h"
 
 namespace torchparquet {
-
-// The parts of a data page, decompressed. Levels are in the RLE/bit-packing hybrid, and
-// empty if the column has none.
-struct PageParts {
-  std::span<const uint8_t> repetition = {};
-  std::span<const uint8_t> definition = {};
-  std::span<const uint8_t> values = {};
-};
 
 // Walks the pages of one column chunk and verifies checksums if present. Used by one
 // thread at a time; another thread may use it in the next task.
@@ -67,16 +61,18 @@ class ColumnPages {
   // than these: `first_row` of the data page that Next returned last, and `num_rows`
   // unless it is -1. A file may be read in parts that begin at pages of the index, so
   // that only this finds a page with too few rows or too many.
-  void CheckRows(int64_t first_row, int64_t num_rows) const;
+  void CheckRows(int64_t first_row, int64_t num_rows) const {
+    indexed_.Check(page_offset_, next_offset_, first_row, num_rows);
+  }
   // The same for the row after the page.
-  void CheckEndRow(int64_t end_row) const;
+  void CheckEndRow(int64_t end_row) const { indexed_.CheckEndRow(page_offset_, end_row); }
   // The same for a row up to which the page was read.
-  void CheckRowWithin(int64_t row) const;
+  void CheckRowWithin(int64_t row) const { indexed_.CheckRowWithin(page_offset_, row); }
   // True if an offset index tells that the task reads no row after that page, though
   // there are some.
-  bool TaskEndsInPage() const;
+  bool TaskEndsInPage() const { return indexed_.TaskEndsIn(page_offset_); }
   // True if there is an offset index: then each row ends with its page.
-  bool rows_end_with_pages() const { return index_ != nullptr; }
+  bool rows_end_with_pages() const { return indexed_.exist(); }
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
   // Seek, dictionary pages within the task. Throws Error(kCorruptFile) if the bytes
@@ -86,13 +82,6 @@ class ColumnPages {
   std::span<const uint8_t> ReadDictionaryPage();
 
  private:
-  // A data page before it is decompressed: levels of a V2 page, already copied, and the
-  // bytes that its values, or all of a V1 page, come from and go to.
-  struct CompressedPage {
-    std::span<const uint8_t> repetition;
-    std::span<const uint8_t> definition;
-    kernels::CompressedBlock block;
-  };
   // A page that has been decompressed into `next_page`.
   struct NextPage {
     int64_t offset = kNone;
@@ -106,34 +95,19 @@ class ColumnPages {
   std::span<const uint8_t> ReadBody();
   void CheckPageBytes(int64_t num_bytes) const;
   void CheckUncompressedBytes(const PageHeader& header) const;
-  bool IsCompressed(const PageHeader& header) const;
-  CompressedPage LayOut(const PageHeader& header, std::span<const uint8_t> body,
-                        ScratchBuffer* memory) const;
   std::optional<NextPage> ViewNextPage();
-  PageParts PartsOf(const CompressedPage& page);
-  PageParts PartsOfV1(std::span<const uint8_t> body);
-  std::span<const uint8_t> TakeLevels(std::span<const uint8_t>* body, int max_level,
-                                      int encoding) const;
-  void RepackLevels(PageParts* parts);
   void Decompress(const kernels::CompressedBlock& block);
   void DecompressPair(const kernels::CompressedBlock& block, NextPage next);
-  PageParts ReadStored(std::span<const uint8_t> body);
   int64_t AheadEnd(int64_t num_skipped) const;
-  int64_t WantedEnd(int64_t ahead_end) const;
-  [[noreturn]] void ThrowOtherRows(int64_t told, int64_t found) const;
-  bool HasWantedRow(size_t page) const;
-  bool WantsNextPage() const;
-  int64_t NextPageLimit() const;
 
   const ColumnChunk chunk_;
-  // Null if there is none, or if that of a file in a store was not asked for ahead.
-  const std::shared_ptr<const OffsetIndex> index_;
-  const Limits limits_;
+  // Without an index also if that of a file in a store was not asked for ahead.
+  IndexedPages indexed_;
+  const int64_t max_page_bytes_;
   ColumnBuffers* buffers_;
   ReadAhead read_ahead_;
   DecodeScratch* scratch_ = nullptr;
   int64_t task_bytes_ = 0;  // likely bytes of the task's rows in the file
-  RowRun task_rows_;
   // Set for an encrypted column chunk, which is not read through `read_ahead_`.
   std::optional<DecryptedPages> decrypted_;
   int64_t page_offset_ = 0;
