@@ -55,13 +55,17 @@ class BufferPool {
     }
   }
 
-  // Takes back a buffer that came from Take.
-  void Return(PageBuffer buffer) {
+  // Takes back a buffer that came from Take. Frees it if there is no memory to keep it.
+  void Return(PageBuffer buffer) noexcept {
     const std::lock_guard lock(mutex_);
     const int64_t num_bytes = SizeOf(buffer);
     used_bytes_ -= num_bytes;
+    try {
+      idle_.emplace(num_bytes, std::move(buffer));
+    } catch (...) {
+      return;
+    }
     idle_bytes_ += num_bytes;
-    idle_.emplace(num_bytes, std::move(buffer));
     Shrink();
   }
 

@@ -33,12 +33,12 @@ std::optional<BrokerRequest> Broker::Next() {
   std::unique_lock lock(mutex_);
   asked_.wait(lock, [&] { return closed_ || !requests_.empty(); });
   if (closed_) return std::nullopt;
-  BrokerRequest request = std::move(requests_.front());
-  requests_.pop_front();
-  if (request.fetch != nullptr) {
-    in_work_.push_back(request.fetch);
+  if (requests_.front().fetch != nullptr) {
+    in_work_.push_back(requests_.front().fetch);
     ++stats_.num_requests;
   }
+  BrokerRequest request = std::move(requests_.front());
+  requests_.pop_front();
   return request;
 }
 

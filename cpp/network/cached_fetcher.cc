@@ -1,10 +1,10 @@
 #include "network/cached_fetcher.h"
 
 #include <cstddef>
+#include <exception>
 #include <new>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "errors.h"
@@ -45,14 +45,20 @@ bool CachedFetcher::Has(const RemoteObject& object, const ByteRange& block) cons
 void CachedFetcher::Keep(std::shared_ptr<const Fetch> fetch,
                          std::vector<ByteRange> blocks, std::function<void()> done) {
   const std::lock_guard lock(mutex_);
-  kept_.push_back({std::move(fetch), std::move(blocks), std::move(done)});
   Begin();
+  kept_.push_back({std::move(fetch), std::move(blocks), std::move(done)});
+  asked_.notify_one();
 }
 
 void CachedFetcher::Start(std::shared_ptr<Fetch> fetch) {
-  const std::lock_guard lock(mutex_);
-  loads_.push_back(std::move(fetch));
-  Begin();
+  try {
+    const std::lock_guard lock(mutex_);
+    Begin();
+    loads_.push_back(fetch);
+    asked_.notify_one();
+  } catch (...) {
+    fetch->Fail(CurrentErrorAt({}));
+  }
 }
 
 void CachedFetcher::Hurry(const std::shared_ptr<Fetch>& fetch) { other_->Hurry(fetch); }
@@ -67,18 +73,16 @@ void CachedFetcher::Cancel(const std::shared_ptr<Fetch>& fetch) {
 
 // Called under the lock. One thread does all the work too.
 void CachedFetcher::Begin() {
-  if (threads_.empty()) {
-    for (int i = 0; i < kNumThreads; ++i) {
-      try {
-        threads_.emplace_back([this] { Work(); });
-      } catch (const std::system_error& error) {
-        if (i > 0) break;
-        throw Error(ErrorKind::kOutOfMemory,
-                    std::string("the system starts no thread: ") + error.what());
-      }
+  if (!threads_.empty()) return;
+  for (int i = 0; i < kNumThreads; ++i) {
+    try {
+      threads_.emplace_back([this] { Work(); });
+    } catch (const std::exception& error) {
+      if (i > 0) return;
+      throw Error(ErrorKind::kOutOfMemory,
+                  std::string("the system starts no thread: ") + error.what());
     }
   }
-  asked_.notify_one();
 }
 
 // Blocks that a reader will want soon go before those that were read already.

@@ -105,13 +105,17 @@ void HttpFetcher::Start(std::shared_ptr<Fetch> fetch) {
                              "the fetcher belongs to the process that forked this one"));
   }
   try {
-    const std::lock_guard lock(mutex_);
-    if (!is_stopped_ && !thread_.joinable()) thread_ = QuietThread(reactor_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_stopped_ && !thread_.joinable()) thread_ = QuietThread(reactor_);
+    }
+    if (!reactor_->Post({Reactor::Message::Kind::kStart, fetch})) fetch->Fail(Stopped());
   } catch (const std::system_error& error) {
-    return fetch->Fail(
+    fetch->Fail(
         Error(ErrorKind::kIo, "cannot begin a thread: " + Printable(error.what())));
+  } catch (...) {
+    fetch->Fail(CurrentErrorAt({}));
   }
-  if (!reactor_->Post({Reactor::Message::Kind::kStart, fetch})) fetch->Fail(Stopped());
 }
 
 void HttpFetcher::Hurry(const std::shared_ptr<Fetch>& fetch) {

@@ -76,38 +76,45 @@ FetchStats Reactor::stats() const {
 }
 
 void Reactor::Run() noexcept {
-  Error end(ErrorKind::kStopped, "the fetcher was stopped");
-  try {
-    while (TakeMessages()) Step();
-  } catch (...) {
-    end = CurrentErrorAt({});
+  while (true) {
+    try {
+      while (TakeMessages()) Step();
+      return Close(stopped_);
+    } catch (...) {
+      const Error error = CurrentErrorAt({});
+      if (error.kind() != ErrorKind::kOutOfMemory) return Close(error);
+      // What is asked for later may find memory again.
+      FailAll(error);
+    }
   }
-  Close(end);
 }
 
 void Reactor::Close(const Error& error) {
-  std::vector<Message> unread;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
-    unread = std::exchange(messages_, {});
+    taken_.swap(messages_);
   }
+  FailAll(error);
+}
+
+void Reactor::FailAll(const Error& error) {
   pool_.Clear();
   queue_ = {};
   for (const auto& [fetch, job] : std::exchange(jobs_, {})) job->fetch->Fail(error);
-  for (const Message& message : unread) {
+  for (const Message& message : std::exchange(taken_, {})) {
     if (message.kind == Message::Kind::kStart) message.fetch->Fail(error);
   }
 }
 
 bool Reactor::TakeMessages() {
-  std::vector<Message> messages;
   {
     const std::lock_guard lock(mutex_);
     if (is_stopped_) return false;
-    messages.swap(messages_);
+    taken_.swap(messages_);
   }
-  for (const Message& message : messages) Take(message);
+  for (const Message& message : taken_) Take(message);
+  taken_.clear();
   return true;
 }
 

@@ -40,8 +40,9 @@ class Reactor : private Transfer::Owner {
   void Stop();
   FetchStats stats() const;
 
-  // Works until Stop. Fetches that are not over then fail with Error(kStopped). Throws
-  // nothing.
+  // Works until Stop. Fetches that are not over then fail with Error(kStopped). Where
+  // memory runs out, those that are not over fail with Error(kOutOfMemory), and later
+  // ones are tried. Throws nothing.
   void Run() noexcept;
 
  private:
@@ -77,6 +78,7 @@ class Reactor : private Transfer::Owner {
   void Step();
   void Wait();
   void Close(const Error& error);
+  void FailAll(const Error& error);
 
   // Requests that begin.
   void BeginReady();
@@ -101,6 +103,8 @@ class Reactor : private Transfer::Owner {
   void Hedge(Time now);
 
   const FetchOptions options_;
+  // Made before memory may run out.
+  const Error stopped_{ErrorKind::kStopped, "the fetcher was stopped"};
   TransferPool pool_;  // for the thread of Run alone, but for Wake
 
   std::mutex mutex_;  // guards the three below
@@ -109,6 +113,7 @@ class Reactor : private Transfer::Owner {
   bool is_closed_ = false;  // nobody reads messages
 
   // For the thread of Run alone.
+  std::vector<Message> taken_;  // empty, or about to be jobs
   FetchQueue queue_;
   std::unordered_map<const Fetch*, Job> jobs_;
   std::map<std::string, Host> hosts_;  // by origin

@@ -41,7 +41,6 @@ bool IsPermanent(CURLcode code) {
   switch (code) {
     case CURLE_URL_MALFORMAT:
     case CURLE_NOT_BUILT_IN:
-    case CURLE_OUT_OF_MEMORY:
     case CURLE_BAD_FUNCTION_ARGUMENT:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
@@ -182,6 +181,7 @@ void Transfer::Ask(const std::string& url, Time now) {
   num_text_bytes_ = 0;
   has_body_ = false;
   is_too_long_ = false;
+  has_no_memory_ = false;
   begin_ = now;
   RestartClock(now);
 }
@@ -199,6 +199,7 @@ int64_t Transfer::num_connections() const {
 
 Verdict Transfer::Result(CURLcode code) {
   using Kind = Verdict::Kind;
+  if (has_no_memory_ || code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (is_too_long_) {
     return {.kind = Kind::kFailure, .reason = "the store sent more bytes than asked for"};
   }
@@ -246,21 +247,24 @@ void Transfer::RestartClock(Time now) {
   clock_bytes_ = 0;
 }
 
-size_t Transfer::OnHeadLine(char* data, size_t size, size_t count,
-                            void* transfer) noexcept {
+size_t Transfer::OnHeadLine(char* data, size_t size, size_t count, void* self) noexcept {
+  auto* transfer = static_cast<Transfer*>(self);
   try {
-    static_cast<Transfer*>(transfer)->answer_.AddLine({data, size * count});
+    transfer->answer_.AddLine({data, size * count});
     return size * count;
   } catch (const std::bad_alloc&) {
+    transfer->has_no_memory_ = true;
     return 0;  // libcurl ends the request
   }
 }
 
-size_t Transfer::OnPiece(char* data, size_t size, size_t count, void* transfer) noexcept {
+size_t Transfer::OnPiece(char* data, size_t size, size_t count, void* self) noexcept {
+  auto* transfer = static_cast<Transfer*>(self);
   try {
-    const bool goes_on = static_cast<Transfer*>(transfer)->Take({data, size * count});
+    const bool goes_on = transfer->Take({data, size * count});
     return goes_on ? size * count : 0;
   } catch (const std::bad_alloc&) {
+    transfer->has_no_memory_ = true;
     return 0;
   }
 }

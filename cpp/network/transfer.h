@@ -60,7 +60,8 @@ class Transfer {
   // Prepares the handle to ask where the answer points to. Returns why it may not.
   std::optional<std::string> Redirect(Time now);
   // What came of the request, after the handle ended with `code`. It is
-  // CURLE_OPERATION_TIMEDOUT for one that was broken because it stalled.
+  // CURLE_OPERATION_TIMEDOUT for one that was broken because it stalled. Throws
+  // std::bad_alloc if it ended for want of memory.
   Verdict Result(CURLcode code);
   // Lets go of the fetch.
   void Reset();
@@ -91,9 +92,8 @@ class Transfer {
     void operator()(curl_slist* list) const { curl_slist_free_all(list); }
   };
 
-  static size_t OnHeadLine(char* data, size_t size, size_t count,
-                           void* transfer) noexcept;
-  static size_t OnPiece(char* data, size_t size, size_t count, void* transfer) noexcept;
+  static size_t OnHeadLine(char* data, size_t size, size_t count, void* self) noexcept;
+  static size_t OnPiece(char* data, size_t size, size_t count, void* self) noexcept;
 
   std::string Cause(CURLcode code) const;
   void AddHeader(const std::string& header);
@@ -122,6 +122,7 @@ class Transfer {
   bool is_abandoned_ = false;
   bool has_body_ = false;
   bool is_too_long_ = false;
+  bool has_no_memory_ = false;
 
   Time clock_begin_ = {};
   int64_t clock_bytes_ = 0;

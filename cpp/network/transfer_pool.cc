@@ -12,6 +12,7 @@ namespace {
 
 void Check(CURLMcode code) {
   if (code == CURLM_OK) return;
+  if (code == CURLM_OUT_OF_MEMORY) throw std::bad_alloc();
   throw Error(ErrorKind::kInternal,
               "libcurl cannot go on: " + std::string(curl_multi_strerror(code)));
 }

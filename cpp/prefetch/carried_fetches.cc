@@ -26,8 +26,8 @@ void CarriedFetches::Begin(const std::shared_ptr<Fetcher>& fetcher, Carried carr
   {
     const std::lock_guard lock(mutex_);
     fetcher_ = fetcher;
-    num_bytes_ += fetch->range().num_bytes;
     all_.fetches.push_back(std::move(carried));
+    num_bytes_ += fetch->range().num_bytes;
   }
   fetcher->Start(fetch);
 }

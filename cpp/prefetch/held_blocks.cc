@@ -151,6 +151,7 @@ void HeldBlocks::AddCarried(int64_t num_bytes) {
 bool HeldBlocks::IsReady(const ReadStep& step, int64_t column, bool others_run) const {
   if (columns_[static_cast<size_t>(column)].paths.empty()) return true;
   const std::lock_guard lock(mutex_);
+  if (is_stopped_) return true;
   const auto planned = steps_.find(PlaceOf(step));
   if (planned != steps_.end() && planned->second.is_planned) {
     const Column& found = planned->second.columns[static_cast<size_t>(column)];
@@ -253,7 +254,8 @@ void HeldBlocks::LetGo(Request* request) {
   if (--request->num_holders > 0) return;
   held_bytes_ -= request->num_bytes;
   if (request->is_cached) held_cached_bytes_ -= request->num_bytes;
-  if (auto fetch = request->fetch.lock()) unwanted_.push_back(std::move(fetch));
+  auto fetch = request->fetch.lock();
+  if (fetch != nullptr && !fetch->is_over()) unwanted_.push_back(std::move(fetch));
 }
 
 HeldBlocks::Step& HeldBlocks::StepAt(const StepPlace& place) {

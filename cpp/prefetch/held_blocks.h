@@ -82,10 +82,10 @@ class HeldBlocks {
   void Done(const ReadStep& step, int64_t column);
   // The last byte of a block was read. Returns true if it has left the budget.
   bool Passed(const Place& place);
-  // Fetches whose bytes nobody wants any more.
+  // Fetches under way whose bytes nobody wants any more.
   std::vector<std::shared_ptr<Fetch>> TakeUnwanted();
 
-  // There is no room for anything from now on.
+  // There is no room for anything from now on, and no task waits any more.
   void Stop();
   bool is_stopped() const;
   Totals totals() const;

@@ -46,13 +46,33 @@ Prefetcher::Prefetcher(Parts parts)
   signal_->prefetcher = this;
   TakeCarried();
   parts_.reads->OnPassed([this](const RemoteObject& object, int64_t offset) {
-    if (!held_.Passed({object.number, offset})) return;
-    CancelUnwanted();
-    Advance();
+    bool has_left = false;
+    OrGiveUp([&] {
+      has_left = held_.Passed({object.number, offset});
+      CancelUnwanted();
+    });
+    if (has_left) Advance();
   });
 }
 
+// What ends halfway, for want of memory, may leave the books wrong. Tasks then wait for
+// nothing any more, and read by themselves.
+template <typename Work>
+void Prefetcher::OrGiveUp(const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    held_.Stop();
+    parts_.on_ready();
+    throw;
+  }
+}
+
 void Prefetcher::Advance() {
+  OrGiveUp([&] { AskForAll(); });
+}
+
+void Prefetcher::AskForAll() {
   const std::lock_guard advance_lock(advance_);
   while (true) {
     if (!waiting_.empty()) {
@@ -260,12 +280,17 @@ void Prefetcher::KeepInCache(const Keeping& kept) {
   if (!is_whole || fetch->object().identity.empty()) {
     return held_.Release(kept.request.get());
   }
-  parts_.cached->Keep(fetch, kept.blocks, [signal = signal_, request = kept.request] {
-    const std::lock_guard lock(signal->mutex);
-    if (signal->prefetcher == nullptr) return;
-    signal->prefetcher->held_.Release(request.get());
-    signal->prefetcher->parts_.on_ready();
-  });
+  try {
+    parts_.cached->Keep(fetch, kept.blocks, [signal = signal_, request = kept.request] {
+      const std::lock_guard lock(signal->mutex);
+      if (signal->prefetcher == nullptr) return;
+      signal->prefetcher->held_.Release(request.get());
+      signal->prefetcher->parts_.on_ready();
+    });
+  } catch (...) {
+    // For want of memory. Blocks that are not kept are fetched again.
+    held_.Release(kept.request.get());
+  }
 }
 
 bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) {
@@ -274,8 +299,10 @@ bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) 
 
 void Prefetcher::Done(const ReadStep& step, int64_t column) {
   if (!parts_.files->is_remote(step.file) || held_.is_stopped()) return;
-  held_.Done(step, column);
-  CancelUnwanted();
+  OrGiveUp([&] {
+    held_.Done(step, column);
+    CancelUnwanted();
+  });
   Advance();
 }
 

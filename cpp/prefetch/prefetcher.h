@@ -113,6 +113,9 @@ class Prefetcher {
     Prefetcher* prefetcher = nullptr;
   };
 
+  template <typename Work>
+  void OrGiveUp(const Work& work);
+  void AskForAll();
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::vector<Waiting> PlanBeyondBudget(std::vector<PlannedStep> planned);
   std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks);

@@ -74,8 +74,14 @@ void RemoteReads::Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes) 
 
 void RemoteReads::Hold(const std::shared_ptr<Fetch>& fetch,
                        const std::vector<ByteRange>& blocks, Fetcher* by) {
-  if (!Register(fetch, blocks)) return;
-  (by != nullptr ? by : fetcher_.get())->Start(fetch);
+  try {
+    if (!Register(fetch, blocks)) return;
+    (by != nullptr ? by : fetcher_.get())->Start(fetch);
+  } catch (...) {
+    // Who finds a block of it must not wait for what was not begun.
+    fetch->Fail(CurrentErrorAt({}));
+    throw;
+  }
 }
 
 void RemoteReads::Adopt(const std::shared_ptr<Fetch>& fetch,
