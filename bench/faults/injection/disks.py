@@ -19,10 +19,9 @@ from pathlib import Path
 from faults.injection import shim
 from faults.injection.children import Case, run_case
 from faults.injection.judging import RIGHT, clear, judged, read_all
+from faults.injection.origin import origin_of
 from faults.injection.reading import CONFIGURATIONS, Collected, DifferenceError, oracle
 from faults.injection.shim import Call, Effect, Fault
-from tests.fixtures.tree import ROOT
-from tests.servers.processes import accepts, free_ports, server
 from torchparquet.tools.rewrite import Rewrite
 from torchparquet.tools.rewrite.options import RewriteOptions
 
@@ -242,13 +241,7 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Case]:
     """Yield the cases, or a share of them drawn from the seed."""
     oracle(folder)
     rng = random.Random(seed)
-    (port,) = free_ports(1)
-    environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
-    environment["PYTHONPATH"] = str(ROOT)
-    module = "tests.servers.faulty_origin"
-    program = [sys.executable, "-m", module, str(folder / "data"), str(port)]
-    with server(program, lambda: accepts(port), folder / "server.log", environment):
-        names = sorted(path.name for path in (folder / "data").iterdir())
-        writer = Writer(folder, [f"http://127.0.0.1:{port}/{name}" for name in names])
+    with origin_of(folder) as urls:
+        writer = Writer(folder, urls)
         yield from _injected(writer, rng, share)
         yield from _full(writer, rng, share)

@@ -6,13 +6,15 @@ import errno
 import os
 import random
 import resource
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from faults.injection import shim
 from faults.injection.children import Case, run_case
 from faults.injection.judging import RIGHT, judged, read_all
+from faults.injection.origin import origin_of
 from faults.injection.reading import (
     CONFIGURATIONS,
     Collected,
@@ -20,11 +22,15 @@ from faults.injection.reading import (
 )
 from faults.injection.shim import Call, Effect, Fault
 
-_MAX_ALLOCATION = 3000
+# Of the ten thousand allocations of reading from a store.
+_STORE_SHARE = 0.1
 _NAMES = ("one thread", "plain", "windows", "row groups")
+_STORE = "store"
 _MIB = 1 << 20
 _ADDRESS_STEP, _MAX_ADDRESS = _MIB // 4, 48 * _MIB
 _MAX_DESCRIPTORS = 24
+
+Read = Callable[[Fault], str]
 
 
 def _read(folder: Path, name: str, fault: Fault) -> str:
@@ -32,38 +38,59 @@ def _read(folder: Path, name: str, fault: Fault) -> str:
     return judged(lambda: read_all(folder, CONFIGURATIONS[name], collected), folder, fault)
 
 
-def _count(folder: Path, name: str, fault: Fault, call: Call) -> int:
-    result = run_case(Case("", "", partial(_read, folder, name, fault)), folder)
+def _read_store(folder: Path, urls: list[str], fault: Fault) -> str:
+    """Read from a store, and keep its bytes on disk; then once more without a fault."""
+
+    def read() -> None:
+        # What was read ahead, and from a cache, in the second epoch.
+        for _ in range(2):
+            read_all(
+                folder,
+                CONFIGURATIONS["plain"],
+                Collected(oracle(folder)),
+                paths=urls,
+                cache_dir=folder / f"blocks-{os.getpid()}",
+            )
+
+    read_all(folder, CONFIGURATIONS["plain"], Collected(oracle(folder)), paths=urls)
+    label = judged(read, folder, fault)
+    read()
+    shutil.rmtree(folder / f"blocks-{os.getpid()}")
+    return label
+
+
+def _count(folder: Path, read: Read, call: Call, fault: Fault) -> int:
+    result = run_case(Case("", "", partial(read, fault)), folder)
     if result.is_finding:
         raise RuntimeError(f"reading without a fault: {result.label}: {result.detail}")
     return shim.count(call)
 
 
 def _allocations(
-    folder: Path, rng: random.Random, share: float, *, on_threads: bool
+    folder: Path, reads: Mapping[str, Read], rng: random.Random, share: float, *, on_threads: bool
 ) -> Iterator[Case]:
-    of = "on a decode thread" if on_threads else "of our code on any thread"
-    for name in _NAMES:
+    of = "on threads of ours" if on_threads else "of our code on any thread"
+    for name, read in reads.items():
         count_only = Fault(Call.ALLOCATE, on_threads=on_threads)
-        num_calls = _count(folder, name, count_only, Call.ALLOCATE)
-        for first in range(1, min(num_calls, _MAX_ALLOCATION) + 1):
-            if rng.random() >= share and first > 1:
+        num_calls = _count(folder, read, Call.ALLOCATE, count_only)
+        for first in range(1, num_calls + 1):
+            if rng.random() >= share * (_STORE_SHARE if name == _STORE else 1) and first > 1:
                 continue
             for times, shown in ((1, "one allocation"), (shim.ALWAYS, "all from one on")):
                 fault = Fault(Call.ALLOCATE, first, times, Effect.FAIL, 0, on_threads)
-                run = partial(_read, folder, name, fault)
                 where = f"{name}, allocation {first} of {num_calls}"
-                yield Case(f"no memory: {shown}, {of}", where, run)
+                yield Case(f"no memory: {shown}, {of}", where, partial(read, fault))
 
 
 def _threads(folder: Path) -> Iterator[Case]:
     for name in ("plain", "windows", "one thread"):
-        num_calls = _count(folder, name, shim.COUNT_ONLY, Call.THREAD)
+        read = partial(_read, folder, name)
+        num_calls = _count(folder, read, Call.THREAD, shim.COUNT_ONLY)
         for first in range(1, num_calls + 1):
             for times, shown in ((1, "one"), (shim.ALWAYS, "all from one on")):
                 fault = Fault(Call.THREAD, first, times, Effect.FAIL, errno.EAGAIN)
-                run = partial(_read, folder, name, fault)
-                yield Case(f"no thread: {shown}", f"{name}, thread {first} of {num_calls}", run)
+                where = f"{name}, thread {first} of {num_calls}"
+                yield Case(f"no thread: {shown}", where, partial(read, fault))
 
 
 def _limited(folder: Path, name: str, kind: int, limit_of: Callable[[], int], extra: int) -> str:
@@ -114,7 +141,10 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Case]:
     """Yield the cases, or a share of them drawn from the seed."""
     oracle(folder)
     rng = random.Random(seed)
-    yield from _allocations(folder, rng, share, on_threads=True)
+    reads = {name: partial(_read, folder, name) for name in _NAMES}
+    with origin_of(folder) as urls:
+        reads[_STORE] = partial(_read_store, folder, urls)
+        yield from _allocations(folder, reads, rng, share, on_threads=True)
     yield from _threads(folder)
     yield from _limits(folder, rng, share)
 
@@ -125,4 +155,5 @@ def cases_of_bindings(folder: Path, seed: int, share: float) -> Iterator[Case]:
     pybind11 3.1 ends the process if it has no memory to register an object that Python makes.
     """
     oracle(folder)
-    yield from _allocations(folder, random.Random(seed), share, on_threads=False)
+    reads = {name: partial(_read, folder, name) for name in _NAMES}
+    yield from _allocations(folder, reads, random.Random(seed), share, on_threads=False)

@@ -76,7 +76,8 @@ struct Fault {
 Shared* shared = nullptr;
 Fault fault;
 std::atomic<bool> is_armed{false};
-bool other_threads = false;
+bool on_cpp_threads = false;
+thread_local bool is_cpp_thread = false;
 char folder[kMaxFolder];
 size_t folder_length = 0;
 struct Range {
@@ -175,7 +176,7 @@ bool TransferFails(int call, bool counts, size_t* num_bytes) {
 
 bool AllocationFails(const void* caller) {
   if (!is_armed.load(std::memory_order_acquire)) return false;
-  const bool counts = other_threads ? getpid() != gettid() : IsOfWatchedCode(caller);
+  const bool counts = on_cpp_threads ? is_cpp_thread : IsOfWatchedCode(caller);
   return counts && Strikes(kAllocate);
 }
 
@@ -198,13 +199,13 @@ EXPORTED void shim_watch_code(uintptr_t begin, uintptr_t end) {
 }
 
 EXPORTED void shim_arm(int call, int64_t first, int64_t times, int effect, int64_t value,
-                       int with_other_threads) {
+                       int with_cpp_threads) {
   is_armed.store(false, std::memory_order_release);
   for (auto& count : shared->counts) count = 0;
   shared->fired = 0;
   shared->clock_reads = 0;
   fault = {call, first, times, effect, value};
-  other_threads = with_other_threads != 0;
+  on_cpp_threads = with_cpp_threads != 0;
   is_armed.store(true, std::memory_order_release);
 }
 
@@ -441,6 +442,29 @@ VISIBLE void* operator new[](size_t n, const std::nothrow_t&) noexcept {
 
 // Threads.
 
+namespace {
+
+struct Start {
+  void* (*run)(void*);
+  void* argument;
+};
+
+void* RunCppThread(void* data) {
+  const Start start = *static_cast<Start*>(data);
+  free(data);
+  is_cpp_thread = true;
+  return start.run(start.argument);
+}
+
+// True for what std::thread runs.
+bool IsOfCpp(void* (*run)(void*)) {
+  Dl_info found;
+  return dladdr(reinterpret_cast<void*>(run), &found) != 0 &&
+         std::strstr(found.dli_fname, "libstdc++") != nullptr;
+}
+
+}  // namespace
+
 EXPORTED int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                             void* (*run)(void*), void* argument) noexcept {
   if (Strikes(kThread)) {
@@ -448,7 +472,13 @@ EXPORTED int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
     Pause();
   }
   REAL(pthread_create);
-  return real(thread, attributes, run, argument);
+  if (!IsOfCpp(run)) return real(thread, attributes, run, argument);
+  auto* start = static_cast<Start*>(__libc_malloc(sizeof(Start)));
+  if (start == nullptr) return EAGAIN;
+  *start = {run, argument};
+  const int result = real(thread, attributes, &RunCppThread, start);
+  if (result != 0) free(start);
+  return result;
 }
 
 // The clock that the system's time service sets.

@@ -53,7 +53,7 @@ class Fault(NamedTuple):
         effect: What happens.
         value: Of FAIL the errno; of SHORT the bytes, 0 for half of them and -1 for all but one; of
             DELAY milliseconds; of WAIT the descriptor of a pipe to read a byte from.
-        on_threads: Strike allocations of any library on any thread but the main one, instead of
+        on_threads: Strike allocations of any library on threads that C++ code began, instead of
             those of watched code on all threads.
     """
 
