@@ -103,7 +103,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Name a file in errors of the system that name none, as that of a full disk.
 
     Args:
-        path: Of the file that is written.
+        path: Of the file that is read or written.
 
     Raises:
         OSError: With the path, in place of one without.
@@ -111,6 +111,9 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
+        if error.errno is not None and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
+        # Some of pyarrow's have no number.
+        if error.errno is None and type(error) is OSError:
+            raise OSError(errno.EIO, str(error), os.fspath(path)) from error
+        raise

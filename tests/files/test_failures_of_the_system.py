@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import CorruptFileError, ParquetDataset
-from torchparquet.errors import unreadable
+from torchparquet.errors import naming, unreadable
 from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.rows.fragments import Fragments
 from torchparquet.tools.inspect.column_chunks import read_footer
@@ -73,3 +74,22 @@ def test_damage_is_still_damage(path: Path, content: bytes) -> None:
 def test_a_lack_of_memory_stays_one() -> None:
     found = unreadable(pa.ArrowMemoryError("malloc of size 64 failed"), "a.parquet", "cannot read")
     assert isinstance(found, MemoryError)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError("error closing file"), "[Errno 5] error closing file: 'a.arrow'"),
+        (OSError(errno.ENOSPC, "full"), "[Errno 28] No space left on device: 'a.arrow'"),
+        (OSError(errno.ENOSPC, "full", "b"), "[Errno 28] full: 'b'"),
+        (CorruptFileError("page is too short: file 'b'"), "page is too short: file 'b'"),
+    ],
+)
+def test_the_innermost_file_is_named_and_once(error: OSError, told: str) -> None:
+    with (
+        pytest.raises(OSError, match=re.escape(told)) as raised,
+        naming("outer"),
+        naming("a.arrow"),
+    ):
+        raise error
+    assert str(raised.value) == told

@@ -91,8 +91,11 @@ class LocalOutput:
             except BlockingIOError:
                 message = f"another rewrite is writing to {self.shown!r}"
                 raise RuntimeError(message) from None
-            yield self.directory / _BUCKETS
-            shutil.rmtree(self.directory / _BUCKETS, ignore_errors=True)
+            buckets = self.directory / _BUCKETS
+            yield buckets
+            # Where a directory cannot be closed, it raises whatever it is told.
+            with naming(buckets):
+                shutil.rmtree(buckets, ignore_errors=True)
         finally:
             with naming(self.directory):
                 os.close(descriptor)

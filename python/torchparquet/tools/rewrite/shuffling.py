@@ -121,7 +121,8 @@ class ShuffledRows:
     def _bucket(self, bucket: int) -> Any:
         batches = []
         for index in range(self._num_slices):
-            with pa.OSFile(str(self._path(index))) as file:
+            path = self._path(index)
+            with naming(path), pa.OSFile(str(path)) as file:
                 batches.append(pa.ipc.open_file(file).get_batch(bucket))
         return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
 
