@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "draws.h"
@@ -42,7 +43,8 @@ TEST_CASE("documents, places in them and lengths are those that marks tell, one 
       }
     }
     lengths.push_back(static_cast<int32_t>(marks.size()));
-    ExactBuffer<uint8_t> exact(marks);
+    ExactBuffer<uint8_t> exact(marks.size());
+    std::ranges::copy(marks, exact.data());
     const TokenMarks tokens{.marks = exact.span(), .length = length};
     std::vector<int32_t> found_document(marks.size());
     std::vector<int32_t> found_position(marks.size());
