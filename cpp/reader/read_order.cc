@@ -26,9 +26,8 @@ std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const ChunkWindow& window)
 }
 
 template <typename Walk>
-NextSteps StepsAlong(const ReaderSpec& spec,
-                                 std::shared_ptr<std::deque<Walk>> walks,
-                                 const BatchMap& batches) {
+NextSteps StepsAlong(const ReaderSpec& spec, std::shared_ptr<std::deque<Walk>> walks,
+                     const BatchMap& batches) {
   return [&spec, walks = std::move(walks),
           &batches]() -> std::optional<std::vector<ReadStep>> {
     Walk* walk = FirstWalk(batches, *walks);
