@@ -185,7 +185,8 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
     }
     const Taken taken = CountEntries(block, end_row - row_);
     if (taken.num_entries == 0) {
-      pages_.CheckRowWithin(row_);
+      // Pages with selected rows were counted.
+      if (selection_ == nullptr) pages_.CheckRowWithin(row_);
       break;
     }
     TakeEntries(block.First(taken.num_entries), taken, mode);

@@ -111,16 +111,19 @@ void Broker::Close() {
 }
 
 void Broker::Start(std::shared_ptr<Fetch> fetch) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!closed_) {
-      const int64_t object = fetch->object().number;
-      requests_.push_back({.object = object, .fetch = std::move(fetch)});
-      asked_.notify_one();
-      return;
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!closed_) {
+        requests_.push_back({.object = fetch->object().number, .fetch = fetch});
+        asked_.notify_one();
+        return;
+      }
     }
+    fetch->Fail(Closed());
+  } catch (...) {
+    fetch->Fail(CurrentErrorAt({}));
   }
-  fetch->Fail(Closed());
 }
 
 void Broker::Hurry(const std::shared_ptr<Fetch>& fetch) {
@@ -175,10 +178,10 @@ std::string Broker::Failure(int64_t object) const {
 void Broker::Ask(int64_t object) {
   Known& known = addresses_[static_cast<size_t>(object)];
   if (known.is_asked || closed_) return;
-  known.is_asked = true;
   requests_.push_front({.kind = BrokerRequest::Kind::kAddress,
                         .object = object,
                         .refused = known.was_refused});
+  known.is_asked = true;
   asked_.notify_one();
 }
 

@@ -26,7 +26,7 @@ class CachedFetcher : public Fetcher {
   // True if the cache has that block.
   bool Has(const RemoteObject& object, const ByteRange& block) const;
   // Keeps blocks of a fetch that is whole, later. Calls `done` after that, without locks;
-  // not at all if this is destroyed before.
+  // not at all if this is destroyed before, or if memory runs out and this throws.
   void Keep(std::shared_ptr<const Fetch> fetch, std::vector<ByteRange> blocks,
             std::function<void()> done);
 

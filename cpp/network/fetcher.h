@@ -27,7 +27,7 @@ class Fetcher {
  public:
   virtual ~Fetcher() = default;
   // Begins a fetch. Fetches begin in the order of these calls, except that those which a
-  // reader waits for go first.
+  // reader waits for go first. Throws nothing: a fetch that cannot begin fails.
   virtual void Start(std::shared_ptr<Fetch> fetch) = 0;
   // Tells that a reader waits for the fetch.
   virtual void Hurry(const std::shared_ptr<Fetch>& fetch) = 0;

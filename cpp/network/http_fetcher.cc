@@ -111,8 +111,8 @@ void HttpFetcher::Start(std::shared_ptr<Fetch> fetch) {
     }
     if (!reactor_->Post({Reactor::Message::Kind::kStart, fetch})) fetch->Fail(Stopped());
   } catch (const std::system_error& error) {
-    fetch->Fail(
-        Error(ErrorKind::kIo, "cannot begin a thread: " + Printable(error.what())));
+    fetch->Fail(Error(ErrorKind::kOutOfMemory,
+                      std::string("the system starts no thread: ") + error.what()));
   } catch (...) {
     fetch->Fail(CurrentErrorAt({}));
   }
@@ -124,8 +124,12 @@ void HttpFetcher::Hurry(const std::shared_ptr<Fetch>& fetch) {
 
 void HttpFetcher::Cancel(const std::shared_ptr<Fetch>& fetch) {
   if (IsInherited()) return;
-  fetch->Fail(Error(ErrorKind::kStopped, "the fetch was cancelled"));
-  reactor_->Post({Reactor::Message::Kind::kCancel, fetch});
+  fetch->Fail(cancelled_);
+  try {
+    reactor_->Post({Reactor::Message::Kind::kCancel, fetch});
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+    // What is under way then comes in vain.
+  }
 }
 
 void HttpFetcher::Wake() {

@@ -17,8 +17,8 @@ bool HaveHttp();
 
 // Brings ranges by HTTP, from the addresses of objects. Begins one thread with the first
 // Start. It takes no signals and never the GIL, and all OnOver functions run on it, or in
-// Cancel. In a forked child, an inherited fetcher fails every fetch and lets go of
-// nothing that the parent uses.
+// Start or Cancel. In a forked child, an inherited fetcher fails every fetch and lets go
+// of nothing that the parent uses.
 class HttpFetcher : public Fetcher {
  public:
   // Throws Error(kNotSupported) without HTTP.
@@ -42,6 +42,8 @@ class HttpFetcher : public Fetcher {
   bool IsInherited() const;
 
   const pid_t pid_;
+  // Made before memory may run out.
+  const Error cancelled_{ErrorKind::kStopped, "the fetch was cancelled"};
   // The thread has a share too, because it may outlive the fetcher.
   std::shared_ptr<Reactor> reactor_;
   std::mutex mutex_;  // guards the two below

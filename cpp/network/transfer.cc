@@ -24,6 +24,7 @@ void Set(CURL* handle, CURLoption option, Value value) {
   // Not libcurl's macro of this name, which wants constants.
   auto* const set = curl_easy_setopt;
   const CURLcode code = set(handle, option, value);
+  if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (code != CURLE_OK) {
     throw Error(ErrorKind::kInternal,
                 "libcurl refuses an option: " + std::string(curl_easy_strerror(code)));
@@ -55,7 +56,9 @@ bool IsPermanent(CURLcode code) {
 
 std::string UrlPart(CURLU* url, CURLUPart part, unsigned flags) {
   char* text = nullptr;
-  if (curl_url_get(url, part, &text, flags) != CURLUE_OK) return {};
+  const CURLUcode code = curl_url_get(url, part, &text, flags);
+  if (code == CURLUE_OUT_OF_MEMORY) throw std::bad_alloc();
+  if (code != CURLUE_OK) return {};
   std::string out(text);
   curl_free(text);
   return out;
@@ -74,7 +77,9 @@ void InitCurl() {
 std::string OriginOf(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   if (parsed == nullptr) throw std::bad_alloc();
-  if (curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) return {};
+  const CURLUcode code = curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0);
+  if (code == CURLUE_OUT_OF_MEMORY) throw std::bad_alloc();
+  if (code != CURLUE_OK) return {};
   const std::string scheme = UrlPart(parsed.get(), CURLUPART_SCHEME, 0);
   if (scheme != "http" && scheme != "https") return {};
   std::string host = UrlPart(parsed.get(), CURLUPART_HOST, 0);
@@ -199,7 +204,11 @@ int64_t Transfer::num_connections() const {
 
 Verdict Transfer::Result(CURLcode code) {
   using Kind = Verdict::Kind;
-  if (has_no_memory_ || code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
+  if (has_no_memory_ || code == CURLE_OUT_OF_MEMORY) {
+    return {.kind = Kind::kFailure,
+            .error = ErrorKind::kOutOfMemory,
+            .reason = "out of memory while reading"};
+  }
   if (is_too_long_) {
     return {.kind = Kind::kFailure, .reason = "the store sent more bytes than asked for"};
   }

@@ -60,8 +60,7 @@ class Transfer {
   // Prepares the handle to ask where the answer points to. Returns why it may not.
   std::optional<std::string> Redirect(Time now);
   // What came of the request, after the handle ended with `code`. It is
-  // CURLE_OPERATION_TIMEDOUT for one that was broken because it stalled. Throws
-  // std::bad_alloc if it ended for want of memory.
+  // CURLE_OPERATION_TIMEDOUT for one that was broken because it stalled.
   Verdict Result(CURLcode code);
   // Lets go of the fetch.
   void Reset();

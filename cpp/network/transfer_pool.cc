@@ -83,6 +83,8 @@ void TransferPool::Release(Transfer* transfer) {
 void TransferPool::Clear() {
   for (const auto& transfer : active_) Break(transfer.get());
   active_.clear();
+  // It may have been about to begin.
+  if (!idle_.empty()) idle_.back()->Reset();
 }
 
 Transfer* TransferPool::OtherOf(const Transfer& transfer) const {

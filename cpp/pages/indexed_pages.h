@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "files/row_selection.h"
 #include "footers/offset_index.h"
@@ -31,8 +32,8 @@ class IndexedPages {
   // The latest end of the page or of what comes before the first one, and `end` if that
   // is not told.
   int64_t LatestEnd(int64_t page, int64_t end) const;
-  // Of bytes to read ahead, from the page to `end`, those before the first page that no
-  // row is read from: they may not have been fetched.
+  // The end of what to read ahead, from the page to `end`: no page is in it that the task
+  // does not want, since that may not have been fetched.
   int64_t WantedEnd(int64_t page, int64_t end) const;
   // True if the task reads no row after the page, though there are some.
   bool TaskEndsIn(int64_t page) const;

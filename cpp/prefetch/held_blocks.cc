@@ -101,7 +101,7 @@ HeldBlocks::Begun HeldBlocks::Begin(int64_t file, const std::vector<WantedBlock>
   for (const WantedBlock& block : blocks) {
     const auto found = blocks_.find({file, block.range.offset});
     if (found == blocks_.end()) continue;  // read by now
-    // Read by now, wanted again by another step, and asked for by that.
+    // Read by now, wanted again by another step, and asked for by that. It comes twice.
     if (found->second.request != nullptr) continue;
     found->second.request = request;
     begun.blocks.push_back(block.range);
@@ -149,7 +149,6 @@ void HeldBlocks::AddCarried(int64_t num_bytes) {
 }
 
 bool HeldBlocks::IsReady(const ReadStep& step, int64_t column, bool others_run) const {
-  if (columns_[static_cast<size_t>(column)].paths.empty()) return true;
   const std::lock_guard lock(mutex_);
   if (is_stopped_) return true;
   const auto planned = steps_.find(PlaceOf(step));
@@ -165,7 +164,6 @@ bool HeldBlocks::IsReady(const ReadStep& step, int64_t column, bool others_run) 
 }
 
 void HeldBlocks::Done(const ReadStep& step, int64_t column) {
-  if (columns_[static_cast<size_t>(column)].paths.empty()) return;
   const std::lock_guard lock(mutex_);
   const User user{PlaceOf(step), column};
   Column& found = ColumnOf(user);

@@ -55,8 +55,8 @@ Prefetcher::Prefetcher(Parts parts)
   });
 }
 
-// What ends halfway, for want of memory, may leave the books wrong. Tasks then wait for
-// nothing any more, and read by themselves.
+// What ends halfway, for want of memory, may leave the books wrong. Nothing more is asked
+// for then, and tasks wait for nothing: they read by themselves what was not begun.
 template <typename Work>
 void Prefetcher::OrGiveUp(const Work& work) {
   try {
@@ -293,12 +293,17 @@ void Prefetcher::KeepInCache(const Keeping& kept) {
   }
 }
 
+bool Prefetcher::IsFetched(const ReadStep& step, int64_t column) const {
+  return parts_.files->is_remote(step.file) &&
+         !parts_.columns[static_cast<size_t>(column)].paths.empty();
+}
+
 bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) {
-  return !parts_.files->is_remote(step.file) || held_.IsReady(step, column, others_run);
+  return !IsFetched(step, column) || held_.IsReady(step, column, others_run);
 }
 
 void Prefetcher::Done(const ReadStep& step, int64_t column) {
-  if (!parts_.files->is_remote(step.file) || held_.is_stopped()) return;
+  if (!IsFetched(step, column) || held_.is_stopped()) return;
   OrGiveUp([&] {
     held_.Done(step, column);
     CancelUnwanted();

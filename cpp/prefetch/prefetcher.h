@@ -49,7 +49,8 @@ class Prefetcher {
     int64_t budget_bytes = 0;
     int64_t num_lanes = 1;  // whose steps are read side by side
     int64_t max_block_bytes = kMaxBlockBytes;
-    // Called on a thread of the fetcher when tasks may have become ready.
+    // Called when tasks may have become ready: on threads of the fetcher and, where
+    // memory ran out, on those that call the prefetcher.
     std::function<void()> on_ready;
   };
   explicit Prefetcher(Parts parts);
@@ -70,7 +71,7 @@ class Prefetcher {
   void Announce(std::vector<std::vector<ReadStep>> steps);
   // A task has read its rows of a column, or will not. Advances. Call it without locks.
   void Done(const ReadStep& step, int64_t column);
-  // Ends all fetches. `on_ready` is not called any more. Call it without locks.
+  // Ends all fetches, which call `on_ready` no more. Call it without locks.
   void Stop();
 
   PrefetchStats stats() const;
@@ -113,6 +114,7 @@ class Prefetcher {
     Prefetcher* prefetcher = nullptr;
   };
 
+  bool IsFetched(const ReadStep& step, int64_t column) const;
   template <typename Work>
   void OrGiveUp(const Work& work);
   void AskForAll();

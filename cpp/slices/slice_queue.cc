@@ -1,7 +1,6 @@
 #include "slices/slice_queue.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace torchparquet {

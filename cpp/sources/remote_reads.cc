@@ -113,18 +113,20 @@ void RemoteReads::Drop(const RemoteObject& object, int64_t offset) {
 }
 
 void RemoteReads::Stop() {
-  std::vector<std::shared_ptr<Fetch>> fetches;
+  std::vector<std::shared_ptr<Fetch>> demanded;
+  std::unordered_map<int64_t, Blocks> held;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    fetches = std::exchange(demanded_, {});
-    for (const auto& [object, blocks] : blocks_) {
-      for (const auto& [offset, block] : blocks) fetches.push_back(block.fetch);
-    }
-    blocks_.clear();
+    demanded.swap(demanded_);
+    held.swap(blocks_);
   }
-  for (const auto& fetch : fetches) {
+  const auto cancel = [&](const std::shared_ptr<Fetch>& fetch) {
     if (!fetch->is_over()) fetcher_->Cancel(fetch);
+  };
+  std::ranges::for_each(demanded, cancel);
+  for (const auto& [object, blocks] : held) {
+    for (const auto& [offset, block] : blocks) cancel(block.fetch);
   }
 }
 

@@ -20,7 +20,7 @@ from faults.injection.reading import (
     open_descriptors,
     read_good,
 )
-from torchparquet import errors
+from torchparquet import ParquetDataset, errors
 
 DOCUMENTED: tuple[type[Exception], ...] = (
     OSError,
@@ -112,22 +112,27 @@ def read_all(
     """Read the files of a folder once, and go on after an error as long as that may help."""
     dataset = dataset_of(folder, configuration, **options)
     with closed_at_end(dataset):
-        iterator = batches_of(dataset, configuration)
-        first: BaseException | None = None
-        num_errors = 0
-        while True:
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                break
-            except DOCUMENTED as error:
-                first = first or error
-                num_errors += 1
-                if configuration.num_workers or num_errors == _MAX_ERRORS:
-                    raise first from None
-                continue
-            collected.add(batch)
-        collected.end()
+        read_epoch(dataset, configuration, collected)
+
+
+def read_epoch(dataset: ParquetDataset, configuration: Configuration, collected: Collected) -> None:
+    """Read an open data set once, as `read_all` does."""
+    iterator = batches_of(dataset, configuration)
+    first: BaseException | None = None
+    num_errors = 0
+    while True:
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            break
+        except DOCUMENTED as error:
+            first = first or error
+            num_errors += 1
+            if configuration.num_workers or num_errors == _MAX_ERRORS:
+                raise first from None
+            continue
+        collected.add(batch)
+    collected.end()
 
 
 @contextmanager

@@ -13,19 +13,19 @@ from pathlib import Path
 
 from faults.injection import shim
 from faults.injection.children import Case, run_case
-from faults.injection.judging import RIGHT, judged, read_all
+from faults.injection.judging import RIGHT, closed_at_end, judged, read_all, read_epoch
 from faults.injection.origin import origin_of
 from faults.injection.reading import (
     CONFIGURATIONS,
     Collected,
+    dataset_of,
     oracle,
 )
 from faults.injection.shim import Call, Effect, Fault
 
-# Of the ten thousand allocations of reading from a store.
+# A reading of a store has ten thousand allocations, of which so many are drawn.
 _STORE_SHARE = 0.1
 _NAMES = ("one thread", "plain", "windows", "row groups")
-_STORE = "store"
 _MIB = 1 << 20
 _ADDRESS_STEP, _MAX_ADDRESS = _MIB // 4, 48 * _MIB
 _MAX_DESCRIPTORS = 24
@@ -38,24 +38,23 @@ def _read(folder: Path, name: str, fault: Fault) -> str:
     return judged(lambda: read_all(folder, CONFIGURATIONS[name], collected), folder, fault)
 
 
-def _read_store(folder: Path, urls: list[str], fault: Fault) -> str:
-    """Read from a store, and keep its bytes on disk; then once more without a fault."""
+def _read_store(folder: Path, urls: list[str], cached: bool, fault: Fault) -> str:
+    """Read a store with a data set that is open before and after the fault, and with a new one."""
+    configuration, place = CONFIGURATIONS["plain"], folder / f"blocks-{os.getpid()}"
+    options = {"paths": urls} | ({"cache_dir": place} if cached else {})
+    kept = dataset_of(folder, configuration, **options)
 
     def read() -> None:
-        # What was read ahead, and from a cache, in the second epoch.
+        # In the second epoch, out of the cache or by what the first one asked for at its end.
         for _ in range(2):
-            read_all(
-                folder,
-                CONFIGURATIONS["plain"],
-                Collected(oracle(folder)),
-                paths=urls,
-                cache_dir=folder / f"blocks-{os.getpid()}",
-            )
+            read_epoch(kept, configuration, Collected(oracle(folder)))
+        read_all(folder, configuration, Collected(oracle(folder)), **options)
 
-    read_all(folder, CONFIGURATIONS["plain"], Collected(oracle(folder)), paths=urls)
-    label = judged(read, folder, fault)
-    read()
-    shutil.rmtree(folder / f"blocks-{os.getpid()}")
+    with closed_at_end(kept):
+        read_epoch(kept, configuration, Collected(oracle(folder)))
+        label = judged(read, folder, fault)
+        read()
+    shutil.rmtree(place, ignore_errors=True)
     return label
 
 
@@ -63,6 +62,8 @@ def _count(folder: Path, read: Read, call: Call, fault: Fault) -> int:
     result = run_case(Case("", "", partial(read, fault)), folder)
     if result.is_finding:
         raise RuntimeError(f"reading without a fault: {result.label}: {result.detail}")
+    if shim.count(call) == 0:
+        raise RuntimeError(f"reading makes no call of the kind {call.name}")
     return shim.count(call)
 
 
@@ -74,7 +75,7 @@ def _allocations(
         count_only = Fault(Call.ALLOCATE, on_threads=on_threads)
         num_calls = _count(folder, read, Call.ALLOCATE, count_only)
         for first in range(1, num_calls + 1):
-            if rng.random() >= share * (_STORE_SHARE if name == _STORE else 1) and first > 1:
+            if rng.random() >= share * (1 if name in _NAMES else _STORE_SHARE) and first > 1:
                 continue
             for times, shown in ((1, "one allocation"), (shim.ALWAYS, "all from one on")):
                 fault = Fault(Call.ALLOCATE, first, times, Effect.FAIL, 0, on_threads)
@@ -143,7 +144,8 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Case]:
     rng = random.Random(seed)
     reads = {name: partial(_read, folder, name) for name in _NAMES}
     with origin_of(folder) as urls:
-        reads[_STORE] = partial(_read_store, folder, urls)
+        reads["store"] = partial(_read_store, folder, urls, False)
+        reads["store, cached"] = partial(_read_store, folder, urls, True)
         yield from _allocations(folder, reads, rng, share, on_threads=True)
     yield from _threads(folder)
     yield from _limits(folder, rng, share)

@@ -4,7 +4,7 @@
 //
 // Calls about files count if they are about the watched folder. Mappings count if they
 // come from watched code, and so do allocations; or, if that is asked for, all
-// allocations on any thread but the main one.
+// allocations on threads that std::thread began.
 
 #include <dlfcn.h>
 #include <fcntl.h>

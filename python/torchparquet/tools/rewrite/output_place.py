@@ -93,7 +93,7 @@ class LocalOutput:
                 raise RuntimeError(message) from None
             buckets = self.directory / _BUCKETS
             yield buckets
-            # Where a directory cannot be closed, it raises whatever it is told.
+            # It raises in spite of ignore_errors where a directory cannot be closed.
             with naming(buckets):
                 shutil.rmtree(buckets, ignore_errors=True)
         finally:
