@@ -38,23 +38,37 @@ def _read(folder: Path, name: str, fault: Fault) -> str:
     return judged(lambda: read_all(folder, CONFIGURATIONS[name], collected), folder, fault)
 
 
-def _read_store(folder: Path, urls: list[str], cached: bool, fault: Fault) -> str:
+def _read_store(folder: Path, urls: list[str], fault: Fault) -> str:
     """Read a store with a data set that is open before and after the fault, and with a new one."""
-    configuration, place = CONFIGURATIONS["plain"], folder / f"blocks-{os.getpid()}"
-    options = {"paths": urls} | ({"cache_dir": place} if cached else {})
-    kept = dataset_of(folder, configuration, **options)
+    configuration = CONFIGURATIONS["plain"]
+    kept = dataset_of(folder, configuration, paths=urls)
 
     def read() -> None:
-        # In the second epoch, out of the cache or by what the first one asked for at its end.
+        # The second epoch begins with what the first one asked for at its end.
         for _ in range(2):
             read_epoch(kept, configuration, Collected(oracle(folder)))
-        read_all(folder, configuration, Collected(oracle(folder)), **options)
+        read_all(folder, configuration, Collected(oracle(folder)), paths=urls)
 
     with closed_at_end(kept):
         read_epoch(kept, configuration, Collected(oracle(folder)))
         label = judged(read, folder, fault)
         read()
-    shutil.rmtree(place, ignore_errors=True)
+    return label
+
+
+def _read_cached_store(folder: Path, urls: list[str], fault: Fault) -> str:
+    """Read a store through a cache on disk, which writes until its data set is closed."""
+    place = folder / f"blocks-{os.getpid()}"
+
+    def read() -> None:
+        for _ in range(2):
+            collected = Collected(oracle(folder))
+            read_all(folder, CONFIGURATIONS["plain"], collected, paths=urls, cache_dir=place)
+
+    read_all(folder, CONFIGURATIONS["plain"], Collected(oracle(folder)), paths=urls)
+    label = judged(read, folder, fault)
+    read()
+    shutil.rmtree(place)
     return label
 
 
@@ -144,8 +158,8 @@ def cases(folder: Path, seed: int, share: float) -> Iterator[Case]:
     rng = random.Random(seed)
     reads = {name: partial(_read, folder, name) for name in _NAMES}
     with origin_of(folder) as urls:
-        reads["store"] = partial(_read_store, folder, urls, False)
-        reads["store, cached"] = partial(_read_store, folder, urls, True)
+        reads["store"] = partial(_read_store, folder, urls)
+        reads["store, cached"] = partial(_read_cached_store, folder, urls)
         yield from _allocations(folder, reads, rng, share, on_threads=True)
     yield from _threads(folder)
     yield from _limits(folder, rng, share)
