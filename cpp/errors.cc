@@ -170,6 +170,11 @@ Error Error::WithRow(int64_t row) const {
   return error;
 }
 
+Error NoThread(const std::exception& cause) {
+  return Error(ErrorKind::kOutOfMemory,
+               std::string("the system starts no thread: ") + cause.what());
+}
+
 Error CurrentErrorAt(const ErrorPlace& place) noexcept {
   try {
     return PlacedError(place);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -53,6 +54,9 @@ class Error : public std::runtime_error {
 inline Error CorruptFile(std::string_view message) {
   return Error(ErrorKind::kCorruptFile, message);
 }
+
+// The failure of a thread to begin, for which the system or the process had no memory.
+Error NoThread(const std::exception& cause);
 
 // Returns `text` as printable ASCII: other bytes become \xNN, and text longer than
 // `max_length` is cut. File content may reach a message, so no byte of it is trusted to

@@ -110,20 +110,16 @@ void Broker::Close() {
   for (const auto& fetch : unanswered) fetch->Fail(Closed());
 }
 
-void Broker::Start(std::shared_ptr<Fetch> fetch) {
-  try {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!closed_) {
-        requests_.push_back({.object = fetch->object().number, .fetch = fetch});
-        asked_.notify_one();
-        return;
-      }
+void Broker::DoStart(const std::shared_ptr<Fetch>& fetch) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      requests_.push_back({.object = fetch->object().number, .fetch = fetch});
+      asked_.notify_one();
+      return;
     }
-    fetch->Fail(Closed());
-  } catch (...) {
-    fetch->Fail(CurrentErrorAt({}));
   }
+  fetch->Fail(Closed());
 }
 
 void Broker::Hurry(const std::shared_ptr<Fetch>& fetch) {

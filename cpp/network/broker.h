@@ -49,7 +49,6 @@ class Broker : public Fetcher, public AddressBook {
   void Close();
 
   // Fetcher.
-  void Start(std::shared_ptr<Fetch> fetch) override;
   void Hurry(const std::shared_ptr<Fetch>& fetch) override;
   void Cancel(const std::shared_ptr<Fetch>& fetch) override;
   void Wake() override {}
@@ -69,6 +68,7 @@ class Broker : public Fetcher, public AddressBook {
     std::string failure = {};
   };
 
+  void DoStart(const std::shared_ptr<Fetch>& fetch) override;
   void Ask(int64_t object);
 
   mutable std::mutex mutex_;  // guards all below

@@ -50,15 +50,11 @@ void CachedFetcher::Keep(std::shared_ptr<const Fetch> fetch,
   asked_.notify_one();
 }
 
-void CachedFetcher::Start(std::shared_ptr<Fetch> fetch) {
-  try {
-    const std::lock_guard lock(mutex_);
-    Begin();
-    loads_.push_back(fetch);
-    asked_.notify_one();
-  } catch (...) {
-    fetch->Fail(CurrentErrorAt({}));
-  }
+void CachedFetcher::DoStart(const std::shared_ptr<Fetch>& fetch) {
+  const std::lock_guard lock(mutex_);
+  Begin();
+  loads_.push_back(fetch);
+  asked_.notify_one();
 }
 
 void CachedFetcher::Hurry(const std::shared_ptr<Fetch>& fetch) { other_->Hurry(fetch); }
@@ -79,8 +75,7 @@ void CachedFetcher::Begin() {
       threads_.emplace_back([this] { Work(); });
     } catch (const std::exception& error) {
       if (i > 0) return;
-      throw Error(ErrorKind::kOutOfMemory,
-                  std::string("the system starts no thread: ") + error.what());
+      throw NoThread(error);
     }
   }
 }

@@ -30,8 +30,6 @@ class CachedFetcher : public Fetcher {
   void Keep(std::shared_ptr<const Fetch> fetch, std::vector<ByteRange> blocks,
             std::function<void()> done);
 
-  // The range of the fetch is one block.
-  void Start(std::shared_ptr<Fetch> fetch) override;
   void Hurry(const std::shared_ptr<Fetch>& fetch) override;
   void Cancel(const std::shared_ptr<Fetch>& fetch) override;
   void Wake() override {}
@@ -47,6 +45,8 @@ class CachedFetcher : public Fetcher {
     std::function<void()> done;
   };
 
+  // The range of the fetch is one block.
+  void DoStart(const std::shared_ptr<Fetch>& fetch) override;
   void Begin();
   void Work();
   void Load(const std::shared_ptr<Fetch>& fetch);

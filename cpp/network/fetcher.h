@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "errors.h"
 #include "network/fetch.h"
 #include "network/fetch_stats.h"
 
@@ -28,7 +29,13 @@ class Fetcher {
   virtual ~Fetcher() = default;
   // Begins a fetch. Fetches begin in the order of these calls, except that those which a
   // reader waits for go first. Throws nothing: a fetch that cannot begin fails.
-  virtual void Start(std::shared_ptr<Fetch> fetch) = 0;
+  void Start(const std::shared_ptr<Fetch>& fetch) {
+    try {
+      DoStart(fetch);
+    } catch (...) {
+      fetch->Fail(CurrentErrorAt({}));
+    }
+  }
   // Tells that a reader waits for the fetch.
   virtual void Hurry(const std::shared_ptr<Fetch>& fetch) = 0;
   // Ends a fetch that nobody wants any more; it fails with Error(kStopped).
@@ -38,6 +45,9 @@ class Fetcher {
   virtual FetchStats stats() const = 0;
   // True if it fetches by HTTP itself, false if it asks a store's library.
   virtual bool is_http() const { return true; }
+
+ protected:
+  virtual void DoStart(const std::shared_ptr<Fetch>& fetch) = 0;
 };
 
 }  // namespace torchparquet

@@ -6,8 +6,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "errors.h"
@@ -28,9 +28,9 @@ std::thread QuietThread(std::shared_ptr<Reactor> reactor) {
     std::thread thread([reactor = std::move(reactor)] { reactor->Run(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
-  } catch (...) {
+  } catch (const std::exception& error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
+    throw NoThread(error);
   }
 }
 
@@ -99,23 +99,16 @@ void HttpFetcher::Stop() {
   thread.join();
 }
 
-void HttpFetcher::Start(std::shared_ptr<Fetch> fetch) {
+void HttpFetcher::DoStart(const std::shared_ptr<Fetch>& fetch) {
   if (IsInherited()) {
     return fetch->Fail(Error(ErrorKind::kStopped,
                              "the fetcher belongs to the process that forked this one"));
   }
-  try {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!is_stopped_ && !thread_.joinable()) thread_ = QuietThread(reactor_);
-    }
-    if (!reactor_->Post({Reactor::Message::Kind::kStart, fetch})) fetch->Fail(Stopped());
-  } catch (const std::system_error& error) {
-    fetch->Fail(Error(ErrorKind::kOutOfMemory,
-                      std::string("the system starts no thread: ") + error.what()));
-  } catch (...) {
-    fetch->Fail(CurrentErrorAt({}));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_stopped_ && !thread_.joinable()) thread_ = QuietThread(reactor_);
   }
+  if (!reactor_->Post({Reactor::Message::Kind::kStart, fetch})) fetch->Fail(Stopped());
 }
 
 void HttpFetcher::Hurry(const std::shared_ptr<Fetch>& fetch) {
@@ -128,7 +121,7 @@ void HttpFetcher::Cancel(const std::shared_ptr<Fetch>& fetch) {
   try {
     reactor_->Post({Reactor::Message::Kind::kCancel, fetch});
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
-    // What is under way then comes in vain.
+    // Bytes that are under way then come in vain.
   }
 }
 

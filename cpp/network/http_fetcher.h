@@ -32,13 +32,13 @@ class HttpFetcher : public Fetcher {
   // with Error(kStopped). Idempotent.
   void Stop();
 
-  void Start(std::shared_ptr<Fetch> fetch) override;
   void Hurry(const std::shared_ptr<Fetch>& fetch) override;
   void Cancel(const std::shared_ptr<Fetch>& fetch) override;
   void Wake() override;
   FetchStats stats() const override;
 
  private:
+  void DoStart(const std::shared_ptr<Fetch>& fetch) override;
   bool IsInherited() const;
 
   const pid_t pid_;

@@ -15,7 +15,7 @@ HttpFetcher::HttpFetcher(const FetchOptions& /*options*/) : pid_(0) {
 
 HttpFetcher::~HttpFetcher() = default;
 void HttpFetcher::Stop() {}
-void HttpFetcher::Start(std::shared_ptr<Fetch> /*fetch*/) {}
+void HttpFetcher::DoStart(const std::shared_ptr<Fetch>& /*fetch*/) {}
 void HttpFetcher::Hurry(const std::shared_ptr<Fetch>& /*fetch*/) {}
 void HttpFetcher::Cancel(const std::shared_ptr<Fetch>& /*fetch*/) {}
 void HttpFetcher::Wake() {}

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <string>
 #include <utility>
 
 #include "errors.h"
@@ -56,8 +55,7 @@ void ParallelReader::Start() {
       if (i > 0) return;
       state.started = false;
       state.spec.files->EndReader();
-      throw Error(ErrorKind::kOutOfMemory,
-                  std::string("the system starts no thread: ") + error.what());
+      throw NoThread(error);
     }
   }
 }

@@ -76,12 +76,12 @@ void RemoteReads::Hold(const std::shared_ptr<Fetch>& fetch,
                        const std::vector<ByteRange>& blocks, Fetcher* by) {
   try {
     if (!Register(fetch, blocks)) return;
-    (by != nullptr ? by : fetcher_.get())->Start(fetch);
   } catch (...) {
-    // Who finds a block of it must not wait for what was not begun.
+    // Readers that find a block of it must not wait for it.
     fetch->Fail(CurrentErrorAt({}));
     throw;
   }
+  (by != nullptr ? by : fetcher_.get())->Start(fetch);
 }
 
 void RemoteReads::Adopt(const std::shared_ptr<Fetch>& fetch,

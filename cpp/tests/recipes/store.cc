@@ -26,12 +26,12 @@ Store::~Store() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Store::Start(std::shared_ptr<Fetch> fetch) {
+void Store::DoStart(const std::shared_ptr<Fetch>& fetch) {
   const std::lock_guard lock(mutex_);
   ++stats_.num_requests;
   stats_.bytes_received += fetch->range().num_bytes;
   ranges_.push_back(fetch->range());
-  waiting_.push_back(std::move(fetch));
+  waiting_.push_back(fetch);
   changed_.notify_all();
 }
 

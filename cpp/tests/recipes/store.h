@@ -32,7 +32,6 @@ class Store : public Fetcher {
   explicit Store(Options options);
   ~Store() override;
 
-  void Start(std::shared_ptr<Fetch> fetch) override;
   void Hurry(const std::shared_ptr<Fetch>& fetch) override;
   void Cancel(const std::shared_ptr<Fetch>& fetch) override;
   void Wake() override {}
@@ -48,6 +47,7 @@ class Store : public Fetcher {
   std::vector<ByteRange> ranges() const;
 
  private:
+  void DoStart(const std::shared_ptr<Fetch>& fetch) override;
   void Work(uint64_t seed);
 
   const Options options_;
