@@ -2,11 +2,11 @@
 
 #include <new>
 #include <string>
-#include <vector>
 
 #include "errors.h"
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
+#include "recipes/window_cutting.h"
 #include "scarce_memory.h"
 
 namespace torchparquet {
@@ -45,13 +45,7 @@ class Scarcity {
 
 // The same in windows of two chunks.
 ReaderParts WithWindows(ReaderParts spec) {
-  const std::vector<Chunk>& chunks = spec.share.chunks;
-  for (size_t i = 0; i + 1 < chunks.size(); i += 2) {
-    spec.share.windows.push_back(
-        {.num_chunks = 2,
-         .key = 77 + i,
-         .end = chunks[i].rows.num_rows + chunks[i + 1].rows.num_rows});
-  }
+  testing::SetWindows(&spec.share, 2);
   return spec;
 }
 

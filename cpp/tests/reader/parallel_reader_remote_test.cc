@@ -24,6 +24,7 @@ using testing::FileRecipe;
 using testing::MemoryFor;
 using testing::Mentions;
 using testing::PlannedIn;
+using testing::SetWindows;
 using testing::Store;
 using testing::StoredAs;
 using testing::StoredColumn;
@@ -46,19 +47,6 @@ ReaderParts SpecIn(const DataSet& data, const std::shared_ptr<Store>& store,
   return spec;
 }
 
-// One window over every so many chunks.
-void SetWindows(ReaderParts* spec, int64_t num_chunks) {
-  const auto all = std::ssize(spec->share.chunks);
-  for (int64_t chunk = 0; chunk < all; chunk += num_chunks) {
-    Window window{.num_chunks = std::min(num_chunks, all - chunk),
-                  .key = 77 + static_cast<uint64_t>(chunk)};
-    for (int64_t i = 0; i < window.num_chunks; ++i) {
-      window.end += spec->share.chunks[static_cast<size_t>(chunk + i)].rows.num_rows;
-    }
-    spec->share.windows.push_back(window);
-  }
-}
-
 TEST_CASE("a store gives the rows that a disk does") {
   const DataSet data(Recipe(), 3);
   for (const int64_t num_threads : {1, 2, 4}) {
@@ -72,7 +60,7 @@ TEST_CASE("a store gives the rows that a disk does") {
           const auto store = std::make_shared<Store>(
               Store::Options{.seed = static_cast<uint64_t>(batch_rows + num_slabs)});
           ReaderParts spec = SpecIn(data, store, batch_rows, num_threads);
-          if (num_chunks > 0) SetWindows(&spec, num_chunks);
+          if (num_chunks > 0) SetWindows(&spec.share, num_chunks);
           spec.max_memory_bytes =
               std::max(MemoryFor(spec, num_slabs), num_chunks > 0 ? int64_t{1} << 20 : 0);
           CheckAll(data, spec);
@@ -104,7 +92,7 @@ TEST_CASE("shares, repeated rows and several lanes of a store") {
       spec.share.chunks.push_back(chunk);
       spec.share.chunks.back().valid = false;
     }
-    if (draws.OneIn(2)) SetWindows(&spec, draws.Between(1, 5));
+    if (draws.OneIn(2)) SetWindows(&spec.share, draws.Between(1, 5));
     spec.max_memory_bytes =
         std::max<int64_t>(MemoryFor(spec, draws.Between(6, 60)),
                           spec.share.windows.empty() ? 0 : int64_t{1} << 20);
@@ -187,7 +175,7 @@ TEST_CASE("a reader stops while bytes are awaited") {
   for (const bool has_windows : {false, true}) {
     const auto store = std::make_shared<Store>();
     ReaderParts spec = SpecIn(data, store, 100, 3);
-    if (has_windows) SetWindows(&spec, 3);
+    if (has_windows) SetWindows(&spec.share, 3);
     store->Stall();
     ParallelReader reader{ReaderSpec(spec)};
     CHECK(reader.Next(std::chrono::milliseconds(0)).status ==

@@ -23,6 +23,7 @@ using testing::DataSet;
 using testing::Draws;
 using testing::FileRecipe;
 using testing::Mentions;
+using testing::SetWindows;
 using testing::StoredAs;
 using testing::StoredColumn;
 using testing::Throws;
@@ -41,19 +42,6 @@ FileRecipe Recipe() {
   return {.columns = Columns(), .row_group_rows = {230, 1, 0, 499, 64, 2}};
 }
 
-void SetWindows(ReaderParts* spec, int64_t num_chunks) {
-  const auto all = static_cast<int64_t>(spec->share.chunks.size());
-  spec->share.windows.clear();
-  for (int64_t chunk = 0; chunk < all; chunk += num_chunks) {
-    Window window{.num_chunks = std::min(num_chunks, all - chunk),
-                  .key = 77 + static_cast<uint64_t>(chunk)};
-    for (int64_t i = 0; i < window.num_chunks; ++i) {
-      window.end += spec->share.chunks[static_cast<size_t>(chunk + i)].rows.num_rows;
-    }
-    spec->share.windows.push_back(window);
-  }
-}
-
 TEST_CASE("rows stand where the permutation of their window says") {
   const DataSet data(Recipe(), 3);
   for (const int64_t num_threads : kThreadCounts) {
@@ -62,7 +50,7 @@ TEST_CASE("rows stand where the permutation of their window says") {
         if (batch_rows == 1 && num_threads != 4) continue;
         CAPTURE(num_chunks);
         ReaderParts spec = data.Spec(batch_rows, num_threads);
-        SetWindows(&spec, num_chunks);
+        SetWindows(&spec.share, num_chunks);
         CheckAll(data, spec);
       }
     }
@@ -113,7 +101,7 @@ TEST_CASE("a window of many strips, ranges and buckets") {
                      1);
   for (const int64_t num_threads : kThreadCounts) {
     ReaderParts spec = data.Spec(8192, num_threads);
-    SetWindows(&spec, 3);
+    SetWindows(&spec.share, 3);
     spec.share.windows[0].begin = 5000;
     CheckAll(data, spec);
   }
@@ -136,7 +124,7 @@ TEST_CASE("columns of one field stand beside each other") {
       spec.columns[i].field = 0;
       spec.columns[i].element = static_cast<int64_t>(i);
     }
-    SetWindows(&spec, 3);
+    SetWindows(&spec.share, 3);
     CheckAll(data, spec);
   }
 }
@@ -146,7 +134,7 @@ TEST_CASE("max_memory that holds one window is enough, less is refused") {
   for (const int64_t num_threads : kThreadCounts) {
     for (const int64_t num_chunks : {1, 3, 6}) {
       ReaderParts spec = data.Spec(100, num_threads);
-      SetWindows(&spec, num_chunks);
+      SetWindows(&spec.share, num_chunks);
       ReaderParts generous = spec;
       const int64_t most = ParallelReader(ReaderSpec{generous}).max_slabs();
       const auto fits = [&](int64_t num_slabs) {
@@ -186,7 +174,7 @@ TEST_CASE("a damaged file fails in the same way for any number of threads") {
     for (int repeat = 0; repeat < 5; ++repeat) {
       for (const int64_t num_threads : kThreadCounts) {
         ReaderParts spec = data.Spec(64, num_threads);
-        SetWindows(&spec, num_chunks);
+        SetWindows(&spec.share, num_chunks);
         Consumer consumer(data, spec);
         num_delivered.insert(consumer.TakeAll());
         REQUIRE(consumer.error());
@@ -211,7 +199,7 @@ TEST_CASE("an early end in the middle of windows") {
   for (const int64_t num_threads : kThreadCounts) {
     for (int64_t num_batches = 0; num_batches < 6; ++num_batches) {
       ReaderParts spec = data.Spec(100, num_threads);
-      SetWindows(&spec, 4);
+      SetWindows(&spec.share, 4);
       Consumer consumer(data, spec);
       for (int64_t i = 0; i < num_batches; ++i) CHECK(consumer.TakeOne());
       consumer.reader().Stop();
@@ -224,7 +212,7 @@ TEST_CASE("an early end in the middle of windows") {
 TEST_CASE("windows that contradict the share are refused") {
   const DataSet data(Recipe(), 1);
   ReaderParts good = data.Spec(100, 1);
-  SetWindows(&good, 3);
+  SetWindows(&good.share, 3);
   const auto is_refused = [&](auto change) {
     ReaderParts spec = good;
     change(spec);

@@ -24,4 +24,18 @@ inline void CutToWindows(Draws& draws, Share* share) {
   }
 }
 
+// Lays one whole window over every `num_chunks` chunks of the share.
+inline void SetWindows(Share* share, int64_t num_chunks) {
+  const auto all = static_cast<int64_t>(share->chunks.size());
+  share->windows.clear();
+  for (int64_t chunk = 0; chunk < all; chunk += num_chunks) {
+    Window window{.num_chunks = std::min(num_chunks, all - chunk),
+                  .key = 77 + static_cast<uint64_t>(chunk)};
+    for (int64_t i = 0; i < window.num_chunks; ++i) {
+      window.end += share->chunks[static_cast<size_t>(chunk + i)].rows.num_rows;
+    }
+    share->windows.push_back(window);
+  }
+}
+
 }  // namespace torchparquet::testing
