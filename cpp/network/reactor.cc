@@ -83,7 +83,7 @@ void Reactor::Run() noexcept {
     } catch (...) {
       const Error error = CurrentErrorAt({});
       if (error.kind() != ErrorKind::kOutOfMemory) return Close(error);
-      // What is asked for later may find memory again.
+      // Later fetches may find memory again.
       FailAll(error);
     }
   }

@@ -40,7 +40,7 @@ class Reactor : private Transfer::Owner {
   void Stop();
   FetchStats stats() const;
 
-  // Works until Stop. Fetches that are not over then fail with Error(kStopped). Where
+  // Works until Stop. Fetches that are not over then fail with Error(kStopped). If
   // memory runs out, those that are not over fail with Error(kOutOfMemory), and later
   // ones are tried. Throws nothing.
   void Run() noexcept;

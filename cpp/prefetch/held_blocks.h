@@ -24,7 +24,7 @@ class HeldBlocks {
  public:
   using Place = std::pair<int64_t, int64_t>;  // file and offset
 
-  // What one request holds of the budget, until its last block is dropped.
+  // The bytes of the budget that one request holds until its last block is dropped.
   struct Request {
     int64_t num_bytes = 0;
     size_t num_holders = 0;  // blocks, and the cache while it keeps them

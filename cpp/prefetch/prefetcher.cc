@@ -38,7 +38,7 @@ Prefetcher::Prefetcher(Parts parts)
       next_epoch_({.files = parts_.files,
                    .reads = parts_.reads,
                    .columns = parts_.columns,
-                   // What the cache has is near enough.
+                   // Blocks in the cache are near enough.
                    .carried = parts_.cached == nullptr ? parts_.carried : nullptr,
                    .memory = memory_,
                    .max_bytes = parts_.budget_bytes / 4,
@@ -55,8 +55,8 @@ Prefetcher::Prefetcher(Parts parts)
   });
 }
 
-// What ends halfway, for want of memory, may leave the books wrong. Nothing more is asked
-// for then, and tasks wait for nothing: they read by themselves what was not begun.
+// Work that ends halfway, for want of memory, may leave the books wrong. Nothing more is
+// asked for then, and tasks wait for nothing: they read by themselves.
 template <typename Work>
 void Prefetcher::OrGiveUp(const Work& work) {
   try {
@@ -102,7 +102,7 @@ void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
   Advance();
 }
 
-// What the reader before left here, by block.
+// Takes the fetches that the reader before left here, by block.
 void Prefetcher::TakeCarried() {
   if (parts_.carried == nullptr) return;
   const CarriedFetches::All all = parts_.carried->Take();
@@ -123,7 +123,7 @@ void Prefetcher::TakeCarried() {
   }
 }
 
-// What was left here and is not read first after all.
+// Gives up fetches that were left here and are not read first after all.
 void Prefetcher::DropCarried() {
   std::set<std::shared_ptr<Fetch>> dropped;
   for (auto& [place, block] : std::exchange(carried_, {})) {
@@ -311,7 +311,7 @@ void Prefetcher::Done(const ReadStep& step, int64_t column) {
   Advance();
 }
 
-// What is under way and wanted no more.
+// Cancels fetches that are under way and wanted no more.
 void Prefetcher::CancelUnwanted() {
   for (const auto& fetch : held_.TakeUnwanted()) {
     if (!fetch->is_over()) parts_.reads->fetcher().Cancel(fetch);

@@ -49,7 +49,7 @@ class Prefetcher {
     int64_t budget_bytes = 0;
     int64_t num_lanes = 1;  // whose steps are read side by side
     int64_t max_block_bytes = kMaxBlockBytes;
-    // Called when tasks may have become ready: on threads of the fetcher and, where
+    // Called when tasks may have become ready: on threads of the fetcher and, if
     // memory ran out, on those that call the prefetcher.
     std::function<void()> on_ready;
   };
@@ -79,7 +79,7 @@ class Prefetcher {
  private:
   using Place = HeldBlocks::Place;
 
-  // What a request leaves in the cache.
+  // The blocks that a request leaves in the cache.
   struct Keeping {
     std::shared_ptr<HeldBlocks::Request> request = nullptr;
     std::vector<ByteRange> blocks = {};

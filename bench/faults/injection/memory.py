@@ -76,9 +76,10 @@ def _count(folder: Path, read: Read, call: Call, fault: Fault) -> int:
     result = run_case(Case("", "", partial(read, fault)), folder)
     if result.is_finding:
         raise RuntimeError(f"reading without a fault: {result.label}: {result.detail}")
-    if shim.count(call) == 0:
+    num_calls = shim.count(call)
+    if num_calls == 0:
         raise RuntimeError(f"reading makes no call of the kind {call.name}")
-    return shim.count(call)
+    return num_calls
 
 
 def _allocations(
