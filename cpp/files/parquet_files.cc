@@ -5,8 +5,9 @@
 namespace torchparquet {
 
 ParquetFiles::ParquetFiles(std::vector<PlannedFile> planned,
-                           std::vector<std::shared_ptr<const ParsedFooter>> footers)
-    : planned_(std::move(planned)) {
+                           std::vector<std::shared_ptr<const ParsedFooter>> footers,
+                           int64_t max_footer_bytes)
+    : planned_(std::move(planned)), max_footer_bytes_(max_footer_bytes) {
   for (size_t i = 0; i < footers.size(); ++i) {
     if (footers[i] != nullptr) footers_.emplace(static_cast<int64_t>(i), footers[i]);
   }
@@ -66,7 +67,7 @@ std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
 void ParquetFiles::KeepFooter(int64_t file,
                               const std::shared_ptr<const ParsedFooter>& footer) {
   const int64_t num_bytes = footer->MemoryBytes();
-  if (footer_bytes_ + num_bytes > kMaxFooterBytes) return;
+  if (footer_bytes_ + num_bytes > max_footer_bytes_) return;
   if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
 }
 

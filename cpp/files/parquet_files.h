@@ -25,9 +25,10 @@ class ParquetFiles {
   static constexpr int64_t kMaxFooterBytes = int64_t{16} << 20;
 
   // `footers` are those of the planned files that were read before, or null; or there are
-  // none.
+  // none. Others are kept up to `max_footer_bytes`.
   explicit ParquetFiles(std::vector<PlannedFile> planned,
-                        std::vector<std::shared_ptr<const ParsedFooter>> footers = {});
+                        std::vector<std::shared_ptr<const ParsedFooter>> footers = {},
+                        int64_t max_footer_bytes = kMaxFooterBytes);
 
   std::shared_ptr<const ParquetFile> Open(int64_t file);
   // Opens a file in a store for one reader.
@@ -66,6 +67,7 @@ class ParquetFiles {
   void KeepFooter(int64_t file, const std::shared_ptr<const ParsedFooter>& footer);
 
   const std::vector<PlannedFile> planned_;
+  const int64_t max_footer_bytes_;
   std::mutex mutex_;
   std::list<OpenFile> open_;  // guarded by mutex_; most recently used first
   // By file. Kept footers stay: if passes over more files than fit replaced the oldest,

@@ -53,13 +53,14 @@ TEST_CASE("the footer of a file that was replaced is not taken for its own") {
 }
 
 TEST_CASE("footers are kept up to a bound") {
-  const DataSet large(Recipe(200'000), 1);
+  const DataSet large(Recipe(1000), 1);
   const DataSet small(Recipe(1), 1);
   std::vector<PlannedFile> planned = large.Planned();
   planned.push_back(small.Planned()[0]);
-  ParquetFiles files(planned);
+  constexpr int64_t kMaxBytes = 20'000;
+  ParquetFiles files(planned, {}, kMaxBytes);
   const std::shared_ptr<const ParsedFooter> not_kept = files.Open(0)->footer();
-  REQUIRE(not_kept->MemoryBytes() > ParquetFiles::kMaxFooterBytes);
+  REQUIRE(not_kept->MemoryBytes() > kMaxBytes);
   const std::shared_ptr<const ParsedFooter> kept = files.Open(1)->footer();
   files.Close();
   CHECK(files.Open(0)->footer() != not_kept);
