@@ -122,13 +122,14 @@ class Chunk {
     CHECK(progress.num_done() == std::ssize(segments));
     CHECK(reader->row() == end);
     CHECK(reader->place().first_row < end);
+    const testing::Cells cells(column_);
     int64_t num_wrong = 0;
     int64_t row = first_row_ + begin;
     for (const Segment& segment : segments) {
       for (int64_t i = 0; i < segment.num_rows; ++i, ++row) {
-        num_wrong += !testing::IsCell(column_, row, testing::kFillBits,
-                                      segment.values + i * item_bytes);
-        num_wrong += segment.valid[i] != !testing::CellIsNull(column_, row);
+        num_wrong +=
+            !cells.Equals(row, testing::kFillBits, segment.values + i * item_bytes);
+        num_wrong += segment.valid[i] != !cells.IsNull(row);
       }
     }
     return num_wrong;

@@ -43,7 +43,7 @@ void WriteBytes(const std::string& path, const std::string& bytes) {
 // Changes one byte of the page that stores row `row` of the plain int64 column `a`.
 void CorruptCell(const DataSet& data, int64_t file, int64_t row) {
   std::string bytes = ReadBytes(data.path(file));
-  const uint64_t bits = testing::CellBits(data.columns()[0], row);
+  const uint64_t bits = testing::Cells(data.columns()[0]).Bits(row);
   std::string stored(sizeof(bits), '\0');
   std::memcpy(stored.data(), &bits, sizeof(bits));
   const size_t place = bytes.find(stored);

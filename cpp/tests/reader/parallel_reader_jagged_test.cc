@@ -101,11 +101,11 @@ bool IsBatch(const NestedFile& data, const ReaderParts& spec, const BatchLayout&
   for (size_t i = 0; is_right && i < spec.columns.size(); ++i) {
     const NestedColumn& column = data.recipe().columns[i];
     const FieldPlace& place = layout.fields[static_cast<size_t>(spec.columns[i].field)];
-    std::vector<Nested> rows;
+    std::vector<const Nested*> rows;
     for (const int64_t row : row_ids) {
-      rows.push_back(data.rows(i)[static_cast<size_t>(row)]);
+      rows.push_back(&data.rows(i)[static_cast<size_t>(row)]);
     }
-    Flat expected = testing::Flatten(column, rows, kFillBits);
+    Flat expected = testing::Flatten(column, std::move(rows), kFillBits);
     if (column.num_lists == 0) expected.item_valid.clear();
     const JaggedItems& items = batch.items[static_cast<size_t>(place.jagged_index)];
     Flat found;

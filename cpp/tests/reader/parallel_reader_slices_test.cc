@@ -145,10 +145,11 @@ std::vector<PageValues> PagesOf(const StoredColumn& column, int64_t num_rows,
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::vector<PageValues> pages;
+  const testing::Cells cells(column);
   for (int64_t first_row = 0; first_row < num_rows; first_row += kPageRows) {
     std::string values;
     for (int64_t row = first_row; row < first_row + kPageRows; ++row) {
-      const uint64_t bits = testing::CellBits(column, row);
+      const uint64_t bits = cells.Bits(row);
       char stored[sizeof(bits)];
       std::memcpy(stored, &bits, sizeof(bits));
       values.append(stored, sizeof(bits));

@@ -301,12 +301,16 @@ int64_t NestedFile::FirstRow(int64_t row_group) const {
 
 Flat Flatten(const NestedColumn& column, std::span<const Nested> rows,
              uint64_t fill_bits) {
+  std::vector<const Nested*> pointers;
+  for (const Nested& row : rows) pointers.push_back(&row);
+  return Flatten(column, std::move(pointers), fill_bits);
+}
+
+Flat Flatten(const NestedColumn& column, std::vector<const Nested*> rows,
+             uint64_t fill_bits) {
   Flat flat;
-  std::vector<const Nested*> items;
-  for (const Nested& row : rows) {
-    items.push_back(&row);
-    flat.row_valid.push_back(!row.is_null);
-  }
+  for (const Nested* row : rows) flat.row_valid.push_back(!row->is_null);
+  std::vector<const Nested*> items = std::move(rows);
   for (int depth = 0; depth < column.num_lists; ++depth) {
     std::vector<const Nested*> next;
     std::vector<int64_t>& offsets = flat.offsets.emplace_back(1, 0);

@@ -97,7 +97,10 @@ struct Flat {
   bool operator==(const Flat&) const = default;
 };
 
-// Of rows that follow each other. A null number is the low bytes of `fill_bits`.
+// A null number is the low bytes of `fill_bits`.
+Flat Flatten(const NestedColumn& column, std::vector<const Nested*> rows,
+             uint64_t fill_bits);
+// Of rows that follow each other.
 Flat Flatten(const NestedColumn& column, std::span<const Nested> rows,
              uint64_t fill_bits);
 

@@ -32,6 +32,18 @@ uint64_t Mix(uint64_t bits) {
   return bits ^ (bits >> 31);
 }
 
+// Ones in the low `num_bytes` bytes.
+uint64_t LowBytes(int64_t num_bytes) { return ~uint64_t{0} >> (64 - 8 * num_bytes); }
+
+// Any pattern but those of NaNs, whose payload a conversion may change.
+uint64_t MaskOf(const std::string& kind) {
+  if (kind == "bool") return 1;
+  if (kind == "float16") return 0xBFFF;
+  if (kind == "float32") return 0xBFFFFFFF;
+  if (kind == "float64") return 0xBFFFFFFFFFFFFFFF;
+  return LowBytes(ItemBytes(kind));
+}
+
 parquet::schema::NodePtr MakeNode(const StoredColumn& column) {
   const auto repetition =
       column.null_every == 0 ? Repetition::REQUIRED : Repetition::OPTIONAL;
@@ -93,11 +105,12 @@ void WriteCells(parquet::ColumnWriter* writer, const StoredColumn& column,
   std::vector<int16_t> levels;
   const auto values =
       std::make_unique<typename ParquetType::c_type[]>(static_cast<size_t>(num_rows));
+  const Cells cells(column);
   size_t num_values = 0;
   for (int64_t row = first_row; row < first_row + num_rows; ++row) {
-    const bool null = CellIsNull(column, row);
+    const bool null = cells.IsNull(row);
     levels.push_back(!null);
-    if (!null) values[num_values++] = stored(CellBits(column, row));
+    if (!null) values[num_values++] = stored(cells.Bits(row));
   }
   static_cast<parquet::TypedColumnWriter<ParquetType>*>(writer)->WriteBatch(
       num_rows, column.null_every == 0 ? nullptr : levels.data(), nullptr, values.get());
@@ -161,26 +174,27 @@ int64_t ItemBytes(const std::string& kind) {
   return 8;
 }
 
-uint64_t CellBits(const StoredColumn& column, int64_t row) {
-  const uint64_t seed = std::hash<std::string>()(column.name);
+Cells::Cells(const StoredColumn& column)
+    : seed_(std::hash<std::string>()(column.name)),
+      mask_(MaskOf(column.kind)),
+      item_bytes_(ItemBytes(column.kind)),
+      null_every_(column.null_every),
+      are_repeated_(column.stored_as == StoredAs::kDictionary),
+      are_dates_(column.kind == "date") {}
+
+uint64_t Cells::Bits(int64_t row) const {
   // Repetition makes dictionaries worth while, and runs of both kinds.
-  const auto repeated = static_cast<uint64_t>(row % 131 < 40 ? row / 131 : row % 53);
-  const uint64_t key =
-      column.stored_as == StoredAs::kDictionary ? repeated : static_cast<uint64_t>(row);
-  const uint64_t bits = Mix(seed ^ Mix(key));
-  if (column.kind == "bool") return bits & 1;
-  if (column.kind == "date")
-    return static_cast<uint64_t>(int64_t{static_cast<int32_t>(bits)});
-  // Any pattern but those of NaNs, whose payload a conversion may change.
-  if (column.kind == "float16") return bits & 0xBFFF;
-  if (column.kind == "float32") return bits & 0xBFFFFFFF;
-  if (column.kind == "float64") return bits & 0xBFFFFFFFFFFFFFFF;
-  const int64_t item_bits = 8 * ItemBytes(column.kind);
-  return item_bits == 64 ? bits : bits & ((uint64_t{1} << item_bits) - 1);
+  if (are_repeated_) row = row % 131 < 40 ? row / 131 : row % 53;
+  const uint64_t bits = Mix(seed_ ^ Mix(static_cast<uint64_t>(row)));
+  if (are_dates_) return static_cast<uint64_t>(int64_t{static_cast<int32_t>(bits)});
+  return bits & mask_;
 }
 
-bool CellIsNull(const StoredColumn& column, int64_t row) {
-  return column.null_every > 0 && row % column.null_every == column.null_every - 1;
+bool Cells::Equals(int64_t row, uint64_t fill_bits, const uint8_t* data) const {
+  uint64_t found = 0;
+  std::memcpy(&found, data, static_cast<size_t>(item_bytes_));
+  const uint64_t expected = IsNull(row) ? fill_bits : Bits(row);
+  return found == (expected & LowBytes(item_bytes_));
 }
 
 void WriteParquet(const std::string& path, const FileRecipe& recipe, int64_t first_row) {

@@ -21,9 +21,30 @@ struct StoredColumn {
 
 // Bytes of an item of the output type.
 int64_t ItemBytes(const std::string& kind);
-// The output's bit pattern at global row `row`, whether that is null or not.
-uint64_t CellBits(const StoredColumn& column, int64_t row);
-bool CellIsNull(const StoredColumn& column, int64_t row);
+
+// The cells of a column, by global row. Tests compare each of them, so that all that the
+// column's names decide is decided once.
+class Cells {
+ public:
+  explicit Cells(const StoredColumn& column);
+
+  bool IsNull(int64_t row) const {
+    return null_every_ > 0 && row % null_every_ == null_every_ - 1;
+  }
+  // The output's bit pattern, whether the cell is null or not.
+  uint64_t Bits(int64_t row) const;
+  // True if the item at `data` is the cell, or the low bytes of `fill_bits` if that is
+  // null.
+  bool Equals(int64_t row, uint64_t fill_bits, const uint8_t* data) const;
+
+ private:
+  uint64_t seed_;
+  uint64_t mask_;  // of the bits that a pattern may have
+  int64_t item_bytes_;
+  int64_t null_every_;
+  bool are_repeated_;
+  bool are_dates_;
+};
 
 struct FileRecipe {
   std::vector<StoredColumn> columns;

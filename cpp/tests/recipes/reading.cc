@@ -28,10 +28,6 @@ uint64_t LoadItem(const uint8_t* data, int64_t item_bytes) {
   return item;
 }
 
-uint64_t LowBytes(uint64_t bits, int64_t num_bytes) {
-  return num_bytes == 8 ? bits : bits & ((uint64_t{1} << (8 * num_bytes)) - 1);
-}
-
 int64_t SlabBytes(const ReaderParts& spec) {
   int64_t capacity = spec.batch_rows;
   for (const Chunk& chunk : spec.share.chunks) {
@@ -98,13 +94,6 @@ ReaderParts DataSet::Spec(int64_t batch_rows, int64_t num_threads) const {
   spec.batch_rows = batch_rows;
   spec.num_threads = num_threads;
   return spec;
-}
-
-bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
-            const uint8_t* data) {
-  const int64_t item_bytes = ItemBytes(column.kind);
-  const uint64_t expected = CellIsNull(column, row) ? fill_bits : CellBits(column, row);
-  return LoadItem(data, item_bytes) == LowBytes(expected, item_bytes);
 }
 
 int64_t MemoryFor(const ReaderParts& spec, int64_t num_slabs) {
@@ -252,14 +241,15 @@ void Consumer::CheckColumn(const ColumnSpec& column, const uint8_t* slab,
   const auto stored = std::find_if(
       columns_.begin(), columns_.end(),
       [&](const StoredColumn& other) { return other.name == column.request.path; });
+  const Cells cells(*stored);
   const FieldPlace& place = reader_.layout().fields[static_cast<size_t>(column.field)];
   for (int64_t row = 0; row < num_rows; ++row) {
     const int64_t row_id = planned_[static_cast<size_t>(rows_taken_ + row)].row_id;
     const int64_t item = row * place.width + column.element;
-    num_mismatches_ += !IsCell(*stored, row_id, column.fill_bits,
-                               slab + place.values_offset + item * place.item_bytes);
+    num_mismatches_ += !cells.Equals(
+        row_id, column.fill_bits, slab + place.values_offset + item * place.item_bytes);
     if (place.valid_offset >= 0) {
-      num_mismatches_ += slab[place.valid_offset + item] != !CellIsNull(*stored, row_id);
+      num_mismatches_ += slab[place.valid_offset + item] != !cells.IsNull(row_id);
     }
   }
 }

@@ -44,11 +44,6 @@ class DataSet {
 
 constexpr uint64_t kFillBits = 0x2222222222222222;
 
-// True if the item at `data` equals the column's at global row `row`, or the low bytes of
-// `fill_bits` if that is null.
-bool IsCell(const StoredColumn& column, int64_t row, uint64_t fill_bits,
-            const uint8_t* data);
-
 // The column as its kind is usually delivered.
 ColumnRequest RequestOf(const StoredColumn& column);
 
