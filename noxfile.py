@@ -141,8 +141,13 @@ def cpp(session: nox.Session) -> None:
 @nox.session(default=False)
 @nox.parametrize("preset", ["asan", "tsan"], ids=["asan", "tsan"])
 def sanitize(session: nox.Session, preset: str) -> None:
-    """Run the C++ tests under sanitizers: `nox -s "sanitize(tsan)"` for data races alone."""
+    """Run the C++ tests under sanitizers: `nox -s "sanitize(tsan)"` for data races alone.
+
+    ThreadSanitizer then sees those of threads under a few schedules that seeds draw.
+    """
     cpp_tests(session, preset)
+    if preset == "tsan":
+        session.run("python", "bench/faults/schedules.py", "--runs", "2")
 
 
 @nox.session(default=False)

@@ -1,17 +1,20 @@
-"""The C++ tests of threads, each under many seeded schedules, under ThreadSanitizer.
+"""Each C++ test case of threads, under many seeded schedules, under ThreadSanitizer.
 
     cmake --preset tsan && cmake --build --preset tsan
-    python bench/faults/schedules.py --runs 100
+    python bench/faults/schedules.py --runs 1000
 
-A seed draws which threads are held up, at which locks and before which notifications. A run fails
-if the test does, if ThreadSanitizer reports, or if it does not end. Exits with 1 if one fails; the
-last column repeats it.
+A seed draws which threads are held up, at which locks and before which notifications, and which
+part of its settings and trials the case tries. A run fails if the case does, if ThreadSanitizer
+reports, or if it does not end. A case in which no two threads meet runs once and is not counted.
+Exits with 1 if one fails; the last column repeats it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -19,7 +22,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,33 +35,56 @@ _VARIABLE = "TORCHPARQUET_SCHEDULE"
 _TIMEOUT_SECONDS = 300
 
 
-class Run(NamedTuple):
-    """A test under one seed."""
+class Case(NamedTuple):
+    """A test case of a program."""
 
-    test: Path
+    program: Path
+    name: str
+
+    def command(self) -> list[str]:
+        """Return the command that runs it alone."""
+        # A comma would end the name; a question mark stands for any character.
+        return [os.path.relpath(self.program), f"--test-case={self.name.replace(',', '?')}"]
+
+
+class Run(NamedTuple):
+    """A case under one seed."""
+
+    case: Case
     seed: int
     seconds: float
+    num_threads: int
     said: str  # of a failed one
 
     def repeated_by(self) -> str:
         """Return the command that runs it again."""
-        return f"{_VARIABLE}={self.seed} {os.path.relpath(self.test)}"
+        return f"{_VARIABLE}={self.seed} {shlex.join(self.case.command())}"
 
 
-def _tests(names: list[str]) -> list[Path]:
+def _programs(names: list[str]) -> list[Path]:
     found = [path for path in sorted(_BUILD.glob("*_test")) if os.access(path, os.X_OK)]
     return [path for path in found if not names or path.name in names]
 
 
-def _run(test: Path, seed: int) -> Run:
+def _cases(program: Path) -> list[Case]:
+    listed = subprocess.run(
+        [program, "--list-test-cases", "--no-version"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    # Between two rules, after a line that names the filter.
+    rules = [number for number, line in enumerate(listed) if line.startswith("=====")]
+    return [Case(program, name) for name in listed[rules[0] + 1 : rules[1]]]
+
+
+def _run(case: Case, seed: int) -> Run:
     # As the preset's ctest does: Arrow's other pools are not compiled for the sanitizer.
     arrow = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-    settings = os.environ | arrow | {_VARIABLE: str(seed), "TSAN_OPTIONS": "halt_on_error=1"}
+    # A process need not wait at its end for threads that might still be reported.
+    sanitizer = {"TSAN_OPTIONS": "halt_on_error=1:atexit_sleep_ms=0"}
     began = time.monotonic()
     try:
         done = subprocess.run(
-            [test, "--no-version"],
-            env=settings,
+            [*case.command(), "--no-version"],
+            env=os.environ | arrow | sanitizer | {_VARIABLE: str(seed)},
             capture_output=True,
             text=True,
             errors="replace",
@@ -67,50 +92,57 @@ def _run(test: Path, seed: int) -> Run:
             check=False,
         )
     except subprocess.TimeoutExpired as expired:
-        return Run(test, seed, _TIMEOUT_SECONDS, f"did not end: {expired.stdout!r}")
-    said = "" if done.returncode == 0 else done.stdout + done.stderr
-    return Run(test, seed, time.monotonic() - began, said)
+        return Run(case, seed, _TIMEOUT_SECONDS, 2, f"did not end: {expired.stdout!r}")
+    seconds = time.monotonic() - began
+    threads = re.search(r"threads held up: (\d+)", done.stderr)
+    ran = re.search(r"test cases: +1 ", done.stdout)
+    failed = done.returncode != 0 or threads is None or ran is None
+    said = done.stdout + done.stderr if failed else ""
+    return Run(case, seed, seconds, int(threads[1]) if threads else 2, said)
 
 
-def _runs(tests: list[Path], seeds: range) -> Iterator[Run]:
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for test in tests:
-            yield from pool.map(partial(_run, test), seeds)
+def _runs(cases: list[Case], seeds: range) -> Iterator[list[Run]]:
+    """Yield the runs of each case in which threads meet."""
+    # Threads that are held up, or wait for a network, leave their processors to others.
+    with ThreadPoolExecutor(3 * len(os.sched_getaffinity(0))) as pool:
+        for first in pool.map(lambda case: _run(case, seeds[0]), cases):
+            if first.num_threads > 1 or first.said:
+                yield [first, *pool.map(partial(_run, first.case), seeds[1:])]
 
 
 def main() -> int:
-    """Run the tests and print a table."""
+    """Run the cases and print a table of programs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=100, help="schedules of each test")
+    parser.add_argument("--runs", type=int, default=100, help="schedules of each case")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--tests", nargs="+", default=[], help="names; all without it")
+    parser.add_argument("--tests", nargs="+", default=[], help="programs; all without it")
     arguments = parser.parse_args()
-    tests = _tests(arguments.tests)
-    if not tests:
+    programs = _programs(arguments.tests)
+    if not programs:
         parser.error(f"no such test in {_BUILD}: build the preset tsan first")
     began = time.monotonic()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.runs)
-    rows, num_failed = [], 0
-    for test, runs in groupby(_runs(tests, seeds), key=lambda run: run.test):
-        all_runs = list(runs)
-        failed = [run for run in all_runs if run.said]
+    rows, num_runs, num_cases, num_failed = [], 0, 0, 0
+    for program in programs:
+        of_cases = list(_runs(_cases(program), seeds))
+        failed = [run for runs in of_cases for run in runs if run.said]
+        num_cases += len(of_cases)
+        num_runs += sum(map(len, of_cases))
         num_failed += len(failed)
-        rows.append(
-            [
-                test.name,
-                str(len(all_runs)),
-                str(len(failed)),
-                f"{statistics.median(run.seconds for run in all_runs):.2f}",
-                failed[0].repeated_by() if failed else "",
-            ]
-        )
+        if of_cases:
+            seconds = sum(statistics.median(run.seconds for run in runs) for runs in of_cases)
+            repeated_by = failed[0].repeated_by() if failed else ""
+            row = [program.name, len(of_cases), len(failed), f"{seconds:.2f}", repeated_by]
+            rows.append([str(cell) for cell in row])
         if failed:
             print(failed[0].said[-6000:], file=sys.stderr, flush=True)
     print(described(environment(2)))
-    print(markdown(["test", "runs", "failed", "seconds a run", "repeated by"], rows))
-    print(f"{len(rows) * len(seeds)} runs, {num_failed} failed, {time.monotonic() - began:.0f} s")
+    print(markdown(["test", "cases", "failed", "seconds for one of each", "repeated by"], rows))
+    print(
+        f"{num_cases} cases, {num_runs} runs, {num_failed} failed, {time.monotonic() - began:.0f} s"
+    )
     return 1 if num_failed else 0
 
 

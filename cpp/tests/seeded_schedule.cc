@@ -1,7 +1,8 @@
 // Where the variable TORCHPARQUET_SCHEDULE is set, threads are held up by chance before
 // they lock a mutex, after they unlock it, and before they wake others. The number in it
 // is the seed. A thread is quick for a while, then slow, so that others overtake it by
-// far: faults that need a rare order of events come up within hundreds of runs.
+// far: faults that need a rare order of events come up within hundreds of runs. At its
+// end the process tells how many threads there were to hold up.
 //
 // The linker leads calls of the functions here (--wrap), so sanitizers see all of them.
 
@@ -11,12 +12,18 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 
 namespace {
 
 const char* const setting = std::getenv("TORCHPARQUET_SCHEDULE");
 std::atomic<uint64_t> num_threads{0};
+
+void TellThreads() {
+  std::fprintf(stderr, "threads held up: %lu\n", static_cast<unsigned long>(num_threads));
+}
+const int told_at_exit = setting == nullptr ? 0 : std::atexit(TellThreads);
 
 // SplitMix64.
 uint64_t Next(uint64_t* state) {

@@ -16,6 +16,7 @@
 #include "recipes/nested_recipe.h"
 #include "recipes/reading.h"
 #include "recipes/window_cutting.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -180,12 +181,12 @@ NestedRecipe Recipe(Draws& draws) {
 }
 
 TEST_CASE("batches of all sizes, whatever the threads and the memory") {
-  Draws draws(330);
-  for (int trial = 0; trial < 2; ++trial) {
+  Draws draws(testing::SeedTried(330));
+  for (int64_t trial = 0; trial < testing::NumTried(2); ++trial) {
     const NestedFile data(Recipe(draws), draws);
     ReaderMemory memory;  // from reader to reader
     for (const int64_t batch_rows : {3, 64, 130, 600, 0}) {
-      for (const int64_t num_threads : {1, 4}) {
+      for (const int64_t num_threads : testing::Tried({1, 4})) {
         ReaderParts spec = SpecOf(data, batch_rows, num_threads);
         const int64_t num_slabs = draws.OneIn(2) ? draws.Between(2, 12) : 1000;
         spec.max_memory_bytes =
@@ -199,8 +200,8 @@ TEST_CASE("batches of all sizes, whatever the threads and the memory") {
 }
 
 TEST_CASE("windows of rows of different lengths, whatever the threads and the memory") {
-  Draws draws(341);
-  for (int trial = 0; trial < 15; ++trial) {
+  Draws draws(testing::SeedTried(341));
+  for (int64_t trial = 0; trial < testing::NumTried(15); ++trial) {
     const NestedFile data(Recipe(draws), draws);
     ReaderParts spec = SpecOf(data, draws.Between(0, 200), draws.Between(1, 4));
     const std::vector<Chunk> whole = spec.share.chunks;
@@ -251,10 +252,12 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
       }
     });
   };
-  for (spec.max_memory_bytes = 50'000; !fits();) spec.max_memory_bytes += 5'000;
-  for (const int64_t more : {0, 20'000, 100'000}) {
+  const int64_t step = testing::ScheduleSeed() == 0 ? 5'000 : 25'000;
+  for (spec.max_memory_bytes = 50'000; !fits();) spec.max_memory_bytes += step;
+  for (const int64_t more : testing::Tried({0, 20'000, 100'000})) {
     spec.max_memory_bytes += more;
-    for (spec.num_threads = 1; spec.num_threads <= 4; ++spec.num_threads) {
+    for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
+      spec.num_threads = num_threads;
       CheckAll(data, spec, draws);
     }
   }
@@ -265,7 +268,7 @@ TEST_CASE("shares read at once whose items have no room beside each other") {
   NestedRecipe recipe = Recipe(draws);
   recipe.row_group_rows.assign(12, 60);
   const NestedFile data(recipe, draws);
-  for (const bool has_windows : {false, true}) {
+  for (const bool has_windows : testing::Tried({false, true})) {
     ReaderParts spec = SpecOf(data, 18, 1);
     const std::vector<Chunk> chunks = spec.share.chunks;
     for (size_t lane = 0; lane < 3; ++lane) {
@@ -281,9 +284,10 @@ TEST_CASE("shares read at once whose items have no room beside each other") {
       }
     }
     // For batches that hold nothing but what they lack, more than what the rest holds.
-    for (const int64_t max_memory_bytes : {150'000, 200'000, 400'000}) {
+    for (const int64_t max_memory_bytes : testing::Tried({150'000, 200'000, 400'000})) {
       spec.max_memory_bytes = max_memory_bytes;
-      for (spec.num_threads = 1; spec.num_threads <= 4; ++spec.num_threads) {
+      for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
+        spec.num_threads = num_threads;
         CheckAll(data, spec, draws);
       }
     }
@@ -317,8 +321,8 @@ TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
 }
 
 TEST_CASE("shares of any row ranges, in any order") {
-  Draws draws(331);
-  for (int trial = 0; trial < 6; ++trial) {
+  Draws draws(testing::SeedTried(331));
+  for (int64_t trial = 0; trial < testing::NumTried(6); ++trial) {
     const NestedFile data(Recipe(draws), draws);
     ReaderParts spec = SpecOf(data, draws.Between(1, 90), draws.Between(1, 4));
     std::vector<Chunk> chunks;
@@ -351,7 +355,7 @@ NestedRecipe LongRecipe() {
 TEST_CASE("items that take all the memory are read batch by batch") {
   Draws draws(332);
   const NestedFile data(LongRecipe(), draws);
-  for (const int64_t num_threads : {1, 3}) {
+  for (const int64_t num_threads : testing::Tried({1, 3})) {
     ReaderParts spec = SpecOf(data, 10, num_threads);
     spec.fields[0].row_bytes = 0;  // so that all slabs fit, and a row group is one slice
     spec.max_memory_bytes = 1 << 19;
@@ -362,8 +366,8 @@ TEST_CASE("items that take all the memory are read batch by batch") {
 TEST_CASE("batches are read whatever footers claim that rows have") {
   Draws draws(337);
   const NestedFile data(LongRecipe(), draws);
-  for (const double row_bytes : {0., 12'000., 1e18, 1e300}) {
-    for (const int64_t num_threads : {1, 3}) {
+  for (const double row_bytes : testing::Tried({0., 12'000., 1e18, 1e300})) {
+    for (const int64_t num_threads : testing::Tried({1, 3})) {
       ReaderParts spec = SpecOf(data, 10, num_threads);
       spec.fields[0].row_bytes = row_bytes;
       spec.max_memory_bytes = 1 << 19;
@@ -395,7 +399,7 @@ TEST_CASE("an error is raised after the batches before it") {
   auto rows = testing::RandomRows(draws, recipe);
   rows[0][205] = {.is_null = true};
   const NestedFile data(recipe, rows);
-  for (const int64_t num_threads : {1, 3}) {
+  for (const int64_t num_threads : testing::Tried({1, 3})) {
     ReaderParts spec = SpecOf(data, 20, num_threads);
     spec.columns[0].nulls = NullPolicy::kError;
     spec.fields[0].has_valid = false;
@@ -413,9 +417,9 @@ TEST_CASE("an error is raised after the batches before it") {
 }
 
 TEST_CASE("a reader may end at any time, and batches outlive it") {
-  Draws draws(335);
+  Draws draws(testing::SeedTried(335));
   const NestedFile data(Recipe(draws), draws);
-  for (int trial = 0; trial < 6; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(6); ++trial) {
     const ReaderParts spec = SpecOf(data, 13, 3);
     std::vector<BatchRing::TakeResult> kept;
     BatchLayout layout;

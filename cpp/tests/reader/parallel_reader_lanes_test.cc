@@ -11,6 +11,7 @@
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
 #include "recipes/window_cutting.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -51,8 +52,8 @@ Share& LaneOf(ReaderParts& spec, int64_t lane) {
 
 TEST_CASE("shares stand side by side in every batch") {
   const DataSet data(Recipe(), 3);
-  for (const int64_t num_lanes : {2, 3, 5, 30}) {
-    for (const int64_t num_threads : {1, 2, 4}) {
+  for (const int64_t num_lanes : testing::Tried({2, 3, 5, 30})) {
+    for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
       for (const int64_t step : {1, 8, 70, 3000}) {
         CAPTURE(num_lanes);
         ReaderParts spec = data.Spec(step * num_lanes, num_threads);
@@ -64,9 +65,9 @@ TEST_CASE("shares stand side by side in every batch") {
 }
 
 TEST_CASE("shares cut to slices by little memory, in lent slabs or ours") {
-  Draws draws(207);
+  Draws draws(testing::SeedTried(207));
   const DataSet data(Recipe(), 2);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(60); ++trial) {
     const int64_t num_lanes = draws.Between(1, 4);
     ReaderParts spec = data.Spec(num_lanes * draws.Between(1, 30), draws.Between(1, 4));
     DealToLanes(&spec, num_lanes);
@@ -77,9 +78,9 @@ TEST_CASE("shares cut to slices by little memory, in lent slabs or ours") {
 }
 
 TEST_CASE("windows of shares that are read at once, with as much memory as they need") {
-  Draws draws(208);
+  Draws draws(testing::SeedTried(208));
   const DataSet data(Recipe(), 2);
-  for (int trial = 0; trial < 80; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(80); ++trial) {
     const int64_t num_lanes = draws.Between(2, 4);
     ReaderParts spec = data.Spec(num_lanes * draws.Between(1, 90), draws.Between(1, 4));
     DealToLanes(&spec, num_lanes);
@@ -115,7 +116,7 @@ TEST_CASE("a failure in one share is the same for any number of threads") {
     std::set<std::string> messages;
     std::set<int64_t> num_batches;
     for (int repeat = 0; repeat < 5; ++repeat) {
-      for (const int64_t num_threads : {1, 4}) {
+      for (const int64_t num_threads : testing::Tried({1, 4})) {
         ReaderParts spec = data.Spec(60, num_threads);
         DealToLanes(&spec, 3);
         for (int64_t lane = 0; has_windows && lane < 3; ++lane) {

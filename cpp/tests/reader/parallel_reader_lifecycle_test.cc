@@ -12,6 +12,7 @@
 #include "draws.h"
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -46,7 +47,7 @@ bool NextThrowsStopped(ParallelReader& reader) {
 
 TEST_CASE("Stop after any number of batches") {
   const DataSet data(Recipe(), 2);
-  for (const int64_t num_threads : {1, 4}) {
+  for (const int64_t num_threads : testing::Tried({1, 4})) {
     for (const bool tight : {false, true}) {
       const ReaderParts spec =
           tight ? TightSpec(data, num_threads) : data.Spec(32, num_threads);
@@ -98,7 +99,7 @@ TEST_CASE("a batch outlives its reader") {
 
 TEST_CASE("Stop from another thread ends a Next that waits") {
   const DataSet data(Recipe(), 1);
-  for (int trial = 0; trial < 10; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(10); ++trial) {
     ReaderParts spec = data.Spec(32, 2);
     spec.lent_slabs = true;  // and none is lent, so that Next can only wait
     ParallelReader reader(ReaderSpec{spec});
@@ -133,7 +134,7 @@ TEST_CASE("Next times out while nothing is lent, and goes on when something is")
 
 TEST_CASE("several threads may stop one reader at once") {
   const DataSet data(Recipe(), 1);
-  for (int trial = 0; trial < 10; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(10); ++trial) {
     Consumer consumer(data, TightSpec(data, 4));
     REQUIRE(consumer.TakeOne());
     std::vector<std::jthread> stoppers;
@@ -180,8 +181,8 @@ void RunSchedule(const DataSet& data, testing::Draws& draws) {
 
 TEST_CASE("schedules of starting, reading and stopping") {
   const DataSet data(Recipe(), 2);
-  testing::Draws draws(70);
-  for (int schedule = 0; schedule < 300; ++schedule) {
+  testing::Draws draws(testing::SeedTried(70));
+  for (int64_t schedule = 0; schedule < testing::NumTried(300); ++schedule) {
     CAPTURE(schedule);
     RunSchedule(data, draws);
   }

@@ -12,6 +12,7 @@
 #include "recipes/reading.h"
 #include "recipes/store.h"
 #include "recipes/window_cutting.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -49,8 +50,8 @@ ReaderParts SpecIn(const DataSet& data, const std::shared_ptr<Store>& store,
 
 TEST_CASE("a store gives the rows that a disk does") {
   const DataSet data(Recipe(), 3);
-  for (const int64_t num_threads : {1, 2, 4}) {
-    for (const int64_t batch_rows : {7, 230, 1'000}) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+    for (const int64_t batch_rows : testing::Tried({7, 230, 1'000})) {
       for (const int64_t num_chunks : {0, 1, 6}) {
         for (const int64_t num_slabs : {6, 100}) {
           CAPTURE(num_threads);
@@ -71,9 +72,9 @@ TEST_CASE("a store gives the rows that a disk does") {
 }
 
 TEST_CASE("shares, repeated rows and several lanes of a store") {
-  Draws draws(11);
+  Draws draws(testing::SeedTried(11));
   const DataSet data(Recipe(), 2);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(60); ++trial) {
     CAPTURE(trial);
     const auto store = std::make_shared<Store>(
         Store::Options{.seed = draws.Bits(), .num_threads = draws.Between(1, 4)});

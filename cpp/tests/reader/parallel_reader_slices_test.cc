@@ -11,6 +11,7 @@
 #include "reader/memory_plan.h"
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -78,7 +79,7 @@ MemoryPlan PlanOf(const ReaderParts& spec) {
 using SlabCounts = std::vector<int64_t>;
 
 void CheckAllSlices(const DataSet& data, const SlabCounts& slab_counts) {
-  for (int64_t num_threads = 1; num_threads <= 4; ++num_threads) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
     for (const int64_t num_slabs : slab_counts) {
       ReaderParts spec = data.Spec(num_slabs % 2 == 0 ? 37 : 101, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
@@ -89,7 +90,7 @@ void CheckAllSlices(const DataSet& data, const SlabCounts& slab_counts) {
 }
 
 TEST_CASE("chunks cut to slices, few columns") {
-  for (const Pages& pages : kPages) {
+  for (const Pages& pages : testing::Tried(kPages)) {
     CAPTURE(pages.rows);
     CAPTURE(pages.second_version);
     CAPTURE(pages.compressed);
@@ -98,7 +99,7 @@ TEST_CASE("chunks cut to slices, few columns") {
 }
 
 TEST_CASE("chunks cut to slices, many columns") {
-  for (const Pages& pages : kPages) {
+  for (const Pages& pages : testing::Tried(kPages)) {
     CAPTURE(pages.rows);
     CAPTURE(pages.second_version);
     CAPTURE(pages.compressed);
@@ -107,10 +108,10 @@ TEST_CASE("chunks cut to slices, many columns") {
 }
 
 TEST_CASE("slices of chunks that begin and end within a row group") {
-  testing::Draws draws(110);
-  for (const Pages& pages : kPages) {
+  testing::Draws draws(testing::SeedTried(110));
+  for (const Pages& pages : testing::Tried(kPages)) {
     const DataSet data(Recipe(ManyColumns(), pages), 1);
-    for (int trial = 0; trial < 6; ++trial) {
+    for (int64_t trial = 0; trial < testing::NumTried(6); ++trial) {
       ReaderParts spec = data.Spec(draws.Between(5, 120), draws.Between(1, 4));
       spec.max_memory_bytes = testing::MemoryFor(spec, draws.Between(2, 40));
       spec.lent_slabs = draws.OneIn(3);
@@ -144,8 +145,8 @@ std::vector<PageValues> PagesOf(const StoredColumn& column, int64_t num_rows,
                                 const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  std::vector<PageValues> pages;
   const testing::Cells cells(column);
+  std::vector<PageValues> pages;
   for (int64_t first_row = 0; first_row < num_rows; first_row += kPageRows) {
     std::string values;
     for (int64_t row = first_row; row < first_row + kPageRows; ++row) {
@@ -176,7 +177,7 @@ void DamageValues(const std::string& path, const PageValues& page) {
 TEST_CASE("pages whose rows the consumer has are not read again") {
   constexpr int64_t kNumRows = 3000;
   const StoredColumn columns[] = {{"a", "int64"}, {"b", "int64"}};
-  for (int64_t num_threads = 1; num_threads <= 4; ++num_threads) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
     for (const int64_t num_slabs : {2, 3, 9, 40, 120}) {
       CAPTURE(num_threads);
       CAPTURE(num_slabs);

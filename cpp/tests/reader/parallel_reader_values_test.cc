@@ -10,6 +10,7 @@
 #include "draws.h"
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -50,8 +51,8 @@ FileRecipe FewColumns() {
 }
 
 TEST_CASE("every kind in every encoding, both page versions, compressed or not") {
-  for (const bool second_version : {false, true}) {
-    for (const bool compressed : {false, true}) {
+  for (const bool second_version : testing::Tried({false, true})) {
+    for (const bool compressed : testing::Tried({false, true})) {
       const DataSet data({.columns = EveryColumn(),
                           .row_group_rows = {350, 120},
                           .page_rows = 90,
@@ -65,7 +66,7 @@ TEST_CASE("every kind in every encoding, both page versions, compressed or not")
 }
 
 TEST_CASE("large batches") {
-  for (const bool compressed : {false, true}) {
+  for (const bool compressed : testing::Tried({false, true})) {
     const DataSet data({.columns = EveryColumn(),
                         .row_group_rows = {9000, 21'000},
                         .page_rows = 2500,
@@ -77,7 +78,7 @@ TEST_CASE("large batches") {
 
 TEST_CASE("the stream is the same for any number of threads and any batch size") {
   const DataSet data(FewColumns(), 3);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     for (const int64_t batch_rows : {0, 1, 7, 64, 100, 1000, 100'000}) {
       // One row per batch is slow with a lock per batch; one count of threads will do.
       if (batch_rows == 1 && num_threads != 4) continue;
@@ -88,7 +89,7 @@ TEST_CASE("the stream is the same for any number of threads and any batch size")
 
 TEST_CASE("a small max_memory cuts chunks into many slices") {
   const DataSet data(FewColumns(), 2);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     for (const int64_t num_slabs : {2, 3, 5, 9}) {
       ReaderParts spec = data.Spec(50, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
@@ -124,7 +125,7 @@ TEST_CASE("files in memory are read as those on disk, beside them too") {
 
 TEST_CASE("lent slabs come back as batches and are written within their bounds") {
   const DataSet data(FewColumns(), 2);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     for (const int64_t num_slabs : {2, 4, 1000}) {
       ReaderParts spec = data.Spec(50, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);

@@ -12,6 +12,7 @@
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
 #include "recipes/window_cutting.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -44,8 +45,8 @@ FileRecipe Recipe() {
 
 TEST_CASE("rows stand where the permutation of their window says") {
   const DataSet data(Recipe(), 3);
-  for (const int64_t num_threads : kThreadCounts) {
-    for (const int64_t batch_rows : {1, 7, 64, 230, 1000, 100'000}) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
+    for (const int64_t batch_rows : testing::Tried({1, 7, 64, 230, 1000, 100'000})) {
       for (const int64_t num_chunks : {1, 4, 6, 18}) {
         if (batch_rows == 1 && num_threads != 4) continue;
         CAPTURE(num_chunks);
@@ -58,9 +59,9 @@ TEST_CASE("rows stand where the permutation of their window says") {
 }
 
 TEST_CASE("windows that deliver some of their positions, in lent slabs or ours") {
-  Draws draws(205);
+  Draws draws(testing::SeedTried(205));
   const DataSet data(Recipe(), 2);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(60); ++trial) {
     ReaderParts spec = data.Spec(draws.Between(1, 300), draws.Between(1, 4));
     for (Chunk& chunk : spec.share.chunks) {
       if (chunk.rows.num_rows < 3 || draws.OneIn(2)) continue;
@@ -79,9 +80,9 @@ TEST_CASE("windows that deliver some of their positions, in lent slabs or ours")
 }
 
 TEST_CASE("batches of given sizes cross the borders of windows") {
-  Draws draws(206);
+  Draws draws(testing::SeedTried(206));
   const DataSet data(Recipe(), 2);
-  for (int trial = 0; trial < 30; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(30); ++trial) {
     ReaderParts spec = data.Spec(0, draws.Between(1, 4));
     CutToWindows(draws, &spec.share);
     int64_t left = NumRows(spec.share);
@@ -99,7 +100,7 @@ TEST_CASE("a window of many strips, ranges and buckets") {
                       .row_group_rows = {strip + 1, 2 * strip, 50'000},
                       .page_rows = 20'000},
                      1);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     ReaderParts spec = data.Spec(8192, num_threads);
     SetWindows(&spec.share, 3);
     spec.share.windows[0].begin = 5000;
@@ -113,7 +114,7 @@ TEST_CASE("columns of one field stand beside each other") {
                                   {"c", "float32"}},
                       .row_group_rows = {300, 77}},
                      2);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     ReaderParts spec = data.Spec(50, num_threads);
     spec.fields = {{.item_bytes = 4, .width = 3, .has_valid = true},
                    {.item_bytes = 8},
@@ -131,7 +132,7 @@ TEST_CASE("columns of one field stand beside each other") {
 
 TEST_CASE("max_memory that holds one window is enough, less is refused") {
   const DataSet data(Recipe(), 3);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     for (const int64_t num_chunks : {1, 3, 6}) {
       ReaderParts spec = data.Spec(100, num_threads);
       SetWindows(&spec.share, num_chunks);
@@ -172,7 +173,7 @@ TEST_CASE("a damaged file fails in the same way for any number of threads") {
     std::set<std::string> messages;
     std::set<int64_t> num_delivered;
     for (int repeat = 0; repeat < 5; ++repeat) {
-      for (const int64_t num_threads : kThreadCounts) {
+      for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
         ReaderParts spec = data.Spec(64, num_threads);
         SetWindows(&spec.share, num_chunks);
         Consumer consumer(data, spec);
@@ -196,7 +197,7 @@ TEST_CASE("a damaged file fails in the same way for any number of threads") {
 
 TEST_CASE("an early end in the middle of windows") {
   const DataSet data(Recipe(), 3);
-  for (const int64_t num_threads : kThreadCounts) {
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
     for (int64_t num_batches = 0; num_batches < 6; ++num_batches) {
       ReaderParts spec = data.Spec(100, num_threads);
       SetWindows(&spec.share, 4);

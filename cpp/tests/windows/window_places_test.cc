@@ -9,6 +9,7 @@
 
 #include "draws.h"
 #include "recipes/made_permutation.h"
+#include "tried.h"
 
 namespace torchparquet {
 namespace {
@@ -115,9 +116,9 @@ void MakeByThreads(WindowPlaces& places) {
 }
 
 TEST_CASE("slots and orders are where the permutation puts the rows") {
-  Draws draws(211);
+  Draws draws(testing::SeedTried(211));
   int64_t num_strips = 0;
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int64_t trial = 0; trial < testing::NumTried(60); ++trial) {
     const Setting setting(draws, trial % 20 == 0);
     const std::vector<uint32_t> expected = setting.Slots();
     WindowPlaces places(setting.window, setting.chunk_rows, setting.runs, kRowBits, {});
@@ -143,7 +144,7 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
       CHECK(before + static_cast<int64_t>(at.row) == row);
     }
   }
-  CHECK(num_strips > 100);
+  CHECK(num_strips > testing::NumTried(100));
 }
 
 }  // namespace
