@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torchparquet.plan.plan_options import Int64Array
 
 # A damaged footer may claim so many rows that their pieces would not fit in memory. The bound is
-# this many pieces, plus some for each range.
-_MAX_PIECES = 1 << 18
+# this many pieces, 250 bytes each, plus some for each range.
+_MAX_PIECES = 1 << 17
 _MAX_PIECES_PER_RANGE = 16
 
 
