@@ -5,8 +5,8 @@
 
 A seed draws which threads are held up, at which locks and before which notifications, and which
 part of its settings and trials the case tries. A run fails if the case does, if ThreadSanitizer
-reports, or if it does not end. A case in which no two threads meet runs once and is not counted.
-Exits with 1 if one fails; the last column repeats it.
+reports, or if it does not end. A case that holds up fewer than two threads runs once and is not
+counted. Exits with 1 if one fails; the last column repeats it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _run(case: Case, seed: int) -> Run:
 
 
 def _runs(cases: list[Case], seeds: range) -> Iterator[list[Run]]:
-    """Yield the runs of each case in which threads meet."""
+    """Yield the runs of each case that holds up several threads."""
     # Threads that are held up, or wait for a network, leave their processors to others.
     with ThreadPoolExecutor(3 * len(os.sched_getaffinity(0))) as pool:
         for first in pool.map(lambda case: _run(case, seeds[0]), cases):
@@ -136,6 +136,7 @@ def main() -> int:
             repeated_by = failed[0].repeated_by() if failed else ""
             row = [program.name, len(of_cases), len(failed), f"{seconds:.2f}", repeated_by]
             rows.append([str(cell) for cell in row])
+            print(*row, file=sys.stderr, flush=True)  # a thousand runs take hours
         if failed:
             print(failed[0].said[-6000:], file=sys.stderr, flush=True)
     print(described(environment(2)))
