@@ -10,8 +10,6 @@ constexpr size_t kMinTimes = 16;
 constexpr size_t kUpdateEvery = 8;
 constexpr double kMedians = 4;
 constexpr double kPercentile = 0.95;
-// Below this a second request costs more than it saves.
-constexpr double kMinSeconds = 0.05;
 
 // One of so many requests may be sent twice, and so many in a row.
 constexpr int64_t kRequestsPerHedge = 20;
@@ -31,7 +29,7 @@ void FirstByteTimes::Update() {
   const double median = sorted[count / 2];
   const double high =
       sorted[static_cast<size_t>(kPercentile * static_cast<double>(count))];
-  slow_after_ = std::max({kMedians * median, high, kMinSeconds});
+  slow_after_ = std::max(kMedians * median, high);
 }
 
 void HedgeBudget::Earn() {

@@ -11,8 +11,8 @@ namespace torchparquet {
 class FirstByteTimes {
  public:
   void Add(double seconds);
-  // First bytes later than this are slow: four times the median, and beyond the 95th
-  // percentile. Nothing while too few times are known.
+  // First bytes later than this are slow for the host: four times the median, and beyond
+  // the 95th percentile. Nothing while too few times are known.
   std::optional<double> SlowAfter() const { return slow_after_; }
 
  private:

@@ -21,6 +21,8 @@ struct FetchOptions {
   int64_t min_connections = 16;
   int64_t max_connections = 64;
   bool hedges = true;
+  // A first byte before this is not asked for again: that would cost more than it saves.
+  double min_hedge_seconds = 0.05;
 };
 
 // Brings ranges of objects. Thread-safe.
