@@ -41,6 +41,7 @@ from torchparquet.plan.row_places import Reach
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet.ranks.membership import Membership
+from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.second_sharding import refuse_second_sharding
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 from torchparquet.reading.read_options import ReadOptions
@@ -312,7 +313,9 @@ class ParquetDataset(IterableDataset[Batch]):
         self._refuse_second_sharding()
         warn_of_second_batching(self)
         kind = DynamicIteration if self._feed.is_dynamic else Iteration
-        return kind(self._feed)
+        iteration = kind(self._feed)
+        end_orphaned_worker()
+        return iteration
 
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.

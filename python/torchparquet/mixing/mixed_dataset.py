@@ -23,6 +23,7 @@ from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
 from torchparquet.mixing.row_mixing import RowMixture
 from torchparquet.mixing.unbatched import UnbatchedDataset
+from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 
 Weight = int | float | Fraction
@@ -182,6 +183,7 @@ class MixedDataset(IterableDataset[Batch]):
             )
         self._epochs.commit()
         self._state = None
+        end_orphaned_worker()
         return begun
 
     @property

@@ -15,6 +15,7 @@ from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.members import Metered, Mixable, RowMixable, worlds
 from torchparquet.mixing.row_cursor import RowCursor, RowPlace
 from torchparquet.mixing.row_iteration import EpochRowCursor, RowIteration
+from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller
 
 _FORMAT = "torchparquet.UnbatchedDataset"
@@ -86,6 +87,7 @@ class UnbatchedDataset(IterableDataset[Row]):
         self._course = Course(cursor.begin(None, skipped, skipped, state))
         iteration = RowIteration(self, cursor, self._course, self._transforms, texts)
         self._latest = weakref.ref(iteration)
+        end_orphaned_worker()
         return iteration
 
     def _skip(self) -> tuple[Any, int]:

@@ -1,0 +1,89 @@
+"""DataLoader workers that begin after their parent has ended end too."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+PROGRAM = """
+import os, select, sys
+
+from torch.utils.data import DataLoader
+
+from torchparquet import ParquetDataset, mix
+
+def begin_after_the_parent(worker):
+    print(os.getpid(), flush=True)
+    ended = select.poll()
+    ended.register(os.pidfd_open(int(os.environ["PARENT"])), select.POLLIN)
+    ended.poll()
+
+if __name__ == "__main__":
+    path, kind, method = sys.argv[1:]
+    os.environ["PARENT"] = str(os.getpid())
+    dataset = ParquetDataset(path, batch_size=10)
+    if kind == "mix":
+        dataset = mix([dataset, ParquetDataset(path, batch_size=10)], weights=[1, 1])
+    if kind == "rows":
+        dataset = dataset.unbatched()
+    options = {"worker_init_fn": begin_after_the_parent, "multiprocessing_context": method}
+    next(iter(DataLoader(dataset, None, num_workers=2, **options)))
+"""
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: Any) -> Path:
+    path: Path = tmp_path_factory.mktemp("orphans") / "rows.parquet"
+    pq.write_table(pa.table({"x": range(1000)}), path, row_group_size=100)
+    return path
+
+
+def ends(pidfd: int) -> bool:
+    end = select.poll()
+    end.register(pidfd, select.POLLIN)
+    return bool(end.poll(1000 * SECONDS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("batches", "fork"),
+        ("mix", "fork"),
+        ("rows", "fork"),
+        ("batches", "spawn"),
+        ("batches", "forkserver"),
+    ],
+)
+def test_a_worker_that_begins_after_its_parents_end(
+    path: Path, tmp_path: Path, kind: str, method: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with subprocess.Popen(
+        [sys.executable, str(program), str(path), kind, method],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        workers = [os.pidfd_open(int(parent.stdout.readline())) for _ in range(2)]
+        try:
+            parent.kill()
+            assert all(map(ends, workers))
+        finally:
+            for worker in workers:
+                if not ends(worker):
+                    signal.pidfd_send_signal(worker, signal.SIGKILL)
+                os.close(worker)
+        assert parent.stderr.read().count("its parent, process") == 2
