@@ -3,12 +3,13 @@
     python examples/clicks.py clicks
     torchrun --standalone --nproc-per-node 2 examples/torchrun_ddp.py clicks checkpoints
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again,
+A run that was stopped goes on after its latest checkpoint when the same command is given again,
 on any number of ranks.
 """
 
 from __future__ import annotations
 
+import traceback
 from argparse import Namespace
 
 import torch
@@ -26,6 +27,10 @@ def main() -> None:
     try:
         # The model is gone when this returns: it must not outlive the process group.
         train(arguments)
+    except BaseException as error:
+        # Its frames may hold the group too.
+        traceback.clear_frames(error.__traceback__)
+        raise
     finally:
         # Joins gloo's threads, one of which could abort the process as the interpreter exits.
         dist.destroy_process_group()

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +118,13 @@ class Scene:
         """End the process group on every path, as the documents advise, unless it is to be kept."""
         try:
             yield
+        except BaseException as error:
+            # If it came from a collective call, its frames hold the group and so gloo's threads.
+            raised: BaseException | None = error
+            while raised is not None:
+                traceback.clear_frames(raised.__traceback__)
+                raised = raised.__context__
+            raise
         finally:
             if self.has_group and not keeps_group:
                 dist.destroy_process_group()
