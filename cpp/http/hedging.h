@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,16 @@ namespace torchparquet {
 // Recent times from a request to its first byte, of one host. Used by one thread.
 class FirstByteTimes {
  public:
+  // Below this a second request costs more than it saves.
+  static constexpr double kMinSeconds = 0.05;
+
   void Add(double seconds);
-  // First bytes later than this are slow for the host: four times the median, and beyond
-  // the 95th percentile. Nothing while too few times are known.
-  std::optional<double> SlowAfter() const { return slow_after_; }
+  // First bytes later than this are slow: four times the median, and beyond the 95th
+  // percentile and `min_seconds`. Nothing while too few times are known.
+  std::optional<double> SlowAfter(double min_seconds = kMinSeconds) const {
+    if (!slow_after_) return std::nullopt;
+    return std::max(*slow_after_, min_seconds);
+  }
 
  private:
   void Update();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "errors.h"
+#include "http/hedging.h"
 #include "network/fetch.h"
 #include "network/fetch_stats.h"
 
@@ -21,8 +22,8 @@ struct FetchOptions {
   int64_t min_connections = 16;
   int64_t max_connections = 64;
   bool hedges = true;
-  // A first byte before this is not asked for again: that would cost more than it saves.
-  double min_hedge_seconds = 0.05;
+  // No first byte is asked for again before this.
+  double min_hedge_seconds = FirstByteTimes::kMinSeconds;
 };
 
 // Brings ranges of objects. Thread-safe.

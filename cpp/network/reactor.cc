@@ -402,10 +402,9 @@ void Reactor::Hedge(Time now) {
   for (const auto& transfer : pool_.active()) {
     if (transfer->has_body() || transfer->is_abandoned()) continue;
     if (!transfer->request().job->may_hedge) continue;
-    const auto limit = hosts_[transfer->origin()].first_bytes.SlowAfter();
-    if (!limit) continue;
-    const double waited = SecondsBetween(transfer->begin(), now);
-    if (waited > std::max(*limit, options_.min_hedge_seconds)) {
+    const auto limit =
+        hosts_[transfer->origin()].first_bytes.SlowAfter(options_.min_hedge_seconds);
+    if (limit && SecondsBetween(transfer->begin(), now) > *limit) {
       slow.push_back(transfer.get());
     }
   }

@@ -14,7 +14,11 @@ TEST_CASE("nothing is slow until some first bytes are known") {
   CHECK(*times.SlowAfter() == doctest::Approx(0.4));
 }
 
-TEST_CASE("slow is beyond four medians and the 95th percentile") {
+TEST_CASE("slow is beyond four medians, the 95th percentile and 50 ms") {
+  FirstByteTimes quick;
+  for (int i = 0; i < 128; ++i) quick.Add(0.001);
+  CHECK(*quick.SlowAfter() == doctest::Approx(0.05));
+
   FirstByteTimes uneven;
   for (int i = 0; i < 160; ++i) uneven.Add(i % 10 == 0 ? 2.0 : 0.1);
   CHECK(*uneven.SlowAfter() == doctest::Approx(2.0));
