@@ -54,7 +54,7 @@ class Run(NamedTuple):
     seed: int
     seconds: float
     num_threads: int
-    said: str  # of a failed one
+    failure: str  # empty if there is none
 
     def repeated_by(self) -> str:
         """Return the command that runs it again."""
@@ -92,13 +92,14 @@ def _run(case: Case, seed: int) -> Run:
             check=False,
         )
     except subprocess.TimeoutExpired as expired:
-        return Run(case, seed, _TIMEOUT_SECONDS, 2, f"did not end: {expired.stdout!r}")
+        return Run(case, seed, _TIMEOUT_SECONDS, 0, f"did not end: {expired.stdout!r}")
     seconds = time.monotonic() - began
     threads = re.search(r"threads held up: (\d+)", done.stderr)
     ran = re.search(r"test cases: +1 ", done.stdout)
     failed = done.returncode != 0 or threads is None or ran is None
-    said = done.stdout + done.stderr if failed else ""
-    return Run(case, seed, seconds, int(threads[1]) if threads else 2, said)
+    # One that is killed writes nothing.
+    failure = f"exit code {done.returncode}\n{done.stdout}{done.stderr}" if failed else ""
+    return Run(case, seed, seconds, int(threads[1]) if threads else 0, failure)
 
 
 def _runs(cases: list[Case], seeds: range) -> Iterator[list[Run]]:
@@ -106,7 +107,7 @@ def _runs(cases: list[Case], seeds: range) -> Iterator[list[Run]]:
     # Threads that are held up, or wait for a network, leave their processors to others.
     with ThreadPoolExecutor(3 * len(os.sched_getaffinity(0))) as pool:
         for first in pool.map(lambda case: _run(case, seeds[0]), cases):
-            if first.num_threads > 1 or first.said:
+            if first.num_threads > 1 or first.failure:
                 yield [first, *pool.map(partial(_run, first.case), seeds[1:])]
 
 
@@ -127,7 +128,7 @@ def main() -> int:
     rows, num_runs, num_cases, num_failed = [], 0, 0, 0
     for program in programs:
         of_cases = list(_runs(_cases(program), seeds))
-        failed = [run for runs in of_cases for run in runs if run.said]
+        failed = [run for runs in of_cases for run in runs if run.failure]
         num_cases += len(of_cases)
         num_runs += sum(map(len, of_cases))
         num_failed += len(failed)
@@ -138,7 +139,7 @@ def main() -> int:
             rows.append([str(cell) for cell in row])
             print(*row, file=sys.stderr, flush=True)  # a thousand runs take hours
         if failed:
-            print(failed[0].said[-6000:], file=sys.stderr, flush=True)
+            print(failed[0].failure[-6000:], file=sys.stderr, flush=True)
     print(described(environment(2)))
     print(markdown(["test", "cases", "failed", "seconds for one of each", "repeated by"], rows))
     print(
