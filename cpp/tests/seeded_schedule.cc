@@ -15,15 +15,17 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tried.h"
+
 namespace {
 
-const char* const setting = std::getenv("TORCHPARQUET_SCHEDULE");
+const uint64_t schedule_seed = torchparquet::testing::ScheduleSeed();
 std::atomic<uint64_t> num_threads{0};
 
 void TellThreads() {
   std::fprintf(stderr, "threads held up: %lu\n", static_cast<unsigned long>(num_threads));
 }
-const int told_at_exit = setting == nullptr ? 0 : std::atexit(TellThreads);
+const int told_at_exit = schedule_seed == 0 ? 0 : std::atexit(TellThreads);
 
 // SplitMix64.
 uint64_t Next(uint64_t* state) {
@@ -46,9 +48,9 @@ void Sleep(uint64_t microseconds) {
 }
 
 void HoldUp() {
-  if (setting == nullptr) return;
+  if (schedule_seed == 0) return;
   if (pace.state == 0) {
-    pace.state = std::strtoull(setting, nullptr, 10) * 0xD1342543DE82EF95 + ++num_threads;
+    pace.state = (schedule_seed - 1) * 0xD1342543DE82EF95 + ++num_threads;
   }
   const uint64_t drawn = Next(&pace.state);
   if (pace.steps_left-- == 0) {

@@ -13,7 +13,7 @@
 // draws too.
 namespace torchparquet::testing {
 
-// The seed of the schedule; 0 without one.
+// The number of the schedule, and one more; 0 without a schedule.
 inline uint64_t ScheduleSeed() {
   const char* const setting = std::getenv("TORCHPARQUET_SCHEDULE");
   return setting == nullptr ? 0 : std::strtoull(setting, nullptr, 10) + 1;

@@ -174,6 +174,12 @@ int64_t ItemBytes(const std::string& kind) {
   return 8;
 }
 
+uint64_t LoadItem(const uint8_t* data, int64_t item_bytes) {
+  uint64_t item = 0;
+  std::memcpy(&item, data, static_cast<size_t>(item_bytes));
+  return item;
+}
+
 Cells::Cells(const StoredColumn& column)
     : seed_(std::hash<std::string>()(column.name)),
       mask_(MaskOf(column.kind)),
@@ -191,10 +197,8 @@ uint64_t Cells::Bits(int64_t row) const {
 }
 
 bool Cells::Equals(int64_t row, uint64_t fill_bits, const uint8_t* data) const {
-  uint64_t found = 0;
-  std::memcpy(&found, data, static_cast<size_t>(item_bytes_));
   const uint64_t expected = IsNull(row) ? fill_bits : Bits(row);
-  return found == (expected & LowBytes(item_bytes_));
+  return LoadItem(data, item_bytes_) == (expected & LowBytes(item_bytes_));
 }
 
 void WriteParquet(const std::string& path, const FileRecipe& recipe, int64_t first_row) {

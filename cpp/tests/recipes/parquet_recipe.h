@@ -21,6 +21,7 @@ struct StoredColumn {
 
 // Bytes of an item of the output type.
 int64_t ItemBytes(const std::string& kind);
+uint64_t LoadItem(const uint8_t* data, int64_t item_bytes);
 
 // The cells of a column, by global row. Tests compare each of them, so that all that the
 // column's names decide is decided once.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <numeric>
 #include <stdexcept>
 
@@ -20,12 +19,6 @@ std::filesystem::path MakeDirectory() {
       (std::filesystem::temp_directory_path() / "torchparquet-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
   return name;
-}
-
-uint64_t LoadItem(const uint8_t* data, int64_t item_bytes) {
-  uint64_t item = 0;
-  std::memcpy(&item, data, static_cast<size_t>(item_bytes));
-  return item;
 }
 
 int64_t SlabBytes(const ReaderParts& spec) {
