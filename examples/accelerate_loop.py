@@ -3,7 +3,7 @@
     python examples/clicks.py clicks
     torchrun --standalone --nproc-per-node 2 examples/accelerate_loop.py clicks checkpoints
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again.
+A run that was stopped goes on after its latest checkpoint when the same command is given again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments
 from torchparquet.frameworks.accelerate import ParquetLoader
 
 

@@ -3,7 +3,7 @@
     python examples/clicks.py clicks
     torchrun --standalone --nproc-per-node 4 examples/fsdp2.py clicks checkpoints --replicas 2
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again,
+A run that was stopped goes on after its latest checkpoint when the same command is given again,
 on any number of ranks and with any number of replicas.
 """
 
@@ -17,7 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from checkpoints import TrainState, load_latest, save
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments, process_group
 
 
 def main() -> None:
@@ -25,13 +26,8 @@ def main() -> None:
     parser = job_arguments()
     parser.add_argument("--replicas", type=int, default=1, help="of the sharded model (HSDP)")
     arguments = parser.parse_args()
-    dist.init_process_group("gloo")  # "nccl" with GPUs
-    try:
-        # The model is gone when this returns: it must not outlive the process group.
+    with process_group():
         train(arguments)
-    finally:
-        # Joins gloo's threads, one of which could abort the process as the interpreter exits.
-        dist.destroy_process_group()
 
 
 def train(arguments: Namespace) -> None:

@@ -3,7 +3,7 @@
     python examples/clicks.py clicks
     python examples/lightning_ddp.py clicks checkpoints
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again.
+A run that was stopped goes on after its latest checkpoint when the same command is given again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 from torch.optim import Optimizer
 
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments
 from torchparquet import ParquetDataset
 
 

@@ -3,7 +3,7 @@
     python examples/packed_gpt.py --write documents
     torchrun --standalone --nproc-per-node 2 examples/packed_gpt.py documents checkpoints
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again.
+A run that was stopped goes on after its latest checkpoint when the same command is given again.
 The number of ranks may be another one that divides 4: batches, and so losses, are the same.
 """
 
@@ -23,6 +23,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from checkpoints import TrainState, load_latest, save
+from job import process_group
 from torchparquet import Pack, ParquetDataset
 
 VOCABULARY, END_OF_TEXT, LENGTH, WIDTH, HEADS = 64, 0, 64, 32, 4
@@ -155,13 +156,8 @@ def main() -> None:
     if arguments.write:
         write_documents(arguments.data)
         return
-    dist.init_process_group("gloo")  # "nccl" with GPUs
-    try:
-        # The model is gone when this returns: it must not outlive the process group.
+    with process_group():
         train(arguments)
-    finally:
-        # Joins gloo's threads, one of which could abort the process as the interpreter exits.
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

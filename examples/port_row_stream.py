@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from job import process_group
 from torchparquet import Jagged, ParquetDataset, UnbatchedDataset
 
 NUM_ROWS = 3_001
@@ -121,8 +122,12 @@ class Classifier(nn.Module):
         return self.classes(self.embedding(text.values, text.offsets))
 
 
-def train(model: nn.Module, loader: Iterable[dict[str, Any]], callback: SetEpoch) -> None:
+def train(loader: Iterable[dict[str, Any]], callback: SetEpoch) -> None:
     """Train two epochs, and say what each rank read."""
+    torch.manual_seed(0)
+    model: nn.Module = Classifier()
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for epoch in range(2):
         callback.on_epoch_begin(epoch)
@@ -146,23 +151,17 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.file_dir).exists():
         write_reviews(Path(arguments.file_dir))
-    torch.manual_seed(0)
-    model: nn.Module = Classifier()
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-        dist.barrier()  # until the reviews are written
-        model = DistributedDataParallel(model)
-    if arguments.batches:
-        dataset = open_batches(arguments.file_dir, batch_size=32)
-        train(model, dataset, SetEpoch(dataset))
-    else:
-        rows = open_rows(arguments.file_dir, {"text": buckets_of, "stars": to_label})
-        workers = {"num_workers": arguments.num_workers}
-        loader = DataLoader(rows, batch_size=32, collate_fn=collate, **workers)
-        train(model, loader, SetEpoch(rows))
-    if dist.is_initialized():
-        del model
-        dist.destroy_process_group()
+    with process_group():
+        if dist.is_initialized():
+            dist.barrier()  # until the reviews are written
+        if arguments.batches:
+            dataset = open_batches(arguments.file_dir, batch_size=32)
+            train(dataset, SetEpoch(dataset))
+        else:
+            rows = open_rows(arguments.file_dir, {"text": buckets_of, "stars": to_label})
+            workers = {"num_workers": arguments.num_workers}
+            loader = DataLoader(rows, batch_size=32, collate_fn=collate, **workers)
+            train(loader, SetEpoch(rows))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from job import process_group
 from torchparquet import Column, Jagged, ParquetDataset
 
 NUM_ROWS = 20_000
@@ -79,24 +80,16 @@ class Evaluation(nn.Module):
         return self.layers(torch.cat(sums, dim=1).clamp(0, 1)).squeeze(1)
 
 
-def main() -> None:
-    """Train on the games of a directory."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("directory")
-    parser.add_argument("--epochs", type=int, default=3)
-    arguments = parser.parse_args()
-    rank = int(os.environ.get("RANK", "0"))
-    if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.directory).exists():
-        write_games(Path(arguments.directory))
+def train(directory: str, num_epochs: int) -> None:
+    """Train the epochs, and say what each rank read."""
     torch.manual_seed(0)
     model: nn.Module = Evaluation()
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-        dist.barrier()  # until the games are written
+    if dist.is_initialized():
         model = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    dataset = open_games(arguments.directory)
-    for epoch in range(arguments.epochs):
+    dataset = open_games(directory)
+    rank = int(os.environ.get("RANK", "0"))
+    for epoch in range(num_epochs):
         dataset.set_epoch(epoch)
         num_rows, num_active, losses = 0, 0, []
         for batch in dataset:
@@ -113,9 +106,20 @@ def main() -> None:
             f"loss {np.mean(losses):.4f}",
             flush=True,
         )
-    if dist.is_initialized():
-        del model
-        dist.destroy_process_group()
+
+
+def main() -> None:
+    """Train on the games of a directory."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("directory")
+    parser.add_argument("--epochs", type=int, default=3)
+    arguments = parser.parse_args()
+    if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.directory).exists():
+        write_games(Path(arguments.directory))
+    with process_group():
+        if dist.is_initialized():
+            dist.barrier()  # until the games are written
+        train(arguments.directory, arguments.epochs)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python examples/clicks.py clicks
     python examples/ray_train.py clicks checkpoints --workers 2
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again,
+A run that was stopped goes on after its latest checkpoint when the same command is given again,
 with any number of workers. Workers that fail are begun anew, once, by Ray.
 """
 
@@ -18,7 +18,8 @@ import torch
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
 
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments
 from torchparquet import ParquetDataset
 
 

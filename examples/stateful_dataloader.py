@@ -3,7 +3,7 @@
     python examples/clicks.py clicks
     torchrun --standalone --nproc-per-node 2 examples/stateful_dataloader.py clicks checkpoints
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again,
+A run that was stopped goes on after its latest checkpoint when the same command is given again,
 with the same numbers of ranks and workers.
 """
 
@@ -18,7 +18,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments, process_group
 
 NUM_WORKERS = 2
 
@@ -26,13 +27,8 @@ NUM_WORKERS = 2
 def main() -> None:
     """Be one rank of the job."""
     arguments = job_arguments().parse_args()
-    dist.init_process_group("gloo")  # "nccl" with GPUs
-    try:
-        # The model is gone when this returns: it must not outlive the process group.
+    with process_group():
         train(arguments)
-    finally:
-        # Joins gloo's threads, one of which could abort the process as the interpreter exits.
-        dist.destroy_process_group()
 
 
 def train(arguments: Namespace) -> None:

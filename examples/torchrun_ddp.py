@@ -9,7 +9,6 @@ on any number of ranks.
 
 from __future__ import annotations
 
-import traceback
 from argparse import Namespace
 
 import torch
@@ -17,23 +16,15 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from checkpoints import TrainState, load_latest, save
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments, process_group
 
 
 def main() -> None:
     """Be one rank of the job."""
     arguments = job_arguments().parse_args()
-    dist.init_process_group("gloo")  # "nccl" with GPUs
-    try:
-        # The model is gone when this returns: it must not outlive the process group.
+    with process_group():
         train(arguments)
-    except BaseException as error:
-        # Its frames may hold the group too.
-        traceback.clear_frames(error.__traceback__)
-        raise
-    finally:
-        # Joins gloo's threads, one of which could abort the process as the interpreter exits.
-        dist.destroy_process_group()
 
 
 def train(arguments: Namespace) -> None:

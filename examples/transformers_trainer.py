@@ -3,7 +3,7 @@
     python examples/clicks.py clicks
     torchrun --standalone --nproc-per-node 2 examples/transformers_trainer.py clicks checkpoints
 
-A run that was stopped goes on behind its latest checkpoint when the same command is given again.
+A run that was stopped goes on after its latest checkpoint when the same command is given again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from clicks import ClickModel, StepRecord, job_arguments, loss_of, open_clicks
+from clicks import ClickModel, loss_of, open_clicks
+from job import StepRecord, job_arguments
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
 
 
@@ -46,7 +47,7 @@ class ClicksTrainer(ParquetTrainerMixin, Trainer):
 
 
 class Stop(TrainerCallback):
-    """Stops behind a step."""
+    """Stops after a step."""
 
     def __init__(self, step: int | None) -> None:
         """Keep the step; None for no stop."""

@@ -8,9 +8,13 @@ import sys
 
 import pytest
 
+from tests.fixtures.tree import ROOT
+
 PROGRAM = """
-import os, sys, traceback
+import os, sys
+from contextlib import contextmanager
 import torch, torch.distributed as dist
+from job import process_group
 
 def num_threads():
     return len(os.listdir("/proc/self/task"))
@@ -19,34 +23,44 @@ def interrupted_call():
     group = dist.distributed_c10d._get_default_group()
     raise KeyboardInterrupt
 
-before = num_threads()
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-dist.all_reduce(torch.ones(1))
-assert num_threads() > before
-try:
+def cleanup_that_fails():
     try:
         interrupted_call()
-    except BaseException as error:
-        if sys.argv[1:] == ["clear"]:
-            traceback.clear_frames(error.__traceback__)
-        raise
+    finally:
+        raise OSError
+
+@contextmanager
+def destroyed_group():
+    dist.init_process_group("gloo")
+    try:
+        yield
     finally:
         dist.destroy_process_group()
-except KeyboardInterrupt:
+
+job = {"destroyed": destroyed_group, "ended": process_group}[sys.argv[1]]
+before = num_threads()
+try:
+    with job():
+        dist.all_reduce(torch.ones(1))
+        assert num_threads() > before
+        {"call": interrupted_call, "cleanup": cleanup_that_fails}[sys.argv[2]]()
+except (KeyboardInterrupt, OSError):
     print(num_threads() - before)
 """
 
 
-@pytest.mark.parametrize("arguments", [["clear"], []])
-def test_frames_that_hold_the_process_group(arguments: list[str]) -> None:
+@pytest.mark.parametrize("raised_in", ["call", "cleanup"])
+@pytest.mark.parametrize("group", ["ended", "destroyed"])
+def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
+    job = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        [sys.executable, "-c", PROGRAM, group, raised_in],
+        env=os.environ | job | {"PYTHONPATH": str(ROOT / "examples"), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     left = int(done.stdout)
-    # Without it, threads stay: if this fails, torch joins them, and the advice can go.
-    assert left == 0 if arguments else left > 0
+    # If threads no longer stay without it, torch joins them, and the advice can go.
+    assert left == 0 if group == "ended" else left > 0

@@ -23,7 +23,7 @@ def main() -> None:
 
     def train_until_killed(given: Any) -> None:
         # Where the rank is, which Ray runs in another process than this.
-        from clicks import StepRecord
+        from job import StepRecord
 
         add = StepRecord.add
 
