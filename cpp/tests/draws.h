@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <vector>
+
+#include "split_mix.h"
 
 namespace torchparquet::testing {
 
@@ -13,10 +14,10 @@ namespace torchparquet::testing {
 // is.
 class Draws {
  public:
-  explicit Draws(uint64_t seed) : engine_(seed) {}
+  explicit Draws(uint64_t seed) : words_(seed) {}
   // Takes its draws from `bytes`, as few for each as it needs, and after them from a
   // seed. A fuzzer that changes the bytes changes single draws.
-  explicit Draws(std::span<const uint8_t> bytes) : engine_(bytes.size()), bytes_(bytes) {}
+  explicit Draws(std::span<const uint8_t> bytes) : words_(bytes.size()), bytes_(bytes) {}
 
   uint64_t Bits() { return Take(sizeof(uint64_t)); }
   int64_t Below(int64_t bound) {
@@ -29,7 +30,7 @@ class Draws {
 
  private:
   uint64_t Take(size_t num_bytes) {
-    if (bytes_.empty()) return engine_();
+    if (bytes_.empty()) return words_.Next();
     uint64_t value = 0;
     const std::span<const uint8_t> taken =
         bytes_.first(std::min(num_bytes, bytes_.size()));
@@ -38,13 +39,16 @@ class Draws {
     return value;
   }
 
-  std::mt19937_64 engine_;
+  SplitMix64 words_;
   std::span<const uint8_t> bytes_;
 };
 
 inline std::vector<uint8_t> RandomBytes(Draws& draws, int64_t num_bytes) {
-  std::vector<uint8_t> bytes(static_cast<size_t>(num_bytes));
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(draws.Below(1 << 8));
+  std::vector<uint8_t> bytes;
+  bytes.reserve(static_cast<size_t>(num_bytes));
+  while (std::ssize(bytes) < num_bytes) {
+    bytes.push_back(static_cast<uint8_t>(draws.Below(1 << 8)));
+  }
   return bytes;
 }
 

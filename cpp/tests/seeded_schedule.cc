@@ -14,10 +14,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
+#include "split_mix.h"
 #include "tried.h"
 
 namespace {
+
+using torchparquet::testing::SplitMix64;
 
 const uint64_t schedule_seed = torchparquet::testing::ScheduleSeed();
 std::atomic<uint64_t> num_threads{0};
@@ -27,16 +31,8 @@ void TellThreads() {
 }
 const int told_at_exit = schedule_seed == 0 ? 0 : std::atexit(TellThreads);
 
-// SplitMix64.
-uint64_t Next(uint64_t* state) {
-  uint64_t value = *state += 0x9E3779B97F4A7C15;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-  return value ^ (value >> 31);
-}
-
 struct Pace {
-  uint64_t state = 0;  // 0: not drawn yet
+  std::optional<SplitMix64> words;
   uint64_t steps_left = 0;
   uint64_t slowness = 0;
 };
@@ -49,10 +45,10 @@ void Sleep(uint64_t microseconds) {
 
 void HoldUp() {
   if (schedule_seed == 0) return;
-  if (pace.state == 0) {
-    pace.state = (schedule_seed - 1) * 0xD1342543DE82EF95 + ++num_threads;
+  if (!pace.words) {
+    pace.words.emplace((schedule_seed - 1) * 0xD1342543DE82EF95 + ++num_threads);
   }
-  const uint64_t drawn = Next(&pace.state);
+  const uint64_t drawn = pace.words->Next();
   if (pace.steps_left-- == 0) {
     pace.steps_left = drawn % 64;
     pace.slowness = (drawn >> 8) % 8;

@@ -17,6 +17,8 @@
 #include <functional>
 #include <memory>
 
+#include "split_mix.h"
+
 namespace torchparquet::testing {
 namespace {
 
@@ -24,13 +26,6 @@ using parquet::LogicalType;
 using parquet::Repetition;
 using parquet::Type;
 using parquet::schema::PrimitiveNode;
-
-// splitmix64's finaliser.
-uint64_t Mix(uint64_t bits) {
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
-  return bits ^ (bits >> 31);
-}
 
 // Ones in the low `num_bytes` bytes.
 uint64_t LowBytes(int64_t num_bytes) { return ~uint64_t{0} >> (64 - 8 * num_bytes); }
