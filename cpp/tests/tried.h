@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
-#include <random>
 #include <span>
 #include <vector>
+
+#include "split_mix.h"
 
 // A test tries all that it names, once. Under schedules that seeds draw it runs a
 // thousand times (see seeded_schedule.cc): each time it then tries a part, which the seed
@@ -22,8 +23,8 @@ inline uint64_t ScheduleSeed() {
 template <typename T>
 std::vector<T> Tried(std::span<const T> all) {
   if (ScheduleSeed() == 0) return {all.begin(), all.end()};
-  static std::mt19937_64 engine(ScheduleSeed());
-  return {all[engine() % all.size()]};
+  static SplitMix64 words(ScheduleSeed());
+  return {all[words.Next() % all.size()]};
 }
 template <typename T>
 std::vector<T> Tried(std::initializer_list<T> all) {
@@ -32,6 +33,15 @@ std::vector<T> Tried(std::initializer_list<T> all) {
 template <typename T, size_t N>
 std::vector<T> Tried(const T (&all)[N]) {
   return Tried(std::span<const T>(all));
+}
+
+// Of parts that are tried at once, every tenth.
+template <typename T>
+std::vector<T> TenthTried(const std::vector<T>& all) {
+  if (ScheduleSeed() == 0) return all;
+  std::vector<T> some;
+  for (size_t i = ScheduleSeed() % 10; i < all.size(); i += 10) some.push_back(all[i]);
+  return some;
 }
 
 // Trials that differ by draws, and the seed of these draws.

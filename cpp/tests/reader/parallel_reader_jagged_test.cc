@@ -252,8 +252,12 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
       }
     });
   };
-  const int64_t step = testing::ScheduleSeed() == 0 ? 5'000 : 25'000;
-  for (spec.max_memory_bytes = 50'000; !fits();) spec.max_memory_bytes += step;
+  int64_t too_little = 50'000;
+  for (int64_t enough = 1 << 20; enough - too_little > 5'000;) {
+    spec.max_memory_bytes = (too_little + enough) / 2;
+    (fits() ? enough : too_little) = spec.max_memory_bytes;
+  }
+  spec.max_memory_bytes = too_little + 5'000;
   for (const int64_t more : testing::Tried({0, 20'000, 100'000})) {
     spec.max_memory_bytes += more;
     for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
@@ -347,9 +351,9 @@ NestedRecipe LongRecipe() {
   return {.columns = {{.name = "long",
                        .kind = ValueKind::kInt64,
                        .null_one_in = 0,
-                       .list_length = 1500}},
+                       .list_length = 500}},
           .row_group_rows = {40, 60},
-          .page_entries = 5000};
+          .page_entries = 1700};
 }
 
 TEST_CASE("items that take all the memory are read batch by batch") {
@@ -358,7 +362,7 @@ TEST_CASE("items that take all the memory are read batch by batch") {
   for (const int64_t num_threads : testing::Tried({1, 3})) {
     ReaderParts spec = SpecOf(data, 10, num_threads);
     spec.fields[0].row_bytes = 0;  // so that all slabs fit, and a row group is one slice
-    spec.max_memory_bytes = 1 << 19;
+    spec.max_memory_bytes = 175'000;
     CheckAll(data, spec, draws);
   }
 }
@@ -366,11 +370,11 @@ TEST_CASE("items that take all the memory are read batch by batch") {
 TEST_CASE("batches are read whatever footers claim that rows have") {
   Draws draws(337);
   const NestedFile data(LongRecipe(), draws);
-  for (const double row_bytes : testing::Tried({0., 12'000., 1e18, 1e300})) {
+  for (const double row_bytes : testing::Tried({0., 4'000., 1e18, 1e300})) {
     for (const int64_t num_threads : testing::Tried({1, 3})) {
       ReaderParts spec = SpecOf(data, 10, num_threads);
       spec.fields[0].row_bytes = row_bytes;
-      spec.max_memory_bytes = 1 << 19;
+      spec.max_memory_bytes = 175'000;
       CheckAll(data, spec, draws);
     }
   }
@@ -381,7 +385,7 @@ TEST_CASE("a batch whose items are too much fails in its place") {
   const NestedFile data(LongRecipe(), draws);
   // The first batch has rows of both row groups, each part of which would fit.
   ReaderParts spec = SpecOf(data, 70, 2);
-  spec.max_memory_bytes = 12'000 * 65;
+  spec.max_memory_bytes = 4'000 * 65;
   // By itself: 40 and 30 rows are more than 65.
   ParallelReader reader(ReaderSpec{spec});
   for (int i = 0; i < 2; ++i) {
