@@ -8,7 +8,7 @@
 
 namespace torchparquet {
 
-// Each kind becomes one Python exception class; see bindings/exceptions.cc.
+// Each kind becomes a Python exception class; see bindings/exceptions.cc.
 enum class ErrorKind {
   kCorruptFile,
   kEncrypted,
@@ -19,6 +19,7 @@ enum class ErrorKind {
   kListLength,
   kInvalidArgument,
   kOutOfMemory,
+  kValuesTooLarge,  // than the memory that they may take
   kNotSupported,
   kStopped,
   kInternal,

@@ -14,7 +14,7 @@ void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
   column.value_bytes += part.items.values->size();
   const size_t max_bytes = part.items.values->max_bytes();
   if (column.value_bytes > max_bytes) {
-    throw Error(ErrorKind::kOutOfMemory,
+    throw Error(ErrorKind::kValuesTooLarge,
                 "values of one batch need more than the memory they may take: " +
                     std::to_string(column.value_bytes) + " bytes of " +
                     std::to_string(max_bytes));

@@ -37,6 +37,7 @@ py::object ExceptionClass(ErrorKind kind) {
     case ErrorKind::kInvalidArgument:
       return builtin(PyExc_ValueError);
     case ErrorKind::kOutOfMemory:
+    case ErrorKind::kValuesTooLarge:
       return builtin(PyExc_MemoryError);
     case ErrorKind::kNotSupported:
       return builtin(PyExc_NotImplementedError);

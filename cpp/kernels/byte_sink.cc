@@ -26,7 +26,7 @@ ByteSink& ByteSink::operator=(ByteSink&& other) noexcept {
 
 uint8_t* ByteSink::Extend(size_t num_bytes) {
   if (num_bytes > max_bytes_ - std::min(size_, max_bytes_)) {
-    throw Error(ErrorKind::kOutOfMemory,
+    throw Error(ErrorKind::kValuesTooLarge,
                 "values need more than the memory they may take: " +
                     std::to_string(size_) + " and " + std::to_string(num_bytes) +
                     " more bytes of " + std::to_string(max_bytes_));

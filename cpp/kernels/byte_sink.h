@@ -22,7 +22,7 @@ class ByteSink {
   ByteSink& operator=(ByteSink&& other) noexcept;
 
   // Appends `num_bytes` bytes, which the caller writes, and returns the first of them.
-  // Throws Error(kOutOfMemory), and changes nothing, if the sink would hold more than
+  // Throws Error(kValuesTooLarge), and changes nothing, if the sink would hold more than
   // max_bytes(), and std::bad_alloc if there is no memory. Bytes that the sink held may
   // move.
   uint8_t* Extend(size_t num_bytes);

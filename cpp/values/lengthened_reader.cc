@@ -41,7 +41,7 @@ class ByteArrayStoredReader : public StoredReader {
     try {
       values_->Read(count, lengths_.data(), &sink_);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kOutOfMemory) throw;
+      if (error.kind() != ErrorKind::kValuesTooLarge) throw;
       throw CorruptFile("value is longer than its type's " +
                         std::to_string(max_value_bytes_) + " bytes");
     }

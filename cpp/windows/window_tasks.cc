@@ -164,16 +164,15 @@ std::unique_ptr<ColumnReader> WindowTaskRunner::OpenReader(const WindowTask& tas
 // Items beyond the bound are a failure of the window, not of the task that found them.
 // The message names the column with the most items by the footers, so it is the same
 // whatever the timing.
-void WindowTaskRunner::CheckItems(OpenWindow* window) const {
+void WindowTaskRunner::FailAsTooLarge(OpenWindow* window) const {
   const ReaderSpec& spec = *context_.spec;
-  if (window->item_bytes <= spec.max_memory_bytes) return;
   window->is_too_large = true;
   const auto bytes_of = [&](const ColumnSpec& column) {
     const FieldSpec& field = spec.fields[static_cast<size_t>(column.field)];
     return field.num_offsets > 0 ? field.row_bytes : -1;
   };
   const auto most = std::ranges::max_element(spec.columns, {}, bytes_of);
-  throw Error(ErrorKind::kOutOfMemory,
+  throw Error(ErrorKind::kValuesTooLarge,
               "strings and lists of one shuffle window need more than max_memory; take a "
               "smaller shuffle_window or a larger max_memory: " +
                   std::to_string(spec.max_memory_bytes) + " bytes",
@@ -192,9 +191,15 @@ void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   ColumnTarget target = TargetOfTask(*context_.spec, task.index);
   target.segments = {&segment, 1};
   Staged staged(context_, task, items);
-  reader->Read(chunk.rows, target, scratch, &staged);
+  try {
+    reader->Read(chunk.rows, target, scratch, &staged);
+  } catch (const Error& error) {
+    // The items of this chunk alone are beyond the bound.
+    if (error.kind() == ErrorKind::kValuesTooLarge) FailAsTooLarge(&window);
+    throw;
+  }
   scratch->column = reader->TakeBuffers();
-  CheckItems(&window);
+  if (window.item_bytes > context_.spec->max_memory_bytes) FailAsTooLarge(&window);
   if (!items->EndChunk()) return;
   window.places.Make();
   try {

@@ -23,7 +23,7 @@ class WindowTaskRunner {
   class Strips;
   class Staged;
 
-  void CheckItems(OpenWindow* window) const;
+  [[noreturn]] void FailAsTooLarge(OpenWindow* window) const;
   std::unique_ptr<ColumnReader> OpenReader(const WindowTask& task,
                                            DecodeScratch* scratch) const;
   void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;

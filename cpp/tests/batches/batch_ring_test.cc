@@ -363,7 +363,7 @@ TEST_CASE("a part that does not fit with those before it is refused") {
     if (i == 0) {
       add(0, 500);
     } else {
-      CHECK(Throws(ErrorKind::kOutOfMemory, [&] { add(0, 501); }));
+      CHECK(Throws(ErrorKind::kValuesTooLarge, [&] { add(0, 501); }));
     }
   }
   CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);

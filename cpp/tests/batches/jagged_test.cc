@@ -160,7 +160,7 @@ TEST_CASE("what the parts hold together is bounded too") {
     column.parts.push_back(
         PartOf(rows, row, row + 1, offsets, memory.Begin(0, 1, 1, true)));
   }
-  CHECK(Throws(ErrorKind::kOutOfMemory, [&] { JoinParts(std::move(column)); }));
+  CHECK(Throws(ErrorKind::kValuesTooLarge, [&] { JoinParts(std::move(column)); }));
 }
 
 TEST_CASE("room is made for what rows had before") {
@@ -232,7 +232,7 @@ TEST_CASE("idle memory is bounded, and so is one sink") {
   SinkPool::Lease lease = pool->Acquire(kPlenty);
   CHECK(lease->capacity() < 50'000);
   lease->Extend(20'000);
-  CHECK(Throws(ErrorKind::kOutOfMemory, [&] { lease->Extend(1); }));
+  CHECK(Throws(ErrorKind::kValuesTooLarge, [&] { lease->Extend(1); }));
   CHECK(pool->Acquire(-5)->size() == 0);
 }
 

@@ -231,7 +231,8 @@ Outcome Try(Read&& read) {
   } catch (const Error& error) {
     using enum ErrorKind;
     constexpr ErrorKind kExpected[] = {kCorruptFile, kNullValue,   kCast,
-                                       kListLength,  kOutOfMemory, kNotSupported};
+                                       kListLength,  kOutOfMemory, kValuesTooLarge,
+                                       kNotSupported};
     Require(std::ranges::find(kExpected, error.kind()) != std::end(kExpected),
             "an error of an unexpected kind");
     Require(std::string(error.what()) == Printable(error.what()),
@@ -242,9 +243,13 @@ Outcome Try(Read&& read) {
 }
 
 // Memory runs out sooner where more rows are read at once.
+bool IsOfMemory(const Outcome& outcome) {
+  return outcome.error == ErrorKind::kOutOfMemory ||
+         outcome.error == ErrorKind::kValuesTooLarge;
+}
+
 void CheckSame(const Outcome& whole, const Outcome& other) {
-  constexpr auto kBounded = ErrorKind::kOutOfMemory;
-  if (whole.error == kBounded || other.error == kBounded) return;
+  if (IsOfMemory(whole) || IsOfMemory(other)) return;
   Require(whole.error.has_value() == other.error.has_value(),
           "an error only at once, or only in parts");
   Require(whole.error || whole.rows == other.rows, "other rows in parts");
@@ -302,8 +307,7 @@ void CheckSelected(Draws& draws, const std::shared_ptr<const ParquetFile>& file,
     return rows;
   });
   if (!is_sound) return;
-  Require(!found.error || *found.error == ErrorKind::kOutOfMemory,
-          "an error only for some rows");
+  Require(!found.error || IsOfMemory(found), "an error only for some rows");
   if (found.error) return;
   Flat all;
   const auto reader = OpenColumn(file, sought.request, 0, {}, {});

@@ -58,13 +58,13 @@ TEST_CASE("a limit is kept to the byte, and its figures are named") {
     CHECK(sink.capacity() <= std::max<size_t>(512, limit + ByteSink::kSlackBytes));
     const auto error = testing::Caught([&] { sink.Extend(12345); });
     REQUIRE(error);
-    CHECK(error->kind() == ErrorKind::kOutOfMemory);
+    CHECK(error->kind() == ErrorKind::kValuesTooLarge);
     CHECK(testing::Mentions(*error, "12345"));
     CHECK(testing::Mentions(*error, std::to_string(limit)));
     CHECK(sink.size() == limit);
     // A limit below what the sink holds allows no more.
     sink.set_max_bytes(limit / 2);
-    CHECK(testing::Throws(ErrorKind::kOutOfMemory, [&] { sink.Extend(1); }));
+    CHECK(testing::Throws(ErrorKind::kValuesTooLarge, [&] { sink.Extend(1); }));
   }
 }
 

@@ -316,7 +316,7 @@ TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
     }
     const auto error = testing::Caught([&] { reader.Next(kTooLong); });
     REQUIRE(error);
-    CHECK(error->kind() == ErrorKind::kOutOfMemory);
+    CHECK(error->kind() == ErrorKind::kValuesTooLarge);
     messages.push_back(error->what());
     CHECK(messages.back() == messages.front());
     CHECK(testing::Mentions(*error, "c4"));
@@ -380,6 +380,21 @@ TEST_CASE("batches are read whatever footers claim that rows have") {
   }
 }
 
+TEST_CASE("a chunk whose items alone are beyond max_memory fails as its window does") {
+  Draws draws(345);
+  const NestedFile data(LongRecipe(), draws);
+  ReaderParts spec = SpecOf(data, 10, 2);
+  spec.fields[0].row_bytes = 5;
+  spec.share.windows = {{.num_chunks = 2, .key = 5, .begin = 0, .end = 100}};
+  spec.max_memory_bytes = 133'000;
+  ParallelReader reader(ReaderSpec{spec});
+  const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+  REQUIRE(error);
+  CHECK(error->kind() == ErrorKind::kValuesTooLarge);
+  CHECK(testing::Mentions(*error, "column 'long'"));
+  CHECK(testing::Mentions(*error, "shuffle_window"));
+}
+
 TEST_CASE("a batch whose items are too much fails in its place") {
   Draws draws(333);
   const NestedFile data(LongRecipe(), draws);
@@ -391,7 +406,7 @@ TEST_CASE("a batch whose items are too much fails in its place") {
   for (int i = 0; i < 2; ++i) {
     const auto error = testing::Caught([&] { reader.Next(kTooLong); });
     REQUIRE(error);
-    CHECK(error->kind() == ErrorKind::kOutOfMemory);
+    CHECK(error->kind() == ErrorKind::kValuesTooLarge);
     CHECK(testing::Mentions(*error, "column 'long'"));
   }
 }

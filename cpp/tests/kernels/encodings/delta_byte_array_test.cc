@@ -141,7 +141,7 @@ TEST_CASE("a small page that stands for much memory stops at the sink's limit") 
   DeltaByteArrayReader reader(bytes.span(), 20000);
   ByteSink sink;
   sink.set_max_bytes(1 << 20);
-  CHECK(Throws(ErrorKind::kOutOfMemory,
+  CHECK(Throws(ErrorKind::kValuesTooLarge,
                [&] { testing::ReadStrings(reader, 20000, &sink); }));
   CHECK(sink.capacity() <= (1 << 20) + ByteSink::kSlackBytes);
   DeltaByteArrayReader skipping(bytes.span(), 20000);

@@ -82,7 +82,8 @@ TEST_CASE("a full sink is an error of memory") {
   PlainByteArrayReader reader(bytes.span());
   ByteSink sink;
   sink.set_max_bytes(6);
-  CHECK(Throws(ErrorKind::kOutOfMemory, [&] { testing::ReadStrings(reader, 2, &sink); }));
+  CHECK(Throws(ErrorKind::kValuesTooLarge,
+               [&] { testing::ReadStrings(reader, 2, &sink); }));
 }
 
 TEST_CASE("damaged input gives values or the one kind of error") {
