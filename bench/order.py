@@ -7,7 +7,7 @@ Shuffling: the click log of bench/throughput.py as several files, links to one, 
 batch read, page cache warm, orders in turn, each in a process of its own, medians. With a single
 file an epoch has two windows of 8, and the time in which its last one is consumed, with nothing
 left to decode, counts for as much as it never does in training. Resuming: from `load_state_dict` to
-the first batch behind a state at the end of an epoch of 10,000 row groups, footers read before.
+the first batch after a state at the end of an epoch of 10,000 row groups, footers read before.
 Planning: 1,000,000 row groups, the plan and one share, and what another world has left of it.
 """
 

@@ -58,7 +58,7 @@ def laid_out(case: Any) -> tuple[list[Any], Jagged]:
 
 
 def stretch(rows: list[Any], before: list[Any], after: list[Any], dtype: torch.dtype) -> Jagged:
-    """The rows, behind and before others that do not count."""
+    """The rows, after and before others that do not count."""
     ends = list(accumulate(map(len, before + rows + after), initial=0))
     offsets = torch.tensor(ends[len(before) : len(before) + len(rows) + 1])
     items = [item for row in before + rows + after for item in row]

@@ -91,7 +91,7 @@ std::vector<ColumnChunk> FindPages(int descriptor, const std::string& list) {
       const auto rest = std::span(bytes).subspan(static_cast<size_t>(at));
       const auto header = torchparquet::ParsePageHeader(rest);
       if (!header)
-        throw std::runtime_error("page header goes on behind its column chunk");
+        throw std::runtime_error("page header goes on after its column chunk");
       chunk.pages.push_back({chunk.offset + at + header->header_bytes, *header});
       if (header->is_data()) chunk.num_values += header->num_values;
       at += header->header_bytes + header->compressed_bytes;

@@ -128,7 +128,7 @@ def _sums(batches: Iterable[dict[str, Tensor]]) -> list[Tensor]:
 
 
 def _correctness(device: torch.device, path: Path, setting: Setting) -> Verdict:
-    """Sums taken on the device, behind the loop, while memory of earlier batches is used again."""
+    """Sums taken on the device, beside the loop, while memory of earlier batches is used again."""
     options: dict[str, Any] = {"batch_size": 64 if setting.quick else 256, "num_epochs": None}
     options |= {"columns": [f"category_{i:02d}" for i in range(26)], "max_memory": "4MB"}
     on_device = _sums(ParquetDataset(path, **options, device=device))

@@ -142,7 +142,7 @@ def test_dynamic_shares(files: str, on_device: dict[str, Any], tmp_path: Path) -
     assert ids.tolist() == next(iter(expected))["id"].tolist()
 
 
-def test_an_error_comes_behind_the_batches_before_it(
+def test_an_error_comes_after_the_batches_before_it(
     tmp_path: Path, on_device: dict[str, Any]
 ) -> None:
     values = [None if row == 750 else row for row in range(1000)]
@@ -228,7 +228,7 @@ def test_an_interrupt_anywhere_loses_no_batch(
     files: str, on_device: dict[str, Any], place: str, monkeypatch: Any
 ) -> None:
     if place == "traced":
-        # As where CUDA is: the range ends behind all that `next` does.
+        # As where CUDA is: the range ends after all that `next` does.
         monkeypatch.setattr("torchparquet.metrics.wait_ranges._has_nvtx", lambda: True)
         for name in ("range_push", "range_pop"):
             monkeypatch.setattr(torch.cuda.nvtx, name, lambda *_: None)
@@ -309,7 +309,7 @@ def test_a_device_that_is_not_there(files: str) -> None:
 
 @pytest.mark.skipif(ACCELERATOR is None, reason="torch finds no accelerator")
 def test_checksums_while_slabs_are_used_again(tmp_path: Path) -> None:
-    """10,000 batches, each summed up on the device by work that runs behind the loop."""
+    """10,000 batches, each summed up on the device by work that runs beside the loop."""
     rng = np.random.default_rng(1)
     num_rows = 10_000 * 256
     table = pa.table(
@@ -336,7 +336,7 @@ def test_memory_is_not_written_to_while_the_loop_still_computes(files: str) -> N
         for batch in ParquetDataset(files, **options, device=ACCELERATOR):
             for _ in range(4):
                 busy.copy_(torch.empty_like(busy))
-            # Copied behind all of that, long after the batch was given up.
+            # Copied after all of that, long after the batch was given up.
             found.append(batch["id"].clone())
             del batch
         assert torch.equal(torch.cat(found).cpu(), expected)

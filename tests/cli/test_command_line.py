@@ -92,7 +92,7 @@ def test_a_missing_path_is_one_line_and_code_1(command: Any, tmp_path: Path, cap
     assert captured.err.count("\n") == 1
 
 
-def test_debug_raises_before_and_behind_the_command(tmp_path: Path) -> None:
+def test_debug_raises_before_and_after_the_command(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.parquet")
     for arguments in (["--debug", "plan", missing], ["plan", missing, "--debug"]):
         with pytest.raises(FileNotFoundError):

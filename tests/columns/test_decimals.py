@@ -306,7 +306,7 @@ def corpus_file(name: str) -> Any:
 def byte_array_file(path: Path, *stored: Any) -> None:
     """24 decimals(4, 2) of varying length, 1.00 to 24.00, or of those stored: 47 bytes in all.
 
-    Each stands behind its length, in one page with 6 bytes of levels.
+    Each stands after its length, in one page with 6 bytes of levels.
     """
     content = corpus_file("byte_array_decimal.parquet").read_bytes()
     path.write_bytes(content)
@@ -398,7 +398,7 @@ def test_cut_pages(
     )
     content = path.read_bytes()
     for page in pages(path):
-        # Behind the last index there are bits to spare.
+        # After the last index there are bits to spare.
         packed = page.is_data and page.encoding == RLE_DICTIONARY
         for fewer in (5, 63) if packed else (1, 5, 63):
             numbers = {

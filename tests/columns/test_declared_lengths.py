@@ -287,7 +287,7 @@ def test_a_field_that_is_referred_to_often_takes_no_memory(tmp_path: Path) -> No
     (first,) = struct.unpack_from("<I", content, begin)
     for i in range(1, count + 1):
         struct.pack_into("<I", content, begin + 4 * i, (first - 4 * i) % 2**32)
-    # Offsets lead forwards only, so the field stands behind all that refer to it.
+    # Offsets lead forwards only, so the field stands after all that refer to it.
     assert first > 4 * count
     path = declaring(tmp_path / "a.parquet", LISTS, base64.b64encode(bytes(content)))
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -454,9 +454,7 @@ def test_row_counts_that_lie(
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_an_error_behind_the_last_row_is_raised_every_time(
-    tmp_path: Path, num_threads: int
-) -> None:
+def test_an_error_after_the_last_row_is_raised_every_time(tmp_path: Path, num_threads: int) -> None:
     """The last page holds a row too many: known only when the last batch is already full."""
     content = write_mixed(tmp_path / "a.parquet").read_bytes()
     path = tmp_path / "bad.parquet"

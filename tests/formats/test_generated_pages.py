@@ -142,7 +142,7 @@ def test_lists_of_one_length_over_several_pages(tmp_path: Path, page_entries: in
 
 
 @pytest.mark.parametrize("page_entries", [1, 3, 64])
-def test_a_null_behind_a_pages_end_names_its_row(tmp_path: Path, page_entries: int) -> None:
+def test_a_null_after_a_pages_end_names_its_row(tmp_path: Path, page_entries: int) -> None:
     rows = [[1, 2, 3, 4]] * 20 + [[1, 2, 3, None]] + [[5]] * 3
     path = list_file(tmp_path / "a.parquet", rows, page_entries)
     for batch_size in (1, 6, 100):
@@ -192,7 +192,7 @@ def test_fewer_values_than_levels_say(tmp_path: Path, encoding: Any, missing_byt
 
 
 def test_pages_without_an_entry(tmp_path: Path) -> None:
-    """Before, between and behind the others."""
+    """Before, between and after the others."""
     rows = random_lists(30, 5)
     entries = list_entries(rows)
     empty = page([], LIST_LEVELS)

@@ -161,7 +161,7 @@ def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     for rank in range(2):
         lines = [read_lines(folder, rank) for folder in folders]
         assert in_order(lines[0]) == wanted[rank]
-        # Saved behind step 18, when no gradients are accumulated: those are in no checkpoint. The
+        # Saved after step 18, when no gradients are accumulated: those are in no checkpoint. The
         # second rank to be killed may not have come to its last step.
         assert 18 <= len(lines[1]) <= 21
         assert in_order(lines[1][:18] + lines[2]) == wanted[rank]

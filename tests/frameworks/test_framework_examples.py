@@ -23,7 +23,7 @@ from tests.frameworks.jobs.running import documented, run
 def test_every_row_once_an_epoch(
     tmp_path: Path, clicks: Any, framework: str, page: str, block: int
 ) -> None:
-    """Two ranks, stopped at step 47; the second run goes on behind step 45, or behind 47."""
+    """Two ranks, stopped at step 47; the second run goes on after step 45, or after 47."""
     pytest.importorskip(framework)
     (tmp_path / "clicks").symlink_to(clicks)
     _, train = documented(page, block)

@@ -108,7 +108,7 @@ def test_epochs_are_lightnings(tmp_path: Path, data: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_checkpoint_goes_on_exactly(tmp_path: Path, data: Any, kind: str) -> None:
-    """From within an epoch, from its last batch and behind it; with the weights of no stop."""
+    """From within an epoch, from its last batch and after it; with the weights of no stop."""
     wanted = expected(kind, data, range(3))
     num_steps = len(wanted[0])
     steps = (5, num_steps - 1, num_steps, num_steps + 1, 2 * num_steps)
@@ -231,7 +231,7 @@ def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     job(data, out, "--resume", str(out / "20.ckpt"))
     for rank in range(2):
         lines = of(read_lines(out, rank), "train")
-        # What was trained on behind the checkpoint was trained on again.
+        # What was trained on after the checkpoint was trained on again.
         assert streams(lines) == wanted[rank]
         assert len(lines) == len(of(first[rank], "train")) + 3 * 13 - 20
         weights = [torch.load(folder / f"{rank}.pt") for folder in (tmp_path / "whole", out)]

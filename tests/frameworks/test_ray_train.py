@@ -38,7 +38,7 @@ def test_every_row_in_even_steps(whole: Record, shares: Any) -> None:
 
 
 def test_ray_begins_workers_anew(whole: Record, clicks: Any, tmp_path: Path) -> None:
-    """A worker is killed in the middle; all of them go on behind the latest checkpoint."""
+    """A worker is killed in the middle; all of them go on after the latest checkpoint."""
     arguments = (clicks, "checkpoints", "--workers", 2, "--record", "record")
     run(python(KILLED_ONCE, tmp_path / "tried", ROOT / PROGRAM, *arguments), tmp_path)
     record = read_record(tmp_path / "record")

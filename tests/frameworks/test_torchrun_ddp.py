@@ -72,7 +72,7 @@ def test_a_run_goes_on_with_more_ranks(stopped: Path, clicks: Any, tmp_path: Pat
 
 
 def test_torchrun_begins_ranks_anew(whole: Record, clicks: Any, tmp_path: Path) -> None:
-    """A rank is killed in the middle; all of them go on behind the latest checkpoint."""
+    """A rank is killed in the middle; all of them go on after the latest checkpoint."""
     arguments = (tmp_path / "tried", ROOT / PROGRAM, clicks, "checkpoints", "--record", "record")
     command = torchrun(2, KILLED_ONCE, *arguments, max_restarts=1)
     # As the page says: without it ranks may meet the addresses of those that are gone.

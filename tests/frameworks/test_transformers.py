@@ -31,7 +31,7 @@ def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     for rank in range(2):
         assert in_order(read_lines(whole, rank)) == wanted[rank]
         rest = read_lines(killed, rank)[len(before[rank]) :]
-        # Saved behind step 20; the second rank to be killed may not have come to its last step.
+        # Saved after step 20; the second rank to be killed may not have come to its last step.
         assert 20 <= len(before[rank]) <= 22
         assert in_order(before[rank][:20] + rest) == wanted[rank]
         weights = [torch.load(folder / f"{rank}.pt") for folder in (whole, killed)]

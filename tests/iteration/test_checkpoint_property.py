@@ -119,7 +119,7 @@ def order(request: Any) -> Any:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.mostly_long(every=5)
-def test_the_rest_behind_every_state(folder: str, order: str, protocol: str) -> None:
+def test_the_rest_after_every_state(folder: str, order: str, protocol: str) -> None:
     """Each state is loaded into a data set that has never read, and read on to the end."""
     digests, states = history(PROTOCOLS[protocol](make(folder, order)))
     for place in scrambled(len(digests)):
@@ -172,7 +172,7 @@ def outline(state: Any) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["iterator", "data set", "node"])
-def test_before_the_first_batch_and_behind_the_last(folder: str, order: str, protocol: str) -> None:
+def test_before_the_first_batch_and_after_the_last(folder: str, order: str, protocol: str) -> None:
     """From the first state all is read; the last one leads to the next epoch, as a loop does."""
     dataset = make(folder, order)
     before_any = dataset.state_dict()

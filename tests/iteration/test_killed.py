@@ -63,7 +63,7 @@ def train(data: Any, checkpoint: Any, progress: Any) -> None:
 
 
 def run_and_kill(data: Any, checkpoint: Any, num_steps: Any) -> bool:
-    """Train in a forked process that is killed behind its step `num_steps`; whether it ended."""
+    """Train in a forked process that is killed after its step `num_steps`; whether it ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -504,7 +504,7 @@ def test_what_fails_to_begin_takes_no_epoch(data: Any) -> None:
     assert limited.epoch == 2
 
 
-def test_workers_begin_behind_what_has_failed_to(data: Any) -> None:
+def test_workers_begin_after_what_has_failed_to(data: Any) -> None:
     """The request after the failure is for them."""
     dataset = make(data)
     list(itertools.islice(dataset, 9))

@@ -71,7 +71,7 @@ def epoch(folder: str, order: dict[str, Any]) -> tuple[list[str], list[dict[str,
 def test_every_state_goes_on(
     folder: str, order: dict[str, Any], epoch: tuple[list[str], list[dict[str, Any]]]
 ) -> None:
-    """The next three batches behind each; the states come in no order, to one data set."""
+    """The next three batches after each; the states come in no order, to one data set."""
     digests, states = epoch
     resumed = make(folder, num_threads=1, **order)
     for place in range(NUM_BATCHES):

@@ -220,8 +220,8 @@ def test_counts_never_fall(folder: Path) -> None:
     assert metrics.rows == NUM_ROWS
 
 
-def test_nothing_changes_behind_the_end(folder: Path) -> None:
-    """Behind an epoch, an iterator that is given up, and `close`."""
+def test_nothing_changes_after_the_end(folder: Path) -> None:
+    """After an epoch, an iterator that is given up, and `close`."""
     dataset = ParquetDataset(folder, batch_size=50, num_threads=2, columns=["id"])
     read(dataset)
     ended = dataset.metrics()

@@ -313,7 +313,7 @@ def test_masks_of_elements_are_cut_with_their_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.mostly_long(every=12)
 def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | None) -> None:
-    """Or every third; before the first too, and behind the last, which is the next epoch."""
+    """Or every third; before the first too, and after the last, which is the next epoch."""
     options = {"stopping": stopping, "seed": 3, "source_key": "from"}
     if rows:
         options |= {"within_batch": True, "batch_size": rows}
@@ -363,7 +363,7 @@ def test_a_state_is_the_same_before_and_after_it_is_taken_up(paths: list[Path]) 
     mixed = open_mix(paths, **options)
     for _ in mixed:
         state = mixed.state_dict()
-        if state["sources"] is None:  # behind the last batch
+        if state["sources"] is None:  # after the last batch
             break
         resumed = open_mix(paths, **options)
         resumed.load_state_dict(state)
@@ -495,7 +495,7 @@ def open_nested(paths: Any, stopping: Any, **arguments: Any) -> Any:
 def test_a_mix_of_a_mix_goes_on_where_it_was(
     paths: list[Path], stopping: str, rows: dict[str, Any]
 ) -> None:
-    """Also behind its last batch, from where its own state leads to its next epoch."""
+    """Also after its last batch, from where its own state leads to its next epoch."""
     whole = ids_by_batch(open_nested(paths, stopping, weights=[9, 1], **rows))
     for stop in range(0, len(whole), 3):
         mixed = open_nested(paths, stopping, weights=[9, 1], **rows)

@@ -317,7 +317,7 @@ def rows_in(batches: Any) -> Any:
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"canonical_world_size": 2}])
 @pytest.mark.parametrize("window", [0, 3])
-def test_a_state_behind_a_row(paths: Any, options: dict[str, Any], window: int) -> None:
+def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -> None:
     """In the same world the rest of the batch comes first; in another one all rows, once."""
 
     def make(rank: int = 0, world_size: int = 2, batch_size: int = 6) -> ParquetDataset:

@@ -146,7 +146,7 @@ def test_every_row_once_over_all_worlds(
 def test_worlds_that_end_within_a_batch(
     rows: Any, worlds: Any, taken: Any, window: int, even: Any
 ) -> None:
-    """Each leg ends behind a number of rows of each rank, the last at its end."""
+    """Each leg ends after a number of rows of each rank, the last at its end."""
     rows = np.array(rows)
     options = PlanOptions(1, shuffle=True, seed=2, shuffle_window=window, even=even)
     legs, delivered = [], []

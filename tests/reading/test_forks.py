@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-# A thread named as gloo's, that waits for the interpreter as those do behind a collective call,
+# A thread named as gloo's, that waits for the interpreter as those do after a collective call,
 # has had it before a child is forked. Python alone would let it wait for 100 s.
 FORK = """
     import ctypes, os, sys, threading
@@ -46,7 +46,7 @@ FORK = """
 @pytest.mark.skipif(
     sys.version_info >= (3, 11, 10), reason="this Python's forks need not wait for other threads"
 )
-def test_threads_behind_a_collective_call_finish_before_a_fork() -> None:
+def test_threads_after_a_collective_call_finish_before_a_fork() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORK)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},

@@ -302,7 +302,7 @@ def test_kept_batches_are_seen_by_the_measure(measured: Any) -> None:
 @pytest.mark.parametrize("null_row", [0, 63, 64, 3000, 5999])
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_a_failure_while_memory_is_short(tmp_path: Path, null_row: int, num_threads: int) -> None:
-    """Columns that wait for memory behind the failure neither hide it nor hold it up."""
+    """Columns that wait for memory after the failure neither hide it nor hold it up."""
     words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
     indices = np.arange(6000, dtype=np.int32) % 20
     is_null = np.arange(6000) == null_row

@@ -12,8 +12,8 @@ namespace torchparquet::kernels {
 namespace {
 
 // Returns the bytes after the lengths.
-std::span<const uint8_t> Behind(DeltaBinaryPackedReader<uint32_t> lengths,
-                                int64_t max_values) {
+std::span<const uint8_t> After(DeltaBinaryPackedReader<uint32_t> lengths,
+                               int64_t max_values) {
   if (lengths.num_values() > max_values) {
     throw CorruptFile(
         "page holds more prefixes than values: " + std::to_string(lengths.num_values()) +
@@ -27,7 +27,7 @@ std::span<const uint8_t> Behind(DeltaBinaryPackedReader<uint32_t> lengths,
 
 DeltaByteArrayReader::DeltaByteArrayReader(std::span<const uint8_t> bytes,
                                            int64_t max_values)
-    : prefix_lengths_(bytes), suffixes_(Behind(prefix_lengths_, max_values), max_values) {
+    : prefix_lengths_(bytes), suffixes_(After(prefix_lengths_, max_values), max_values) {
   if (prefix_lengths_.num_values() != suffixes_.num_values()) {
     throw CorruptFile("prefixes and suffixes of values differ in number: " +
                       std::to_string(prefix_lengths_.num_values()) + " and " +

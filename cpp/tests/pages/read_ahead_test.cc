@@ -172,7 +172,7 @@ TEST_CASE("what a view and those held before it share is not read again") {
   setting.memory.Reserve(4096);
   setting.read_ahead.View({1000, 10}, 2000);
   setting.file.Write(setting.after);
-  // Behind the middle of what is held: the rest of it moves to the front.
+  // After the middle of what is held: the rest of it moves to the front.
   CHECK(IsMixOf(setting.read_ahead.View({1700, 800}, 2600), 1700, setting.before, 2000,
                 setting.after));
   setting.file.Write(setting.before);

@@ -11,7 +11,7 @@ from tests.frameworks.jobs.running import documented, run
 
 NUM_ROWS = 20_000  # of the click log
 STEPS = 40  # of an epoch on each of two ranks: 10,000 rows in batches of 256
-KILLED_BEHIND = 13  # the step that killed_once.py lets its rank take
+KILLED_AFTER = 13  # the step that killed_once.py lets its rank take
 
 Line = dict[str, Any]
 Record = list[list[Line]]  # of each rank, in the order of writing
@@ -64,8 +64,8 @@ def assert_begun_anew(record: Record, last_step: int) -> None:
         assert len({line["pid"] for line in lines}) == 2
         assert {line["step"] for line in lines} == set(range(1, last_step + 1))
     steps = [line["step"] for line in record[1]]
-    assert steps[:KILLED_BEHIND] == list(range(1, KILLED_BEHIND + 1))
-    assert steps[KILLED_BEHIND:] == list(range(steps[KILLED_BEHIND], last_step + 1))
+    assert steps[:KILLED_AFTER] == list(range(1, KILLED_AFTER + 1))
+    assert steps[KILLED_AFTER:] == list(range(steps[KILLED_AFTER], last_step + 1))
 
 
 def assert_same_steps(record: Record, whole: Record) -> None:

@@ -1,4 +1,4 @@
-"""Runs an example whose second rank is killed behind a step, in the first try only."""
+"""Runs an example whose second rank is killed after a step, in the first try only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from tests.frameworks.jobs.example_records import KILLED_BEHIND
+from tests.frameworks.jobs.example_records import KILLED_AFTER
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
 
         def add_and_die(record: Any, epoch: int, step: Any, *more: Any) -> None:
             add(record, epoch, step, *more)
-            if step == KILLED_BEHIND and dist.get_rank() == 1 and not Path(tried).exists():
+            if step == KILLED_AFTER and dist.get_rank() == 1 and not Path(tried).exists():
                 Path(tried).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 

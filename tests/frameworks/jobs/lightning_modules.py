@@ -67,7 +67,7 @@ def _stop(how: str) -> None:
 
 
 def trainer_of(pl: Any, out: Path, save_at: Any = (), **options: Any) -> Any:
-    """Return a quiet Trainer on the CPU that writes below `out` only: `N.ckpt` behind step N."""
+    """Return a quiet Trainer on the CPU that writes below `out` only: `N.ckpt` after step N."""
 
     class Saving(pl.Callback):
         def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
