@@ -173,8 +173,8 @@ def _arithmetic_seconds(num_threads: int) -> float:
 def threads_scaling(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, Any]:
     """Times torchparquet with 1 and 2 threads and prints the ratio.
 
-    Batches are only counted: reading their data would add the same to both. What two threads of
-    arithmetic without memory gain over one is measured before it: two virtual cores may be one
+    Batches are only counted: reading their data would add the same to both. The gain of two threads
+    of arithmetic without memory over one is measured before it: two virtual cores may be one
     physical core at times, and no program gains more from them.
     """
     rows, figures = [], {}

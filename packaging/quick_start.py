@@ -2,7 +2,7 @@
 
     python packaging/quick_start.py
 
-Where Python runs without the GIL, it must still do so afterwards: an import may bring it back.
+If Python runs without the GIL, it must still do so afterwards: an import may bring it back.
 """
 
 from __future__ import annotations

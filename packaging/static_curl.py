@@ -103,7 +103,7 @@ _CURL_ON = (
     "ENABLE_THREADED_RESOLVER",
     "HTTP_ONLY",
 )
-# What the archives depend on, beside the sources and these options.
+# The archives depend on these too, beside the sources and these options.
 _VARIABLES = ("CC", "CFLAGS", "AR", "RANLIB", "MACOSX_DEPLOYMENT_TARGET")
 
 

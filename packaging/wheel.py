@@ -30,7 +30,7 @@ from fetch_pyarrows import RELEASES
 GLIBC_MINOR = 28
 # Of pyarrow, which is installed beside.
 NOT_INCLUDED = ("libarrow.so.*", "libparquet.so.*")
-# What the tests of reading by HTTP and HTTPS take, beside the wheel.
+# The packages that tests of reading by HTTP and HTTPS take, beside the wheel.
 TEST_TOOLS = ("pytest", "pytest-timeout", "hypothesis", "trustme")
 
 

@@ -69,7 +69,7 @@ class Tally:
         begun: Those that had told of threads or processes reading.
         faults: Numbers by column.
         codes: Wrong exit codes.
-        shown: Where those that hang were, and what children wrote last.
+        shown: The stacks of those that hang, and the last words of children.
     """
 
     ends: int = 0
@@ -86,7 +86,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Options:
-    """What to run.
+    """The ends to run.
 
     Attributes:
         kinds: Of `ENDINGS`.

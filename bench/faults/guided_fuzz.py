@@ -2,7 +2,7 @@
 
     nox -s guided_fuzz -- -max_total_time=600
 
-Arguments go to libFuzzer. What is found stays in build/fuzz/found; the program
+Arguments go to libFuzzer. Findings stay in build/fuzz/found; the program
 build/fuzz/cpp/tests/guided_fuzz repeats it, given the file. Exits with 1 if anything is.
 """
 

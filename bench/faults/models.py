@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What Spin found."""
+    """The result of Spin."""
 
     states: int
     errors: int

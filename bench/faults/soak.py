@@ -46,7 +46,7 @@ _MAX_SLOWDOWN = 0.03
 
 
 class Epoch(NamedTuple):
-    """What was seen at the end of an epoch."""
+    """Measured at the end of an epoch."""
 
     resident_mib: float
     descriptors: int

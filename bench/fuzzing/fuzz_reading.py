@@ -28,7 +28,7 @@ from torchparquet import (
 )
 from torchparquet.files.manifest_reading import read_manifest
 
-# What may be raised for a file, and whether the message must then name it. A plain ValueError is
+# Errors that a file may raise, and whether the message must then name it. A plain ValueError is
 # about the selection or the options: a schema may have become one that these do not fit.
 _DOCUMENTED = {
     CorruptFileError: True,

@@ -245,7 +245,7 @@ def answer_lines(make: Callable[[], Work]) -> None:
     """Answers each line of standard input with a timed pass on standard output, as JSON.
 
     Args:
-        make: Returns the pass. What it and the pass print goes to standard error.
+        make: Returns the pass. All that it and the pass print goes to standard error.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,8 +1,8 @@
 """The ways of other packages to batches of tensors; imported by an interpreter that has them.
 
 Each is written as its documentation has it, told to use two threads or workers where it can be
-told, and copies nothing that it does not copy itself. What a package must convert first, it
-converts before the clock runs.
+told, and copies nothing that it does not copy itself. A package that must convert files
+first does so before the clock runs.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Batches = Callable[[], Iterator[Batch]]
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of one reader.
+    """The result of one reader.
 
     Attributes:
         name: Of the reader.

@@ -1,13 +1,13 @@
-"""What threads cost each other: tasks so small that dealing them out is most of the work.
+"""The cost of threads to each other: tasks so small that dealing them out is most of the work.
 
     python bench/threads/scheduling.py
 
 A task is one column of one row group of 64 rows, uncompressed, about a thousandth of a usual one.
 Tables are narrow and wide. Of each task: the processor time of the decode threads, opening and
 decoding included; the time for which a thread holds the one lock under which tasks are dealt out;
-and the times that a thread gave its core away to wait. What grows with the number of threads is
-spent on each other. One thread holds the lock at a time, so tasks of T seconds keep T / (time held)
-threads at work at most: the last column, for tasks of 300 µs.
+and the times that a thread gave its core away to wait. Time that grows with the number of threads
+is spent on each other. One thread holds the lock at a time, so tasks of T seconds keep
+T / (time held) threads at work at most: the last column, for tasks of 300 µs.
 Medians of the passes; page cache warm. With more threads than cores, one that holds the lock may
 have to wait for a core, and that time counts.
 """

@@ -67,7 +67,7 @@ class SinkPool : public std::enable_shared_from_this<SinkPool> {
 // of the next list, and so on to values. The slab holds the offsets of rows, one for each
 // row and one more. The other offsets and the values are here.
 struct JaggedItems {
-  // Where the items of each list begin, as int64, for every list but the outermost.
+  // The begin of each list's items, as int64, for every list but the outermost.
   std::vector<SinkPool::Lease> starts;
   SinkPool::Lease values;
   SinkPool::Lease valid;  // one byte for each value; empty if no mask is wanted

@@ -27,7 +27,7 @@ int64_t CheckedLimit(int64_t limit_bytes) {
   return limit_bytes;
 }
 
-// What eviction leaves: nine tenths.
+// Eviction leaves nine tenths.
 int64_t TargetBytes(int64_t limit_bytes) { return limit_bytes - limit_bytes / 10; }
 
 }  // namespace

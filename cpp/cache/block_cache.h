@@ -13,7 +13,7 @@
 
 namespace torchparquet {
 
-// What a cache did since it was made. `bytes` are those of blocks.
+// Counts of a cache since it was made. `bytes` are those of blocks.
 struct BlockCacheStats {
   int64_t num_hits = 0;
   int64_t num_misses = 0;
@@ -53,7 +53,7 @@ class BlockCache {
 
   // Why blocks are not kept: a message, empty if there is no reason.
   std::string failure() const;
-  // What all blocks take on disk. Throws Error(kIo).
+  // The room of all blocks on disk. Throws Error(kIo).
   int64_t disk_bytes() const;
   BlockCacheStats stats() const;
 
@@ -75,7 +75,7 @@ class BlockCache {
   void RemoveDamaged(const BlockKey& key, const FileDescriptor& file);
   bool Keep(const BlockKey& key, std::span<const uint8_t> bytes);
   void Evict();
-  // What one try has removed: enough, or else some or no blocks.
+  // One try has removed enough, or else some or no blocks.
   enum class Eviction { kEnough, kSome, kNone };
   Eviction EvictOnce();
   // Removes blocks, first to last, until few enough are left.

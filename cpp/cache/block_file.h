@@ -17,7 +17,7 @@ struct BlockKey {
   ByteRange range;
 };
 
-// What the disk knows of a key. Guards against chance, not against people who choose
+// The disk's name for a key. Guards against chance, not against people who choose
 // keys to collide.
 using BlockDigest = std::array<uint64_t, 2>;
 

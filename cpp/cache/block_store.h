@@ -18,7 +18,7 @@ struct StoredBlock {
   int64_t disk_bytes = 0;
 };
 
-// What a file of a block of `num_bytes` takes on disk.
+// The room on disk of a file with a block of `num_bytes`.
 int64_t BlockDiskBytes(int64_t num_bytes);
 
 // Functions that look for blocks, and change them, in a folder. Changes are made under

@@ -8,7 +8,7 @@
 
 namespace torchparquet {
 
-// What all processes agree that the blocks of a folder take on disk. Holds the folder's
+// The room on disk of a folder's blocks, as all processes count it. Holds the folder's
 // lock, so an object of this class lives shortly. Throws Error(kIo).
 class CacheLedger {
  public:

@@ -92,7 +92,7 @@ class ColumnReader {
 
   // The next row within the row group, counted as in RowRange.
   virtual int64_t row() const = 0;
-  // Where another reader can continue with row() and the rows after it.
+  // From there another reader can continue with row() and the rows after it.
   virtual PagePlace place() const = 0;
   int64_t held_bytes() const { return buffers_.num_bytes() + other_bytes(); }
   // Takes the buffers. The reader must not be used after that.

@@ -53,7 +53,7 @@ class ParquetFiles {
   const std::shared_ptr<const RemoteObject>& remote(int64_t file) const {
     return planned_[static_cast<size_t>(file)].remote;
   }
-  // What brings the bytes of files in stores; null if there are none.
+  // Brings the bytes of files in stores; null if there are none.
   std::shared_ptr<Fetcher> fetcher() const;
   std::shared_ptr<CachedFetcher> cached() const;
   int64_t num_files() const { return static_cast<int64_t>(planned_.size()); }

@@ -46,7 +46,7 @@ struct FooterScan {
 
 // Reads a footer that is plain and sound. Nothing for any other: encrypted, broken,
 // lacking what the format demands, or at odds with itself, in what is looked at here.
-// Only a real parser can tell what is wrong with it. What is broken elsewhere, as in a
+// Only a real parser can tell what is wrong with it. Damage elsewhere, as in a
 // statistic, is told by one when the file's values are read.
 //
 // Opening thousands of files, Arrow's parser takes most of the time: it makes objects of

@@ -14,8 +14,8 @@
 
 namespace torchparquet {
 
-// Where the data pages of one column chunk lie, and which rows they hold. Rows begin and
-// end with pages. Immutable.
+// The places of one column chunk's data pages, and the rows in them. Rows begin and end
+// with pages. Immutable.
 class OffsetIndex {
  public:
   struct Page {

@@ -78,7 +78,7 @@ std::string_view Between(std::string_view text, std::string_view begin,
   return text.substr(0, text.find(end));
 }
 
-// What the store says, without what it repeats of the request, such as keys.
+// The store's own words, without what it repeats of the request, such as keys.
 std::string Message(const Answer& answer) {
   std::string out = "HTTP " + std::to_string(answer.status);
   const std::string_view code = Between(answer.text, "<Code>", "</Code>");

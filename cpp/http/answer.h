@@ -10,7 +10,7 @@
 
 namespace torchparquet {
 
-// What a store answered to a request, as far as it has come.
+// A store's answer to a request, as far as it has come.
 struct Answer {
   // Takes a line of the head. A status line begins anew.
   void AddLine(std::string_view line);
@@ -27,7 +27,7 @@ struct Answer {
   std::string text = {};
 };
 
-// What was asked for.
+// The bytes that were asked for.
 struct Question {
   ByteRange range;
   ByteRange whole_range;       // of the fetch, whose first part may have come before
@@ -36,7 +36,7 @@ struct Question {
   bool has_condition = false;  // If-Match is sent
 };
 
-// What an answer means.
+// The meaning of an answer.
 struct Verdict {
   enum class Kind {
     kBody,         // the bytes that were asked for

@@ -58,7 +58,7 @@ std::optional<RetryPolicy::Time> RetryPolicy::After(const Failure& failure) {
   if (num_tries_ >= max_tries_ || failure.now >= last) return std::nullopt;
   const double doublings = std::min(static_cast<double>(num_failures_ - 1), 30.0);
   const double span = std::min(kMaxSpanSeconds, kFirstSpanSeconds * std::exp2(doublings));
-  // What the store wishes may be days.
+  // The store may wish for days.
   const double wish = std::min(failure.retry_after_seconds, max_seconds_);
   return std::min(last, Later(failure.now, wish + span * failure.draw));
 }

@@ -58,7 +58,7 @@ class Fetch {
   uint8_t* out() { return memory_.data(); }
   // Tells that bytes up to `num_arrived` are written.
   void Arrive(int64_t num_arrived);
-  // Ends the fetch. What arrived before stays usable.
+  // Ends the fetch. Bytes that arrived before stay usable.
   void Fail(const Error& error);
 
  private:

@@ -4,7 +4,7 @@
 
 namespace torchparquet {
 
-// What came over the network since the process began to use it. Durations in nanoseconds.
+// Counts of the network since the process began to use it. Durations in nanoseconds.
 struct FetchStats {
   int64_t num_requests = 0;  // sent, with retries and hedges
   int64_t num_retries = 0;
@@ -17,7 +17,7 @@ struct FetchStats {
   int64_t first_byte_time = 0;  // sum over requests
 };
 
-// What was counted after `before`. The concurrency is that of now.
+// The counts after `before`. The concurrency is that of now.
 FetchStats operator-(const FetchStats& now, const FetchStats& before);
 
 }  // namespace torchparquet

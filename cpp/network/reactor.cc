@@ -391,7 +391,7 @@ void Reactor::BreakStalled(Time now) {
     Transfer* transfer = pool_.active()[i].get();
     if (transfer->is_abandoned() || !transfer->IsStalled(now)) continue;
     pool_.Break(transfer);
-    // Where all are slow, fewer are quicker.
+    // If all are slow, fewer are quicker.
     budget_.Overloaded(now);
     Finish({transfer, CURLE_OPERATION_TIMEDOUT});
   }

@@ -95,7 +95,7 @@ class Reactor : private Transfer::Owner {
   void AbandonAll(const Job& job);
   void DropAbandoned();
 
-  // What time brings.
+  // By time alone.
   void Tell(bool all);
   void TellNew(FetchJob* job);
   void Watch(Time now);

@@ -8,7 +8,7 @@
 
 namespace torchparquet {
 
-// Where an object can be read for a while.
+// The address at which an object can be read for a while.
 struct ObjectAddress {
   std::string url;
   std::vector<std::string> headers = {};  // "Name: value"; go to the host of `url` only
@@ -43,7 +43,7 @@ struct RemoteObject {
   std::string path;  // for messages: s3://bucket/key
   int64_t num_bytes = -1;
   std::string etag = {};  // as listed, with its quotes; empty where there is none
-  // What tells its content from all others, for a cache; empty if nothing does.
+  // Tells its content from all others, for a cache; empty if nothing does.
   std::string identity = {};
   std::optional<Patience> patience = {};
   int64_t number = 0;                                // in `addresses`

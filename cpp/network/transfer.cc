@@ -168,7 +168,7 @@ void Transfer::AddHeader(const std::string& header) {
 void Transfer::Ask(const std::string& url, Time now) {
   const Question& question = request_.question;
   headers_.reset();
-  // What opens the door of one host is no other host's business.
+  // A host's credentials are no other host's business.
   if (OriginOf(url) == origin_) {
     for (const std::string& header : request_.address->headers) AddHeader(header);
   }

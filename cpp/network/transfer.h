@@ -59,7 +59,7 @@ class Transfer {
   void Begin(Request request, Time now);
   // Prepares the handle to ask where the answer points to. Returns why it may not.
   std::optional<std::string> Redirect(Time now);
-  // What came of the request, after the handle ended with `code`. It is
+  // The result of the request, after the handle ended with `code`, which is
   // CURLE_OPERATION_TIMEDOUT for one that was broken because it stalled.
   Verdict Result(CURLcode code);
   // Lets go of the fetch.
@@ -68,7 +68,7 @@ class Transfer {
   const Request& request() const { return request_; }
   const Answer& answer() const { return answer_; }
   FetchJob& job() const { return *request_.job; }
-  // Where first bytes are compared.
+  // First bytes are compared by it.
   const std::string& origin() const { return origin_; }
 
   // Bytes that still come are wasted.

@@ -11,7 +11,7 @@
 
 namespace torchparquet {
 
-// What one reader asked for at its end, since the next one will read it first.
+// The fetches of one reader at its end, since the next one will read it first.
 // Thread-safe.
 class CarriedFetches {
  public:

@@ -30,7 +30,7 @@ struct PlannedFetch {
   std::vector<WantedBlock> blocks;
 };
 
-// Where requests of one size are the cheapest.
+// Requests of this size are the cheapest.
 constexpr int64_t kMaxBlockBytes = int64_t{8} << 20;
 // Blocks of column chunks of which only parts are read.
 constexpr int64_t kPartBlockBytes = int64_t{64} << 10;

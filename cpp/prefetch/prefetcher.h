@@ -32,7 +32,7 @@ struct PrefetchStats {
 };
 
 // Asks for the column chunks of files in stores, in the order in which they will be read,
-// as far ahead as a budget of bytes goes. What a task reads is never wrong without it,
+// as far ahead as a budget of bytes goes. Without it a task's bytes are never wrong,
 // only late. Thread-safe.
 class Prefetcher {
  public:

@@ -33,8 +33,8 @@ bool HasEnough(const ReaderState& state) {
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
-// Binds the calling thread to processors. What it writes first is then placed in their
-// memory.
+// Binds the calling thread to processors. Pages that it writes first are then placed
+// in their memory.
 void RunOn(const std::vector<int64_t>& cpus) {
 #if defined(__linux__)
   if (cpus.empty()) return;

@@ -34,7 +34,7 @@ struct ReaderStats {
   std::chrono::nanoseconds idle_at_end{0};    // of all threads
   LockTimes lock_times = {};                  // of all threads
   std::chrono::nanoseconds byte_waits{0};     // of all threads, for bytes of stores
-  // What all readers of the process fetched since this one began.
+  // Fetches of all readers of the process since this one began.
   FetchStats fetched = {};
   bool is_http = false;
   int64_t bytes_from_cache = 0;  // since this one began, by all of the data set

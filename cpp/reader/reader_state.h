@@ -25,13 +25,13 @@
 
 namespace torchparquet {
 
-// What the threads of a reader share.
+// Shared by the threads of a reader.
 struct ReaderState {
   ReaderState(ReaderSpec reader_spec, ReaderMemory offered);
   TaskContext context();
-  // What all readers of the process fetched since this one began.
+  // Fetches of all readers of the process since this one began.
   FetchStats Fetched() const;
-  // What all readers of the data set took from its cache since this one began.
+  // Bytes that all readers of the data set took from its cache since this one began.
   int64_t BytesFromCache() const;
 
   const ReaderSpec spec;

@@ -8,7 +8,7 @@
 
 namespace torchparquet {
 
-// What the ring, the queue and the pool keep of a batch in flight, beside its slab. It is
+// Kept by the ring, the queue and the pool of a batch in flight, beside its slab. It is
 // more than the slab if a batch has a few rows of a few columns.
 constexpr int64_t kBookkeepingBytes = 256;
 

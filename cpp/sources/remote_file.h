@@ -23,7 +23,7 @@ class RemoteFile : public Source {
   int64_t footer_read_bytes() const override { return kFooterReadBytes; }
 
   static constexpr int64_t kFooterReadBytes = int64_t{64} << 10;
-  // What is read of an object to find its footer.
+  // The bytes of an object that are read to find its footer.
   static ByteRange FooterRange(const RemoteObject& object) {
     const int64_t num_bytes = std::clamp<int64_t>(object.num_bytes, 0, kFooterReadBytes);
     return {std::max<int64_t>(object.num_bytes, 0) - num_bytes, num_bytes};

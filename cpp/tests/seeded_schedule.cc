@@ -1,4 +1,4 @@
-// Where the variable TORCHPARQUET_SCHEDULE is set, threads are held up by chance before
+// If the variable TORCHPARQUET_SCHEDULE is set, threads are held up by chance before
 // they lock a mutex, after they unlock it, and before they wake others. The number in it
 // is the seed. A thread is quick for a while, then slow, so that others overtake it by
 // far: faults that need a rare order of events come up within hundreds of runs. At its

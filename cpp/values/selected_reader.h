@@ -65,7 +65,7 @@ class SelectedReader : public ValueReader<T> {
   static constexpr int64_t kBlockValues = 1024;
   enum class Way { kRuns, kPicks, kBlocks };
 
-  // Where runs begin close to each other, the calls that read and skip them cost more
+  // If runs begin close to each other, the calls that read and skip them cost more
   // than the values. Then values are picked one by one, or all values of a block are
   // read, if none may be refused.
   Way Choose() const {

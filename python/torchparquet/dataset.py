@@ -235,8 +235,8 @@ class ParquetDataset(IterableDataset[Batch]):
             cache_dir: A folder on local disk that keeps what is read of a store, for later epochs
                 and runs. Processes may share it; it must be empty or such a folder. It has no
                 effect on files on disk.
-            cache_limit: The most bytes that it may take; None for 64 GiB. What was not used for
-                the longest time is removed.
+            cache_limit: The most bytes that it may take; None for 64 GiB. Blocks that were not
+                used for the longest time are removed.
             fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
                 `max_seconds` from its first failure to its last try (180), `max_connections` of
                 the process (its share of 64 of this machine; the first data set decides for all),
@@ -408,7 +408,7 @@ class ParquetDataset(IterableDataset[Batch]):
         the epoch that no rank delivered are dealt anew, each once.
 
         Args:
-            state: What `state_dict` returned.
+            state: A result of `state_dict`.
             other_data: ``"next_epoch"`` takes a state of other files or rows too, such as those of
                 an older version of a table: this data begins with the next epoch, or with that of
                 the state if nothing of it was read. The rest of the epoch that was under way is

@@ -1,6 +1,6 @@
 """Batches that are delivered on a device.
 
-Where there is no accelerator the CPU takes its place: everything is as for one, but for the
+If there is no accelerator, the CPU takes its place: everything is as for one, but for the
 stream that copies. `pytest -p MODULE` brings an accelerator of another package's.
 """
 
@@ -200,7 +200,7 @@ def test_a_batch_that_fails_to_be_joined_keeps_none_before_it(
     assert outcomes(**on_device) == expected
 
 
-# What an exception between taking a batch and delivering it loses: nothing.
+# An exception between taking a batch and delivering it loses nothing.
 
 DELIVERING = (
     "_next",

@@ -229,7 +229,7 @@ def test_a_null_is_an_error_that_names_its_row(
     iterator, before = iter(dataset), []  # type: ignore[var-annotated]
     with pytest.raises(NullValueError, match=message):
         before.extend(iterator)
-    # What is complete before arrives.
+    # Batches that are complete before it arrive.
     assert sum(batch["o"].num_rows for batch in before) == 141 // batch_size * batch_size
     with pytest.raises(NullValueError, match=message):
         next(iterator)

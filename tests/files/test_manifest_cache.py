@@ -81,7 +81,7 @@ def test_it_is_the_manifest_of_the_footers(data: Any, cache: Path) -> None:
                 assert one.dtype == other.dtype
                 assert not other.flags.writeable
             np.testing.assert_array_equal(one, other)
-        # What is not compared otherwise, and decides about windows.
+        # They are not compared otherwise, and decide about windows.
         assert [leaf.row_bytes for leaf in kept.schemas[0]] == [
             leaf.row_bytes for leaf in plain.schemas[0]
         ]

@@ -87,7 +87,7 @@ def on_disk(data: Any, tmp_path_factory: Any) -> str:
     return str(path)
 
 
-# What is read
+# Reading
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
@@ -318,7 +318,7 @@ def test_bytes_are_not_copied(data: Any) -> None:
         assert file.content.address == pa.py_buffer(data).address
 
 
-# What a source makes of some memory.
+# Some memory, as sources.
 WRITABLE = {
     "bytearray": lambda array: array,
     "memoryview": memoryview,

@@ -47,7 +47,7 @@ from torchparquet import CorruptFileError
 NUM_ROWS = 2000
 GROUP_ROWS = 1000
 COLUMNS = ("a", "b", "c", "d")
-# What damage may be reported as while the schema itself may be what is damaged.
+# Errors for damage while the schema itself may be damaged.
 REPORTS = (CorruptFileError, ValueError, TypeError)
 
 

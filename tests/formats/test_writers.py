@@ -204,7 +204,7 @@ def test_nested_columns(tmp_path: Path, nested: Any, writer: Any, options: Any) 
     assert_table_reads_as(nested, path, batch_size=1024)
 
 
-# What of the first row group's pages differs: numbers of pages, their types, their encodings.
+# The first row group's pages differ in their numbers, their types and their encodings.
 DICTIONARY_V1, DELTA_INTEGERS, DELTA_LENGTHS, STREAM_SPLIT = 2, 5, 6, 9
 V1_PAGE, V2_PAGE = 0, 3
 FINDINGS = {

@@ -231,7 +231,7 @@ def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     job(data, out, "--resume", str(out / "20.ckpt"))
     for rank in range(2):
         lines = of(read_lines(out, rank), "train")
-        # What was trained on after the checkpoint was trained on again.
+        # Batches after the checkpoint were trained on again.
         assert streams(lines) == wanted[rank]
         assert len(lines) == len(of(first[rank], "train")) + 3 * 13 - 20
         weights = [torch.load(folder / f"{rank}.pt") for folder in (tmp_path / "whole", out)]

@@ -27,7 +27,7 @@ ORDERS: dict[str, Any] = {
 }
 
 
-# What torchdata's loader makes torch say about itself.
+# A warning that torch gives of itself for torchdata's loader.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 

@@ -77,7 +77,7 @@ def test_collected_on_its_own_thread(path: Any) -> None:
     kept = [iter(open_dataset(path))]
     next(kept[0])
     thread = kept[0]._thread  # type: ignore[attr-defined]
-    # What a finalizer raises there fails the test.
+    # An error that a finalizer raises there fails the test.
     thread.submit(kept.clear).result(timeout=60)
     assert not kept
     thread.shutdown()

@@ -223,7 +223,7 @@ def test_nothing_before_the_state_is_read(data: Any, tmp_path: Path) -> None:
     state = dataset.state_dict()
     resumed = make(tmp_path)
     resumed.load_state_dict(state)
-    # What no row is left of cannot be missed.
+    # Files of which no row is left cannot be missed.
     for file in ("part-0.parquet", "part-1.parquet"):
         (tmp_path / file).unlink()
     assert rows(resumed) == whole[len(done) :]

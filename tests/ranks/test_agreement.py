@@ -28,7 +28,7 @@ def standings(*seeds: int, **others: Any) -> dict[int, Standing]:
     }
 
 
-# What differs, in words
+# Differences, in words
 
 
 def test_equal_ranks_agree() -> None:

@@ -70,7 +70,7 @@ def check_slow_rank(shuffle: bool) -> None:
     taken = check_once(dataset, batches)
     by_rank = gathered(taken)
     num_groups = int(np.count_nonzero(dataset.manifest.row_group_num_rows))
-    # What it reads, and what it has claimed one ahead.
+    # The one that it reads, and the one that it has claimed ahead.
     assert len(by_rank[0]) <= 2, by_rank
     assert sum(map(len, by_rank)) == num_groups
     # Ranks claim in the order of the epoch.

@@ -107,7 +107,7 @@ def test_a_loop_within_a_loop(data: Path, num_threads: int) -> None:
 
 @pytest.mark.parametrize("end", ["close", "drop", "exhaust"])
 def test_an_end_leaves_files_in_use_open(data: Path, tmp_path: Path, end: str) -> None:
-    """What an iterator has read ahead of a removed file is still delivered."""
+    """Rows of a removed file that an iterator has read ahead are still delivered."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.arange(200_000)}), path, row_group_size=200_000)
     dataset = ParquetDataset(path, batch_size=100, num_threads=2, max_memory="64KiB")

@@ -104,7 +104,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_the_error_names_the_row(data: Path, name: str, selection: str) -> None:
     column, error, text = READ[name]
     options = {"batch_size": 64, "row_ids": True} | SELECTIONS[selection]
-    # What row_ids gives for the bad row, by its key.
+    # The row id of the bad row, by its key.
     ids = {
         int(key): int(row)
         for batch in ParquetDataset(data, columns=["key"], **options)

@@ -15,7 +15,7 @@ from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import ParquetDataset
 
 KEY, SECRET = "the-key-of-the-tests", "the-secret-of-the-tests"
-# What is said without the reading of stores, or without a package that it takes.
+# Messages without the reading of stores, or without a package that it takes.
 NOT_YET = ("argument 'storage_options'", "only local paths", "aiohttp", "fsspec", "no libcurl")
 open_dataset = partial(
     ParquetDataset, batch_size=64, rank=0, world_size=1, num_threads=2, nulls="mask"

@@ -231,7 +231,7 @@ def test_a_rank_that_is_killed_goes_on(
     assert json.loads(checkpoint.read_text())["found"] == expected
     assert cache.exists() == has_cache
     if has_cache:
-        # What they left is whole: it serves the next run, which asks for footers and little else.
+        # The blocks they left are whole, and serve the next run: it asks for footers, little else.
         dataset = faulty.open(shuffle=True, seed=5, cache_dir=cache)
         faulty.origin.forget()
         assert digests(dataset) == expected

@@ -1,4 +1,4 @@
-"""What files and paths say reaches no terminal as it is: names, values and notes are escaped."""
+"""No terminal gets the words of files and paths raw: names, values and notes are escaped."""
 
 from __future__ import annotations
 
@@ -151,6 +151,6 @@ def test_the_column_of_a_command(root: Path, capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("show", [printable, lambda text: one_line(OSError(text))])
 def test_escapes(show: Callable[[str], str]) -> None:
-    """What is printable stays, in any script; the rest is spelled out."""
+    """Printable characters stay, in any script; the rest is spelled out."""
     assert show("größe 大きさ ∑") == "größe 大きさ ∑"
     assert show("a\x1b[0mb\u202ec\udcffd\x9be") == r"a\x1b[0mb\u202ec\udcffd\x9be"

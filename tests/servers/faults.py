@@ -1,4 +1,4 @@
-"""What a faulty origin does wrong, and when: scripted request by request, or drawn from a seed."""
+"""The faults of an origin, and their times: scripted request by request, or drawn from a seed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Script:
         """Return what goes wrong with a request.
 
         Args:
-            subject: What patterns are matched with.
+            subject: The text that patterns are matched with.
             request: Object and range of a read, for chance; None for other requests.
         """
         with self._lock:

@@ -35,7 +35,7 @@ NEW_YEAR = 1_767_225_600  # of 2026
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asked.
+    """A client's request.
 
     Attributes:
         target: As it was sent: percent signs, dots and the query are the client's.
@@ -85,14 +85,14 @@ class FaultyOrigin:
     """An origin on a free port of this machine, with threads of this process.
 
     Attributes:
-        script: What goes wrong.
+        script: The faults.
         counts: Requests by method, by status and by "fault: NAME".
         requests: All of them, in the order in which they came in.
         signatures: Which are refused.
         page_size: The most names in a listing.
         has_pages: True if a folder without its slash leads to its page of links, as web servers
             have it. In S3 there is no such object.
-        validator: What tells an object from one that replaces it: "strong" or "weak" ETags, or
+        validator: Tells an object from one that replaces it: "strong" or "weak" ETags, or
             "modified" for times alone.
     """
 

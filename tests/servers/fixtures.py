@@ -24,7 +24,7 @@ STORES: dict[str, Start] = {
     "http": http_stores.http_origin,
     "https": http_stores.https_origin,
 }
-# What starts at once and needs few packages. `nox -s servers` reads from the others too.
+# Stores that start at once and need few packages. `nox -s servers` reads from the others too.
 USUAL = ("moto", "http", "https")
 OpenStore = Callable[[str], Store]
 

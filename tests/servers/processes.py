@@ -51,7 +51,7 @@ def server(
 
     Args:
         command: The program and its arguments.
-        is_ready: Asked again and again until it says so. What it raises means no.
+        is_ready: Asked again and again until it says so. An error means no.
         log: A file for all that the server prints.
         environment: All of its variables; None for those of this process.
     """

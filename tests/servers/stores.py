@@ -1,4 +1,4 @@
-"""What every store of the tests offers: an address, options for clients, and uploads."""
+"""The face of every store of the tests: an address, options for clients, and uploads."""
 
 from __future__ import annotations
 

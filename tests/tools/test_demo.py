@@ -252,7 +252,7 @@ def test_message_is_of_the_first_failure(
     }
     error = _failure(job, ChildFailedError("env", failures))
     assert one_line(error).startswith(message)
-    # What may have come of it, or be its cause, is not lost.
+    # Words that may have come of it, or be its cause, are not lost.
     assert has_word == (
         "it broke"
         in " ".join([one_line(error), *getattr(error, "__notes__", ())]).replace("\n", " ")

@@ -161,7 +161,7 @@ def test_row_groups_that_windows_cannot_hold(capsys: Any, tmp_path: Path) -> Non
     report = report_of(capsys, path, "--max-memory", "4MiB")
     assert "row-groups-large" in advice_of(report)
     (text,) = (a["text"] for a in report["advice"] if a["rule"] == "row-groups-large")
-    # What it says to write is what then fits.
+    # Row groups of the size that it advises then fit.
     rows = int(text.rsplit(" ", 1)[1])
     pq.write_table(table, path, row_group_size=rows)
     assert "row-groups-large" not in advice_of(report_of(capsys, path, "--max-memory", "4MiB"))

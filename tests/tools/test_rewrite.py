@@ -170,7 +170,7 @@ def test_the_data_set_reads_what_was_written(capsys: Any, data: Any, tmp_path: P
     assert main(["verify", str(tmp_path / "o")]) == 0
 
 
-# What it is laid out as
+# Layout
 
 
 @pytest.mark.mostly_long(every=3)
@@ -455,7 +455,7 @@ def test_two_at_once(capsys: Any, data: Any, tmp_path: Path) -> None:
     assert "another rewrite" in capsys.readouterr().err
 
 
-# What goes wrong
+# Failures
 
 
 def test_files_with_different_columns(capsys: Any, tmp_path: Path) -> None:

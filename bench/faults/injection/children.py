@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
     Attributes:
         fault: The row of the table.
-        name: What distinguishes it from the other cases of the row.
+        name: Tells it from the other cases of the row.
         run: Runs in the child; returns the outcome, and raises if a promise is broken.
         during: Runs in the parent once the fault has fired, with the child's process number.
         counts_itself: True if `run` returns the outcome and how often the fault fired, as

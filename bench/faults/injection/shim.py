@@ -50,7 +50,7 @@ class Fault(NamedTuple):
         call: Its kind.
         first: The number of the first call that is struck, from 1.
         times: How many calls in a row are struck.
-        effect: What happens.
+        effect: The fault itself.
         value: Of FAIL the errno; of SHORT the bytes, 0 for half of them and -1 for all but one; of
             DELAY milliseconds; of WAIT the descriptor of a pipe to read a byte from.
         on_threads: Strike allocations of any library on threads that C++ code began, instead of

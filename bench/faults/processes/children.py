@@ -24,8 +24,8 @@ class Child:
 
     Attributes:
         pid: Its process.
-        pipe: What it tells, a line of JSON each.
-        facts: What it has told.
+        pipe: Brings its facts, a line of JSON each.
+        facts: All that it has told.
         code: Its exit code, negative for a signal; None while it lives.
         is_hanging: True if it was killed because it took too long.
     """
@@ -114,7 +114,7 @@ def fork(log: Path) -> tuple[Child | None, int]:
     """Fork. Returns the child and -1 in the parent, None and the pipe in the child.
 
     Args:
-        log: Where the child's output is appended to.
+        log: The file that the child's output is appended to.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -183,7 +183,7 @@ def _unreaped(deadline: float) -> Iterator[int]:
 
 
 class Belongings:
-    """What this process and its children hold, when this was made."""
+    """All that this process and its children held when this was made."""
 
     def __init__(self) -> None:
         """Look."""

@@ -47,7 +47,7 @@ class Scene:
             folder: Of the files.
             rank: Of this process.
             store: Path at which ranks meet.
-            pipe: Where the parent reads what took place.
+            pipe: Takes the facts to the parent.
         """
         self._pipe = pipe
         self.has_group = setting in ("1 rank", "2 ranks")
@@ -229,7 +229,7 @@ class Ending:
     Attributes:
         run: Reads, tells of it, and ends.
         code: The exit code that a shell would see of it; negative for a signal's number.
-        signal: What the parent sends in mid-iteration; 0 for nothing.
+        signal: Sent by the parent in mid-iteration; 0 for nothing.
     """
 
     run: Callable[[Scene], None]

@@ -1,4 +1,4 @@
-"""What is counted of kills."""
+"""Counts of kills and of their faults."""
 
 from __future__ import annotations
 

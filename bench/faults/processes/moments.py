@@ -41,7 +41,7 @@ NEVER = Moment()
 
 @dataclass(frozen=True)
 class Course:
-    """What a run takes that nobody kills: the span from which moments are drawn."""
+    """The course of a run that nobody kills: the span from which moments are drawn."""
 
     seconds: float
     events: int
@@ -57,9 +57,9 @@ def run(works: Sequence[Work], moment: Moment, log: Path) -> list[Child]:
     """Run works in forked children until all have ended or were killed at the moment.
 
     Args:
-        works: What each child does. It gets a function that tells the parent numbers by name.
+        works: The work of each child. It gets a function that tells the parent numbers by name.
         moment: When to kill all of them.
-        log: Where their output is appended to.
+        log: The file that their output is appended to.
 
     Raises:
         RuntimeError: A child hangs.

@@ -305,7 +305,7 @@ TEST_CASE("files that are no blocks are neither read, replaced, evicted nor remo
   }
   std::filesystem::remove(setting.folder() / "sum");
   const auto before = Contents(setting.outside());
-  // What has a block's name and place counts.
+  // All that has a block's name and place counts.
   CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
 
   for (int64_t i = 1; i < 4; ++i) {

@@ -37,7 +37,7 @@ class Setting {
     content_ = ReadFile(path_);
   }
 
-  // What a reader of `content` under the block's name sees.
+  // The state that a reader of `content` under the block's name sees.
   BlockState Read(const std::string& content, const BlockKey& key) {
     WriteFile(path_, content);
     const FileDescriptor file(open(path_.c_str(), O_RDONLY));

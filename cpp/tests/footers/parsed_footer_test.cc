@@ -31,7 +31,7 @@ Bytes ReadAll(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// What a scan says of a footer that Arrow reads too.
+// The scan of a footer that Arrow reads too.
 struct Compared {
   bool is_scanned = false;
   int64_t num_chunks = 0;  // that both describe

@@ -5,7 +5,7 @@
 //   kernel_fuzz [executions] [seed] [first execution] [target]
 //
 // To be built with the sanitizers, and run with ASAN_OPTIONS=max_allocation_size_mb=64 to
-// find what is allocated by claims alone. What is found ends the run and says how to
+// find what is allocated by claims alone. A finding ends the run and says how to
 // repeat it.
 
 #include <cstdint>

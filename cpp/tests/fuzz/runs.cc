@@ -121,7 +121,7 @@ bool FuzzBitPackedLevels(Draws& draws) {
   reader.Read(levels.num_values, found.data());
   Require(PackHighestFirst(found.Copy(), width).size() == bytes.size(),
           "another number of levels");
-  // What is left of the last byte belongs to no level.
+  // The rest of the last byte belongs to no level.
   Bytes kept = bytes.Copy();
   if (!kept.empty()) {
     const auto unused =

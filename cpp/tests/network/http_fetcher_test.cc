@@ -346,7 +346,7 @@ std::vector<int> Connections() {
     socklen_t length = sizeof peer;
     // The interface of sockets takes addresses of any family.
     auto* any = reinterpret_cast<sockaddr*>(&peer);
-    // What libcurl wakes itself with has no address of the internet.
+    // The socket that libcurl wakes itself with has no address of the internet.
     if (getpeername(number, any, &length) == 0 && peer.ss_family == AF_INET) {
       found.push_back(number);
     }

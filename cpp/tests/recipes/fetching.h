@@ -47,7 +47,7 @@ std::shared_ptr<Fetch> FetchOf(const Origin& origin, const ByteRange& range,
 
 // The bytes of a fetch, when all are there. Throws its Error.
 std::string Bytes(const Fetch& fetch);
-// What they should be.
+// The bytes that they should be.
 std::string Expected(const Origin& origin, const ByteRange& range);
 
 // Patience for tests: quick retries, no hedges.

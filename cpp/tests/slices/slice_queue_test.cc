@@ -383,7 +383,7 @@ TEST_CASE("a task that failed brings no reader back, and the others go on") {
   CHECK(setting.queue.Finish(std::move(failed)).reader == nullptr);
   CHECK(setting.queue.num_running() == 0);
   CHECK(setting.TakeAndFinish().reader != nullptr);
-  // What was known before the failure is still true.
+  // All that was known before the failure is still true.
   const auto again = setting.TakeAndFinish();
   CHECK(again.reader == nullptr);
   CHECK(Same(again.place, FakeReader::PlaceFor(10)));

@@ -109,7 +109,7 @@ TEST_CASE("dictionaries of every shape, by indices of any width") {
         ExactBuffer<uint8_t> page(Indices(draws, words, strings, extra_bits));
         const auto reader =
             values.Open(DataPage(encoding, std::ssize(strings)), page.span());
-        // What follows the last value of a packed run is not told from values.
+        // The filling after the last value of a packed run is not told from values.
         strings.resize(1490);
         kernels::ByteSink sink;
         for (auto next = strings.begin(); next != strings.end();) {

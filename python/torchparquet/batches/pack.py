@@ -47,7 +47,7 @@ class Pack:
         padding: The value of padding: a number for all columns, or a dict from column to number.
         window: The documents that ``"best_fit"`` places together: so many consecutive ones of a
             row group, or fewer if they have 4 million tokens. Each decode thread holds one window.
-        boundaries: What a batch says of documents, those of the first column. A document that
+        boundaries: The tensors that tell documents, those of the first column. A document that
             goes on in another sequence counts as another one there.
 
             - ``"tokens"``: ``"<column>.document"``, int32 ``[B, L]``, the number of a token's
@@ -135,7 +135,7 @@ class PackedColumn:
         separator: The value that follows each document; None for none.
         padding: The value of padding.
         window: That of its `Pack`.
-        boundaries: What batches tell of documents; "none" for all columns but the first.
+        boundaries: The tensors that tell documents; "none" for all columns but the first.
     """
 
     strategy: Strategy

@@ -56,9 +56,10 @@ class Manifest:
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
         selection: The selected rows; None for all.
-        table: What the metadata of a table say of the files; None if they are of none.
-        packed: What rows become, such as packed sequences; None if a row is a row. Rows and first
-            rows of row groups count these then, and ``selection`` has the rows that become them.
+        table: The facts that a table's metadata have of the files; None if they are of none.
+        packed: The units that rows become, such as packed sequences; None if a row is a row. Rows
+            and first rows of row groups count these then, and ``selection`` has the rows that
+            become them.
     """
 
     files: tuple[str, ...]

@@ -105,7 +105,7 @@ class PackedRows:
     """The packed sequences, or batches of similar length, that rows of `G` row groups become.
 
     Attributes:
-        unit: What they become.
+        unit: The unit that they become.
         rules: How, as text; other rules have another text.
         num_units: int64 `[G]`, sequences or batches.
         num_tokens: int64 `[G]`, items of lists, separators included, padding not.

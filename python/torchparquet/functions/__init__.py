@@ -1,1 +1,1 @@
-"""What the user's functions make of batches."""
+"""The user's functions, and what they make of batches."""

@@ -33,7 +33,7 @@ class Rows:
         first: The lowest row, counted in the row group.
         last: The highest.
         num_rows: How many, first and last included.
-        unit: What they are: rows, or what rows become.
+        unit: Rows, or the unit that rows become.
     """
 
     file: str

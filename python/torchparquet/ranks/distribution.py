@@ -23,7 +23,7 @@ class ShardDistribution(TypedDict):
     The lists `*_per_rank` have one entry per rank, `*_per_worker` one per DataLoader worker of
     this rank. `assigned_shards` are the row groups, by global number, from which this rank's worker
     (`worker_id` of `num_workers`) reads rows, in reading order. `rows`, `bytes` and `steps` are
-    those of this worker. Where rows are packed sequences there are `tokens` too, without padding;
+    those of this worker. If rows are packed sequences there are `tokens` too, without padding;
     the sequences of one row group are taken to have equally many.
     """
 

@@ -30,7 +30,7 @@ class _Given:
     Attributes:
         number: Of the batch, in the stream.
         num_rows: Of the batch.
-        result: What the functions make of it.
+        result: Made of it by the functions.
         batch: The batch itself, while another process may fail to return what it makes of it.
     """
 

@@ -91,7 +91,7 @@ def window_in_effect(
     group.
 
     Args:
-        requested: What the user wants, as `requested_window` returns it.
+        requested: The user's wish, as `requested_window` returns it.
         row_group_rows: int64 `[G]`, rows of each row group.
         share_batch_size: Rows that a share gives to a batch; None for one batch per chunk.
         memory: The memory for windows.

@@ -53,7 +53,7 @@ def evaluate(
     Args:
         manifest: The files, without a selection of rows.
         expressions: By a name for their values.
-        condition: What must be true of a row; None if every row counts.
+        condition: Must be true of a row; None if every row counts.
         keys: Keys of encrypted files.
         mask_of: Called for row groups that are read, on several threads.
         needed: The equalities that `condition` needs.

@@ -95,7 +95,7 @@ def select_rows(
 
 
 class _Conditions:
-    """What must hold for a row to be read."""
+    """The conditions that must hold for a row to be read."""
 
     def __init__(self, manifest: Manifest, arguments: RowArguments) -> None:
         self._manifest = manifest
@@ -173,7 +173,7 @@ class _Conditions:
 
 
 def _as_mask(values: pa.ChunkedArray) -> Mask:
-    """Return where a condition is true. Where it is null it is not."""
+    """Return where a condition is true. A condition that is null is not."""
     if pa.types.is_null(values.type):
         return np.zeros(len(values), bool)
     mask: Mask = values.fill_null(False).to_numpy()

@@ -234,7 +234,7 @@ class GroupedStream(Iterator["Batch"]):
 
     @property
     def reading(self) -> Reading | None:
-        """What counts the reading."""
+        """The counts of the reading."""
         return self._rows.reading
 
     @reading.setter

@@ -33,7 +33,7 @@ _COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
 
 
 class Counted(NamedTuple):
-    """What the rows of a row group become; see `PackedRows`."""
+    """The units that the rows of a row group become; see `PackedRows`."""
 
     num_units: int
     num_tokens: int
@@ -73,7 +73,7 @@ class LengthPass:
 
         Args:
             fields: Of lists. Each row must have lists of one length in all of them.
-            unit: What rows become.
+            unit: The unit that rows become.
             rules: JSON values that say how, other ones for other counts.
             count: Counts one row group.
             count_totals: Counts a row group by the items of all lists and the lists that have

@@ -36,7 +36,7 @@ class TableSource:
         schema: The table's columns, partition columns too; None if the files agree about them.
         names: Gives the table's names of files' leaves; None if files store the table's own.
         deleted: By number of the file, a mask of the rows that are left.
-        where: What must be true of a row; None if every row counts.
+        where: Must be true of a row; None if every row counts.
         defaults: The values of columns in files that are older than they.
         row_groups: By number of the file, the row groups to read; others are read whole.
         storage_options: Of the store that the files are in, where the table knows them.

@@ -1,4 +1,4 @@
-"""What tests of remote files share: trees in stores, and servers."""
+"""Fixtures of tests of remote files: trees in stores, and servers."""
 
 from __future__ import annotations
 

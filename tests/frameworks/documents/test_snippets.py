@@ -40,7 +40,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 LOCAL_PAGES = [page for page in PAGES if page.parent.name != "stores"]
 NUM_FILES, ROWS_PER_FILE = 3, 5_000
 INFO = re.compile(r'(?P<language>\w+)(?: title="(?P<title>[^"]+)")?[^\n]*\n')
-# What a page needs beyond the data set.
+# The module that a page needs beyond the data set.
 MODULES = {
     "lightning.md": "lightning",
     "accelerate.md": "accelerate",

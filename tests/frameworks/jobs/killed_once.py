@@ -22,7 +22,7 @@ def main() -> None:
     train = example.train
 
     def train_until_killed(given: Any) -> None:
-        # Where the rank is, which Ray runs in another process than this.
+        # In the rank itself, which Ray runs in another process than this.
         from job import StepRecord
 
         add = StepRecord.add

@@ -54,7 +54,7 @@ TEST_CASE("random runs, in random steps") {
     encoder.AppendRandom(draws, draws.Below(700), 2);
     const std::vector<uint8_t> values(encoder.values().begin(), encoder.values().end());
     std::vector<uint8_t> encoded = WithLength(encoder.bytes(), encoder.bytes().size());
-    // What follows the length's bytes is not theirs.
+    // Bytes after those that the length counts are not theirs.
     encoded.resize(encoded.size() + static_cast<size_t>(draws.Below(5)), 0xFF);
     ExactBuffer<uint8_t> bytes(encoded);
     CheckSteps(draws, bytes.span(), values);

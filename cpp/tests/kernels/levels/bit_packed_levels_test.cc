@@ -56,7 +56,7 @@ TEST_CASE("levels keep their values from one encoding to the other") {
       RepackLevels(from, out.data());
       std::vector<uint8_t> unpacked = UnpackRun(out.span(), width);
       REQUIRE(unpacked.size() >= levels.size());
-      // What fills the last group is no level.
+      // The filling of the last group is no level.
       CHECK(std::count(unpacked.begin() + size, unpacked.end(), 0) ==
             std::ssize(unpacked) - size);
       unpacked.resize(levels.size());

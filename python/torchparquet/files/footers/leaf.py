@@ -62,7 +62,7 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class TableFacts:
-    """What the metadata of a table say of its files, `F` of them.
+    """The facts that a table's metadata have of its files, `F` of them.
 
     Attributes:
         identity: The table's kind and version, to be shown.

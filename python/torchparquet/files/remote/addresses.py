@@ -23,7 +23,7 @@ _SIGNED_SECONDS = 3600
 _UNKNOWN_SECONDS = 600
 # Variables that name files of certificates, for Python's ssl and for curl.
 _CERTIFICATES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE")
-# Where systems keep the authorities that they trust: Debian, Red Hat, SUSE, and Alpine and macOS.
+# Systems keep the authorities that they trust here: Debian, Red Hat, SUSE, Alpine and macOS.
 _USUAL_CERTIFICATES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -36,7 +36,7 @@ _AZURE_VERSION = "2023-11-03"
 
 
 class Address(NamedTuple):
-    """Where a file can be read for a while.
+    """The address at which a file can be read for a while.
 
     Attributes:
         url: Of the file.

@@ -166,7 +166,7 @@ def _end(answers: _Answers, pid: int) -> None:
 
 
 class _Answers:
-    """What all threads of a broker share, and what each of them does."""
+    """The state that all threads of a broker share, and the work of each of them."""
 
     def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
         self._queue, self._files = queue, files

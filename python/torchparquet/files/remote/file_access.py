@@ -52,7 +52,7 @@ class ChangedError(OSError):
 
 
 class LastingError(OSError):
-    """What another try would meet too."""
+    """A failure that another try would meet too."""
 
 
 class FileAccess(Protocol):
@@ -161,7 +161,7 @@ def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[Non
     """Turn the errors of any library into ones that name the path and no credential.
 
     Args:
-        action: What is done, as in "list".
+        action: As a verb, such as "list".
         path: Of the file, as it is shown.
         secrets: Texts to leave out.
 

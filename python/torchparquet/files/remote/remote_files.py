@@ -41,7 +41,7 @@ class RemoteFiles:
         paths: Their URLs, without credentials.
         names: As the store's library calls them; these may hold credentials.
         num_bytes: Their sizes.
-        stamps: What else tells them from later files of their names, such as an ETag.
+        stamps: Tell them from later files of their names, such as an ETag.
         cache: The folder on disk that keeps their blocks.
         fetch: Options of the native HTTP client.
         footers: At most one: the native footers that this process has read.

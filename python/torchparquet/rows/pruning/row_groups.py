@@ -57,7 +57,7 @@ class _Facts:
         metadata: Its footer.
         leaves: The numbers of its columns that are not nested, by name.
         columns: The columns with bounds that it stores, by number, with their names.
-        always: What holds for all rows.
+        always: The condition that holds for all rows.
     """
 
     metadata: pq.FileMetaData
@@ -87,7 +87,7 @@ class RowGroupPruning:
         Args:
             manifest: The files.
             schema: The columns of all files, and the partition keys of their paths.
-            condition: What must be true of a row.
+            condition: Must be true of a row.
             needed: The equalities that `condition` needs.
             is_encrypted: True if files may have encrypted columns, whose indexes and filters are
                 encrypted too.
