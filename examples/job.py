@@ -19,21 +19,19 @@ from torch import Tensor
 def process_group() -> Iterator[None]:
     """Be a rank of torchrun's job, and leave its process group on every path.
 
-    Without torchrun, there is no group. A model that trains in the block must be gone at its end,
-    as it is after a call of a function: what outlives the group holds it, and so gloo's threads.
+    A model that trains in the block must be gone at its end, as it is after a call of a function:
+    as long as it lives it holds the group, and so gloo's threads.
     """
-    if "RANK" not in os.environ:
-        yield
-        return
     dist.init_process_group("gloo")  # "nccl" with GPUs
     try:
         yield
     except BaseException as error:
         # An error of a collective call holds the group too, in the frames of its traceback.
-        raised: BaseException | None = error
-        while raised is not None:
+        errors: list[BaseException] = [error]
+        for raised in errors:
             traceback.clear_frames(raised.__traceback__)
-            raised = raised.__context__
+            causes = (raised.__cause__, raised.__context__)
+            errors += [cause for cause in causes if cause is not None and cause not in errors]
         raise
     finally:
         # Joins gloo's threads, one of which could abort the process as the interpreter exits.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.file_dir).exists():
         write_reviews(Path(arguments.file_dir))
-    with process_group():
+    with process_group() if "RANK" in os.environ else nullcontext():
         if dist.is_initialized():
             dist.barrier()  # until the reviews are written
         if arguments.batches:

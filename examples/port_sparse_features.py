@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.directory).exists():
         write_games(Path(arguments.directory))
-    with process_group():
+    with process_group() if "RANK" in os.environ else nullcontext():
         if dist.is_initialized():
             dist.barrier()  # until the games are written
         train(arguments.directory, arguments.epochs)

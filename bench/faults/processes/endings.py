@@ -120,10 +120,11 @@ class Scene:
             yield
         except BaseException as error:
             # If it came from a collective call, its frames hold the group and so gloo's threads.
-            raised: BaseException | None = error
-            while raised is not None:
+            errors: list[BaseException] = [error]
+            for raised in errors:
                 traceback.clear_frames(raised.__traceback__)
-                raised = raised.__context__
+                causes = (raised.__cause__, raised.__context__)
+                errors += [cause for cause in causes if cause is not None and cause not in errors]
             raise
         finally:
             if self.has_group and not keeps_group:
