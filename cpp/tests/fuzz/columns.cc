@@ -242,12 +242,12 @@ Outcome Try(Read&& read) {
   return outcome;
 }
 
-// Memory runs out sooner where more rows are read at once.
 bool IsOfMemory(const Outcome& outcome) {
   return outcome.error == ErrorKind::kOutOfMemory ||
          outcome.error == ErrorKind::kValuesTooLarge;
 }
 
+// Memory runs out sooner where more rows are read at once.
 void CheckSame(const Outcome& whole, const Outcome& other) {
   if (IsOfMemory(whole) || IsOfMemory(other)) return;
   Require(whole.error.has_value() == other.error.has_value(),

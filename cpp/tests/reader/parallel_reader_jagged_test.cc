@@ -253,11 +253,13 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
     });
   };
   int64_t too_little = 50'000;
-  for (int64_t enough = 1 << 20; enough - too_little > 5'000;) {
+  int64_t enough = 1 << 20;
+  while (enough - too_little > 5'000) {
     spec.max_memory_bytes = (too_little + enough) / 2;
     (fits() ? enough : too_little) = spec.max_memory_bytes;
   }
-  spec.max_memory_bytes = too_little + 5'000;
+  spec.max_memory_bytes = enough;
+  REQUIRE(fits());
   for (const int64_t more : testing::Tried({0, 20'000, 100'000})) {
     spec.max_memory_bytes += more;
     for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
@@ -288,7 +290,7 @@ TEST_CASE("shares read at once whose items have no room beside each other") {
       }
     }
     // For batches that hold nothing but what they lack, more than what the rest holds.
-    for (const int64_t max_memory_bytes : testing::Tried({150'000, 200'000, 400'000})) {
+    for (const int64_t max_memory_bytes : testing::Tried({150'000, 170'000, 400'000})) {
       spec.max_memory_bytes = max_memory_bytes;
       for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
         spec.num_threads = num_threads;

@@ -67,7 +67,7 @@ TEST_CASE("every kind in every encoding, both page versions, compressed or not")
 
 TEST_CASE("large batches") {
   for (const bool compressed : testing::Tried({false, true})) {
-    const DataSet data({.columns = testing::TenthTried(EveryColumn()),
+    const DataSet data({.columns = testing::SomeTried(EveryColumn()),
                         .row_group_rows = {9000, 21'000},
                         .page_rows = 2500,
                         .compressed = compressed},

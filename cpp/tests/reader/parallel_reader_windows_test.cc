@@ -96,14 +96,16 @@ TEST_CASE("batches of given sizes cross the borders of windows") {
 
 TEST_CASE("a window of many strips, ranges and buckets") {
   const int64_t strip = 131'072;
-  for (const int64_t num_rows : testing::Tried({strip + 1, 2 * strip})) {
+  using Rows = std::vector<int64_t>;
+  for (const Rows& rows :
+       testing::Tried({Rows{1, strip, 50'000}, Rows{strip + 1, 2 * strip, 50'000}})) {
     const DataSet data({.columns = {{"a", "int32"}, {"b", "int8", StoredAs::kPlain, 3}},
-                        .row_group_rows = {num_rows, 50'000},
+                        .row_group_rows = rows,
                         .page_rows = 20'000},
                        1);
     for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
       ReaderParts spec = data.Spec(8192, num_threads);
-      SetWindows(&spec.share, 2);
+      SetWindows(&spec.share, 3);
       spec.share.windows[0].begin = 5000;
       CheckAll(data, spec);
     }
