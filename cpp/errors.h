@@ -19,7 +19,7 @@ enum class ErrorKind {
   kListLength,
   kInvalidArgument,
   kOutOfMemory,
-  kValuesTooLarge,  // than the memory that they may take
+  kValuesTooLarge,  // decoded ones, for their bound; a page beyond it is kOutOfMemory
   kNotSupported,
   kStopped,
   kInternal,

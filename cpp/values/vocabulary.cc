@@ -25,8 +25,7 @@ class CodeReader : public ValueReader<Out> {
     std::array<uint32_t, kernels::kByteArrayBlock> lengths;
     while (num_values > 0) {
       const int64_t count = std::min(num_values, kernels::kByteArrayBlock);
-      block_.Clear();
-      strings_->Read(count, lengths.data(), &block_);
+      ReadBlock(count, lengths.data());
       // Bytes are read as characters.
       const auto* word = reinterpret_cast<const char*>(block_.bytes().data());
       for (int64_t i = 0; i < count; ++i) {
@@ -41,6 +40,17 @@ class CodeReader : public ValueReader<Out> {
   void Skip(int64_t num_values) override { strings_->Skip(num_values); }
 
  private:
+  void ReadBlock(int64_t count, uint32_t* lengths) {
+    block_.Clear();
+    try {
+      strings_->Read(count, lengths, &block_);
+    } catch (const Error& error) {
+      // These strings are part of a page, and no values that anybody gets.
+      if (error.kind() != ErrorKind::kValuesTooLarge) throw;
+      throw Error(ErrorKind::kOutOfMemory, error.what());
+    }
+  }
+
   const std::unique_ptr<kernels::ByteArrayReader> strings_;
   const Vocabulary* vocabulary_;
   kernels::ByteSink block_;

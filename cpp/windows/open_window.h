@@ -31,10 +31,9 @@ struct OpenWindow {
   std::vector<InFlightBatch*> in_flight = {};            // by their number in slots
   std::vector<std::unique_ptr<WindowItems>> items = {};  // by field of variable length
   std::vector<std::unique_ptr<WindowCells>> cells =
-      {};                                 // by task; null if cells are not items
-  int64_t max_staged_bytes = 0;           // the most of any column
-  std::atomic<int64_t> item_bytes{0};     // decoded so far, of all fields
-  std::atomic<bool> is_too_large{false};  // more than the bound
+      {};                              // by task; null if cells are not items
+  int64_t max_staged_bytes = 0;        // the most of any column
+  std::atomic<int64_t> item_bytes{0};  // decoded so far, of all fields
   // Tasks count it down when they are done. The last one counts the batches down: a
   // window that fails delivers none, whatever the timing.
   std::atomic<int64_t> num_undone{0};

@@ -1,6 +1,7 @@
 #include "windows/window_stream.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -15,18 +16,20 @@ class WindowStream::Task : public DecodeTask {
   bool Run(DecodeScratch* scratch) override {
     // Tasks after a failure can neither be taken any more nor fail before it.
     if (stream_->context_.ring->HasFailedBefore(failure_key())) return true;
-    stream_->runner_.Run(task_, scratch);
+    is_too_large_ = !stream_->runner_.Run(task_, scratch);
+    if (is_too_large_) throw stream_->runner_.TooLarge();
     return true;
   }
   int64_t index() const override { return task_.index; }
   const Chunk& chunk() const override {
     return task_.window->chunks[static_cast<size_t>(task_.chunk)];
   }
+  // A window that is too large fails after all of its tasks: those run to their ends.
   FailureKey failure_key() const override {
     const OpenWindow& window = *task_.window;
-    const int64_t task =
-        window.is_too_large ? -1 : task_.index * std::ssize(window.chunks) + task_.chunk;
-    return {window.batches.begin, window.number, task};
+    const int64_t task = task_.index * std::ssize(window.chunks) + task_.chunk;
+    return {window.batches.begin, window.number,
+            is_too_large_ ? std::numeric_limits<int64_t>::max() : task};
   }
   void Pause() override {}
   bool Finish() override {
@@ -42,6 +45,7 @@ class WindowStream::Task : public DecodeTask {
  private:
   WindowStream* stream_;
   const WindowTask task_;
+  bool is_too_large_ = false;
   std::unique_ptr<OpenWindow> ended_;
 };
 

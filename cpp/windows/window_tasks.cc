@@ -133,22 +133,24 @@ class WindowTaskRunner::Strips : public DecodeProgress {
 // The single segment of a chunk whose rows differ in length.
 class WindowTaskRunner::Staged : public DecodeProgress {
  public:
-  Staged(const TaskContext& context, const WindowTask& task, WindowItems* items)
-      : context_(context), task_(task), items_(items) {}
+  Staged(const WindowTaskRunner& runner, const WindowTask& task, WindowItems* items)
+      : runner_(runner), task_(task), items_(items) {}
 
   JaggedItems BeginItems() override {
     const Chunk& chunk = task_.window->chunks[static_cast<size_t>(task_.chunk)];
     return items_->BeginItems(chunk.rows.num_rows);
   }
   void EndItems(JaggedItems items) override {
+    if (runner_.IsTooLarge(*task_.window)) return;
     task_.window->item_bytes += items_->EndItems(task_.chunk, std::move(items));
   }
   void SegmentDone() override {
-    if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+    if (*runner_.context_.stopping)
+      throw Error(ErrorKind::kStopped, "the reader was closed");
   }
 
  private:
-  const TaskContext& context_;
+  const WindowTaskRunner& runner_;
   const WindowTask task_;
   WindowItems* items_;
 };
@@ -161,27 +163,31 @@ std::unique_ptr<ColumnReader> WindowTaskRunner::OpenReader(const WindowTask& tas
                         &scratch->column);
 }
 
-// Items beyond the bound are a failure of the window, not of the task that found them.
-// The message names the column with the most items by the footers, so it is the same
-// whatever the timing.
-void WindowTaskRunner::FailAsTooLarge(OpenWindow* window) const {
+bool WindowTaskRunner::IsTooLarge(const OpenWindow& window) const {
+  return window.item_bytes > context_.spec->max_memory_bytes;
+}
+
+// Names the column with the most items by the footers, so it is the same whatever the
+// timing.
+Error WindowTaskRunner::TooLarge() const {
   const ReaderSpec& spec = *context_.spec;
-  window->is_too_large = true;
   const auto bytes_of = [&](const ColumnSpec& column) {
     const FieldSpec& field = spec.fields[static_cast<size_t>(column.field)];
     return field.num_offsets > 0 ? field.row_bytes : -1;
   };
   const auto most = std::ranges::max_element(spec.columns, {}, bytes_of);
-  throw Error(ErrorKind::kValuesTooLarge,
-              "strings and lists of one shuffle window need more than max_memory; take a "
-              "smaller shuffle_window or a larger max_memory: " +
-                  std::to_string(spec.max_memory_bytes) + " bytes",
-              {.column = most->request.path});
+  return Error(
+      ErrorKind::kValuesTooLarge,
+      "strings and lists of one shuffle window need more than max_memory; take a "
+      "smaller shuffle_window or a larger max_memory: " +
+          std::to_string(spec.max_memory_bytes) + " bytes",
+      {.column = most->request.path});
 }
 
 // Decodes a chunk's rows apart. The thread that brings the last chunk of the column
-// gathers the rows of each batch.
-void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch) const {
+// gathers the rows of each batch. In a window that is too large, rows are decoded for
+// failures of their own, which come first in the order, and not kept.
+bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch) const {
   OpenWindow& window = *task.window;
   const FieldPlace& place = FieldOfTask(context_, task.index);
   WindowItems* items = window.items[static_cast<size_t>(place.jagged_index)].get();
@@ -190,17 +196,17 @@ void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   const Segment segment = items->BeginRows(task.chunk, chunk.rows.num_rows);
   ColumnTarget target = TargetOfTask(*context_.spec, task.index);
   target.segments = {&segment, 1};
-  Staged staged(context_, task, items);
+  Staged staged(*this, task, items);
   try {
     reader->Read(chunk.rows, target, scratch, &staged);
   } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kValuesTooLarge) throw;
     // The items of this chunk alone are beyond the bound.
-    if (error.kind() == ErrorKind::kValuesTooLarge) FailAsTooLarge(&window);
-    throw;
+    window.item_bytes += context_.spec->max_memory_bytes + 1;
   }
   scratch->column = reader->TakeBuffers();
-  if (window.item_bytes > context_.spec->max_memory_bytes) FailAsTooLarge(&window);
-  if (!items->EndChunk()) return;
+  if (IsTooLarge(window)) return false;
+  if (!items->EndChunk()) return true;
   window.places.Make();
   try {
     for (size_t run = 0; run < window.in_flight.size(); ++run) {
@@ -212,6 +218,7 @@ void WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
     throw CurrentErrorAt({.column = column.request.path});
   }
   items->Clear();
+  return true;
 }
 
 void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch,
@@ -271,14 +278,15 @@ void WindowTaskRunner::CountDown(OpenWindow* window) const {
   }
 }
 
-void WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const {
+bool WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const {
   if (FieldOfTask(context_, task.index).num_offsets > 0) {
-    ReadItems(task, scratch);
+    if (!ReadItems(task, scratch)) return false;
   } else {
     ReadCells(task, scratch);
     EndCells(task, scratch);
   }
   CountDown(task.window);
+  return true;
 }
 
 }  // namespace torchparquet

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "errors.h"
 #include "kernels/shuffle/scatter.h"
 #include "pages/decode_scratch.h"
 #include "tasks/task_context.h"
@@ -16,17 +17,20 @@ class WindowTaskRunner {
  public:
   explicit WindowTaskRunner(const TaskContext& context) : context_(context) {}
 
-  // Throws Error with path, row group and column; Error(kStopped) when told to end.
-  void Run(const WindowTask& task, DecodeScratch* scratch) const;
+  // Returns false if the items of the window are too large. Throws Error with path, row
+  // group and column; Error(kStopped) when told to end.
+  bool Run(const WindowTask& task, DecodeScratch* scratch) const;
+  // The failure of a window whose items are too large: the same for each of its tasks.
+  Error TooLarge() const;
 
  private:
   class Strips;
   class Staged;
 
-  [[noreturn]] void FailAsTooLarge(OpenWindow* window) const;
+  bool IsTooLarge(const OpenWindow& window) const;
   std::unique_ptr<ColumnReader> OpenReader(const WindowTask& task,
                                            DecodeScratch* scratch) const;
-  void ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
+  bool ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
   void ReadCells(const WindowTask& task, DecodeScratch* scratch) const;
   void EndCells(const WindowTask& task, DecodeScratch* scratch) const;

@@ -165,7 +165,7 @@ TEST_CASE("a page whose strings are too long for a vocabulary's memory is an err
     const Segment segment{codes.data(), nullptr, 300};
     DecodeScratch scratch;
     testing::ItemsProgress progress(0, {});
-    const bool fails = Throws(ErrorKind::kValuesTooLarge, [&] {
+    const bool fails = Throws(ErrorKind::kOutOfMemory, [&] {
       reader->Read({0, 0, 300}, {.segments = {&segment, 1}, .item_bytes = 1}, &scratch,
                    &progress);
     });

@@ -397,6 +397,30 @@ TEST_CASE("a chunk whose items alone are beyond max_memory fails as its window d
   CHECK(testing::Mentions(*error, "shuffle_window"));
 }
 
+TEST_CASE("a failure of its own comes before that a window is too large") {
+  Draws draws(346);
+  NestedRecipe recipe = LongRecipe();
+  recipe.columns.push_back({.name = "n", .null_one_in = 0});
+  auto rows = testing::RandomRows(draws, recipe);
+  rows[1][95] = {.is_null = true};
+  const NestedFile data(recipe, rows);
+  for (const int64_t max_memory_bytes : testing::Tried({133'000, 300'000})) {
+    for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+      ReaderParts spec = SpecOf(data, 10, num_threads);
+      for (FieldSpec& field : spec.fields) field.row_bytes = 5;
+      spec.columns[1].nulls = NullPolicy::kError;
+      spec.fields[1].has_valid = false;
+      spec.share.windows = {{.num_chunks = 2, .key = 5, .begin = 0, .end = 100}};
+      spec.max_memory_bytes = max_memory_bytes;
+      ParallelReader reader(ReaderSpec{spec});
+      const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::kNullValue);
+      CHECK(testing::Mentions(*error, "row 55 "));
+    }
+  }
+}
+
 TEST_CASE("a batch whose items are too much fails in its place") {
   Draws draws(333);
   const NestedFile data(LongRecipe(), draws);
