@@ -8,19 +8,26 @@ A run that was stopped goes on after its latest checkpoint when the same command
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
 from clicks import ClickModel, loss_of, open_clicks
-from job import StepRecord, job_arguments
+from job import StepRecord, ending_process_group, job_arguments
 from torchparquet.frameworks.accelerate import ParquetLoader
 
 
 def main() -> None:
-    """Train the epochs that are left."""
+    """Be one process of the job."""
     arguments = job_arguments().parse_args()
+    with ending_process_group():
+        train(arguments)
+
+
+def train(arguments: Namespace) -> None:
+    """Train the epochs that are left."""
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0)
     model = ClickModel()

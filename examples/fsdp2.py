@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 
 from checkpoints import TrainState, load_latest, save
 from clicks import ClickModel, loss_of, open_clicks
-from job import StepRecord, job_arguments, process_group
+from job import StepRecord, ending_process_group, job_arguments
 
 
 def main() -> None:
@@ -26,7 +26,8 @@ def main() -> None:
     parser = job_arguments()
     parser.add_argument("--replicas", type=int, default=1, help="of the sharded model (HSDP)")
     arguments = parser.parse_args()
-    with process_group():
+    dist.init_process_group("gloo")  # "nccl" with GPUs
+    with ending_process_group():
         train(arguments)
 
 

@@ -16,13 +16,12 @@ from torch import Tensor
 
 
 @contextmanager
-def process_group() -> Iterator[None]:
-    """Be a rank of torchrun's job, and leave its process group on every path.
+def ending_process_group() -> Iterator[None]:
+    """Destroy the process group on every path, if there is one.
 
     A model that trains in the block must be gone at its end, as it is after a call of a function:
     as long as it lives it holds the group, and so gloo's threads.
     """
-    dist.init_process_group("gloo")  # "nccl" with GPUs
     try:
         yield
     except BaseException as error:
@@ -35,7 +34,8 @@ def process_group() -> Iterator[None]:
         raise
     finally:
         # Joins gloo's threads, one of which could abort the process as the interpreter exits.
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 class StepRecord:

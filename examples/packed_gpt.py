@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from checkpoints import TrainState, load_latest, save
-from job import process_group
+from job import ending_process_group
 from torchparquet import Pack, ParquetDataset
 
 VOCABULARY, END_OF_TEXT, LENGTH, WIDTH, HEADS = 64, 0, 64, 32, 4
@@ -156,7 +156,8 @@ def main() -> None:
     if arguments.write:
         write_documents(arguments.data)
         return
-    with process_group():
+    dist.init_process_group("gloo")  # "nccl" with GPUs
+    with ending_process_group():
         train(arguments)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from job import process_group
+from job import ending_process_group
 from torchparquet import Jagged, ParquetDataset, UnbatchedDataset
 
 NUM_ROWS = 3_001
@@ -152,9 +151,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.file_dir).exists():
         write_reviews(Path(arguments.file_dir))
-    with process_group() if "RANK" in os.environ else nullcontext():
-        if dist.is_initialized():
-            dist.barrier()  # until the reviews are written
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        dist.barrier()  # until the reviews are written
+    with ending_process_group():
         if arguments.batches:
             dataset = open_batches(arguments.file_dir, batch_size=32)
             train(dataset, SetEpoch(dataset))

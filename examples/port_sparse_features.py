@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from job import process_group
+from job import ending_process_group
 from torchparquet import Column, Jagged, ParquetDataset
 
 NUM_ROWS = 20_000
@@ -117,9 +116,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.environ.get("LOCAL_RANK", "0") == "0" and not Path(arguments.directory).exists():
         write_games(Path(arguments.directory))
-    with process_group() if "RANK" in os.environ else nullcontext():
-        if dist.is_initialized():
-            dist.barrier()  # until the games are written
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        dist.barrier()  # until the games are written
+    with ending_process_group():
         train(arguments.directory, arguments.epochs)
 
 

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from clicks import ClickModel, loss_of, open_clicks
-from job import StepRecord, job_arguments, process_group
+from job import StepRecord, ending_process_group, job_arguments
 
 NUM_WORKERS = 2
 
@@ -27,7 +27,8 @@ NUM_WORKERS = 2
 def main() -> None:
     """Be one rank of the job."""
     arguments = job_arguments().parse_args()
-    with process_group():
+    dist.init_process_group("gloo")  # "nccl" with GPUs
+    with ending_process_group():
         train(arguments)
 
 

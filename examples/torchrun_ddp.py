@@ -17,13 +17,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from checkpoints import TrainState, load_latest, save
 from clicks import ClickModel, loss_of, open_clicks
-from job import StepRecord, job_arguments, process_group
+from job import StepRecord, ending_process_group, job_arguments
 
 
 def main() -> None:
     """Be one rank of the job."""
     arguments = job_arguments().parse_args()
-    with process_group():
+    dist.init_process_group("gloo")  # "nccl" with GPUs
+    with ending_process_group():
         train(arguments)
 
 

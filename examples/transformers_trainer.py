@@ -8,6 +8,7 @@ A run that was stopped goes on after its latest checkpoint when the same command
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from clicks import ClickModel, loss_of, open_clicks
-from job import StepRecord, job_arguments
+from job import StepRecord, ending_process_group, job_arguments
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
 
 
@@ -59,8 +60,14 @@ class Stop(TrainerCallback):
 
 
 def main() -> None:
-    """Train the epochs that are left."""
+    """Be one process of the job."""
     arguments = job_arguments().parse_args()
+    with ending_process_group():
+        train(arguments)
+
+
+def train(arguments: Namespace) -> None:
+    """Train the epochs that are left."""
     settings = TrainingArguments(
         arguments.checkpoints,
         use_cpu=True,

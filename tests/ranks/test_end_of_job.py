@@ -1,4 +1,4 @@
-"""The end of a job that docs/start/torchrun.md advises leaves no thread of gloo."""
+"""The end of a job as docs/start/torchrun.md advises it leaves no thread of gloo."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from tests.fixtures.tree import ROOT
 
-PROGRAM = """
+FAILING = """
 import os, sys
 from contextlib import contextmanager
 import torch, torch.distributed as dist
-from job import process_group
+from job import ending_process_group
 
 def num_threads():
     return len(os.listdir("/proc/self/task"))
@@ -40,16 +40,16 @@ FAILURES = {"call": interrupted_call, "cleanup": cleanup_that_fails, "cause": tr
 
 @contextmanager
 def destroyed_group():
-    dist.init_process_group("gloo")
     try:
         yield
     finally:
         dist.destroy_process_group()
 
-job = {"destroyed": destroyed_group, "ended": process_group}[sys.argv[1]]
+group = {"destroyed": destroyed_group, "ended": ending_process_group}[sys.argv[1]]
 before = num_threads()
+dist.init_process_group("gloo")
 try:
-    with job():
+    with group():
         dist.all_reduce(torch.ones(1))
         assert num_threads() > before
         FAILURES[sys.argv[2]]()
@@ -58,18 +58,53 @@ except (KeyboardInterrupt, OSError):
 """
 
 
-@pytest.mark.parametrize("raised_in", ["call", "cleanup", "cause"])
-@pytest.mark.parametrize("group", ["ended", "destroyed"])
-def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
+TRAINING = """
+import os, sys
+import torch, torch.distributed as dist
+from torch import nn
+if sys.argv[1] == "torchparquet":
+    import torchparquet
+
+def num_threads():
+    return len(os.listdir("/proc/self/task"))
+
+def train():
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+    model(torch.ones(3, 2)).sum().backward()
+
+before = num_threads()
+dist.init_process_group("gloo")
+train()
+assert num_threads() > before
+dist.destroy_process_group()
+print(num_threads() - before)
+"""
+
+
+def threads_left(program: str, *arguments: str) -> int:
+    """Run a program as the only rank, and return how many threads are left at its end."""
     job = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, group, raised_in],
+        [sys.executable, "-c", program, *arguments],
         env=os.environ | job | {"PYTHONPATH": str(ROOT / "examples"), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    left = int(done.stdout)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("raised_in", ["call", "cleanup", "cause"])
+@pytest.mark.parametrize("group", ["ended", "destroyed"])
+def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
+    left = threads_left(FAILING, group, raised_in)
     # If none stays of a group that is only destroyed, torch joins them, and the advice can go.
     assert left == 0 if group == "ended" else left > 0
+
+
+@pytest.mark.parametrize("imported", ["torchparquet", "nothing"])
+def test_defaults_of_torch_that_hold_the_process_group(imported: str) -> None:
+    left = threads_left(TRAINING, imported)
+    # If none stays without torchparquet, torch holds no group, and group_lifetime can go.
+    assert left == 0 if imported == "torchparquet" else left > 0
