@@ -154,15 +154,11 @@ TEST_CASE("a connection that is reset or closed is made anew") {
 }
 
 TEST_CASE("a store that nobody reaches fails with the tries and the cause") {
-  std::string url;
-  {
-    const Origin gone(10);
-    url = gone.url();
-  }
+  const testing::Port unheard;
   const Origin origin(kObjectBytes);
   HttpFetcher fetcher(QuickOptions());
-  const auto fetch =
-      FetchOf(origin, kRange, std::make_shared<Addresses>(ObjectAddress{.url = url}));
+  const auto fetch = FetchOf(
+      origin, kRange, std::make_shared<Addresses>(ObjectAddress{.url = unheard.url()}));
   fetcher.Start(fetch);
   const auto error = Caught([&] { Bytes(*fetch); });
   REQUIRE(error);

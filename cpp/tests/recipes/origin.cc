@@ -86,29 +86,37 @@ void Gate::AwaitWaiting(int64_t count) {
   changed_.wait(lock, [&] { return num_waiting_ >= count; });
 }
 
-Origin::Origin(int64_t num_bytes, Script script) : script_(std::move(script)) {
-  Draws draws(static_cast<uint64_t>(num_bytes) + 1);
-  for (int64_t i = 0; i < num_bytes; ++i) {
-    content_.push_back(static_cast<char>(draws.Bits()));
-  }
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+Port::Port() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   // The interface of sockets takes addresses of any family.
   auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (listener_ < 0 || bind(listener_, any, length) != 0 || listen(listener_, 128) != 0 ||
-      getsockname(listener_, any, &length) != 0) {
-    throw std::runtime_error("cannot listen");
+  if (descriptor_ < 0 || bind(descriptor_, any, length) != 0 ||
+      getsockname(descriptor_, any, &length) != 0) {
+    throw std::runtime_error("cannot take a port");
   }
-  port_ = ntohs(address.sin_port);
+  number_ = ntohs(address.sin_port);
+}
+
+Port::~Port() { close(descriptor_); }
+
+std::string Port::url(const std::string& target) const {
+  return "http://127.0.0.1:" + std::to_string(number_) + target;
+}
+
+Origin::Origin(int64_t num_bytes, Script script) : script_(std::move(script)) {
+  Draws draws(static_cast<uint64_t>(num_bytes) + 1);
+  for (int64_t i = 0; i < num_bytes; ++i) {
+    content_.push_back(static_cast<char>(draws.Bits()));
+  }
+  if (listen(port_.descriptor(), 128) != 0) throw std::runtime_error("cannot listen");
   acceptor_ = std::thread(&Origin::Accept, this);
 }
 
 Origin::~Origin() {
-  std::vector<std::thread> threads;
-  shutdown(listener_, SHUT_RDWR);
+  shutdown(port_.descriptor(), SHUT_RDWR);
   {
     const std::lock_guard lock(mutex_);
     is_over_ = true;
@@ -119,11 +127,6 @@ Origin::~Origin() {
   }
   acceptor_.join();
   for (std::thread& thread : threads_) thread.join();
-  close(listener_);
-}
-
-std::string Origin::url(const std::string& target) const {
-  return "http://127.0.0.1:" + std::to_string(port_) + target;
 }
 
 Origin::Reply Origin::Status(int64_t status, std::vector<std::string> headers,
@@ -170,7 +173,7 @@ void Origin::AwaitRequests(int64_t count) const {
 
 void Origin::Accept() {
   while (true) {
-    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int connection = accept4(port_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
     const std::lock_guard lock(mutex_);
     if (connection < 0 || is_over_) {
       if (connection >= 0) close(connection);

@@ -31,6 +31,23 @@ class Gate {
   int64_t num_waiting_ = 0;
 };
 
+// A port of 127.0.0.1. Connections to it are refused until somebody listens, and nobody
+// else can get it meanwhile.
+class Port {
+ public:
+  Port();
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  std::string url(const std::string& target = "/object") const;
+
+ private:
+  int descriptor_ = -1;
+  int number_ = 0;
+};
+
 // An HTTP server on 127.0.0.1 that holds one object and answers by a script.
 class Origin {
  public:
@@ -69,7 +86,9 @@ class Origin {
   static Reply Status(int64_t status, std::vector<std::string> headers = {},
                       std::string body = {});
 
-  std::string url(const std::string& target = "/object") const;
+  std::string url(const std::string& target = "/object") const {
+    return port_.url(target);
+  }
   const std::string& content() const { return content_; }
   const std::string& etag() const { return etag_; }
 
@@ -87,8 +106,7 @@ class Origin {
   std::string content_;
   const std::string etag_ = "\"0123456789abcdef\"";
   const Script script_;
-  int listener_ = -1;
-  int port_ = 0;
+  const Port port_;
 
   mutable std::mutex mutex_;  // guards all below
   mutable std::condition_variable changed_;
