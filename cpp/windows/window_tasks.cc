@@ -203,6 +203,7 @@ bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
     if (error.kind() != ErrorKind::kValuesTooLarge) throw;
     // The items of this chunk alone are beyond the bound.
     window.item_bytes += context_.spec->max_memory_bytes + 1;
+    return false;
   }
   scratch->column = reader->TakeBuffers();
   if (IsTooLarge(window)) return false;
