@@ -7,26 +7,27 @@
 
 namespace torchparquet {
 
-void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part) {
+void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part,
+                            std::string_view path) {
   const std::lock_guard lock(jagged_mutex);
   JaggedColumn& column = jagged[static_cast<size_t>(jagged_index)];
-  // Joining an oversized batch would fail too, but on the thread of any column.
+  column.path = path;
   column.value_bytes += part.items.values->size();
-  const size_t max_bytes = part.items.values->max_bytes();
-  if (column.value_bytes > max_bytes) {
-    throw Error(ErrorKind::kValuesTooLarge,
-                "values of one batch need more than the memory they may take: " +
-                    std::to_string(column.value_bytes) + " bytes of " +
-                    std::to_string(max_bytes));
-  }
-  column.parts.push_back(std::move(part));
+  column.max_value_bytes = part.items.values->max_bytes();
+  if (!column.is_too_large()) return column.parts.push_back(std::move(part));
+  // Complete fails, so that the failure is the same whichever part comes last.
+  column.parts.clear();
 }
 
 void InFlightBatch::Complete() {
+  std::string_view path;
   try {
-    for (JaggedColumn& column : jagged) items.push_back(JoinParts(std::move(column)));
+    for (JaggedColumn& column : jagged) {
+      path = column.path;
+      items.push_back(JoinParts(std::move(column)));
+    }
   } catch (...) {
-    failure = CurrentErrorAt({});
+    failure = CurrentErrorAt({.column = std::string(path)});
   }
   is_complete.store(true, std::memory_order_release);
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "batches/jagged.h"
@@ -32,8 +33,8 @@ struct InFlightBatch {
         jagged(std::move(jagged_columns)) {}
 
   // Adds a task's part of a field of variable length, before the task counts its cells
-  // down. Thread-safe.
-  void AddPart(int64_t jagged_index, JaggedPart part);
+  // down. `path` names the column and outlives the batch. Thread-safe.
+  void AddPart(int64_t jagged_index, JaggedPart part, std::string_view path);
   // Joins the parts on the thread that brought the last cell. A failure to join is the
   // failure of the batch, not of that thread's column.
   void Complete();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "errors.h"
@@ -117,6 +118,13 @@ int64_t JaggedItems::num_bytes() const {
 }
 
 JaggedItems JoinParts(JaggedColumn column) {
+  if (column.is_too_large()) {
+    throw Error(ErrorKind::kValuesTooLarge,
+                "values of one batch need more than the memory they may take; take a "
+                "smaller batch_size or a larger max_memory: " +
+                    std::to_string(column.value_bytes) + " bytes of " +
+                    std::to_string(column.max_value_bytes));
+  }
   std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
   JaggedItems items = std::move(column.parts.front().items);
   for (size_t i = 1; i < column.parts.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "kernels/byte_sink.h"
@@ -89,13 +90,18 @@ struct JaggedPart {
 
 // A field of variable length in a batch in flight.
 struct JaggedColumn {
-  int64_t* offsets = nullptr;  // in the slab
-  std::vector<JaggedPart> parts = {};
-  uint64_t value_bytes = 0;  // of all parts
+  int64_t* offsets = nullptr;          // in the slab
+  std::vector<JaggedPart> parts = {};  // none if they are too large
+  std::string_view path = {};          // of the column in its files
+  uint64_t value_bytes = 0;            // of all parts
+  uint64_t max_value_bytes = 0;
+
+  bool is_too_large() const { return value_bytes > max_value_bytes; }
 };
 
 // Joins the parts in the order of their rows and completes the offsets of all levels,
-// which are counted within each part until then. All parts must be there.
+// which are counted within each part until then. All parts must be there. Throws
+// Error(kValuesTooLarge) if they hold more than one batch may.
 JaggedItems JoinParts(JaggedColumn column);
 
 // The memory of fields of variable length during a reader's life. Thread-safe.

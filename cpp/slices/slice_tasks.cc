@@ -9,12 +9,12 @@ namespace torchparquet {
 // Counts a task's cells down, batch after batch.
 class SliceTaskRunner::Progress : public DecodeProgress {
  public:
-  Progress(const TaskContext& context, const OpenSlice& slice, const FieldPlace& field,
-           int64_t* num_spans_done)
+  Progress(const TaskContext& context, SliceTask* task)
       : context_(context),
-        slice_(slice),
-        field_(field),
-        num_spans_done_(num_spans_done) {}
+        slice_(*task->slice),
+        field_(FieldOfTask(context, task->index)),
+        index_(task->index),
+        num_spans_done_(&task->num_spans_done) {}
 
   JaggedItems BeginItems() override {
     return context_.jagged->Begin(field_.jagged_index, span().num_rows,
@@ -25,7 +25,8 @@ class SliceTaskRunner::Progress : public DecodeProgress {
                     .num_rows = span().num_rows,
                     .items = std::move(items)};
     context_.jagged->Learn(field_.jagged_index, part.num_rows, part.items);
-    span().batch->AddPart(field_.jagged_index, std::move(part));
+    const ColumnSpec& column = context_.spec->columns[static_cast<size_t>(index_)];
+    span().batch->AddPart(field_.jagged_index, std::move(part), column.request.path);
   }
 
   void SegmentDone() override {
@@ -43,6 +44,7 @@ class SliceTaskRunner::Progress : public DecodeProgress {
   const TaskContext& context_;
   const OpenSlice& slice_;
   const FieldPlace& field_;
+  const int64_t index_;
   int64_t* num_spans_done_;
 };
 
@@ -113,8 +115,7 @@ bool SliceTaskRunner::ReadJagged(SliceTask* task, std::span<const Segment> segme
 bool SliceTaskRunner::Run(SliceTask* task, DecodeScratch* scratch) const {
   const std::vector<Segment> segments = SegmentsOf(*task);
   const Chunk& chunk = task->slice->slice.chunk;
-  Progress progress(context_, *task->slice, FieldOfTask(context_, task->index),
-                    &task->num_spans_done);
+  Progress progress(context_, task);
   const TaskKind kind = KindOfTask(*context_.spec, task->index);
   if (kind == TaskKind::kColumn) return ReadColumn(task, segments, scratch, &progress);
   const auto selection = IdSelectionOf(context_, chunk);

@@ -139,14 +139,14 @@ void WindowItems::GatherValues(std::span<const Range> ranges, JaggedItems* to) {
   }
 }
 
-void WindowItems::Gather(const WindowPlaces& places, size_t run_number,
-                         InFlightBatch* batch) const {
+JaggedPart WindowItems::Gather(const WindowPlaces& places, size_t run_number,
+                               uint8_t* slab) const {
   const BatchRun& run = places.runs()[run_number];
   JaggedPart part{.first_row = run.first_row,
                   .num_rows = run.num_rows,
                   .items = BeginItems(run.num_rows)};
   JaggedItems* items = &part.items;
-  std::vector<Range> ranges = GatherRows(places, run_number, batch->memory.data);
+  std::vector<Range> ranges = GatherRows(places, run_number, slab);
   // Rows of a file that lacks the column have no items, of no kind.
   const auto any = [&](bool JaggedItems::* fact) {
     return std::ranges::any_of(chunks_,
@@ -164,7 +164,7 @@ void WindowItems::Gather(const WindowPlaces& places, size_t run_number,
   }
   GatherValues(ranges, items);
   memory_->Learn(place_.jagged_index, run.num_rows, *items);
-  batch->AddPart(place_.jagged_index, std::move(part));
+  return part;
 }
 
 }  // namespace torchparquet

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "batches/batch_ring.h"
 #include "batches/column_target.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
@@ -37,8 +36,8 @@ class WindowItems {
   bool EndChunk() { return num_missing_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
   // Gathers the rows of one run in the order of their positions: offsets and masks in the
-  // batch's slab, the rest as a part of the batch. All chunks must be done.
-  void Gather(const WindowPlaces& places, size_t run, InFlightBatch* batch) const;
+  // batch's slab, the rest in the part that is returned. All chunks must be done.
+  JaggedPart Gather(const WindowPlaces& places, size_t run, uint8_t* slab) const;
   // Gives the memory of the chunks back.
   void Clear();
 

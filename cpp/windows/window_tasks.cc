@@ -209,14 +209,17 @@ bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   if (IsTooLarge(window)) return false;
   if (!items->EndChunk()) return true;
   window.places.Make();
+  const std::string& path =
+      context_.spec->columns[static_cast<size_t>(task.index)].request.path;
   try {
     for (size_t run = 0; run < window.in_flight.size(); ++run) {
-      items->Gather(window.places, run, window.in_flight[run]);
+      InFlightBatch* batch = window.in_flight[run];
+      batch->AddPart(place.jagged_index,
+                     items->Gather(window.places, run, batch->memory.data), path);
       if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
     }
   } catch (...) {
-    const ColumnSpec& column = context_.spec->columns[static_cast<size_t>(task.index)];
-    throw CurrentErrorAt({.column = column.request.path});
+    throw CurrentErrorAt({.column = path});
   }
   items->Clear();
   return true;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -323,7 +324,8 @@ TEST_CASE("parts of fields of variable length are joined, whichever comes last")
         for (const int64_t field : {0, 1}) {
           batches[i]->AddPart(field,
                               PartOf(*pool, number * kPartRows, kPartRows, 3 + field,
-                                     offsets[2 * i + static_cast<size_t>(field)].data()));
+                                     offsets[2 * i + static_cast<size_t>(field)].data()),
+                              "");
           ring.CountDown(*batches[i], kPartRows);
         }
       }
@@ -349,25 +351,36 @@ TEST_CASE("parts of fields of variable length are joined, whichever comes last")
   CHECK(num_wrong == 0);
 }
 
-TEST_CASE("a part that does not fit with those before it is refused") {
+TEST_CASE("parts that are too large together fail alike, whichever comes last") {
   const auto pool = SinkPool::Make(1 << 20, 1000);
-  BatchRing ring(2, 2);
-  std::array<std::array<int64_t, 3>, 2> offsets;
-  for (size_t i = 0; i < 2; ++i) {
-    InFlightBatch& batch = OpenJagged(ring, 2, 2, {offsets[i].data()});
-    const auto add = [&](int64_t row, int64_t num_bytes) {
-      batch.AddPart(0, PartOf(*pool, row, 1, num_bytes, offsets[i].data()));
-      ring.CountDown(batch, 1);
+  std::vector<std::string> messages;
+  for (const std::array<int64_t, 3> order :
+       {std::array<int64_t, 3>{0, 1, 2}, {2, 1, 0}}) {
+    BatchRing ring(2, 2);
+    std::array<std::array<int64_t, 4>, 2> offsets;
+    const auto fill = [&](size_t number, const std::array<int64_t, 3>& sizes) {
+      InFlightBatch& batch = OpenJagged(ring, 3, 3, {offsets[number].data()});
+      for (const int64_t row : order) {
+        batch.AddPart(0,
+                      PartOf(*pool, row, 1, sizes[static_cast<size_t>(row)],
+                             offsets[number].data()),
+                      "words");
+        ring.CountDown(batch, 1);
+      }
     };
-    add(1, 500);
-    if (i == 0) {
-      add(0, 500);
-    } else {
-      CHECK(Throws(ErrorKind::kValuesTooLarge, [&] { add(0, 501); }));
+    fill(0, {500, 200, 300});
+    fill(1, {500, 202, 300});
+    CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);
+    for (int i = 0; i < 2; ++i) {
+      const auto error = Caught([&] { ring.Take(kNoWait); });
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::kValuesTooLarge);
+      CHECK(testing::Mentions(*error, "column 'words'"));
+      CHECK(testing::Mentions(*error, "1002 bytes of 1000"));
+      messages.push_back(error->what());
     }
   }
-  CHECK(ring.Take(kNoWait).status == TakeStatus::kTaken);
-  CHECK(ring.Take(kNoWait).status == TakeStatus::kTimedOut);
+  CHECK(messages == std::vector(4, messages.front()));
 }
 
 }  // namespace

@@ -418,16 +418,22 @@ TEST_CASE("a failure of its own comes before that a window is too large") {
 TEST_CASE("a batch whose items are too much fails in its place") {
   Draws draws(333);
   const NestedFile data(LongRecipe(), draws);
-  // The first batch has rows of both row groups, each part of which would fit.
-  ReaderParts spec = SpecOf(data, 70, 2);
-  spec.max_memory_bytes = 4'000 * 65;
-  // By itself: 40 and 30 rows are more than 65.
-  ParallelReader reader(ReaderSpec{spec});
-  for (int i = 0; i < 2; ++i) {
-    const auto error = testing::Caught([&] { reader.Next(kTooLong); });
-    REQUIRE(error);
-    CHECK(error->kind() == ErrorKind::kValuesTooLarge);
-    CHECK(testing::Mentions(*error, "column 'long'"));
+  std::vector<std::string> messages;
+  for (const int64_t num_threads : {1, 2, 4, 4}) {
+    // The first batch has rows of both row groups, each part of which would fit: 40 and
+    // 30 rows are more than 65.
+    ReaderParts spec = SpecOf(data, 70, num_threads);
+    spec.max_memory_bytes = 4'000 * 65;
+    ParallelReader reader(ReaderSpec{spec});
+    for (int i = 0; i < 2; ++i) {
+      const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::kValuesTooLarge);
+      messages.push_back(error->what());
+      CHECK(messages.back() == messages.front());
+      CHECK(testing::Mentions(*error, "column 'long'"));
+      CHECK(testing::Mentions(*error, "batch_size"));
+    }
   }
 }
 
