@@ -6,6 +6,7 @@ reads, tells that it does, and ends; its interpreter exits in the regular way. A
 
     python bench/faults/ends.py --count 1000
     python bench/faults/ends.py --settings "2 ranks" --keep-groups    # torch aborts some
+    python bench/faults/ends.py --settings "2 ranks, DDP" --late-import    # and here too
     python bench/faults/ends.py --count 50 --kinds "Ctrl-C" "daemon thread" --settings alone fork
 """
 
@@ -44,7 +45,14 @@ from faults.processes.children import (
     take_own_shared_memory,
     wait_for,
 )
-from faults.processes.endings import ENDINGS, NUM_ROWS, SETTINGS, SLOW_SETTINGS, Scene
+from faults.processes.endings import (
+    ENDINGS,
+    NUM_ROWS,
+    RANKS,
+    SETTINGS,
+    SLOW_SETTINGS,
+    Scene,
+)
 
 # Less the time that the process has waited for a processor.
 END_SECONDS = 20.0
@@ -134,7 +142,7 @@ class Storm:
         count = self._options.slow_count if is_slow else self._options.count
         self._log.unlink(missing_ok=True)
         belongings = Belongings()
-        ranks = 2 if self._setting == "2 ranks" else 1
+        ranks = RANKS.get(self._setting, 1)
         started = 0
         while started < count or self._groups:
             while started < count and len(self._groups) < self._options.at_once:
@@ -242,10 +250,17 @@ def _write_data(folder: Path) -> None:
         raise RuntimeError("writing the files failed")
 
 
+def _undo_import() -> None:
+    """Let the first model import torch's functions, which torchparquet has done before."""
+    del torch.distributed.nn
+    for name in [name for name in sys.modules if name.startswith("torch.distributed.nn")]:
+        del sys.modules[name]
+
+
 def _print_row(kind: str, setting: str, tally: Tally) -> None:
     cells = [f"{tally.ends:>5}", f"{tally.begun:>16}"]
     cells += [f"{tally.faults[name]:>{len(name)}}" for name in FAULTS]
-    print(f"| {kind:<18} | {setting:<11} | {' | '.join(cells)} |", flush=True)
+    print(f"| {kind:<18} | {setting:<12} | {' | '.join(cells)} |", flush=True)
     if not tally.holds:
         print(f"FAULT: codes {sorted(set(tally.codes))}\n{tally.shown}", flush=True)
 
@@ -291,7 +306,14 @@ def main() -> Callable[[], None] | int:
     parser.add_argument(
         "--keep-groups", action="store_true", help="destroy no process group: torch may abort"
     )
+    parser.add_argument(
+        "--late-import",
+        action="store_true",
+        help="have models import what torchparquet imports before: torch may abort",
+    )
     arguments = parser.parse_args()
+    if arguments.late_import:
+        _undo_import()
     settings = arguments.settings
     if "page-locked" in settings and not torch.cuda.is_available():
         settings.remove("page-locked")

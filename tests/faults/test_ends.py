@@ -25,7 +25,7 @@ def run(*command: str) -> tuple[int, dict[str, list[int]], str]:
     return done.returncode, numbers, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("setting", ["alone", "2 ranks", "fork"])
+@pytest.mark.parametrize("setting", ["alone", "2 ranks", "2 ranks, DDP", "fork"])
 def test_every_end_is_clean(setting: str) -> None:
     code, rows, output = run(ENDS, "--count", "2", "--settings", setting)
     assert code == 0, output

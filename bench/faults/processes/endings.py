@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.utils.data import DataLoader
 
 from faults.processes.children import own_children
@@ -29,7 +30,9 @@ from torchparquet import ParquetDataset
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
 from job import ending_process_group
 
-SETTINGS = ("alone", "1 rank", "2 ranks", "fork", "spawn", "forkserver", "page-locked")
+# Number of ranks, in settings with a process group.
+RANKS = {"1 rank": 1, "2 ranks": 2, "2 ranks, DDP": 2}
+SETTINGS = ("alone", *RANKS, "fork", "spawn", "forkserver", "page-locked")
 LOADERS = ("fork", "spawn", "forkserver")
 # They import torch anew for each worker.
 SLOW_SETTINGS = ("spawn", "forkserver")
@@ -54,15 +57,18 @@ class Scene:
             pipe: Takes the facts to the parent.
         """
         self._pipe = pipe
-        self.has_group = setting in ("1 rank", "2 ranks")
+        self.has_group = setting in RANKS
+        self._model: nn.Module | None = None
         torch.set_num_threads(1)
         if self.has_group:
-            world_size = int(setting[0])
             dist.init_process_group(
-                "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
+                "gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS[setting]
             )
             # Starts the threads that stay.
             dist.all_reduce(torch.ones(1))
+        if setting == "2 ranks, DDP":
+            model = nn.Linear(1, 1, dtype=torch.float64)
+            self._model = nn.parallel.DistributedDataParallel(model)
         dataset = ParquetDataset(
             folder,
             batch_size=BATCH_SIZE,
@@ -83,6 +89,9 @@ class Scene:
 
     def step(self, batch: dict[str, Any]) -> None:
         """Use a batch, with all ranks if there are several."""
+        if self._model is not None:
+            self._model(batch["x"][:, None]).mean().backward()
+            return
         loss = batch["x"].mean()
         if self.has_group:
             dist.all_reduce(loss)
@@ -121,7 +130,10 @@ class Scene:
     def ended(self, *, keeps_group: bool) -> Iterator[None]:
         """End the process group on every path, as the documents advise, unless it is to be kept."""
         with nullcontext() if keeps_group else ending_process_group():
-            yield
+            try:
+                yield
+            finally:
+                self._model = None  # It holds the group as long as it lives.
 
 
 def _num(what: str) -> int:
