@@ -12,22 +12,24 @@ void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part,
   const std::lock_guard lock(jagged_mutex);
   JaggedColumn& column = jagged[static_cast<size_t>(jagged_index)];
   column.path = path;
-  column.value_bytes += part.items.values->size();
-  column.max_value_bytes = part.items.values->max_bytes();
+  column.num_bytes += static_cast<uint64_t>(part.items.num_bytes());
+  column.max_bytes = part.items.values->max_bytes();
   if (!column.is_too_large()) return column.parts.push_back(std::move(part));
   // Complete fails, so that the failure is the same whichever part comes last.
   column.parts.clear();
 }
 
 void InFlightBatch::Complete() {
-  std::string_view path;
+  ErrorPlace place;
   try {
     for (JaggedColumn& column : jagged) {
-      path = column.path;
+      place.column = column.path;
       items.push_back(JoinParts(std::move(column)));
     }
   } catch (...) {
-    failure = CurrentErrorAt({.column = std::string(path)});
+    failure = CurrentErrorAt(place);
+    items.clear();
+    jagged.clear();
   }
   is_complete.store(true, std::memory_order_release);
 }

@@ -122,8 +122,8 @@ JaggedItems JoinParts(JaggedColumn column) {
     throw Error(ErrorKind::kValuesTooLarge,
                 "values of one batch need more than the memory they may take; take a "
                 "smaller batch_size or a larger max_memory: " +
-                    std::to_string(column.value_bytes) + " bytes of " +
-                    std::to_string(column.max_value_bytes));
+                    std::to_string(column.num_bytes) + " bytes of " +
+                    std::to_string(column.max_bytes));
   }
   std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
   JaggedItems items = std::move(column.parts.front().items);

@@ -93,15 +93,15 @@ struct JaggedColumn {
   int64_t* offsets = nullptr;          // in the slab
   std::vector<JaggedPart> parts = {};  // none if they are too large
   std::string_view path = {};          // of the column in its files
-  uint64_t value_bytes = 0;            // of all parts
-  uint64_t max_value_bytes = 0;
+  uint64_t num_bytes = 0;              // of all parts
+  uint64_t max_bytes = 0;              // that they may take
 
-  bool is_too_large() const { return value_bytes > max_value_bytes; }
+  bool is_too_large() const { return num_bytes > max_bytes; }
 };
 
 // Joins the parts in the order of their rows and completes the offsets of all levels,
 // which are counted within each part until then. All parts must be there. Throws
-// Error(kValuesTooLarge) if they hold more than one batch may.
+// Error(kValuesTooLarge) if they hold more than they may.
 JaggedItems JoinParts(JaggedColumn column);
 
 // The memory of fields of variable length during a reader's life. Thread-safe.
