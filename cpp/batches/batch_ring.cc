@@ -110,6 +110,11 @@ void BatchRing::Fail(const FailureKey& key, Error error) {
   failure_ = std::move(error);
 }
 
+std::optional<FailureKey> BatchRing::failure_key() const {
+  const std::lock_guard lock(mutex_);
+  return failure_key_;
+}
+
 bool BatchRing::HasFailedBefore(const FailureKey& key) const {
   const std::lock_guard lock(mutex_);
   return failure_key_ && *failure_key_ < key;

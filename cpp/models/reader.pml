@@ -35,7 +35,6 @@
 bool mutex, work_waiting[THREADS], stopping, failed, spare_waits;
 byte num_opened_slices, num_running, lent, num_exited;
 bool taken[SLICES * COLUMNS];
-byte unfinished[SLICES];
 
 /* BatchRing. */
 bool ring_mutex, consumer_waiting, ring_stopped, closed;
@@ -74,6 +73,9 @@ inline NotifyAll() {
 #endif
 #define CAN_OPEN (HAS_NEXT && HAS_MEMORY && IN_FLIGHT + NEW_BATCHES <= ROOM)
 #define HAS_ENOUGH (num_complete >= ENOUGH && FRONT_COMPLETE)
+/* Slices open in the order of their batches, so none is left to open before a failure. */
+#define IS_FINAL (failed && num_running == 0 && (task == NONE || task / COLUMNS >= failure_key))
+#define IS_IN_VAIN(slice) (failed && failure_key < slice)
 #define LETS_GO_ON (failed || CAN_OPEN || (spare_waits && !HAS_ENOUGH))
 
 /* The first task that nobody has taken. */
@@ -128,6 +130,19 @@ proctype Decode(byte me) {
   :: stopping -> break
   :: else ->
      FindUntaken(task);
+     LOCK(ring_mutex);
+     is_over = IS_FINAL;
+     UNLOCK(ring_mutex);
+     if
+     :: is_over ->
+        LOCK(ring_mutex); closed = true; UNLOCK(ring_mutex);
+        NotifyConsumer();
+#if PLANT != 2
+        NotifyAll();
+#endif
+        break
+     :: else
+     fi;
      if
      :: me == THREADS - 1 && THREADS > 1 && (task != NONE || HAS_NEXT) && !failed ->
         LOCK(ring_mutex);
@@ -143,9 +158,16 @@ proctype Decode(byte me) {
      :: task != NONE ->
         taken[task] = true;
         num_running++;
-        UNLOCK(mutex);
         slice = task / COLUMNS;
+        LOCK(ring_mutex);
+        is_over = IS_IN_VAIN(slice);
+        UNLOCK(ring_mutex);
+        UNLOCK(mutex);
 #ifdef FAILS
+        if
+        :: is_over -> goto finish
+        :: else
+        fi;
         if
         :: true ->
            LOCK(mutex);
@@ -174,22 +196,9 @@ proctype Decode(byte me) {
 #endif
 finish: LOCK(mutex);
         num_running--;
-        unfinished[slice]--;
         if
         :: failed ->
-           d_step {
-             slice = 0;
-             do
-             :: slice < num_opened_slices && unfinished[slice] == 0 -> slice++
-             :: else -> break
-             od
-           }
-           if
-           :: slice == num_opened_slices ->
-              LOCK(ring_mutex); closed = true; UNLOCK(ring_mutex);
-              NotifyConsumer()
-           :: else
-           fi;
+           skip;
 #if PLANT != 2
            NotifyAll()
 #endif
@@ -211,24 +220,15 @@ finish: LOCK(mutex);
                 num_opened++
              :: else -> break
              od;
-             unfinished[num_opened_slices] = COLUMNS;
              num_opened_slices++
            };
            assert(IN_FLIGHT <= ROOM);
            UNLOCK(ring_mutex);
            NotifyAll()
         :: else ->
-           is_over = failed && num_running == 0 && !FRONT_COMPLETE;
            UNLOCK(ring_mutex);
            if
-           :: is_over ->
-              LOCK(ring_mutex); closed = true; UNLOCK(ring_mutex);
-              NotifyConsumer();
-#if PLANT != 2
-              NotifyAll();
-#endif
-              break
-           :: !is_over && (failed || !HAS_NEXT) -> break
+           :: failed || !HAS_NEXT -> break
            :: else -> Wait(me)
            fi
         fi

@@ -62,20 +62,29 @@ void WaitForWork(ReaderState* state, RoomWaits* waits, TimedLock* lock) {
 }
 
 // True if tasks are open that wait for bytes of stores, and not for room for their items.
-// One of them may fail before another that has failed already.
 bool AwaitsBytes(const ReaderState& state) {
   return state.prefetcher != nullptr && state.tasks->has_untaken() &&
          !state.jagged.is_full();
 }
 
-// After a failure, with no task running and no batch to be taken: tasks that still wait
-// for memory would decode batches after the failed one, which nobody can take.
-bool CloseIfFinal(ReaderState* state) {
-  if (state->tasks->num_running() > 0) return false;
-  if (state->ring.front_is_complete()) return false;
-  state->ring.Close();
-  state->work.notify_all();
-  return true;
+// True for a task after a failure, whose batches nobody can take and which cannot fail
+// before it.
+bool IsInVain(const ReaderState& state, const DecodeTask& task) {
+  return state.failed && state.ring.HasFailedBefore(task.failure_key());
+}
+
+// The next slice or window to open. After a failure, only one with rows of batches before
+// it.
+std::optional<BatchRange> NextToOpen(const ReaderState& state) {
+  const std::optional<BatchRange> next = state.tasks->next();
+  if (!next || !state.failed) return next;
+  return next->begin < state.ring.failure_key()->batch ? next : std::nullopt;
+}
+
+// True if nothing that runs or is still to run could fail before a recorded failure.
+bool IsFinal(const ReaderState& state) {
+  return state.failed && state.tasks->num_running() == 0 && !NextToOpen(state) &&
+         !state.tasks->HasUntakenBefore(*state.ring.failure_key());
 }
 
 BatchMemory TakeMemory(ReaderState* state) {
@@ -114,7 +123,6 @@ bool OpenNext(ReaderState* state) {
   } catch (...) {
     state->ring.Fail({next.begin, state->tasks->num_opened(), 0}, CurrentErrorAt({}));
     state->failed = true;
-    if (state->tasks->empty()) state->ring.Close();
     return false;
   }
   return true;
@@ -135,13 +143,9 @@ bool RunTask(ReaderState* state, DecodeTask* task, DecodeScratch* scratch) {
   }
 }
 
-// After a failure nothing is opened any more. Once the last open task has ended, the
-// first failure in the order is known.
 void FinishTask(ReaderState* state, DecodeTask* task) {
-  if (task->Finish()) state->work.notify_all();
-  if (!state->failed) return;
-  if (state->tasks->empty()) state->ring.Close();
-  state->work.notify_all();
+  // After a failure, all threads wait for the last task.
+  if (task->Finish() || state->failed) state->work.notify_all();
 }
 
 // Returns the first open task that nobody has taken. Waits while all are taken and the
@@ -151,6 +155,11 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
                                      std::unique_ptr<DecodeTask>* ended, bool is_spare) {
   TaskStream& tasks = *state->tasks;
   while (!state->stopping) {
+    if (IsFinal(*state)) {
+      state->ring.Close();
+      state->work.notify_all();
+      return nullptr;
+    }
     const bool has_work = tasks.has_untaken() || tasks.next();
     if (is_spare && has_work && !state->failed && HasEnough(*state)) {
       state->spare_waits = true;
@@ -160,16 +169,13 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
       continue;
     }
     if (auto task = tasks.Take(TaskStream::Choice::kUnshared)) return task;
-    const bool may_open = !state->failed && CanOpen(*state);
-    if (may_open) {
+    if (CanOpen(*state)) {
       if (OpenNext(state)) state->work.notify_all();
       continue;
     }
     if (auto task = tasks.Take(TaskStream::Choice::kAny)) return task;
-    if (state->failed && !AwaitsBytes(*state) && CloseIfFinal(state)) return nullptr;
-    const bool is_last = state->failed || !tasks.next();
     const bool has_untaken = tasks.has_untaken();
-    if (is_last && !has_untaken) return nullptr;
+    if (!has_untaken && !NextToOpen(*state)) return nullptr;
     if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
     const bool for_bytes = AwaitsBytes(*state);
     ended->reset();
@@ -187,7 +193,7 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
 }  // namespace
 
 bool CanOpen(const ReaderState& state) {
-  const std::optional<BatchRange> next = state.tasks->next();
+  const std::optional<BatchRange> next = NextToOpen(state);
   if (!next) return false;
   const int64_t new_batches = next->end - state.ring.num_opened();
   if (state.spec.lent_slabs && static_cast<int64_t>(state.lent.size()) < new_batches)
@@ -212,13 +218,14 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
   TimedLock lock(&state->mutex, &state->lock_times);
   std::unique_ptr<DecodeTask> ended;
   while (std::unique_ptr<DecodeTask> task = NextTask(state, &lock, &ended, is_spare)) {
+    const bool is_in_vain = IsInVain(*state, *task);
     lock.Unlock();
     ended.reset();
     const ReadStep step = StepOf(task->chunk());
     const int64_t index = task->index();
     scratch->costs = {};
     const auto begin = Clock::now();
-    const bool is_paused = !RunTask(state, task.get(), scratch.get());
+    const bool is_paused = !is_in_vain && !RunTask(state, task.get(), scratch.get());
     const auto duration = Clock::now() - begin;
     lock.Lock();
     state->costs.Add(index, scratch->costs, duration);

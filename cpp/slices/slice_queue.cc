@@ -65,9 +65,25 @@ bool SliceQueue::MustAwaitBytes(Entry* entry, int64_t index,
 
 bool SliceQueue::MustWait(const Entry& entry, int64_t index, const Pressure& pressure) {
   if (!(*pressure.waits)[static_cast<size_t>(index)]) return false;
+  const auto span = static_cast<size_t>(NumSpansDone(entry, index));
+  return entry.spans[span].batch != pressure.front;
+}
+
+int64_t SliceQueue::NumSpansDone(const Entry& entry, int64_t index) {
   const auto paused = entry.paused.find(index);
-  const int64_t span = paused == entry.paused.end() ? 0 : paused->second.num_spans_done;
-  return entry.spans[static_cast<size_t>(span)].batch != pressure.front;
+  return paused == entry.paused.end() ? 0 : paused->second.num_spans_done;
+}
+
+bool SliceQueue::HasUntakenBefore(const FailureKey& key) const {
+  for (Entries::const_iterator place = first_open_; place != entries_.end(); ++place) {
+    const Entry& entry = *place;
+    if (entry.first_batch > key.batch) return false;  // as are all that follow
+    for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
+      if (entry.taken[static_cast<size_t>(index)]) continue;
+      if (entry.KeyOf(NumSpansDone(entry, index), index) < key) return true;
+    }
+  }
+  return false;
 }
 
 SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {

@@ -26,6 +26,11 @@ struct OpenSlice {
   int64_t number = 0;
   int64_t first_batch = 0;
   std::vector<Span> spans = {};
+
+  // The place in the order of a task that fails after so many spans.
+  FailureKey KeyOf(int64_t num_spans_done, int64_t index) const {
+    return {first_batch + num_spans_done, number, index};
+  }
 };
 
 // One column of one slice, or one of its generated columns, which come after the stored
@@ -79,6 +84,8 @@ class SliceQueue {
 
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const { return first_open_ != entries_.end(); }
+  // True if a task that nobody has taken could fail before `key`.
+  bool HasUntakenBefore(const FailureKey& key) const;
   int64_t num_running() const { return num_running_; }
   int64_t held_bytes() const { return held_bytes_; }
 
@@ -114,6 +121,7 @@ class SliceQueue {
 
   bool MustAwaitBytes(Entry* entry, int64_t index, const IsReady& is_ready) const;
   static bool MustWait(const Entry& entry, int64_t index, const Pressure& pressure);
+  static int64_t NumSpansDone(const Entry& entry, int64_t index);
   SliceTask TakeFrom(Entry* entry, int64_t index);
   static Entry& EntryOf(const SliceTask& task);
   ColumnBuffers TakeSpare();

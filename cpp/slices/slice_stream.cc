@@ -21,8 +21,7 @@ class SliceStream::Task : public DecodeTask {
   int64_t index() const override { return task_.index; }
   const Chunk& chunk() const override { return task_.slice->slice.chunk; }
   FailureKey failure_key() const override {
-    return {task_.slice->first_batch + task_.num_spans_done, task_.slice->number,
-            task_.index};
+    return task_.slice->KeyOf(task_.num_spans_done, task_.index);
   }
   void Pause() override { task_ = stream_->slices_.Pause(std::move(task_)); }
   bool Finish() override {

@@ -31,6 +31,9 @@ class SliceStream : public TaskStream {
   std::unique_ptr<DecodeTask> Take(Choice choice) override;
   bool empty() const override { return slices_.empty(); }
   bool has_untaken() const override { return slices_.has_untaken(); }
+  bool HasUntakenBefore(const FailureKey& key) const override {
+    return slices_.HasUntakenBefore(key);
+  }
   int64_t num_running() const override { return slices_.num_running(); }
   int64_t held_bytes() const override { return slices_.held_bytes(); }
   KeptScratch Clear() override { return {.columns = slices_.Clear(), .places = {}}; }

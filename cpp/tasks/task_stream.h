@@ -63,6 +63,8 @@ class TaskStream {
   // True if everything that was opened is done.
   virtual bool empty() const = 0;
   virtual bool has_untaken() const = 0;
+  // True if an open task that nobody has taken could fail before `key`.
+  virtual bool HasUntakenBefore(const FailureKey& key) const = 0;
   virtual int64_t num_running() const = 0;
   // Memory outside the batches: kept for later tasks, and staged columns of shuffle
   // windows.

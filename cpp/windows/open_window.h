@@ -24,6 +24,11 @@ struct OpenWindow {
         places(chunk_window.window, chunk_rows, std::move(runs), row_bits,
                std::move(memory)) {}
 
+  // The place in the order of a task that fails.
+  FailureKey KeyOf(int64_t chunk, int64_t index) const {
+    return {batches.begin, number, index * std::ssize(chunks) + chunk};
+  }
+
   const std::vector<Chunk> chunks;
   WindowPlaces places;
   int64_t number = 0;

@@ -96,6 +96,17 @@ int64_t WindowQueue::held_bytes() const {
   return num_bytes;
 }
 
+bool WindowQueue::HasUntakenBefore(const FailureKey& key) const {
+  for (const Entry& entry : entries_) {
+    for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
+      const int64_t chunk = entry.columns[static_cast<size_t>(index)].next_chunk;
+      if (chunk == std::ssize(entry.window->chunks)) continue;
+      if (entry.window->KeyOf(chunk, index) < key) return true;
+    }
+  }
+  return false;
+}
+
 bool WindowQueue::has_untaken() const {
   return std::ranges::any_of(entries_,
                              [](const Entry& entry) { return entry.num_untaken > 0; });

@@ -42,6 +42,8 @@ class WindowQueue {
 
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;
+  // True if a task that nobody has taken could fail before `key`.
+  bool HasUntakenBefore(const FailureKey& key) const;
   int64_t num_running() const { return num_running_; }
   // Bytes of the places of windows and of staged columns.
   int64_t held_bytes() const;

@@ -14,8 +14,6 @@ class WindowStream::Task : public DecodeTask {
   Task(WindowStream* stream, const WindowTask& task) : stream_(stream), task_(task) {}
 
   bool Run(DecodeScratch* scratch) override {
-    // Tasks after a failure can neither be taken any more nor fail before it.
-    if (stream_->context_.ring->HasFailedBefore(failure_key())) return true;
     is_too_large_ = !stream_->runner_.Run(task_, scratch);
     if (is_too_large_) throw stream_->runner_.TooLarge();
     return true;
@@ -26,10 +24,9 @@ class WindowStream::Task : public DecodeTask {
   }
   // A window that is too large fails after all of its tasks: those run to their ends.
   FailureKey failure_key() const override {
-    const OpenWindow& window = *task_.window;
-    const int64_t task = task_.index * std::ssize(window.chunks) + task_.chunk;
-    return {window.batches.begin, window.number,
-            is_too_large_ ? std::numeric_limits<int64_t>::max() : task};
+    FailureKey key = task_.window->KeyOf(task_.chunk, task_.index);
+    if (is_too_large_) key.column = std::numeric_limits<int64_t>::max();
+    return key;
   }
   void Pause() override {}
   bool Finish() override {

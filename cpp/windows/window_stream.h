@@ -30,6 +30,9 @@ class WindowStream : public TaskStream {
   std::unique_ptr<DecodeTask> Take(Choice choice) override;
   bool empty() const override { return windows_.empty(); }
   bool has_untaken() const override { return windows_.has_untaken(); }
+  bool HasUntakenBefore(const FailureKey& key) const override {
+    return windows_.HasUntakenBefore(key);
+  }
   int64_t num_running() const override { return windows_.num_running(); }
   int64_t held_bytes() const override;
   KeptScratch Clear() override { return {.columns = {}, .places = std::move(spare_)}; }

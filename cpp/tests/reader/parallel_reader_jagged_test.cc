@@ -14,7 +14,9 @@
 #include "reader/parallel_reader.h"
 #include "recipes/nested_reading.h"
 #include "recipes/nested_recipe.h"
+#include "recipes/origin.h"
 #include "recipes/reading.h"
+#include "recipes/store.h"
 #include "recipes/window_cutting.h"
 #include "tried.h"
 
@@ -437,6 +439,29 @@ TEST_CASE("a batch whose items are too much fails in its place") {
   }
 }
 
+TEST_CASE(
+    "a batch that is too large fails after errors of its own and before later ones") {
+  NestedRecipe recipe = LongRecipe();
+  recipe.columns.push_back({.name = "n", .null_one_in = 0});
+  for (const size_t null_row : {5, 95}) {
+    Draws draws(349);
+    auto rows = testing::RandomRows(draws, recipe);
+    rows[1][null_row] = {.is_null = true};
+    const NestedFile data(recipe, rows);
+    for (const int64_t num_threads : {1, 2, 4}) {
+      ReaderParts spec = SpecOf(data, 70, num_threads);
+      spec.columns[1].nulls = NullPolicy::kError;
+      spec.fields[2].has_valid = false;
+      spec.max_memory_bytes = 4'000 * 65;
+      ParallelReader reader(ReaderSpec{spec});
+      const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+      REQUIRE(error);
+      CHECK(error->kind() ==
+            (null_row < 70 ? ErrorKind::kNullValue : ErrorKind::kValuesTooLarge));
+    }
+  }
+}
+
 TEST_CASE("an error is raised after the batches before it") {
   Draws draws(334);
   NestedRecipe recipe{.columns = {{.name = "n", .null_one_in = 0}},
@@ -459,6 +484,84 @@ TEST_CASE("an error is raised after the batches before it") {
       CHECK(testing::Mentions(*error, "row 205 "));
     }
   }
+}
+
+TEST_CASE("an error of one of several shares is raised after the batches before it") {
+  Draws draws(347);
+  NestedRecipe recipe{.columns = {{.name = "n", .null_one_in = 0}},
+                      .row_group_rows = {300, 300}};
+  auto rows = testing::RandomRows(draws, recipe);
+  // In batch 10, and in batch 7 of a share whose rows come after those of the first.
+  rows[0][205] = {.is_null = true};
+  rows[0][300 + 145] = {.is_null = true};
+  const NestedFile data(recipe, rows);
+  for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+    ReaderParts spec = SpecOf(data, 40, num_threads);
+    spec.columns[0].nulls = NullPolicy::kError;
+    spec.fields[0].has_valid = false;
+    spec.beside = {spec.share};
+    spec.share.chunks.pop_back();
+    spec.beside[0].chunks.erase(spec.beside[0].chunks.begin());
+    spec.beside[0].rank = 1;
+    spec.share.world_size = spec.beside[0].world_size = 2;
+    ParallelReader reader(ReaderSpec{spec});
+    for (int i = 0; i < 7; ++i) {
+      REQUIRE(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::kNullValue);
+      CHECK(testing::Mentions(*error, "row 145 "));
+    }
+  }
+}
+
+TEST_CASE("no error comes before batches that wait for bytes while memory is full") {
+  Draws draws(348);
+  NestedRecipe recipe{
+      .columns = {{.name = "late", .kind = ValueKind::kInt64, .null_one_in = 0},
+                  {.name = "unread", .kind = ValueKind::kInt64, .list_length = 3'000},
+                  {.name = "long",
+                   .kind = ValueKind::kInt64,
+                   .null_one_in = 0,
+                   .list_length = 500,
+                   .stored_as = StoredAs::kDictionary},
+                  {.name = "n", .kind = ValueKind::kInt64, .num_lists = 0}},
+      .row_group_rows = {60},
+      .page_entries = 1700,
+      .compressed = false};
+  recipe.columns.back().null_one_in = 0;
+  auto rows = testing::RandomRows(draws, recipe);
+  rows[3][35] = {.is_null = true};
+  const NestedFile data(recipe, rows);
+  testing::Gate late;
+  // The file begins with the first column.
+  const auto store = std::make_shared<testing::Store>(
+      testing::Store::Options{.fault = [&](const Fetch& fetch) -> std::optional<Error> {
+        if (fetch.range().offset < 1'000) late.Wait();
+        return std::nullopt;
+      }});
+  ReaderParts spec = SpecOf(data, 10, 2);
+  spec.files = std::make_shared<ParquetFiles>(testing::PlannedIn({data.path()}, store));
+  spec.columns.erase(spec.columns.begin() + 1);
+  spec.fields.erase(spec.fields.begin() + 2);
+  for (ColumnSpec& column : spec.columns) column.field -= column.field > 2;
+  spec.columns.back().nulls = NullPolicy::kError;
+  spec.fields.back().has_valid = false;
+  for (FieldSpec& field : spec.fields) field.row_bytes = 0;
+  spec.max_memory_bytes = 200'000;
+  ParallelReader reader(ReaderSpec{spec});
+  CHECK(reader.Next(std::chrono::milliseconds(200)).status ==
+        BatchRing::TakeStatus::kTimedOut);
+  late.Open();
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
+  }
+  const auto error = testing::Caught([&] { reader.Next(kTooLong); });
+  REQUIRE(error);
+  CHECK(error->kind() == ErrorKind::kNullValue);
+  CHECK(testing::Mentions(*error, "row 35 "));
 }
 
 TEST_CASE("a reader may end at any time, and batches outlive it") {

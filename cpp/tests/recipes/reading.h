@@ -29,6 +29,7 @@ class DataSet {
   ReaderParts Spec(int64_t batch_rows, int64_t num_threads) const;
 
   const std::vector<StoredColumn>& columns() const { return recipe_.columns; }
+  const std::vector<std::string>& paths() const { return paths_; }
   const std::string& path(int64_t file) const {
     return paths_[static_cast<size_t>(file)];
   }

@@ -112,17 +112,23 @@ void Store::Work(uint64_t seed) {
   }
 }
 
-std::vector<PlannedFile> PlannedIn(const DataSet& data,
+std::vector<PlannedFile> PlannedIn(const std::vector<std::string>& paths,
                                    const std::shared_ptr<Store>& store) {
-  std::vector<PlannedFile> planned = data.Planned();
-  for (size_t i = 0; i < planned.size(); ++i) {
-    const auto size = static_cast<int64_t>(std::filesystem::file_size(planned[i].path));
-    planned[i].identity.num_bytes = size;
-    planned[i].remote = std::make_shared<const RemoteObject>(RemoteObject{
-        .path = planned[i].path, .num_bytes = size, .number = static_cast<int64_t>(i)});
-    planned[i].fetcher = store;
+  std::vector<PlannedFile> planned;
+  for (const std::string& path : paths) {
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    PlannedFile& file = planned.emplace_back(PlannedFile{.path = path, .identity = {}});
+    file.identity.num_bytes = size;
+    file.remote = std::make_shared<const RemoteObject>(
+        RemoteObject{.path = path, .num_bytes = size, .number = std::ssize(planned) - 1});
+    file.fetcher = store;
   }
   return planned;
+}
+
+std::vector<PlannedFile> PlannedIn(const DataSet& data,
+                                   const std::shared_ptr<Store>& store) {
+  return PlannedIn(data.paths(), store);
 }
 
 }  // namespace torchparquet::testing

@@ -61,7 +61,9 @@ class Store : public Fetcher {
   std::vector<std::thread> threads_;
 };
 
-// The files of `data` as objects of the store.
+// The files as objects of the store.
+std::vector<PlannedFile> PlannedIn(const std::vector<std::string>& paths,
+                                   const std::shared_ptr<Store>& store);
 std::vector<PlannedFile> PlannedIn(const DataSet& data,
                                    const std::shared_ptr<Store>& store);
 
