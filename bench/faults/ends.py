@@ -5,8 +5,8 @@ reads, tells that it does, and ends; its interpreter exits in the regular way. A
 0 is printed with what the child wrote, and the exit code is 1.
 
     python bench/faults/ends.py --count 1000
-    python bench/faults/ends.py --settings "2 ranks" --keep-groups    # torch aborts some
-    python bench/faults/ends.py --settings "2 ranks, DDP" --late-import    # and here too
+    python bench/faults/ends.py --settings "2 ranks" --keep-groups    # torch aborts some of them
+    python bench/faults/ends.py --settings "2 ranks, DDP" --late-import    # and of these
     python bench/faults/ends.py --count 50 --kinds "Ctrl-C" "daemon thread" --settings alone fork
 """
 
@@ -313,6 +313,8 @@ def main() -> Callable[[], None] | int:
     )
     arguments = parser.parse_args()
     if arguments.late_import:
+        if "2 ranks, DDP" not in arguments.settings:
+            parser.error('--late-import is about the setting "2 ranks, DDP"')
         _undo_import()
     settings = arguments.settings
     if "page-locked" in settings and not torch.cuda.is_available():

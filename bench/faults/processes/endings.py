@@ -69,6 +69,8 @@ class Scene:
         if setting == "2 ranks, DDP":
             model = nn.Linear(1, 1, dtype=torch.float64)
             self._model = nn.parallel.DistributedDataParallel(model)
+            # Starts the threads that stay, and belong to torch.
+            self._model(torch.ones(1, 1, dtype=torch.float64)).sum().backward()
         dataset = ParquetDataset(
             folder,
             batch_size=BATCH_SIZE,
