@@ -1,4 +1,4 @@
-"""DataLoader workers that begin after their parent has ended end too."""
+"""DataLoader workers whose parent is killed end too."""
 
 from __future__ import annotations
 
@@ -15,28 +15,36 @@ import pyarrow.parquet as pq
 import pytest
 
 PROGRAM = """
-import os, select, sys
+import os, select, signal, sys
 
 from torch.utils.data import DataLoader
 
 from torchparquet import ParquetDataset, mix
 
-def begin_after_the_parent(worker):
+def begin_at_once(worker):
     os.write(1, f"{os.getpid()}\\n".encode())  # whole, beside the other worker's
+
+def begin_after_the_parent(worker):
+    begin_at_once(worker)
     ended = select.poll()
     ended.register(os.pidfd_open(int(os.environ["PARENT"])), select.POLLIN)
     ended.poll()
 
 if __name__ == "__main__":
-    path, kind, method = sys.argv[1:]
+    path, kind, method, moment = sys.argv[1:]
     os.environ["PARENT"] = str(os.getpid())
     dataset = ParquetDataset(path, batch_size=10)
     if kind == "mix":
         dataset = mix([dataset, ParquetDataset(path, batch_size=10)], weights=[1, 1])
     if kind == "rows":
         dataset = dataset.unbatched()
-    options = {"worker_init_fn": begin_after_the_parent, "multiprocessing_context": method}
-    next(iter(DataLoader(dataset, None, num_workers=2, **options)))
+    begin = {"before": begin_after_the_parent, "in iteration": begin_at_once}[moment]
+    options = {"worker_init_fn": begin, "multiprocessing_context": method}
+    iterator = iter(DataLoader(dataset, None, num_workers=2, **options))
+    for _ in range(4):
+        next(iterator)
+    print("reads", flush=True)
+    signal.pause()
 """
 SECONDS = 60
 
@@ -54,6 +62,40 @@ def ends(pidfd: int) -> bool:
     return bool(end.poll(1000 * SECONDS))
 
 
+def errors_of_a_killed_job(path: Path, folder: Path, kind: str, method: str, moment: str) -> str:
+    """Kill a job, check that its workers end, and return what all have written to stderr.
+
+    Args:
+        path: Of its file.
+        folder: For its program.
+        kind: Of the iterable.
+        method: That starts its workers.
+        moment: Kill it "before" its workers begin, or "in iteration".
+    """
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    with subprocess.Popen(
+        [sys.executable, str(program), str(path), kind, method, moment],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        workers = [os.pidfd_open(int(parent.stdout.readline())) for _ in range(2)]
+        if moment == "in iteration":
+            assert parent.stdout.readline() == "reads\n"
+        try:
+            parent.kill()
+            assert all(map(ends, workers))
+        finally:
+            for worker in workers:
+                if not ends(worker):
+                    signal.pidfd_send_signal(worker, signal.SIGKILL)
+                os.close(worker)
+        return parent.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("kind", "method"),
     [
@@ -67,23 +109,10 @@ def ends(pidfd: int) -> bool:
 def test_a_worker_that_begins_after_its_parents_end(
     path: Path, tmp_path: Path, kind: str, method: str
 ) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    with subprocess.Popen(
-        [sys.executable, str(program), str(path), kind, method],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        assert parent.stdout is not None
-        assert parent.stderr is not None
-        workers = [os.pidfd_open(int(parent.stdout.readline())) for _ in range(2)]
-        try:
-            parent.kill()
-            assert all(map(ends, workers))
-        finally:
-            for worker in workers:
-                if not ends(worker):
-                    signal.pidfd_send_signal(worker, signal.SIGKILL)
-                os.close(worker)
-        assert parent.stderr.read().count("its parent, process") == 2
+    errors = errors_of_a_killed_job(path, tmp_path, kind, method, "before")
+    assert errors.count("its parent, process") == 2
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_ends_after_its_parent(path: Path, tmp_path: Path, method: str) -> None:
+    errors_of_a_killed_job(path, tmp_path, "batches", method, "in iteration")

@@ -1,23 +1,26 @@
-"""DataLoader workers whose parent ended before they began."""
+"""DataLoader workers whose parent has ended."""
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
-from multiprocessing.context import ForkProcess
+import threading
+from multiprocessing.context import ForkProcess, ForkServerProcess
+from multiprocessing.process import BaseProcess
 
 from torch.utils.data import get_worker_info
 
 
 def end_orphaned_worker() -> None:
-    """End this process if it is a DataLoader worker whose parent has ended.
+    """End this process if it is a DataLoader worker whose parent has ended, or when it ends.
 
     torch's workers watch their parent from the moment on in which they have their iterator. They
     take the process for it that is their parent then, so that one which comes too late watches
     another and waits for ever. Iterables call this last, before torch looks.
 
     Raises:
-        SystemExit: It is.
+        SystemExit: It has ended.
     """
     worker, parent = get_worker_info(), multiprocessing.parent_process()
     if worker is None or parent is None:
@@ -29,3 +32,20 @@ def end_orphaned_worker() -> None:
             f"DataLoader worker {worker.id} ends: its parent, process {parent.pid}, ended before "
             "it began"
         )
+    if isinstance(multiprocessing.current_process(), ForkServerProcess):
+        _end_with(parent)
+
+
+@functools.cache
+def _end_with(parent: BaseProcess) -> None:
+    """End this process when its parent ends.
+
+    A process of a fork server is a child of the server. That is what torch watches, and the server
+    lives as long as its processes: none would ever end after a parent that was killed.
+    """
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)  # The main thread waits for work that never comes.
+
+    threading.Thread(target=wait, name="torchparquet-parent", daemon=True).start()
