@@ -10,8 +10,6 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ import torch.multiprocessing
 
 from torchparquet.functions.batch_seed import seeded
 from torchparquet.functions.transforms import Transforms
+from torchparquet.parent_process import end_with_parent
 
 
 @dataclass(frozen=True)
@@ -148,14 +147,7 @@ def _begin_process(transforms: Transforms) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     _own_transforms.append(transforms)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    end_with_parent()
 
 
 def _apply_in_process(batch: dict[str, Any], seed: int) -> dict[str, Any]:

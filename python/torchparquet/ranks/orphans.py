@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
-import threading
 from multiprocessing.context import ForkProcess, ForkServerProcess
-from multiprocessing.process import BaseProcess
 
 from torch.utils.data import get_worker_info
+
+from torchparquet.parent_process import end_with_parent
 
 
 def end_orphaned_worker() -> None:
@@ -33,19 +32,6 @@ def end_orphaned_worker() -> None:
             "it began"
         )
     if isinstance(multiprocessing.current_process(), ForkServerProcess):
-        _end_with(parent)
-
-
-@functools.cache
-def _end_with(parent: BaseProcess) -> None:
-    """End this process when its parent ends.
-
-    A process of a fork server is a child of the server. That is what torch watches, and the server
-    lives as long as its processes: none would ever end after a parent that was killed.
-    """
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)  # The main thread waits for work that never comes.
-
-    threading.Thread(target=wait, name="torchparquet-parent", daemon=True).start()
+        # It is a child of the fork server, which torch watches, and which lives as long as its
+        # processes do: none would ever end after a parent that was killed.
+        end_with_parent()
