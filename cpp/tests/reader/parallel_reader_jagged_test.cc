@@ -462,6 +462,19 @@ TEST_CASE(
   }
 }
 
+// Takes so many batches, and then twice the error of a null in a row.
+void CheckNullAfter(int num_batches, const std::string& row, ParallelReader* reader) {
+  for (int i = 0; i < num_batches; ++i) {
+    REQUIRE(reader->Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const auto error = testing::Caught([&] { reader->Next(kTooLong); });
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::kNullValue);
+    CHECK(testing::Mentions(*error, row));
+  }
+}
+
 TEST_CASE("an error is raised after the batches before it") {
   Draws draws(334);
   NestedRecipe recipe{.columns = {{.name = "n", .null_one_in = 0}},
@@ -474,15 +487,7 @@ TEST_CASE("an error is raised after the batches before it") {
     spec.columns[0].nulls = NullPolicy::kError;
     spec.fields[0].has_valid = false;
     ParallelReader reader(ReaderSpec{spec});
-    for (int i = 0; i < 10; ++i) {
-      CHECK(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
-    }
-    for (int i = 0; i < 2; ++i) {
-      const auto error = testing::Caught([&] { reader.Next(kTooLong); });
-      REQUIRE(error);
-      CHECK(error->kind() == ErrorKind::kNullValue);
-      CHECK(testing::Mentions(*error, "row 205 "));
-    }
+    CheckNullAfter(10, "row 205 ", &reader);
   }
 }
 
@@ -505,15 +510,7 @@ TEST_CASE("an error of one of several shares is raised after the batches before 
     spec.beside[0].rank = 1;
     spec.share.world_size = spec.beside[0].world_size = 2;
     ParallelReader reader(ReaderSpec{spec});
-    for (int i = 0; i < 7; ++i) {
-      REQUIRE(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
-    }
-    for (int i = 0; i < 2; ++i) {
-      const auto error = testing::Caught([&] { reader.Next(kTooLong); });
-      REQUIRE(error);
-      CHECK(error->kind() == ErrorKind::kNullValue);
-      CHECK(testing::Mentions(*error, "row 145 "));
-    }
+    CheckNullAfter(7, "row 145 ", &reader);
   }
 }
 
@@ -555,13 +552,7 @@ TEST_CASE("no error comes before batches that wait for bytes while memory is ful
   CHECK(reader.Next(std::chrono::milliseconds(200)).status ==
         BatchRing::TakeStatus::kTimedOut);
   late.Open();
-  for (int i = 0; i < 3; ++i) {
-    REQUIRE(reader.Next(kTooLong).status == BatchRing::TakeStatus::kTaken);
-  }
-  const auto error = testing::Caught([&] { reader.Next(kTooLong); });
-  REQUIRE(error);
-  CHECK(error->kind() == ErrorKind::kNullValue);
-  CHECK(testing::Mentions(*error, "row 35 "));
+  CheckNullAfter(3, "row 35 ", &reader);
 }
 
 TEST_CASE("a reader may end at any time, and batches outlive it") {
