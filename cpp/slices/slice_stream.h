@@ -29,7 +29,6 @@ class SliceStream : public TaskStream {
   void OpenNext() override;
   int64_t num_opened() const override { return num_slices_; }
   std::unique_ptr<DecodeTask> Take(Choice choice) override;
-  bool empty() const override { return slices_.empty(); }
   bool has_untaken() const override { return slices_.has_untaken(); }
   bool HasUntakenBefore(const FailureKey& key) const override {
     return slices_.HasUntakenBefore(key);

@@ -60,8 +60,6 @@ class TaskStream {
   // Takes the first such task. Returns null if there is none.
   virtual std::unique_ptr<DecodeTask> Take(Choice choice) = 0;
 
-  // True if everything that was opened is done.
-  virtual bool empty() const = 0;
   virtual bool has_untaken() const = 0;
   // True if an open task that nobody has taken could fail before `key`.
   virtual bool HasUntakenBefore(const FailureKey& key) const = 0;

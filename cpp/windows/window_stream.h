@@ -28,7 +28,6 @@ class WindowStream : public TaskStream {
   void OpenNext() override;
   int64_t num_opened() const override { return num_windows_; }
   std::unique_ptr<DecodeTask> Take(Choice choice) override;
-  bool empty() const override { return windows_.empty(); }
   bool has_untaken() const override { return windows_.has_untaken(); }
   bool HasUntakenBefore(const FailureKey& key) const override {
     return windows_.HasUntakenBefore(key);
