@@ -8,6 +8,7 @@ build/fuzz/cpp/tests/guided_fuzz repeats it, given the file. Exits with 1 if any
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -28,6 +29,15 @@ _ENVIRONMENT = {
 
 def main() -> int:
     """Fuzz, cut the corpus, and print executions, coverage and the corpus."""
+    # Without -h, which would take libFuzzer's own -help=1 for itself.
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="-help=1 shows libFuzzer's options.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--help", action="help", help="show this message")
+    _, fuzzer_options = parser.parse_known_args()
     corpus, found = _BUILD / "corpus", _BUILD / "found"
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +51,7 @@ def main() -> int:
             "-max_len=4096",
         ]
         command += ["-rss_limit_mb=2048", "-timeout=20", "-print_final_stats=1"]
-        command += [f"-artifact_prefix={found}/", *sys.argv[1:], corpus]
+        command += [f"-artifact_prefix={found}/", *fuzzer_options, corpus]
         failed = subprocess.run(command, env=environment, cwd=logs, check=False).returncode
         said = [log.read_text(errors="replace") for log in sorted(Path(logs).glob("fuzz-*.log"))]
     if failed:
