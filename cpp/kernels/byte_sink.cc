@@ -27,9 +27,10 @@ ByteSink& ByteSink::operator=(ByteSink&& other) noexcept {
 uint8_t* ByteSink::Extend(size_t num_bytes) {
   if (num_bytes > max_bytes_ - std::min(size_, max_bytes_)) {
     throw Error(ErrorKind::kValuesTooLarge,
-                "values need more than the memory they may take: " +
-                    std::to_string(size_) + " and " + std::to_string(num_bytes) +
-                    " more bytes of " + std::to_string(max_bytes_));
+                "values need more than max_memory leaves them; take a larger one or a "
+                "smaller batch_size: " +
+                    std::to_string(size_) + " bytes and " + std::to_string(num_bytes) +
+                    " more, of " + std::to_string(max_bytes_));
   }
   const size_t free = capacity_ - size_;
   if (free < kSlackBytes || num_bytes > free - kSlackBytes) Grow(num_bytes);
