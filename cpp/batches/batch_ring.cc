@@ -115,11 +115,6 @@ std::optional<FailureKey> BatchRing::failure_key() const {
   return failure_key_;
 }
 
-bool BatchRing::HasFailedBefore(const FailureKey& key) const {
-  const std::lock_guard lock(mutex_);
-  return failure_key_ && *failure_key_ < key;
-}
-
 void BatchRing::Close() {
   {
     const std::lock_guard lock(mutex_);

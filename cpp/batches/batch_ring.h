@@ -89,8 +89,6 @@ class BatchRing {
   void Fail(const FailureKey& key, Error error);
   // The first failure recorded so far.
   std::optional<FailureKey> failure_key() const;
-  // True if a recorded failure stands before `key`.
-  bool HasFailedBefore(const FailureKey& key) const;
   // No more cells will be counted down: a recorded failure is final.
   void Close();
 

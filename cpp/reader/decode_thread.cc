@@ -70,7 +70,7 @@ bool AwaitsBytes(const ReaderState& state) {
 // True for a task after a failure, whose batches nobody can take and which cannot fail
 // before it.
 bool IsInVain(const ReaderState& state, const DecodeTask& task) {
-  return state.failed && state.ring.HasFailedBefore(task.failure_key());
+  return state.failed && *state.ring.failure_key() < task.failure_key();
 }
 
 // The next slice or window to open. After a failure, only one with rows of batches before
