@@ -160,7 +160,10 @@ class Storm:
             self._look()
         self._count("processes", num_left_processes(ORPHAN_SECONDS))
         self._count("descriptors", belongings.new_descriptors())
-        self._count("shared memory", belongings.new_shared_memory())
+        shared = belongings.new_shared_memory()
+        self._count("shared memory", len(shared))
+        if shared:
+            self.tally.shown += f"shared memory: {', '.join(shared)}\n"
         if not self.tally.holds and self._log.exists():
             self.tally.shown += _telling(self._log.read_text(errors="replace"))
         return None

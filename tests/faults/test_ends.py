@@ -54,3 +54,4 @@ def test_each_planted_fault_is_found() -> None:
         "leaves_a_thread": [1, 1, 0, 0, 0, 0, 0, 1],
         "leaves_a_descriptor": [1, 1, 0, 0, 0, 1, 0, 0],
     }, output
+    assert "shared memory: planted-" in output

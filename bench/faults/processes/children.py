@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,21 +193,21 @@ class Belongings:
 
     def new_descriptors(self) -> int:
         """Count descriptors that this process did not have, memory files apart."""
-        return len(_descriptors()) - len(self._descriptors) - self._new_memory_files()
+        return len(_descriptors()) - len(self._descriptors) - len(self._new_memory_files())
 
-    def new_shared_memory(self) -> int:
-        """Count files of shared memory that were not there, named or not."""
+    def new_shared_memory(self) -> list[str]:
+        """Name files of shared memory that were not there, and memory files."""
         new = {name for name in _shared() - self._shared if not _is_mapped(name)}
         # Some of other processes may have been about to be mapped, or removed.
         left = new & _shared()
-        return sum(not _is_mapped(name) for name in left) + self._new_memory_files()
+        return sorted(name for name in left if not _is_mapped(name)) + self._new_memory_files()
 
-    def _new_memory_files(self) -> int:
+    def _new_memory_files(self) -> list[str]:
         now, then = (
-            sum(target.startswith("/memfd:") for target in one.values())
+            [target for target in one.values() if target.startswith("/memfd:")]
             for one in (_descriptors(), self._descriptors)
         )
-        return now - then
+        return sorted((Counter(now) - Counter(then)).elements())
 
 
 def _descriptors() -> dict[str, str]:
