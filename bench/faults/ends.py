@@ -182,7 +182,7 @@ class Storm:
     def _end(self, rank: int, store: str, pipe: int) -> None:
         """Be a process that ends."""
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        # What is killed leaves folders for multiprocessing's sockets.
+        # Workers that are killed leave folders for multiprocessing's sockets.
         tempfile.tempdir = os.environ["TMPDIR"] = str(self._folder)
         scene = Scene(self._setting, self._folder / "data", rank, store, pipe)
         with scene.ended(keeps_group=self._options.keeps_groups):
