@@ -52,10 +52,11 @@ def fix(session: nox.Session) -> None:
 
 @nox.session(default=True)
 def lint(session: nox.Session) -> None:
-    """Check the format of Python and C++, and Python by ruff's rules."""
+    """Check the format of Python and C++, Python by ruff's rules, and the size of files."""
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     run_on_files(session, "clang-format --dry-run -Werror", CPP)
+    session.run("python", ".ci/check_files.py")
 
 
 @nox.session(default=True)
