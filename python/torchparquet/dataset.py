@@ -244,7 +244,7 @@ class ParquetDataset(IterableDataset[Batch]):
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
-            ImportError: A store's package is missing; the message names the extra.
+            ImportError: A store's package is missing; the message names it.
             CorruptFileError: A file is not Parquet, or is damaged.
             EncryptedFileError: A file is encrypted, and no key decrypts it.
             SchemaMismatchError: Files disagree about a selected column.

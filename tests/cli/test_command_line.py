@@ -92,6 +92,16 @@ def test_a_missing_path_is_one_line_and_code_1(command: Any, tmp_path: Path, cap
     assert captured.err.count("\n") == 1
 
 
+def test_a_missing_package_is_one_line_of_what_to_install(
+    data: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    assert main(["plan", data, "--where", "x > 1"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("torchparquet: error: where as SQL needs sqlglot: pip install")
+    assert captured.err.count("\n") == 1
+
+
 def test_debug_raises_before_and_after_the_command(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.parquet")
     for arguments in (["--debug", "plan", missing], ["plan", missing, "--debug"]):

@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 _LIBRARY_OF = {".png": "matplotlib", ".svg": "matplotlib", ".html": "plotly"}
-MISSING_EXTRA = 'run: pip install "torchparquet[plot]"'
 
 plot_option = click.option(
     "--plot", metavar="FILE", help="Draw the report too: FILE.png, FILE.svg or FILE.html."
@@ -76,7 +75,7 @@ def checked_plot(path: str | None) -> Draw | None:
         raise click.UsageError(f"--plot must end in .png, .svg or .html, got {path!r}")
     if find_spec(library) is None:
         raise RuntimeError(
-            f"--plot {path} needs {library}, which is not installed; {MISSING_EXTRA}"
+            f"--plot needs {library}, which is not installed (pip install {library}): {path}"
         )
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"no such directory: {str(Path(path).absolute().parent)!r}")

@@ -52,8 +52,7 @@ def parsed_condition(text: str) -> Any:
         import sqlglot
     except ImportError as error:
         raise ImportError(
-            "where as SQL needs sqlglot: pip install 'torchparquet[sql]'; "
-            "or give a pyarrow Expression"
+            "where as SQL needs sqlglot: pip install sqlglot; or give a pyarrow Expression"
         ) from error
     try:
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")

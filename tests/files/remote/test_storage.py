@@ -22,16 +22,16 @@ from torchparquet.files.remote.remote_files import find_remote_files
 from torchparquet.files.remote.storage import StorageArguments
 
 PACKAGES = {
-    "s3": ("s3fs", "s3"),
-    "s3a": ("s3fs", "s3"),
-    "gs": ("gcsfs", "gcs"),
-    "gcs": ("gcsfs", "gcs"),
-    "az": ("adlfs", "azure"),
-    "abfs": ("adlfs", "azure"),
-    "abfss": ("adlfs", "azure"),
-    "hf": ("huggingface_hub", "hf"),
-    "http": ("aiohttp", "http"),
-    "https": ("aiohttp", "http"),
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "hf": "huggingface_hub",
+    "http": "aiohttp",
+    "https": "aiohttp",
 }
 
 
@@ -66,19 +66,24 @@ def test_nothing_of_stores_is_imported_for_local_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", PACKAGES)
-def test_a_missing_package_names_its_extra(scheme: str, monkeypatch: Any) -> None:
-    package, extra = PACKAGES[scheme]
+def test_a_missing_package_is_named(scheme: str, monkeypatch: Any) -> None:
+    package = PACKAGES[scheme]
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError) as caught:
         ParquetDataset(f"{scheme}://bucket/a.parquet", batch_size=4)
     assert f"{scheme}:// paths need the package {package}" in str(caught.value)
-    assert f"pip install 'torchparquet[{extra}]'" in str(caught.value)
+    assert f"(pip install fsspec {package})" in str(caught.value)
 
 
-def test_without_fsspec_the_extra_for_all_is_named(monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "packages"), [("memory", "fsspec"), ("simplecache::s3", "fsspec s3fs")]
+)
+def test_without_fsspec_all_that_the_url_needs_is_named(
+    scheme: str, packages: str, monkeypatch: Any
+) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(ImportError, match=r"fsspec \(pip install 'torchparquet\[remote\]'\)"):
-        ParquetDataset("memory://a.parquet", batch_size=4)
+    with pytest.raises(ImportError, match=rf"fsspec \(pip install {packages}\)"):
+        ParquetDataset(f"{scheme}://a.parquet", batch_size=4)
 
 
 def test_unknown_scheme() -> None:

@@ -18,13 +18,13 @@ from torchparquet.files.remote.urls import (
     without_credentials,
 )
 
-# By scheme: the extra of torchparquet, and the package that it installs.
-_EXTRAS = {
-    **dict.fromkeys(("s3", "s3a"), ("s3", "s3fs")),
-    **dict.fromkeys(("gs", "gcs"), ("gcs", "gcsfs")),
-    **dict.fromkeys(("az", "abfs", "abfss", "adl"), ("azure", "adlfs")),
-    "hf": ("hf", "huggingface_hub"),
-    **dict.fromkeys(("http", "https"), ("http", "aiohttp")),
+# By scheme: the package that fsspec needs for it.
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss", "adl"), "adlfs"),
+    "hf": "huggingface_hub",
+    **dict.fromkeys(("http", "https"), "aiohttp"),
 }
 # Their `find` takes a prefix.
 _WITH_PREFIX = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
@@ -40,26 +40,19 @@ def fsspec_for(scheme: str) -> Any:
         scheme: Of a URL; several joined by ``::`` in a chain.
 
     Raises:
-        ImportError: A package is missing; the message names the extra that installs it.
+        ImportError: A package is missing; the message says how to install it.
     """
-    try:
-        fsspec = import_module("fsspec")
-    except ImportError as error:
-        raise ImportError(
-            "remote paths need the package fsspec (pip install 'torchparquet[remote]')"
-        ) from error
-    for part in scheme.split("::"):
-        if part not in _EXTRAS:
-            continue
-        extra, package = _EXTRAS[part]
+    parts = scheme.split("::")
+    packages = ["fsspec", *(_PACKAGES[part] for part in parts if part in _PACKAGES)]
+    for package in packages:
         try:
             import_module(package)
         except ImportError as error:
             raise ImportError(
-                f"{part}:// paths need the package {package} "
-                f"(pip install 'torchparquet[{extra}]'): {error}"
+                f"{scheme}:// paths need the package {package} "
+                f"(pip install {' '.join(packages)}): {error}"
             ) from error
-    return fsspec
+    return import_module("fsspec")
 
 
 def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:

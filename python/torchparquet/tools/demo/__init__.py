@@ -47,7 +47,7 @@ def run_demo(
         The report. `holds` is True if the audit found no fault.
 
     Raises:
-        RuntimeError: The extra `demo` is not installed, or a rank failed.
+        RuntimeError: tpchgen-cli is not installed, or a rank failed.
         OSError: Files cannot be read or written.
         ValueError: The user's files cannot be trained on.
     """

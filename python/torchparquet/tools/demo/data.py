@@ -13,8 +13,6 @@ from pathlib import Path
 from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
 
-MISSING_EXTRA = 'the demo needs more packages; run: pip install "torchparquet[demo]"'
-
 _MAX_FEATURES = 16
 _ROWS_PER_SCALE_FACTOR = 6_000_000
 _WRITTEN_BYTES_PER_ROW = 66
@@ -55,7 +53,10 @@ def find_tpchgen() -> str:
     own_scripts = sysconfig.get_path("scripts")
     program = shutil.which("tpchgen-cli", path=own_scripts) or shutil.which("tpchgen-cli")
     if program is None:
-        raise RuntimeError(f"tpchgen-cli is not installed: {MISSING_EXTRA}")
+        raise RuntimeError(
+            "the demo needs tpchgen-cli, which is not installed: pip install tpchgen-cli; "
+            "or give your own files with --data"
+        )
     return program
 
 
