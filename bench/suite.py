@@ -22,9 +22,11 @@ import pyarrow as pa
 import torch
 
 from report.machine import OtherLoad, described, environment
+from report.readme import tables
 from report.results import Measured, section, summary, write
 from report.verdicts import Row, Setting, SkippedError
 from rows import (
+    by_hand,
     click_log_reading,
     device,
     first_batch,
@@ -43,6 +45,7 @@ _MODULES = (
     least_work,
     jollyjack,
     lists_and_strings,
+    by_hand,
     rivals,
     scaling,
     first_batch,
@@ -124,6 +127,8 @@ def main() -> int:
         print(section(rows[-1]))
         print(f"{name} took {time.perf_counter() - begin:.0f} s.\n", flush=True)
     print(summary(rows))
+    if speed := tables(rows):
+        print(f"\nFor README.md, in GB/s:\n\n{speed}")
     path = arguments.results
     if path is None and not (arguments.only or arguments.quick):
         path = _DIRECTORY / "results" / "RESULTS.md"

@@ -74,16 +74,26 @@ def floats(setting: Setting, codec: str) -> Path:
     return _kept(setting, f"floats_{codec}.parquet", write)
 
 
-def _one_column(
-    setting: Setting, name: str, group: Callable[[np.random.Generator], pa.Array], **options: Any
+def _groups(
+    setting: Setting,
+    name: str,
+    group: Callable[[np.random.Generator], pa.Table],
+    **options: Any,
 ) -> Path:
-    """Returns a file of eight row groups of the column ``x``."""
+    """Returns a file of eight row groups, as pyarrow writes them by default but for ``options``."""
 
     def write(path: Path) -> None:
         rng = np.random.default_rng(0)
-        _write(path, (pa.table({"x": group(rng)}) for _ in range(8)), **options)
+        _write(path, (group(rng) for _ in range(8)), **options)
 
     return _kept(setting, f"{name}.parquet", write)
+
+
+def _one_column(
+    setting: Setting, name: str, group: Callable[[np.random.Generator], pa.Array], **options: Any
+) -> Path:
+    """Returns such a file of the column ``x``."""
+    return _groups(setting, name, lambda rng: pa.table({"x": group(rng)}), **options)
 
 
 def tokens(setting: Setting, codec: str) -> Path:
@@ -135,6 +145,89 @@ def strings(setting: Any, codec: str, encoding: str) -> Path:
         compression=codec,
         use_dictionary=encoding == "dictionary",
     )
+
+
+def embeddings(setting: Setting, codec: str) -> Path:
+    """Two columns of lists of a fixed size, 256 and 512 float32."""
+    rows = 2048 if setting.quick else 16_384
+
+    def column(rng: np.random.Generator, length: int) -> pa.Array:
+        drawn = pa.array(rng.standard_normal(rows * length, np.float32))
+        return pa.FixedSizeListArray.from_arrays(drawn, length)
+
+    return _groups(
+        setting,
+        f"embeddings_{codec}",
+        lambda rng: pa.table({"query": column(rng, 256), "text": column(rng, 512)}),
+        compression=codec,
+    )
+
+
+def flags(setting: Setting, codec: str) -> Path:
+    """20 columns of bool and 20 of int8 with few distinct values."""
+    rows = 20_480 if setting.quick else 1_310_720
+
+    def group(rng: np.random.Generator) -> pa.Table:
+        drawn = {f"small{i:02d}": rng.integers(0, 2 + 6 * i, rows, np.int8) for i in range(20)}
+        drawn |= {f"flag{i:02d}": rng.random(rows, np.float32) < 0.05 * (i + 1) for i in range(20)}
+        return pa.table(drawn)
+
+    return _groups(setting, f"flags_{codec}", group, compression=codec)
+
+
+def floats_with_nulls(setting: Setting, codec: str) -> Path:
+    """10 float32 columns, of which a tenth of the values are null."""
+    rows = 20_480 if setting.quick else 1_310_720
+
+    def column(rng: np.random.Generator) -> pa.Array:
+        drawn = rng.standard_normal(rows, np.float32)
+        return pa.array(drawn, mask=rng.random(rows, np.float32) < 0.1)
+
+    def group(rng: np.random.Generator) -> pa.Table:
+        return pa.table({f"x{i}": column(rng) for i in range(10)})
+
+    return _groups(setting, f"floats_with_nulls_{codec}", group, compression=codec)
+
+
+def token_lists(setting: Setting, codec: str) -> Path:
+    """Lists of 1 to 512 int32, 256 on average."""
+    rows = 4096 if setting.quick else 49_152
+
+    def group(rng: np.random.Generator) -> pa.Array:
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 513, rows))]).astype(np.int32)
+        drawn = rng.integers(0, 50_000, offsets[-1], np.int32)
+        return pa.ListArray.from_arrays(offsets, drawn)
+
+    return _one_column(setting, f"token_lists_{codec}", group, compression=codec)
+
+
+def one_integer(setting: Setting, codec: str) -> Path:
+    """One int64 column, PLAIN, not nullable."""
+    rows = 81_920 if setting.quick else 6_553_600
+    schema = pa.schema([pa.field("x", pa.int64(), False)])
+
+    def group(rng: np.random.Generator) -> pa.Table:
+        return pa.table([rng.integers(0, 1 << 62, rows)], schema)
+
+    name = f"one_integer_{codec}"
+    return _groups(setting, name, group, compression=codec, use_dictionary=False)
+
+
+def small_files(setting: Setting, codec: str) -> Path:
+    """1,500 files of 5,000 rows of 4 int64 and 4 float32 columns (a twentieth to try)."""
+    count, rows = 75 if setting.quick else 1500, 5000
+
+    def write(directory: Path) -> None:
+        directory.mkdir()
+        rng = np.random.default_rng(0)
+        for number in range(count):
+            columns: dict[str, Any] = {f"id{i}": rng.integers(0, 1 << 40, rows) for i in range(4)}
+            columns |= {f"x{i}": rng.standard_normal(rows, np.float32) for i in range(4)}
+            pq.write_table(
+                pa.table(columns), directory / f"{number:05d}.parquet", compression=codec
+            )
+
+    return _kept(setting, f"small_files_{codec}", write)
 
 
 def many_files(setting: Setting) -> Path:

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def run(tmp_path_factory: Any) -> Any:
     folder = tmp_path_factory.mktemp("bench")
     results = folder / "RESULTS.md"
-    rows = ("pread", "jollyjack")
+    rows = ("pread", "by-hand", "jollyjack")
     done = bench("--quick", "--only", *rows, "--data-dir", folder, "--results", results)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, results
@@ -47,13 +47,24 @@ def run(tmp_path_factory: Any) -> Any:
 @pytest.mark.long
 def test_each_case_is_judged_by_its_target(run: Any) -> None:
     judged = JUDGED.findall(run[0])
-    assert len(judged) == 1
+    assert len(judged) == 10
     for figure, unit, sense, target, verdict in judged:
         assert (unit, sense) == ("x", "at least")
         is_met = float(figure) >= float(target)
         # Shown figures are rounded.
         if abs(float(figure) - float(target)) > 0.01:
             assert verdict.strip() == ("met" if is_met else "not met")
+
+
+def test_the_table_of_the_readme_has_the_figures_of_the_cases(run: Any) -> None:
+    case = re.compile(
+        r"^\| (.+), (\w+) +\| +([\d.]+) GB/s \| .*: ([\d.]+) GB/s \| +([\d.]+x)", re.M
+    )
+    line = re.compile(r"^\| (.+?) +\| +(\w+) \| +([\d.]+) \| +([\d.]+) \| +([\d.]+x) \|$", re.M)
+    measured, table = run[0].split("For README.md, in GB/s:")
+    cases = case.findall(measured.split("\n## by-hand")[1])
+    assert {codec for _, codec, *_ in cases} == {"none", "snappy", "zstd"}
+    assert line.findall(table) == cases
 
 
 @pytest.mark.long
@@ -69,7 +80,7 @@ def test_results_are_written_where_told(run: Any) -> None:
         assert re.search(rf"\b{name} \d", text)
     assert re.search(r"on \d{4}-\d\d-\d\d", text)
     assert re.search(r"\d cores", text)
-    assert "python -m bench --quick --only pread jollyjack" in text
+    assert "python -m bench --quick --only pread by-hand jollyjack" in text
 
 
 @pytest.mark.long
@@ -89,3 +100,23 @@ def test_a_drawing_has_a_bar_for_each_side(tmp_path: Path, monkeypatch: Any) -> 
     text = path.read_text()
     for shown in ("20.00", "5.00", "1.25", "another"):
         assert f"<!-- {shown} -->" in text
+
+
+def test_the_table_of_the_click_log_has_both_comparisons(monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    from report.readme import tables
+    from report.results import Measured
+    from report.verdicts import Outcome, Row, Setting, Verdict
+
+    def measured(name: str, ours: str, other: str, figure: float) -> Measured:
+        def measure(setting: Setting) -> Outcome:
+            raise NotImplementedError
+
+        verdict = Verdict("zstd", f"{ours} GB/s", f"pyarrow, cut, mmap: {other} GB/s", figure)
+        return Measured(Row(name, "", "", measure), Outcome([verdict]))
+
+    rows = [measured("batches", "3.00", "1.50", 2), measured("any-shape", "3.20", "1.60", 2.001)]
+    line = tables(rows).splitlines()[-1]
+    assert line.replace(" ", "") == "|zstd|3.00|1.50|2.00x|3.20|1.60|2.00x|"
+    # Half of it would be no table.
+    assert tables(rows[:1]) == ""
