@@ -20,7 +20,8 @@ namespace torchparquet {
 namespace {
 
 constexpr const char* kReinstall =
-    "; install torchparquet again: pip install --force-reinstall --no-deps torchparquet";
+    "; install torchparquet again, in a checkout: pip install --force-reinstall "
+    "--no-deps .";
 
 Error CannotLoad(const std::string& reason) {
   return Error(ErrorKind::kInternal,

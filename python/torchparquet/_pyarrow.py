@@ -9,8 +9,7 @@ OLDEST = "22.0"
 
 _FROM_SOURCE = (
     "pip install scikit-build-core setuptools-scm pybind11 cmake ninja && pip install "
-    "--no-binary torchparquet --no-build-isolation --no-cache-dir --no-deps --force-reinstall "
-    "torchparquet"
+    "--no-build-isolation --no-deps --force-reinstall ."
 )
 
 
@@ -58,4 +57,4 @@ def _no_bridge(installed: str, releases: list[str]) -> str:
         )
     else:
         message += "; build it"
-    return f"{message} for the installed pyarrow, from source, by: {_FROM_SOURCE}"
+    return f"{message} for the installed pyarrow, in a checkout, by: {_FROM_SOURCE}"
