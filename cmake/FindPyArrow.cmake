@@ -28,15 +28,16 @@ function(_torchparquet_add_pyarrow package)
   get_filename_component(_release "${_arrow}" NAME)
   string(REGEX MATCH "[0-9]+" _release "${_release}")
   if(NOT TARGET PyArrow::arrow_${_release})
+    torchparquet_keep_headers("${package}/include" "pyarrow_${_release}" _include)
     add_library(PyArrow::arrow_${_release} SHARED IMPORTED GLOBAL)
     set_target_properties(
       PyArrow::arrow_${_release} PROPERTIES IMPORTED_LOCATION "${_arrow}"
-                                            INTERFACE_INCLUDE_DIRECTORIES "${package}/include")
+                                            INTERFACE_INCLUDE_DIRECTORIES "${_include}")
     add_library(PyArrow::parquet_${_release} SHARED IMPORTED GLOBAL)
     set_target_properties(
       PyArrow::parquet_${_release}
       PROPERTIES IMPORTED_LOCATION "${_parquet}"
-                 INTERFACE_INCLUDE_DIRECTORIES "${package}/include"
+                 INTERFACE_INCLUDE_DIRECTORIES "${_include}"
                  INTERFACE_LINK_LIBRARIES PyArrow::arrow_${_release})
   endif()
   set(PyArrow_LIBRARY_DIR_${_release} "${package}" PARENT_SCOPE)

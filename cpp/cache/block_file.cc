@@ -18,13 +18,13 @@ static_assert(std::endian::native == std::endian::little);
 
 // Read or written and hashed at a time. Stays in the processor's cache in between.
 constexpr int64_t kSliceBytes = int64_t{256} << 10;
-constexpr std::array<char, 8> kMagic = {'t', 'p', 'q', 'b', 'l', 'o', 'c', 'k'};
+constexpr std::array<char, 8> kBlockMagic = {'t', 'p', 'q', 'b', 'l', 'o', 'c', 'k'};
 constexpr uint32_t kVersion = 1;
 constexpr std::string_view kSuffix = ".block";
 constexpr size_t kHexDigits = 16;  // of half a digest
 
 struct BlockHeader {
-  std::array<char, 8> magic = kMagic;
+  std::array<char, 8> magic = kBlockMagic;
   uint32_t version = kVersion;
   uint32_t header_bytes = kBlockHeaderBytes;
   BlockDigest digest;
@@ -187,12 +187,12 @@ int WriteBlock(int descriptor, const BlockKey& key, std::span<const uint8_t> byt
 }
 
 bool BeginsAsBlock(int descriptor) {
-  std::array<uint8_t, kMagic.size()> found{};
+  std::array<uint8_t, kBlockMagic.size()> found{};
   const int64_t count = ReadUpTo(descriptor, 0, found);
   // Bytes that are not there count as zeros.
   const bool zeros = std::ranges::all_of(found, [](uint8_t byte) { return byte == 0; });
   return zeros || (count == static_cast<int64_t>(found.size()) &&
-                   std::memcmp(found.data(), kMagic.data(), found.size()) == 0);
+                   std::memcmp(found.data(), kBlockMagic.data(), found.size()) == 0);
 }
 
 }  // namespace torchparquet

@@ -15,7 +15,7 @@ namespace torchparquet {
 namespace {
 
 constexpr char kSumFile[] = "sum";
-constexpr uint64_t kMagic = 0x316d7573'71707400;  // also the version
+constexpr uint64_t kLedgerMagic = 0x316d7573'71707400;  // also the version
 
 }  // namespace
 
@@ -59,7 +59,7 @@ std::optional<CacheLedger::Sum> CacheLedger::Load() const {
       static_cast<ssize_t>(sizeof(words))) {
     return std::nullopt;
   }
-  if (words[0] != kMagic || words[4] != kernels::XxHash64(bytes.first(32))) {
+  if (words[0] != kLedgerMagic || words[4] != kernels::XxHash64(bytes.first(32))) {
     return std::nullopt;
   }
   return Sum{.disk_bytes = static_cast<int64_t>(words[1]),
@@ -68,7 +68,7 @@ std::optional<CacheLedger::Sum> CacheLedger::Load() const {
 }
 
 void CacheLedger::Store() {
-  std::array<uint64_t, 5> words = {kMagic, static_cast<uint64_t>(sum_.disk_bytes),
+  std::array<uint64_t, 5> words = {kLedgerMagic, static_cast<uint64_t>(sum_.disk_bytes),
                                    static_cast<uint64_t>(sum_.moved_bytes),
                                    sum_.is_changing, 0};
   const std::span bytes(reinterpret_cast<const uint8_t*>(words.data()), sizeof(words));

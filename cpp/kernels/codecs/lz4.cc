@@ -189,7 +189,7 @@ struct Lz4LongLiterals : Lz4 {
   }
 };
 
-using Lanes = BlockLanes<Lz4>;
+using Lz4Lanes = BlockLanes<Lz4>;
 
 // Continues a block whose matches mostly begin within a word before their place, such as
 // sorted numbers. A load that overlaps stores still under way waits for them, about 20
@@ -218,7 +218,7 @@ StepOutcome RunNear(BlockPlace* begin, const BlockBounds& bounds) {
   };
   StepOutcome outcome = StepOutcome::kDone;
   while (outcome == StepOutcome::kDone) {
-    int64_t steps = Lanes::StepsWithin(place, bounds);
+    int64_t steps = Lz4Lanes::StepsWithin(place, bounds);
     if (steps == 0) break;
     Word last = LoadWord(place.out - kWordBytes);
     while (steps > 0 && step(&last)) --steps;
@@ -263,7 +263,7 @@ int64_t FirstSteps(const CompressedBlock& block) {
 // Continues a block after its first steps.
 bool Continue(BlockPlace place, const BlockBounds& bounds) {
   const StepOutcome outcome =
-      IsNear(place, bounds) ? RunNear(&place, bounds) : Lanes::RunOne(&place, bounds);
+      IsNear(place, bounds) ? RunNear(&place, bounds) : Lz4Lanes::RunOne(&place, bounds);
   return outcome != StepOutcome::kDamaged &&
          FinishSequences(place.in - 1, place.out, bounds);
 }
@@ -281,9 +281,10 @@ bool DecompressLz4(const CompressedBlock& block) {
   if (block.out.empty()) return block.bytes.size() == 1 && block.bytes.front() == 0;
   const BlockBounds bounds = BoundsOf(block);
   const uint8_t* in = block.bytes.data();
-  if (!Lanes::HasRoom(bounds, in)) return FinishSequences(in, bounds.out_begin, bounds);
-  BlockPlace place = Lanes::BeginBlock(bounds, in);
-  switch (Lanes::RunOne(&place, bounds, FirstSteps(block))) {
+  if (!Lz4Lanes::HasRoom(bounds, in))
+    return FinishSequences(in, bounds.out_begin, bounds);
+  BlockPlace place = Lz4Lanes::BeginBlock(bounds, in);
+  switch (Lz4Lanes::RunOne(&place, bounds, FirstSteps(block))) {
     case StepOutcome::kDamaged:
       return false;
     case StepOutcome::kNoRoom:
@@ -298,13 +299,13 @@ std::array<bool, 2> DecompressLz4Pair(const CompressedBlock& first,
                                       const CompressedBlock& second) {
   BlockPair pair;
   pair.bounds = {BoundsOf(first), BoundsOf(second)};
-  if (!Lanes::HasRoom(pair.bounds[0], first.bytes.data()) ||
-      !Lanes::HasRoom(pair.bounds[1], second.bytes.data())) {
+  if (!Lz4Lanes::HasRoom(pair.bounds[0], first.bytes.data()) ||
+      !Lz4Lanes::HasRoom(pair.bounds[1], second.bytes.data())) {
     return {DecompressLz4(first), DecompressLz4(second)};
   }
-  pair.places = {Lanes::BeginBlock(pair.bounds[0], first.bytes.data()),
-                 Lanes::BeginBlock(pair.bounds[1], second.bytes.data())};
-  Lanes::RunPair(&pair, FirstSteps(first));
+  pair.places = {Lz4Lanes::BeginBlock(pair.bounds[0], first.bytes.data()),
+                 Lz4Lanes::BeginBlock(pair.bounds[1], second.bytes.data())};
+  Lz4Lanes::RunPair(&pair, FirstSteps(first));
   // Near matches wait for stores, which a second block does not shorten.
   if (IsNear(pair.places[0], pair.bounds[0]) || IsNear(pair.places[1], pair.bounds[1])) {
     return {pair.good[0] && Continue(pair.places[0], pair.bounds[0]),
@@ -312,12 +313,12 @@ std::array<bool, 2> DecompressLz4Pair(const CompressedBlock& first,
   }
   constexpr int64_t kTrialSteps = 256;
   constexpr int64_t kMaxUncommon = kTrialSteps / 16;
-  if (Lanes::RunPair(&pair, kTrialSteps) > kMaxUncommon) {
+  if (Lz4Lanes::RunPair(&pair, kTrialSteps) > kMaxUncommon) {
     BlockLanes<Lz4LongLiterals>::RunPair(&pair);
   } else {
-    Lanes::RunPair(&pair);
+    Lz4Lanes::RunPair(&pair);
   }
-  return Lanes::FinishPair(&pair);
+  return Lz4Lanes::FinishPair(&pair);
 }
 
 }  // namespace torchparquet::kernels

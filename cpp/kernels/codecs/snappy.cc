@@ -193,7 +193,7 @@ struct Snappy {
   }
 };
 
-using Lanes = BlockLanes<Snappy>;
+using SnappyLanes = BlockLanes<Snappy>;
 
 // The part of a block after the length of its content.
 struct Content {
@@ -222,22 +222,22 @@ std::optional<Content> TakeLength(const CompressedBlock& block) {
 
 bool DecompressSnappy(const CompressedBlock& block) {
   const auto content = TakeLength(block);
-  return content && Lanes::Decompress(content->bounds, content->in);
+  return content && SnappyLanes::Decompress(content->bounds, content->in);
 }
 
 std::array<bool, 2> DecompressSnappyPair(const CompressedBlock& first,
                                          const CompressedBlock& second) {
   const auto content = TakeLength(first);
   const auto other = TakeLength(second);
-  if (!content || !other || !Lanes::HasRoom(content->bounds, content->in) ||
-      !Lanes::HasRoom(other->bounds, other->in)) {
+  if (!content || !other || !SnappyLanes::HasRoom(content->bounds, content->in) ||
+      !SnappyLanes::HasRoom(other->bounds, other->in)) {
     return {DecompressSnappy(first), DecompressSnappy(second)};
   }
   BlockPair pair{.bounds = {content->bounds, other->bounds},
-                 .places = {Lanes::BeginBlock(content->bounds, content->in),
-                            Lanes::BeginBlock(other->bounds, other->in)}};
-  Lanes::RunPair(&pair);
-  return Lanes::FinishPair(&pair);
+                 .places = {SnappyLanes::BeginBlock(content->bounds, content->in),
+                            SnappyLanes::BeginBlock(other->bounds, other->in)}};
+  SnappyLanes::RunPair(&pair);
+  return SnappyLanes::FinishPair(&pair);
 }
 
 }  // namespace torchparquet::kernels

@@ -64,10 +64,10 @@ T DecodeDeltas(const uint8_t* in, int64_t num_groups, T min_delta, T last, T* ou
 }
 
 template <typename T>
-constexpr int kNumWidths = 8 * sizeof(T) + 1;
+constexpr int kNumDeltaWidths = 8 * sizeof(T) + 1;
 
 template <typename T, int... kWidths>
-constexpr std::array<DecodeDeltasFunction<T>, kNumWidths<T>> MakeTable(
+constexpr std::array<DecodeDeltasFunction<T>, kNumDeltaWidths<T>> MakeTable(
     std::integer_sequence<int, kWidths...>) {
   return {&DecodeDeltas<T, kWidths>...};
 }
@@ -77,7 +77,7 @@ constexpr std::array<DecodeDeltasFunction<T>, kNumWidths<T>> MakeTable(
 template <typename T>
 DecodeDeltasFunction<T> ChooseDecodeDeltas(int width) {
   static constexpr auto kTable =
-      MakeTable<T>(std::make_integer_sequence<int, kNumWidths<T>>());
+      MakeTable<T>(std::make_integer_sequence<int, kNumDeltaWidths<T>>());
   return kTable[static_cast<size_t>(width)];
 }
 

@@ -13,10 +13,10 @@
 namespace torchparquet::kernels {
 namespace {
 
-constexpr int kNumWidths = 33;
+constexpr int kNumIndexWidths = 33;
 
 template <typename T>
-using DecodeTable = std::array<DecodeGroupsFunction<T>, kNumWidths>;
+using DecodeTable = std::array<DecodeGroupsFunction<T>, kNumIndexWidths>;
 
 // The difference of `limit` and an index goes below zero exactly for an illegal index,
 // so the check costs a subtraction and an or per value instead of a branch.
@@ -167,7 +167,7 @@ DecodeGroupsFunction<T> FindAvx2(int width) {
 template <typename T>
 DecodeGroupsFunction<T> PlainDecodeGroups(int width) {
   static constexpr auto kTable =
-      MakePlainTable<T>(std::make_integer_sequence<int, kNumWidths>());
+      MakePlainTable<T>(std::make_integer_sequence<int, kNumIndexWidths>());
   return kTable[static_cast<size_t>(width)];
 }
 
