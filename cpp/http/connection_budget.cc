@@ -6,7 +6,6 @@ namespace torchparquet {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 // Shorter rounds are noise.
 constexpr auto kMinRound = milliseconds(100);
@@ -21,7 +20,7 @@ constexpr double kFall = 0.5;
 constexpr int64_t kRoundsToHold = 20;
 // Refusals of one burst count once.
 constexpr auto kBurst = milliseconds(500);
-constexpr auto kMemory = seconds(10);
+constexpr auto kMemory = std::chrono::seconds(10);
 
 }  // namespace
 
