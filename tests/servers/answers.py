@@ -194,7 +194,7 @@ def _object(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
     }
     if origin.validator != "modified":
         headers["ETag"] = etag if origin.validator == "strong" else f"W/{etag}"
-    span = _span(request.header("Range"), len(content))
+    span = _span(request.header("x-ms-range") or request.header("Range"), len(content))
     if span is None or fault.kind == "whole":
         return Answer(200, content, headers)
     begin, end = span
@@ -202,6 +202,8 @@ def _object(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
         return _error(416, "InvalidRange", "Range", {"Content-Range": f"bytes */{len(content)}"})
     shift = fault.at if fault.kind in ("wrong range", "wrong header") else 0
     headers["Content-Range"] = f"bytes {begin + shift}-{end - 1 + shift}/{len(content)}"
+    if fault.kind == "no header":
+        del headers["Content-Range"]
     if fault.kind == "wrong range":
         return Answer(206, _at(content, begin + shift, end - begin), headers)
     return Answer(206, content[begin:end], headers)

@@ -19,6 +19,7 @@ Kind = Literal[
     "status",  # an answer of `status`, with Retry-After if `seconds` are given
     "wrong range",  # Content-Range and body are `at` bytes further on
     "wrong header",  # Content-Range alone is
+    "no header",  # 206 without Content-Range
     "whole",  # 200 and all of the object
     "endless",  # a body without a length, and with far more bytes than asked for
     "long length",  # Content-Length is `at` bytes more than the body, which then closes

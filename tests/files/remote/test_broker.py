@@ -200,7 +200,9 @@ def test_addresses(memory: Any) -> None:
 
     made = Files(memory, make)
     assert made.store.ask(kind="address", file=0) == ("https://a/f0", ["A: 1"], 12.0)
-    with pytest.raises(OSError, match="denied, cannot make an address of 'memory://f1': no"):
+    with pytest.raises(
+        OSError, match="refuses access: no, cannot make an address of 'memory://f1'"
+    ):
         made.store.ask(kind="address", file=1, refused=True)
     with pytest.raises(OSError, match="gives no address of the file: 'memory://f2'"):
         made.store.ask(kind="address", file=2)

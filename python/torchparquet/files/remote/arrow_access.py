@@ -6,7 +6,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +13,6 @@ from torchparquet.files.remote.file_access import Entry, plain_errors
 from torchparquet.files.remote.urls import split_scheme
 
 _MAX_OPEN = 64
-_MAX_THREADS = 16
 # pyarrow's names of kinds of file system, where they are not the schemes of URLs.
 _SCHEMES = {"gcs": "gs", "abfs": "abfs"}
 
@@ -116,18 +114,6 @@ class ArrowAccess:
         """Return a range of a file; less at its end."""
         with _call("read", self.shown(name), self.secrets):
             return bytes(self._opened(name).read_at(num_bytes, offset))
-
-    def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
-        """Return the first bytes of files; b"" for one that cannot be read."""
-
-        def head(name: str) -> bytes:
-            try:
-                return self.read(name, 0, num_bytes)
-            except OSError:
-                return b""
-
-        with ThreadPoolExecutor(_MAX_THREADS) as threads:
-            return list(threads.map(head, names))
 
     def open(self, name: str) -> Any:
         """Return a file to read in any order."""

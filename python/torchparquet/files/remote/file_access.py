@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from torchparquet.errors import one_line
+from torchparquet.errors import one_line, printable
 from torchparquet.files.remote.urls import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
 
 # They are of a file system's code, not of a store.
 _ERRORS_OF_CODE = (
@@ -96,9 +102,6 @@ class FileAccess(Protocol):
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
         """Return a range of a file; less at its end."""
 
-    def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
-        """Return the first bytes of files; b"" for one that cannot be read."""
-
     def open(self, name: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
 
@@ -107,6 +110,50 @@ class FileAccess(Protocol):
 
     def upload(self, name: str, path: str) -> None:
         """Write a local file as a file of the store."""
+
+
+class OpenFile(io.RawIOBase):
+    """A file that is read by `FileAccess.read` alone."""
+
+    def __init__(self, access: FileAccess, entry: Entry) -> None:
+        """Begin at the first byte.
+
+        Args:
+            access: Of the store.
+            entry: The file.
+        """
+        self._access, self._entry = access, entry
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte, and return its number."""
+        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._entry.num_bytes}
+        self._at = max(0, begins[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read into a buffer, and return how many bytes came: 0 at the end."""
+        into = memoryview(buffer).cast("B")
+        count = max(0, min(len(into), self._entry.num_bytes - self._at))
+        if count == 0:
+            return 0
+        content = self._access.read(self._entry.name, self._at, count)
+        if len(content) != count:
+            raise OSError(
+                f"cannot read {self._access.shown(self._entry.name)!r}: {count} bytes at "
+                f"{self._at} were asked for, {len(content)} came"
+            )
+        into[:count] = content
+        self._at += count
+        return count
 
 
 @dataclass(frozen=True)
@@ -176,22 +223,41 @@ def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[Non
         raise
     except Exception as error:
         raw = one_line(error)
-        text = redacted(raw, secrets)
         # A traceback would show the message of the cause.
-        cause = error if text == raw and error.__cause__ is error.__context__ is None else None
-        raise _plain_error(error, action, path, text) from cause
+        is_plain = redacted(raw, secrets) == raw and error.__cause__ is error.__context__ is None
+        made = _plain_error(error, action, path, secrets)
+        raise made from (error if is_plain else None)
 
 
-def _plain_error(error: Exception, action: str, path: str, text: str) -> OSError:
-    # fsspec reports any refusal of an HTTP server as a missing file.
+def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str]) -> OSError:
     cause = error.__cause__
-    status = getattr(error, "status", getattr(cause, "status", None))
+    status, text = _status_of(error) or _status_of(cause), one_line(error)
+    # fsspec reports any refusal of an HTTP server as a missing file.
+    is_of_http = type(cause).__module__.startswith("aiohttp")
     if isinstance(error, FileNotFoundError):
-        is_of_http = type(cause).__module__.startswith("aiohttp")
-        if status in (404, 410) or (status is None and not is_of_http):
+        if not is_of_http or status in (404, 410):
             return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        text = type(cause).__name__ if status is None else f"HTTP status {status}"
+        text = type(cause).__name__
+    if status is not None:
+        # The text of aiohttp has the status and the URL too.
+        words = getattr(cause if is_of_http else error, "message", text)
+        text = f"HTTP {status} ({printable(str(words))})"
+    text = redacted(text, secrets)
     if isinstance(error, PermissionError) or status in (401, 403):
-        return PermissionError(f"access was denied, cannot {action} {path!r}: {text}")
+        return PermissionError(f"the store refuses access: {text}, cannot {action} {path!r}")
     lasts = isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
     return (LastingError if lasts else OSError)(f"cannot {action} {path!r}: {text}")
+
+
+def _status_of(error: BaseException | None) -> int | None:
+    """Return the HTTP status in an error of aiohttp, botocore, azure, gcsfs, httpx or requests."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        response = SimpleNamespace(
+            status=response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        )
+    for told in (error, response):
+        for name in ("status", "status_code", "code"):
+            if isinstance(status := getattr(told, name, None), int):
+                return status
+    return None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import errno
+import io
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from torchparquet.errors import one_line
-from torchparquet.files.remote.file_access import Entry, plain_errors
+from torchparquet.files.remote.file_access import Entry, OpenFile, plain_errors
 from torchparquet.files.remote.option_names import fsspec_options
 from torchparquet.files.remote.stamps import stamp_of
 from torchparquet.files.remote.urls import (
@@ -31,6 +35,9 @@ _WITH_PREFIX = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
 _OPENED_BLOCK_BYTES = 1 << 20
 # Headers of a request that another host may see: they say what is asked, not who asks.
 _PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
+# "bytes=0-99", "bytes=100-" and "bytes=-8"; "bytes 0-99/1000" and "bytes 0-99/*".
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 
 
 def fsspec_for(scheme: str) -> Any:
@@ -106,6 +113,154 @@ async def _guard_redirect(session: Any, context: Any, redirect: Any) -> None:
                 redirect.headers.popall(name, None)
 
 
+def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
+    """Raise if an answer has other bytes than its request asked for.
+
+    All of an object is right where it is no more than was asked for.
+
+    Args:
+        asked: The request's `Range`; others than one range of bytes are not checked.
+        status: The answer's.
+        answer: Its headers, found by names in any case.
+
+    Raises:
+        OSError: The bytes are others, or the answer does not tell which they are.
+    """
+    wanted = _RANGE.fullmatch(asked)
+    if wanted is None or status not in (200, 206):
+        return
+    length = answer.get("Content-Length", "")
+    told = answer.get("Content-Range", "")
+    if status == 200:
+        told = f"bytes 0-{int(length) - 1}/{length}" if length.isdecimal() else ""
+    sent = _CONTENT_RANGE.fullmatch(told)
+    if sent is None or not _is_asked(wanted, sent, length):
+        raise OSError(
+            f"the store sent other bytes than asked for: Range {asked!r}, HTTP {status}, "
+            f"Content-Range {answer.get('Content-Range', '')!r}, Content-Length {length!r}"
+        )
+
+
+def _is_asked(wanted: re.Match[str], sent: re.Match[str], length: str) -> bool:
+    first, last = int(sent[1]), int(sent[2])
+    if length.isdecimal() and int(length) != last - first + 1:
+        return False
+    is_end = sent[3] != "*" and last == int(sent[3]) - 1
+    if not wanted[1]:
+        return is_end and first == max(0, last + 1 - int(wanted[2]))
+    if not wanted[2]:
+        return first == int(wanted[1]) and (is_end or sent[3] == "*")
+    return first == int(wanted[1]) and (
+        last == int(wanted[2]) or (is_end and last < int(wanted[2]))
+    )
+
+
+@cache
+def _comparing_trace() -> Any:
+    """Return what compares the answers of a session of aiohttp with their requests."""
+
+    async def compare(session: Any, context: Any, ended: Any) -> None:
+        # Azure's library asks by a header of its own.
+        asked = ended.headers.get("x-ms-range") or ended.headers.get("Range", "")
+        try:
+            _check_range(asked, ended.response.status, ended.response.headers)
+        except OSError:
+            ended.response.close()
+            raise
+
+    trace = import_module("aiohttp").TraceConfig()
+    trace.on_request_end.append(compare)
+    trace.freeze()
+    return trace
+
+
+def _traced(session: Any) -> Any:
+    if _comparing_trace() not in session.trace_configs:
+        session.trace_configs.append(_comparing_trace())
+    return session
+
+
+def _compare_s3(request_dict: Any, response: Any = None, **_: Any) -> None:
+    if response is None:
+        return
+    answer, parsed = response
+    try:
+        _check_range(request_dict["headers"].get("Range", ""), answer.status_code, answer.headers)
+    except OSError:
+        parsed["Body"].close()
+        raise
+
+
+def _compare_hub(answer: Any, **_: Any) -> None:
+    try:
+        _check_range(answer.request.headers.get("Range", ""), answer.status_code, answer.headers)
+    except OSError:
+        answer.close()
+        raise
+
+
+def _client_of_http(filesystem: Any, name: str) -> Any:
+    return _traced(filesystem._session or _run(filesystem, filesystem.set_session))
+
+
+def _client_of_gcs(filesystem: Any, name: str) -> Any:
+    return _traced(filesystem._session or _run(filesystem, filesystem._set_session))
+
+
+def _client_of_azure(filesystem: Any, name: str) -> Any:
+    transport = filesystem.service_client._pipeline._transport
+    if transport.session is None:
+        _run(filesystem, transport.open)
+    return _traced(transport.session)
+
+
+def _client_of_s3(filesystem: Any, name: str) -> Any:
+    client = filesystem._s3 or _run(filesystem, filesystem.set_session)
+    if filesystem.cache_regions:
+        client = _run(filesystem, filesystem.get_s3, filesystem.split_path(name)[0])
+    # The last event that has both the request and its answer.
+    client.meta.events.register("needs-retry.s3.GetObject", _compare_s3, "torchparquet")
+    return client
+
+
+def _client_of_hub(filesystem: Any, name: str) -> Any:
+    client = import_module("huggingface_hub.utils").get_session()
+    # Of httpx, and of requests before version 1.0.
+    hooks = client.event_hooks if hasattr(client, "event_hooks") else client.hooks
+    if _compare_hub not in hooks["response"]:
+        hooks["response"].append(_compare_hub)
+    return client
+
+
+def _run(filesystem: Any, act: Callable[..., Any], *arguments: Any) -> Any:
+    return import_module("fsspec.asyn").sync(filesystem.loop, act, *arguments)
+
+
+# By the module of the file system's class.
+_CLIENTS: dict[str, Callable[[Any, str], Any]] = {
+    "fsspec.implementations.http": _client_of_http,
+    "s3fs": _client_of_s3,
+    "gcsfs": _client_of_gcs,
+    "adlfs": _client_of_azure,
+    "huggingface_hub": _client_of_hub,
+}
+
+
+def _comparing_client(filesystem: Any, name: str) -> Any:
+    """Have the client of a file system compare ranges, and return it.
+
+    Returns:
+        The client that reads the file next; None where the file system is not of HTTP.
+    """
+    while getattr(filesystem, "fs", None) is not None:  # one that wraps another
+        filesystem = filesystem.fs
+    for cls in type(filesystem).__mro__:
+        for module, client_of in _CLIENTS.items():
+            if f"{cls.__module__}.".startswith(f"{module}."):
+                return client_of(filesystem, name)
+    return None
+
+
 class FsspecAccess:
     """Files of a store by fsspec; see `FileAccess`."""
 
@@ -170,18 +325,18 @@ class FsspecAccess:
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
         """Return a range of a file; less at its end."""
         with plain_errors("read", self.shown(name), self.secrets):
-            return bytes(self.filesystem.cat_file(name, start=offset, end=offset + num_bytes))
-
-    def heads(self, names: Sequence[str], num_bytes: int) -> list[bytes]:
-        """Return the first bytes of files; b"" for one that cannot be read."""
-        ends = [num_bytes] * len(names)
-        found = self.filesystem.cat_ranges(list(names), [0] * len(names), ends, on_error="return")
-        return [b"" if isinstance(head, Exception) else bytes(head) for head in found]
+            client = _comparing_client(self.filesystem, name)
+            content = self.filesystem.cat_file(name, start=offset, end=offset + num_bytes)
+            if _comparing_client(self.filesystem, name) is not client:
+                raise OSError("the library connected anew, so that the range was not checked")
+            return bytes(content)
 
     def open(self, name: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
-        with plain_errors("open", self.shown(name), self.secrets):
-            return self.filesystem.open(name, "rb", block_size=_OPENED_BLOCK_BYTES)
+        entry = self.look_up(name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", self.shown(name))
+        return io.BufferedReader(OpenFile(self, entry), _OPENED_BLOCK_BYTES)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""

@@ -76,7 +76,11 @@ def _look_up(name: str, access: FileAccess) -> Entry | None:
     """Return a file or directory. Libraries are patient by themselves, but for that of HTTP."""
     if access.scheme not in HTTP:
         return access.look_up(name)
-    return patiently(lambda: access.look_up(name), _PATIENCE, threading.Event().wait)
+    return patiently(lambda: access.look_up(name), _PATIENCE, _wait)
+
+
+def _wait(seconds: float) -> bool:
+    return threading.Event().wait(seconds)
 
 
 def _expand(text: str, access: FileAccess) -> list[Entry]:
@@ -163,11 +167,20 @@ def _files_of_directory(root: str, entries: Sequence[Entry], access: FileAccess)
 
 def _first_parquet(names: Sequence[str], access: FileAccess) -> str | None:
     """Return the first of the files that begins like a Parquet file; None if none does."""
-    for begin in range(0, len(names), _HEADS_AT_ONCE):
-        some = names[begin : begin + _HEADS_AT_ONCE]
-        for name, head in zip(some, access.heads(some, len(MAGICS[0])), strict=True):
-            if head in MAGICS:
-                return name
+
+    def is_parquet(name: str) -> bool:
+        try:
+            head = patiently(lambda: access.read(name, 0, len(MAGICS[0])), _PATIENCE, _wait)
+        except OSError:
+            return False
+        return head in MAGICS
+
+    with ThreadPoolExecutor(_MAX_THREADS) as threads:
+        for begin in range(0, len(names), _HEADS_AT_ONCE):
+            some = names[begin : begin + _HEADS_AT_ONCE]
+            for name, found in zip(some, threads.map(is_parquet, some), strict=True):
+                if found:
+                    return name
     return None
 
 

@@ -1,0 +1,164 @@
+"""Each library's answers are compared with the ranges that they were asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import fsspec
+import pytest
+
+from tests.servers.faults import Fault, Kind
+from tests.servers.faulty_origin import FaultyOrigin
+from torchparquet.files.remote.fsspec_access import FsspecAccess
+
+CONTENT = bytes(range(256)) * 8
+Monkey = pytest.MonkeyPatch
+
+
+def of_http(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    made = fsspec.filesystem("http", skip_instance_cache=True)
+    return FsspecAccess(made, "http", "", ()), origin.url_of("a")
+
+
+def of_s3(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    s3fs = pytest.importorskip("s3fs")
+    made = s3fs.S3FileSystem(
+        anon=True, endpoint_url=origin.url, cache_regions=False, skip_instance_cache=True
+    )
+    return FsspecAccess(made, "s3", "", ()), "bucket/a"
+
+
+def of_s3_by_region(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    access, name = of_s3(origin, monkeypatch)
+    access.filesystem.cache_regions = True
+    return access, name
+
+
+def of_gcs(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    gcsfs = pytest.importorskip("gcsfs.core")  # that of the package asks for more by gRPC
+    made = gcsfs.GCSFileSystem(token="anon", endpoint_url=origin.url, skip_instance_cache=True)
+    return FsspecAccess(made, "gs", "", ()), "bucket/a"
+
+
+def of_azure(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    adlfs = pytest.importorskip("adlfs")
+    text = f"AccountName=account;AccountKey=a2V5;BlobEndpoint={origin.url}/account"
+    made = adlfs.AzureBlobFileSystem(connection_string=text, skip_instance_cache=True)
+    return FsspecAccess(made, "az", "", ()), "bucket/a"
+
+
+def of_hub(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    hub = pytest.importorskip("huggingface_hub")
+    made = hub.HfFileSystem(endpoint=origin.url, token=False, skip_instance_cache=True)
+    name = "datasets/me/data/a"
+    resolved = SimpleNamespace(unresolve=lambda: name)
+    info = {"name": name, "size": len(CONTENT), "type": "file"}
+    monkeypatch.setattr(made, "resolve_path", lambda *_, **__: resolved)
+    monkeypatch.setattr(made, "info", lambda *_, **__: info)
+    monkeypatch.setattr(made, "url", lambda *_, **__: origin.url_of("a"))
+    return FsspecAccess(made, "hf", "", ()), name
+
+
+def of_http_in_another(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+    inner, _ = of_http(origin, monkeypatch)
+    made = fsspec.filesystem("dir", path=origin.url, fs=inner.filesystem, skip_instance_cache=True)
+    return FsspecAccess(made, "dir", "", ()), "a"
+
+
+LIBRARIES: dict[str, Callable[[FaultyOrigin, Monkey], tuple[FsspecAccess, str]]] = {
+    "http": of_http,
+    "http in another": of_http_in_another,
+    "s3": of_s3,
+    "s3 by region": of_s3_by_region,
+    "gcs": of_gcs,
+    "azure": of_azure,
+    "hub": of_hub,
+}
+KEYS = ("a", "bucket/a", "account/bucket/a", "download/storage/v1/b/bucket/o/a")
+GCS_ENTRY = {"bucket": "bucket", "name": "a", "size": str(len(CONTENT))}
+
+
+@pytest.fixture
+def origin() -> Iterator[FaultyOrigin]:
+    with FaultyOrigin() as made:
+        for key in KEYS:
+            made.put(key, CONTENT)
+        made.put("storage/v1/b/bucket/o/a", json.dumps(GCS_ENTRY).encode())
+        yield made
+
+
+@pytest.fixture(params=LIBRARIES)
+def store(
+    request: pytest.FixtureRequest, origin: FaultyOrigin, monkeypatch: Monkey
+) -> tuple[FsspecAccess, str]:
+    return LIBRARIES[request.param](origin, monkeypatch)
+
+
+@pytest.mark.parametrize(("begin", "count"), [(0, 10), (100, 50), (2000, 48), (2000, 500)])
+def test_the_range_that_is_asked_for_comes(
+    store: tuple[FsspecAccess, str], begin: int, count: int
+) -> None:
+    access, name = store
+    assert access.read(name, begin, count) == CONTENT[begin : begin + count]
+
+
+@pytest.mark.parametrize("kind", ["wrong range", "wrong header", "no header", "whole"])
+def test_another_range_is_an_error(
+    origin: FaultyOrigin, store: tuple[FsspecAccess, str], kind: Kind
+) -> None:
+    access, name = store
+    access.read(name, 0, 4)
+    origin.script.add("GET *", [Fault(kind, at=8)])
+    with pytest.raises(OSError, match=r"cannot read '.*a': "):
+        access.read(name, 100, 50)
+    assert access.read(name, 100, 50) == CONTENT[100:150]
+
+
+def test_all_of_an_object_is_right_where_all_was_asked_for(
+    origin: FaultyOrigin, store: tuple[FsspecAccess, str]
+) -> None:
+    access, name = store
+    if access.scheme == "az":
+        pytest.skip("Azure's library wants a Content-Range in each answer")
+    origin.script.add("GET *", [Fault("whole")])
+    assert access.read(name, 0, len(CONTENT)) == CONTENT
+
+
+def test_an_open_file_has_no_bytes_of_another_range(
+    origin: FaultyOrigin, store: tuple[FsspecAccess, str]
+) -> None:
+    access, name = store
+    with access.open(name) as file:
+        origin.script.add("GET *", [Fault("wrong range", at=8)])
+        with pytest.raises(OSError, match="cannot read"):
+            file.read(100)
+        file.seek(-100, 2)
+        assert file.read() == CONTENT[-100:]
+        file.seek(300)
+        assert file.read(20) == CONTENT[300:320]
+        assert file.tell() == 320
+
+
+RANGES: dict[str, Any] = {
+    "suffix": ("bytes=-48", CONTENT[-48:]),
+    "suffix of more": ("bytes=-5000", CONTENT),
+    "to the end": ("bytes=2000-", CONTENT[2000:]),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_without_a_begin_or_an_end(
+    origin: FaultyOrigin, monkeypatch: Monkey, name: str
+) -> None:
+    """The user of a file system may ask for them through the same client."""
+    access, url = of_http(origin, monkeypatch)
+    access.read(url, 0, 4)
+    asked, expected = RANGES[name]
+    headers = {"Range": asked}
+    assert access.filesystem.cat_file(url, headers=headers) == expected
+    origin.script.add("GET *", [Fault("wrong range", at=8)])
+    with pytest.raises(OSError, match="the store sent other bytes than asked for"):
+        access.filesystem.cat_file(url, headers=headers)
