@@ -71,13 +71,18 @@ bool IsOfContent(const Failure& failure) {
 std::unique_ptr<ArrowFile> OpenReader(const PlannedFile& planned, const ByteSource& bytes,
                                       int64_t file_bytes, const FooterEnd& footer,
                                       FooterFacts* facts) {
-  if (file_bytes == 0) throw CorruptFile("empty file (0 bytes)");
+  if (file_bytes == 0)
+    throw CorruptFile(
+        "empty file (0 bytes); write it again, or leave it out of the paths");
   if (footer.is_encrypted && planned.decryption == nullptr) {
     throw NoKeys("file");
   }
   // Arrow would read as many bytes as the end of such a file says.
   if (footer.num_bytes == 0) {
-    throw CorruptFile("file does not end with a Parquet footer");
+    throw CorruptFile(
+        "not a Parquet file, or only the beginning of one: it does not end with a "
+        "footer; "
+        "copy or write it again, or leave it out of the paths");
   }
   std::unique_ptr<ArrowFile> opened;
   ArrowOpening opening{.file_bytes = file_bytes,

@@ -95,7 +95,9 @@ Verdict Failure(ErrorKind kind, std::string reason) {
 
 Verdict Changed(std::string_view how) {
   return Failure(ErrorKind::kCorruptFile,
-                 "the object changed after it was planned: " + std::string(how));
+                 "the object changed since the data set was made; make the data set anew "
+                 "to read it as it is: " +
+                     std::string(how));
 }
 
 Verdict JudgePart(const Answer& answer, const Question& question) {

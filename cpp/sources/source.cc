@@ -64,8 +64,10 @@ void Source::CheckIdentity(const FileIdentity& found, const FileIdentity& expect
   const bool same_inode = expected.inode < 0 || found.inode == expected.inode;
   if (same_size && same_time && same_inode) return;
   throw CorruptFile(
-      "file changed after it was planned: " + std::to_string(found.num_bytes) +
-      " bytes now, " + std::to_string(expected.num_bytes) + " then" +
+      "file changed since the data set was made; make the data set anew to read it as it "
+      "is: " +
+      std::to_string(found.num_bytes) + " bytes now, " +
+      std::to_string(expected.num_bytes) + " then" +
       (same_inode ? "" : ", and another file is in its place"));
 }
 
@@ -81,7 +83,15 @@ LocalFile::LocalFile(std::string path, const FileIdentity& expected)
   do {
     descriptor_ = open(this->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) throw SystemError("cannot open", errno);
+  if (descriptor_ < 0) {
+    const int code = errno;
+    const bool is_gone = code == ENOENT && expected.num_bytes >= 0;
+    throw SystemError(is_gone
+                          ? "file is gone since the data set was made; put it back, or "
+                            "make the data set anew"
+                          : "cannot open",
+                      code);
+  }
   try {
     Identify(IdentityOf(descriptor_), expected);
   } catch (...) {

@@ -22,15 +22,22 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def checked_int(name: str, value: object, low: int, high: int) -> int:
+def checked_int(name: str, value: object, low: int, high: int, others: str = "") -> int:
     """Return `value` as an int in `[low, high)`, or say what `name` must be.
+
+    Args:
+        name: Of the argument.
+        value: What the user gave.
+        low: The least that it may be.
+        high: It must be less.
+        others: What else the argument may be, for the message: ", None or ...".
 
     Raises:
         TypeError: `value` is not an integer; a bool does not count as one.
         ValueError: `value` lies outside the range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an int, got {value!r}")
+        raise TypeError(f"{name} must be an int{others}, got {value!r}")
     if not low <= value < high:
         raise ValueError(f"{name} must be >= {low} and < {high}, got {value}")
     return int(value)

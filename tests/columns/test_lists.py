@@ -172,8 +172,8 @@ def test_lists_of_strings_take_empty(tmp_path: Path, policy: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "policy", "message"),
     [
-        (pa.string(), 0, 'nulls="empty" is for strings'),
-        (pa.string(), "nan", 'nulls="empty" is for strings'),
+        (pa.string(), 0, 'nulls of strings must be "empty"'),
+        (pa.string(), "nan", 'nulls of strings must be "empty"'),
         (pa.int32(), "empty", 'nulls="empty" is for strings'),
         (pa.int32(), "nan", "needs a float column"),
         (pa.int8(), 128, "representable"),

@@ -21,6 +21,10 @@ from torchparquet.reading.read_options import ReadOptions, parse_size
         ("1.5 GiB", 3 << 29),
         ("2gb", 2 * 10**9),
         (" 3 KB ", 3000),
+        ("1G", 10**9),
+        ("64k", 64_000),
+        ("2Gi", 2 << 30),
+        ("1TiB", 1 << 40),
     ],
 )
 def test_sizes(size: int | str, num_bytes: int) -> None:

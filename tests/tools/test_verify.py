@@ -100,7 +100,7 @@ def test_every_damaged_column_chunk_is_named_and_no_other(capsys: Any, tmp_path:
     assert report["audits"][0]["faults"] == []
     assert main(["verify", str(tmp_path / "data")]) == 1
     output = capsys.readouterr().out
-    assert "It does not hold." in output
+    assert "Verification failed: 5 faults." in output
     assert "row group 1, column text" in " ".join(output.split())
 
 

@@ -77,8 +77,11 @@ std::string TypeName() {
 
 template <typename Out>
 Error DoesNotFit(Int128 value) {
-  return Error(ErrorKind::kCast,
-               "value does not fit " + TypeName<Out>() + ": " + Text(value));
+  return Error(
+      ErrorKind::kCast,
+      "Column(..., dtype=...) needs a wider integer or a float, because a value does not "
+      "fit " +
+          TypeName<Out>() + ": " + Text(value));
 }
 
 template <typename Out, typename Value>

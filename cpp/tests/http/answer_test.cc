@@ -65,7 +65,7 @@ TEST_CASE("other ranges are tried again, and another size is another object") {
   const Verdict changed = judged("bytes 100-199/1001");
   CHECK(changed.kind == Kind::kFailure);
   CHECK(changed.error == ErrorKind::kCorruptFile);
-  CHECK(Says(changed, "changed after it was planned"));
+  CHECK(Says(changed, "changed since the data set was made"));
   for (const char* wrong : {"", "bytes", "bytes 5", "bytes 199-100/1000", "bytes */1000",
                             "items 100-199/1000", "bytes 100-199/1000 x",
                             "bytes -1-199/1000", "bytes 100-99999999999999999999/1000"}) {

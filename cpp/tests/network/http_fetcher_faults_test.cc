@@ -133,7 +133,7 @@ TEST_CASE("an object that changes while it is read is an error at once") {
         return reply;
       },
       QuickOptions(), "");
-  CHECK(read.IsError(ErrorKind::kCorruptFile, {"the object changed after it was planned",
+  CHECK(read.IsError(ErrorKind::kCorruptFile, {"the object changed since the data set was made",
                                                "\"new\"", read.origin.etag()}));
   CHECK(read.origin.num_requests() == 2);
   CHECK(read.fetch->num_arrived() == 50'000);
@@ -299,7 +299,7 @@ TEST_CASE("a changed or missing object is not tried again") {
   }
   const Read read(nullptr, QuickOptions(), "\"old\"");
   CHECK(
-      read.IsError(ErrorKind::kCorruptFile, {"the object changed after it was planned"}));
+      read.IsError(ErrorKind::kCorruptFile, {"the object changed since the data set was made"}));
   CHECK(read.origin.num_requests() == 1);
 }
 

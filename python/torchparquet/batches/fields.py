@@ -145,8 +145,9 @@ def _check_grouped(
     for found in sources:
         if num_offsets or any(leaf.items or leaf.num_lists for leaf in found):
             raise ValueError(
-                "strings, lists and binary of a fixed size cannot share a tensor with others; "
-                f"{name!r} has {_kinds(column, sources)}"
+                "strings, lists and binary of a fixed size cannot share a tensor with others; name "
+                f"each of them by itself, outside of the group: {name!r} has "
+                f"{_kinds(column, sources)}"
             )
 
 
@@ -179,7 +180,8 @@ def with_pack(field: Field, pack: Pack) -> Field:
     """
     if field.num_offsets != 1 or not field.has_lists or field.items is not None:
         raise ValueError(
-            f"pack is for columns of lists of numbers; {field.name!r} is {field.kinds[0][0]}"
+            "pack is for columns of lists of numbers; write the tokens of a text as such a column "
+            f"first (recipes.md, tokens from text): {field.name!r} is {field.kinds[0][0]}"
         )
     if field.nulls == "mask":
         raise ValueError(
@@ -294,13 +296,17 @@ def _resolve_nulls(
 ) -> tuple[Literal["error", "fill", "mask"], int | float | bool]:
     is_float = getattr(torch, dtype).is_floating_point
     zero = _kind_of(dtype)(0)
-    if policy == "empty" or (has_strings and policy not in (None, "error", "mask")):
-        if policy == "empty" and has_strings:
-            return "fill", zero
+    if policy == "empty" and has_strings:
+        return "fill", zero
+    if policy == "empty":
         raise ValueError(
-            'nulls="empty" is for strings, which take no fill value; numbers take one, and then '
-            f"null lists are empty: {name!r} is {'strings' if has_strings else dtype}, "
-            f"nulls={policy!r}; Column(..., nulls=...) sets the policy of one column"
+            'nulls="empty" is for strings; give a column of numbers a value, as in Column(..., '
+            f"nulls=0), which makes null lists empty too: {name!r} is {dtype}"
+        )
+    if has_strings and policy not in (None, "error", "mask"):
+        raise ValueError(
+            'nulls of strings must be "empty", "mask" or "error", which Column(..., '
+            f'nulls="empty") sets for one column: {name!r} is strings, nulls={policy!r}'
         )
     if policy is None:
         policy = "nan" if is_float else "error"

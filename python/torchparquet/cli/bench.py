@@ -24,6 +24,8 @@ from torchparquet.tools.bench.routes import OURS, routes
 from torchparquet.tools.screen import counted, make_console, make_table, print_json, progress, size
 
 _THREADS = click.IntRange(1, 1024)
+# The spread of shorter passes is as large as what threads and batch sizes change.
+_SHORT_PASS_SECONDS = 0.1
 
 
 @click.command()
@@ -64,7 +66,7 @@ _THREADS = click.IntRange(1, 1024)
 )
 @click.option("--shuffle", is_flag=True, help="Shuffle rows in windows; pyarrow cannot.")
 @max_memory_option("1GiB", "Bound of torchparquet's batches in flight.")
-@click.option("--no-pyarrow", is_flag=True, help="Leave pyarrow's routes out.")
+@click.option("--no-pyarrow", is_flag=True, help="Do not time pyarrow.")
 @plot_option
 @json_option
 @debug_option
@@ -147,9 +149,14 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     times = choice["times_pyarrow"]
     beside = "" if times is None else f", {times:.2f} times pyarrow's fastest"
     console.print(
-        f"\nIt would choose num_threads={choice['num_threads']}, "
+        f"\nFastest with the fewest threads: num_threads={choice['num_threads']}, "
         f"batch_size={choice['batch_size']}: {choice['rows_per_second']:,.0f} rows/s{beside}"
     )
+    shortest = min(timing["median_seconds"] for timing in report["timings"])
+    if shortest < _SHORT_PASS_SECONDS:
+        console.print(
+            f"Passes of {shortest:.3f} s are too short to tell settings apart: time more data"
+        )
 
 
 def _plot(report: dict[str, Any], draw: Draw) -> None:

@@ -98,7 +98,7 @@ def _show_files(console: Console, report: dict[str, Any]) -> None:
 
 
 def _show_columns(console: Console, report: dict[str, Any]) -> None:
-    headings = ("column", "kind", "becomes", "codec", "encodings", "nulls", "size", "of encoded")
+    headings = ("column", "kind", "becomes", "codec", "encodings", "nulls", "size", "after codec")
     table = make_table("\nColumns", headings, left=5)
     for column in report["columns"]:
         nulls = column["nulls"]

@@ -110,10 +110,11 @@ def _show(console: Console, report: dict[str, Any], *, show_workers: bool) -> No
         console.print(f"and {counted(more, 'more rank')}, which --json lists")
     _show_heat_map(console, report)
     mixing = report["mixing"]
+    noun = "rows" if packed is None else "sequences"
     console.print(
-        f"\nmixing: a batch has rows of {mixing['row_groups_per_batch']:.1f} row groups; half of "
-        f"all rows travel {mixing['rows_travelled']:,} rows or more (first "
-        f"{mixing['rows_looked_at']:,} rows of rank 0)"
+        f"\nmixing: a batch has {noun} of {mixing['row_groups_per_batch']:.1f} row groups; half "
+        f"of the {noun} move {mixing['rows_travelled']:,} places or more from the order of files "
+        f"(first {mixing['rows_looked_at']:,} {noun} of rank 0)"
     )
 
 

@@ -154,8 +154,16 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         console.print(report["audits_left_out"])
     for audit in report["audits"]:
         _show_audit(console, audit)
-    verdict = "[bold green]All holds.[/]" if report["holds"] else "[bold red]It does not hold.[/]"
-    console.print(verdict)
+    console.print(_verdict(report))
+
+
+def _verdict(report: dict[str, Any]) -> str:
+    failed = len(report["failures"]) + sum(len(audit["faults"]) for audit in report["audits"])
+    if failed:
+        return f"[bold red]Verification failed: {counted(failed, 'fault')}.[/]"
+    found = ["every value decodes"] if report["decoded"] else []
+    found += ["every row is read as planned"] if report["audits"] else []
+    return f"[bold green]Verified: {' and '.join(found) or 'nothing was checked'}.[/]"
 
 
 def _show_audit(console: Console, audit: dict[str, Any]) -> None:

@@ -14,8 +14,10 @@ from urllib.parse import unquote
 
 from torchparquet.errors import CorruptFileError
 from torchparquet.files.remote.path_rules import (
+    EMPTY_FILE,
     HIDDEN_PREFIXES,
     MAGICS,
+    NO_PARQUET_FILE,
     PathArgument,
     has_parquet_suffix,
     is_written_out,
@@ -84,7 +86,7 @@ def find_files(
     found = [file for text in texts for file in _expand(text)]
     for path, status in found:
         if status.st_size == 0 and not empty_files:
-            raise CorruptFileError(f"empty file (0 bytes): {path!r}")
+            raise CorruptFileError(f"{EMPTY_FILE}: {path!r}")
     _check_distinct(found)
     return found
 
@@ -125,7 +127,7 @@ def _expand(text: str) -> list[FoundFile]:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", path) from None
     found = _expand_existing(path, status)
     if not found:
-        raise FileNotFoundError(errno.ENOENT, "No Parquet file in the directory", path)
+        raise FileNotFoundError(errno.ENOENT, NO_PARQUET_FILE, path)
     return found
 
 

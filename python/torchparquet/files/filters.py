@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.files.footers.walk import footers_of
-from torchparquet.files.schemas import is_whole_number
+from torchparquet.files.schemas import is_whole_number, no_such_column
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -95,8 +96,8 @@ def _expression(filters: Any) -> pc.Expression:
         return filters
     if not isinstance(filters, list):
         raise TypeError(
-            f"filters must be a list of tuples, a list of such lists, or a pyarrow Expression; got "
-            f"{filters!r}"
+            "filters must be a list of tuples, a list of such lists, or a pyarrow Expression "
+            f"(where= takes SQL too, and chooses single rows); got {filters!r}"
         )
     try:
         return pq.filters_to_expression(filters)
@@ -204,7 +205,27 @@ def _matching_row_groups(
     try:
         left = fragment.subset(expression, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise ValueError(
-            f"filters do not fit the columns of {path!r}: {one_line(error)}"
+        raise misfit(
+            error, schema, "filters", f"filters do not fit the columns of {path!r}"
         ) from error
     return [row_group.id for row_group in left.row_groups]
+
+
+def misfit(error: Exception, schema: pa.Schema, option: str, message: str) -> ValueError:
+    """Return what to raise if an expression does not fit a schema.
+
+    Args:
+        error: pyarrow's. If a name is unknown, it prints the whole schema.
+        schema: The columns that the expression may name.
+        option: The argument that holds the expression.
+        message: For an expression that names no unknown column.
+    """
+    message_of_name = re.match(r"No match for (FieldRef.*?\)) in ", str(error))
+    if message_of_name is None:
+        return ValueError(f"{message}: {one_line(error)}")
+    name = ".".join(re.findall(r"FieldRef\.Name\((.*?)\)", message_of_name[1]))
+    fields = [(field.name, field.type) for field in schema]
+    names = [
+        f"{of}.{part.name}" for of, kind in fields if pa.types.is_struct(kind) for part in kind
+    ]
+    return no_such_column(name, option, [*schema.names, *names])

@@ -190,10 +190,21 @@ class Schemas:
                 f"select the leaves of a nested column: {name!r} has "
                 f"{listed(inner)} (in {self._files[0]!r})"
             )
-        folded = [path for path in names if path.casefold() == name.casefold()]
-        close = folded or difflib.get_close_matches(name, names)
-        hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
-        raise ValueError(f"no such column: {name!r} in {self._files[0]!r}; {hint}")
+        raise no_such_column(name, repr(self._files[0]), names)
+
+
+def no_such_column(name: str, place: str, names: Sequence[str]) -> ValueError:
+    """Return the error that says which names there are, or which of them the user may mean.
+
+    Args:
+        name: That nothing has.
+        place: Where the name was looked up, or stands.
+        names: All that there are.
+    """
+    folded = [path for path in names if path.casefold() == name.casefold()]
+    close = folded or difflib.get_close_matches(name, names)
+    hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
+    return ValueError(f"no such column: {name!r} in {place}; {hint}")
 
 
 def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:

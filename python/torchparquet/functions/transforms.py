@@ -115,9 +115,8 @@ class Transforms:
                 if not isinstance(made, dict):
                     raise TypeError(f"transform must return a dict, got {type(made).__name__}")
         except Exception as error:
-            raise FunctionFailedError(
-                f"{at} failed with {type(error).__name__}: {printable(str(error))}"
-            ) from error
+            text = f"{at} failed with {type(error).__name__}: {printable(str(error))}"
+            raise FunctionFailedError(text + _way_out(error)) from error
         return made
 
     def _decoded(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +181,16 @@ class Transforms:
         """Set the attributes of a copy."""
         own = pickle.loads(state["pickled"]) if "pickled" in state else state  # noqa: S301
         self.__dict__.update(own)
+
+
+def _way_out(error: Exception) -> str:
+    """Return what to write if a function did not expect the value of strings or lists."""
+    if "'Jagged'" not in str(error):
+        return ""
+    return (
+        " (a column of strings or lists comes as a Jagged: text.to_str() returns strings, "
+        "lists.to_list() lists, and Jagged.from_lists(...) makes a Jagged of either)"
+    )
 
 
 def _pickled(value: Any) -> bytes:

@@ -70,12 +70,14 @@ class PlanOptions:
             "window_rows": (0, 2**62),
             "leg": (0, 2**31),
         }
-        if self.batch_size is not None:
-            bounds["batch_size"] = (1, 2**63)
         if self.canonical_world_size is not None:
             bounds["canonical_world_size"] = (1, 2**31)
         for name, (low, high) in bounds.items():
             object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+        if self.batch_size is not None:
+            others = ", None for a batch of each row group, or ByLength(...)"
+            size = checked_int("batch_size", self.batch_size, 1, 2**63, others)
+            object.__setattr__(self, "batch_size", size)
         for name in ("shuffle", "drop_last", "shuffle_within_rank"):
             checked_bool(name, getattr(self, name))
         for name, choices in (("even", get_args(Even)), ("balance", get_args(Balance))):

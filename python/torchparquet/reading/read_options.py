@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from torchparquet.checks import checked_int
 from torchparquet.processors import checked_processors, num_processors, num_ranks_here
 
-_UNITS = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
+# As in Kubernetes and Dask: "1G" is "1GB", "1Gi" is "1GiB".
+_UNITS = {"B": 1} | {
+    f"{letter}{middle}{end}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for middle, base in (("", 10**3), ("I", 2**10))
+    for end in ("", "B")
 }
 _MAX_DEFAULT_THREADS = 16
 
@@ -77,7 +73,8 @@ def parse_size(name: str, size: int | str) -> int:
 
     Args:
         name: The argument's name in messages.
-        size: Bytes, or a number with a unit: B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.
+        size: Bytes, or a number with a unit: B; K, M, G, T for powers of 1000; Ki, Mi, Gi, Ti for
+            powers of 1024. A B may follow, and the case does not matter.
 
     Raises:
         TypeError: `size` is neither int nor str.
@@ -87,5 +84,7 @@ def parse_size(name: str, size: int | str) -> int:
         return checked_int(name, size, 1, 2**62)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", size)
     if match is None or match[2].upper() not in _UNITS:
-        raise ValueError(f'{name} must be bytes or a size such as "512MiB", got {size!r}')
+        raise ValueError(
+            f'{name} must be a number of bytes or a size such as "512MiB" or "1G", got {size!r}'
+        )
     return checked_int(name, int(float(match[1]) * _UNITS[match[2].upper()]), 1, 2**62)

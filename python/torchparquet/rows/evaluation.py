@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from torchparquet.errors import EncryptedFileError, one_line, unreadable
+from torchparquet.files.filters import misfit
 from torchparquet.processors import num_processors
 from torchparquet.rows.fragments import Fragments
 from torchparquet.rows.pruning.bloom_filters import ANYTHING, Alternatives
@@ -127,7 +128,7 @@ class _Files:
                 if wanted not in (pa.bool_(), pa.null()):
                     raise ValueError(f"where is no condition, its values are {wanted}")
         except (pa.ArrowException, KeyError) as error:
-            raise ValueError(f"where does not fit the columns: {one_line(error)}") from error
+            raise misfit(error, self._schema, "where", "where does not fit the columns") from error
         return found
 
     def stop(self) -> None:

@@ -48,7 +48,11 @@ class ChosenRows:
             raise ValueError(f"rows has {wrong}, but the files hold {total} rows")
         twice = np.flatnonzero(self.numbers[1:] == self.numbers[:-1])
         if len(twice):
-            raise ValueError(f"rows has row {self.numbers[twice[0]]} twice")
+            raise ValueError(
+                "rows must name each row once, as numpy.unique(rows) does; to read some rows more "
+                f"often than others, mix data sets of them: row {self.numbers[twice[0]]} is there "
+                "twice"
+            )
 
     def mask(self, begin: int, num_rows: int) -> NDArray[np.bool_]:
         """Return which of the rows from global number `begin` on were chosen."""

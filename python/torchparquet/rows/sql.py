@@ -52,7 +52,8 @@ def parsed_condition(text: str) -> Any:
         import sqlglot
     except ImportError as error:
         raise ImportError(
-            "where as SQL needs sqlglot: pip install sqlglot; or give a pyarrow Expression"
+            "where as SQL needs sqlglot: pip install sqlglot; "
+            "or give tuples, or a pyarrow Expression"
         ) from error
     try:
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")

@@ -13,8 +13,10 @@ from fnmatch import fnmatchcase
 from torchparquet.errors import CorruptFileError
 from torchparquet.files.remote.file_access import Entry, FileAccess, Patience, patiently
 from torchparquet.files.remote.path_rules import (
+    EMPTY_FILE,
     HIDDEN_PREFIXES,
     MAGICS,
+    NO_PARQUET_FILE,
     has_parquet_suffix,
     is_written_out,
     samples_of_suffixes,
@@ -65,7 +67,7 @@ def find_entries(
         if entry.num_bytes < 0:
             raise ValueError(f"the server does not tell the size of the file: {shown!r}")
         if entry.num_bytes == 0 and not empty_files:
-            raise CorruptFileError(f"empty file (0 bytes): {shown!r}")
+            raise CorruptFileError(f"{EMPTY_FILE}: {shown!r}")
         if entry.name in names:
             raise ValueError(f"a file must be named only once: {shown!r}")
         names.add(entry.name)
@@ -110,7 +112,7 @@ def _expand(text: str, access: FileAccess) -> list[Entry]:
         return [entry]
     found = _files_of_directory(name, below, access)
     if not found:
-        raise FileNotFoundError(errno.ENOENT, "No Parquet file in the directory", shown)
+        raise FileNotFoundError(errno.ENOENT, NO_PARQUET_FILE, shown)
     return found
 
 

@@ -13,6 +13,12 @@ PathArgument = str | os.PathLike[str]
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 HIDDEN_PREFIXES = ("_", ".")
 MAGICS = (b"PAR1", b"PARE")
+
+EMPTY_FILE = "empty file (0 bytes); write it again, or leave it out of the paths"
+NO_PARQUET_FILE = (
+    "No Parquet file in the directory; name its files, or a pattern that matches them, if their "
+    "names begin with . or _"
+)
 # A warning of files that are Parquet by content only looks at a few of each suffix.
 _MAX_SUFFIXES = 32
 _MAX_OF_SUFFIX = 4

@@ -13,6 +13,7 @@ from torchparquet.reading.window_limits import DEFAULT_WINDOW, window_in_effect,
 from torchparquet.tools.inspect.column_chunks import ColumnFacts, FooterFacts
 from torchparquet.tools.inspect.pages import PageFacts
 from torchparquet.tools.inspect.tensors import TensorFacts
+from torchparquet.tools.screen import counted
 
 _SMALL_ROW_GROUP_BYTES = 1 << 20
 _MANY_ROW_GROUPS = 64
@@ -122,8 +123,9 @@ def _row_groups(findings: Findings) -> Iterator[Advice]:
         )
         yield Advice(
             "row-groups-few",
-            f"{len(rows):,} row groups for {readers:,} readers: {what}; smaller row groups would "
-            "deal and mix rows better: torchparquet rewrite --row-group-rows",
+            f"{counted(len(rows), 'row group')} for {counted(readers, 'reader')} (ranks times "
+            f"workers): {what}; smaller row groups would deal and mix rows better: torchparquet "
+            "rewrite --row-group-rows",
         )
     if findings.fields:
         yield from _large_row_groups(findings)

@@ -1,0 +1,176 @@
+"""Mistakes that new users make: the message says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from torchparquet import Column, Pack, ParquetDataset
+from torchparquet.cli import main
+from torchparquet.errors import CastError, CorruptFileError, TransformError
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two files of several kinds of columns."""
+    (tmp_path / "data").mkdir()
+    table = pa.table(
+        {
+            "label": [0, 1, 0, 1],
+            "big": [1, 2, 3, 1000],
+            "age": pa.array([1, None, 3, 4], pa.int64()),
+            "city": ["a b", None, "c", "d"],
+            "text": ["a b", "c", "", "d e f"],
+            "ids": [[1], [2, 3], [], [4]],
+            "user": [{"points": i} for i in range(4)],
+        }
+    )
+    for name in ("0.parquet", "1.parquet"):
+        pq.write_table(table, tmp_path / "data" / name)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"batch_size": size},
+            TypeError,
+            rf"batch_size must be an int, None for a batch .*, or ByLength\(.*got {size!r}",
+        )
+        for size in ("32", 32.0, True)
+    ]
+    + [
+        ({"where": [("labl", "==", 1)]}, ValueError, "column: 'labl' in where; .*mean 'label'"),
+        (
+            {"where": pc.field("user", "point") > 1},
+            ValueError,
+            "no such column: 'user.point' in where; did you mean 'user.points'",
+        ),
+        ({"filters": [("labl", "==", 1)]}, ValueError, "'labl' in filters; .*mean 'label'"),
+        ({"where": [("label", "==", "x")]}, ValueError, "where does not fit the columns"),
+        ({"filters": "label = 1"}, TypeError, "where= takes SQL"),
+        ({"max_memory": "1 X"}, ValueError, 'such as "512MiB" or "1G"'),
+        ({"rows": np.array([1, 1, 2])}, ValueError, "each row once.* mix .*row 1 is there twice"),
+        (
+            {"columns": {"x": ["ids", "label"]}},
+            ValueError,
+            "name each of them by itself, outside of the group: 'x' has 'ids'",
+        ),
+        (
+            {"columns": ["city"], "nulls": 0},
+            ValueError,
+            r'nulls of strings must be "empty", .*Column\(..., nulls="empty"\).*: .city. is str',
+        ),
+        (
+            {"columns": ["age"], "nulls": "empty"},
+            ValueError,
+            r"give a column of numbers a value, as in Column\(..., nulls=0\).*: 'age' is int64",
+        ),
+        (
+            {"pack": Pack("text", length=4)},
+            ValueError,
+            "lists of numbers; write the tokens of a text as such a column first .*: 'text'",
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_options_name_the_right_ones(
+    data: Path, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ParquetDataset(data, **{"batch_size": 2, **options})
+
+
+def test_null_lists_of_numbers_become_empty_as_the_message_says() -> None:
+    table = pa.table({"l": [[1], None, [2, None]]})
+    columns = {"l": Column("l", nulls=0)}
+    (batch,) = ParquetDataset(table, batch_size=3, columns=columns)
+    assert batch["l"].to_list() == [[1], [], [2, 0]]
+
+
+def test_cast_that_overflows_names_the_option(data: Path) -> None:
+    dataset = ParquetDataset(data, batch_size=4, columns={"b": Column("big", dtype="int8")})
+    with pytest.raises(CastError, match=r"Column\(..., dtype=...\) needs a wider .*int8: 1000: "):
+        next(iter(dataset))
+
+
+@pytest.mark.parametrize("on", ["column", "batch"])
+def test_function_that_expected_strings_learns_how_to_get_them(data: Path, on: str) -> None:
+    functions: dict[str, Any] = {
+        "column": {"processors": {"text": lambda text: text.split()}},
+        "batch": {"transform": lambda batch: {"t": batch["text"].split()}},
+    }
+    dataset = ParquetDataset(data, batch_size=4, columns=["text"], **functions[on])
+    with pytest.raises(TransformError, match=r"text.to_str\(\).*Jagged.from_lists\(...\)"):
+        next(iter(dataset))
+
+
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def of_commas(path: Path) -> None:
+    path.write_text("x,y\n1,2\n")
+
+
+@pytest.mark.parametrize("spoil", [shortened, of_commas, lambda path: path.write_bytes(b"")])
+def test_file_that_is_no_parquet_may_be_left_out(data: Path, spoil: Callable[[Path], Any]) -> None:
+    spoil(data / "1.parquet")
+    with pytest.raises(CorruptFileError, match=r"again, or leave it out .*: .*1\.parquet"):
+        ParquetDataset(data, batch_size=2)
+
+
+def test_directory_of_hidden_files_says_so(tmp_path: Path) -> None:
+    (tmp_path / "_part.parquet").write_bytes(b"PAR1")
+    with pytest.raises(FileNotFoundError, match="name its files, or a pattern"):
+        ParquetDataset(tmp_path, batch_size=2)
+
+
+def test_file_that_changes_between_epochs_asks_for_a_new_data_set(data: Path) -> None:
+    dataset = ParquetDataset(data, batch_size=4, columns=["label"])
+    assert len(list(dataset)) == 2
+    (data / "1.parquet").rename(data / "hidden")
+    with pytest.raises(FileNotFoundError, match=r"put it back, or make the data set anew.*1\.par"):
+        list(dataset)
+    pq.write_table(pa.table({"label": [1, 2]}), data / "1.parquet")
+    with pytest.raises(CorruptFileError, match=r"make the data set anew to read it.*1\.parquet"):
+        list(dataset)
+    assert len(list(ParquetDataset(data, batch_size=4, columns=["label"]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("verify", "Verified: every value decodes and every row is read as planned."),
+        ("verify --no-audit", "Verified: every value decodes."),
+        ("verify --no-decode", "Verified: every row is read as planned."),
+        ("inspect", "2 row groups for 1 reader (ranks times workers)"),
+        ("plan --pack ids --pack-length 4", "half of the sequences move"),
+        ("plan --column label", "half of the rows move"),
+        ("bench --column label --repeats 1", "too short to tell settings apart"),
+    ],
+)
+def test_commands_say_what_they_found(
+    data: Path, capsys: pytest.CaptureFixture[str], command: str, expected: str
+) -> None:
+    name, *options = command.split()
+    assert main([name, str(data), *options]) == 0
+    assert expected in " ".join(capsys.readouterr().out.split())
+
+
+def test_command_without_the_package_for_sql_names_it(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sqlglot", None)
+    assert main(["plan", str(data), "--column", "label", "--where", "label = 1"]) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "pip install sqlglot" in error
+    assert "ImportError" not in error
