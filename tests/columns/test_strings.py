@@ -228,7 +228,7 @@ def test_a_default_for_files_that_lack_the_column(
 @pytest.mark.parametrize("policy", ["nan", 0, 7, True, 0.5])
 def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"s": ["a", None]}))
-    with pytest.raises(ValueError, match='nulls of strings must be "empty", .*: .o. is strings'):
+    with pytest.raises(ValueError, match=r'nulls of strings must be "empty", .*: .o. is strings'):
         ParquetDataset(path, batch_size=1, columns={"o": Column("s", nulls=policy)})  # type: ignore[arg-type]
 
 
