@@ -20,6 +20,7 @@ BESIDE_CODE = (
     "cpp/**/README.md",
     "python/torchparquet/**/README.md",
 )
+FOR_USERS = ("index", "start/", "guides/", "reference/", "reliability", "CHANGELOG", "SECURITY")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,8 +33,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Take the folder docs/ out of links, for in the site it is the root."""
+    """Take the folder docs/ out of links, for in the site it is the root.
+
+    The search finds pages for users alone: those about the code share many of their words.
+    """
     source = page.file.src_uri
+    if not source.startswith(FOR_USERS):
+        page.meta["search"] = {"exclude": True}
     if (ROOT / "docs" / source).exists():
         up = "../" * source.count("/")
         return markdown.replace(f"]({up}../", f"]({up}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,25 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     run(command, ROOT)
     api = (tmp_path / "site" / "reference" / "api.html").read_text()
-    for name in ("ParquetDataset", "unbatched", "to_padded", "TransformError", "stopping"):
+    for name in ("ParquetDataset", "unbatched", "to_padded", "TransformError", "batch_seed"):
         assert name in api, name
+    # Only what users call, and signatures that fit the page.
+    assert "one_line" not in api
+    code = html.unescape(re.sub("<[^>]*>", "", api))
+    assert max(map(len, code.split("ParquetDataset(")[1].split("Args")[0].splitlines())) < 100
+    # What people look for is on pages for users, and pages about the code do not hide it.
+    found = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())["docs"]
+    assert not any(page["location"].startswith(("cpp/", "python/", "bench/")) for page in found)
+    titles = " ".join(page["title"].casefold() for page in found)
+    for words in (
+        "filtering rows",
+        "imbalanced labels",
+        "oversampling",
+        "contrastive batches",
+        "cuda out of memory",
+        "tokens from text",
+    ):
+        assert words in titles, words
 
 
 def test_the_drawing_is_that_of_the_plan(monkeypatch: Any) -> None:
