@@ -1,4 +1,4 @@
-"""Puts the pages that stand beside the code into the site, under the paths they have."""
+"""Adds the pages that are next to the code to the site, under the paths they have."""
 
 from __future__ import annotations
 
