@@ -66,7 +66,8 @@ class ParquetDataset(IterableDataset[Batch]):
     A batch is a `dict[str, Tensor | Jagged]`: `[B]` per column, `[B, F]` per group of columns,
     `[B, L]` for lists of a stated length, a `Jagged` for strings and other lists.
 
-    Every iteration reads the next epoch, unless `set_epoch` names another. The order of rows
+    Every iteration reads the next epoch, unless `set_epoch` names another. A look at one batch
+    takes no epoch. The order of rows
     depends only on the files, the seed, the epoch, the options of the plan, and the number of
     ranks and workers.
     """
@@ -206,7 +207,7 @@ class ParquetDataset(IterableDataset[Batch]):
                 current one. The next batch is copied while the loop works on this one. The loop's
                 stream waits for the copy; the loop itself does not. Not with DataLoader workers.
                 None for the CPU.
-            check_ranks: Compare the ranks before the first batch, see `check_ranks_agree`.
+            check_ranks: Compare the ranks before the second batch, see `check_ranks_agree`.
             processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
                 of every batch and returns the value that replaces it.
             transform: A callable that gets each batch, after the processors, and returns the dict
@@ -303,6 +304,9 @@ class ParquetDataset(IterableDataset[Batch]):
 
     def __iter__(self) -> Iteration:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
+
+        The second `next` takes the epoch. An iterator that is dropped before is a look: the next
+        iteration begins at the same place.
 
         Raises:
             ValueError: The environment and the arguments disagree about this process's rank,
@@ -493,12 +497,13 @@ class ParquetDataset(IterableDataset[Batch]):
         rank must have the same number of processes. Model-parallel peers are compared too: all
         processes of `device_mesh`, or else those of `process_group`, or else the world.
 
-        Under an initialised torch.distributed the first iteration compares by itself, once,
-        before its first batch. There are three exceptions: `check_ranks=False`; `rank` and
+        Under an initialised torch.distributed the first iteration compares by itself, once, when
+        its second batch is asked for: a look at one batch waits for nobody. There are three
+        exceptions: `check_ranks=False`; `rank` and
         `world_size` given without a group or mesh; and DataLoader workers, which cannot talk to
         other ranks. With workers, call this before the loop. Every rank must call it, in the same
         order as it first iterates or compares other data sets. The comparison goes through
-        torch.distributed's store, so a missing rank is named: in a log message after a minute,
+        torch.distributed's store, so a missing rank is named: in a log message after 8 seconds,
         and in an error after the store's timeout.
 
         Args:

@@ -12,13 +12,20 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
-from torchparquet import Column, ParquetDataset
+from torchparquet import Column, ParquetDataset, mix
 
 DATA, OTHER_DATA = sys.argv[1:]
 ODD = 1  # the rank that differs
 
 
 open_dataset = opener(paths=DATA, batch_size=32, shuffle=True)
+
+
+def begin(dataset: ParquetDataset) -> None:
+    """Ask for two batches: one would be a look."""
+    batches = iter(dataset)
+    next(batches)
+    next(batches)
 
 
 def outcomes(call: Any) -> Any:
@@ -35,8 +42,8 @@ def outcomes(call: Any) -> Any:
 
 
 def check_refused(dataset: ParquetDataset, *words: str) -> None:
-    """All ranks say the same, before the first batch, and again when asked again."""
-    for call in (dataset.check_ranks_agree, lambda: next(iter(dataset))):
+    """All ranks say the same, before the second batch, and again when asked again."""
+    for call in (dataset.check_ranks_agree, lambda: begin(dataset)):
         found = outcomes(call)
         assert len(set(found)) == 1, found
         assert found[0].startswith("RankMismatchError: "), found
@@ -84,19 +91,57 @@ def check_agreeing(rank: int) -> None:
     dataset.check_ranks_agree()
     for _ in range(2):
         assert len(list(dataset)) == len(dataset)
-    # A rank may well iterate once more than others after the comparison.
+    # A rank may well look more often than others.
     if rank == ODD:
         next(iter(dataset))
+    assert dataset.epoch == 2
     # These are not compared: nothing says that other ranks read at all.
     if rank == ODD:
         assert len(list(open_dataset(rank=0, world_size=1, even="none"))) > 20
         next(iter(open_dataset(seed=3, check_ranks=False)))
 
 
+def check_looks(rank: int) -> None:
+    """One batch on one rank waits for nobody, and takes no epoch: not of data, mix or rows."""
+    options: dict[str, Any] = {"row_ids": True, "shuffle": True}
+    data = open_dataset(**options)
+    loader = DataLoader(data, batch_size=None)
+    mixed = mix([open_dataset(seed=seed, **options) for seed in (1, 2)], seed=3)
+    rows = mix(mixed.datasets, seed=3, within_batch=True, batch_size=80)
+    unbatched = open_dataset(**options).unbatched()
+    for dataset in (data, loader, mixed, rows, unbatched):
+        if rank == ODD:
+            look = next(iter(dataset))["row.id"].tolist()
+        dist.barrier()
+        read = [batch["row.id"].tolist() for batch in dataset]
+        assert rank != ODD or look == read[0]
+    for dataset in (data, mixed, rows, unbatched):
+        assert dataset.epoch == 1 + (dataset is data)
+
+
+def check_looks_at_states(rank: int) -> None:
+    """A look after a state was loaded leaves the state in force."""
+    dataset = open_dataset(row_ids=True)
+    whole = [batch["row.id"].tolist() for batch in dataset]
+    dataset.set_epoch(0)
+    batches = iter(dataset)
+    for _ in range(3):
+        next(batches)
+    state = dataset.state_dict()
+    for set_again in (False, True):
+        dataset.load_state_dict(state)
+        if rank == ODD:
+            assert next(iter(dataset))["row.id"].tolist() == whole[3]
+        if set_again:
+            dataset.set_epoch(0)
+        assert dataset.state_dict()["legs"] == state["legs"] or not set_again
+        assert [batch["row.id"].tolist() for batch in dataset] == whole[3:]
+
+
 def check_failing(rank: int) -> None:
     """A rank that cannot begin has its own error, and the others learn of it."""
     dataset = open_dataset(max_memory=300 if rank == ODD else "1GiB")
-    found = outcomes(lambda: next(iter(dataset)))
+    found = outcomes(lambda: begin(dataset))
     assert found[ODD].startswith("ValueError: "), found
     for other in (0, 2):
         assert found[other].startswith("RankMismatchError: a rank could not begin: "), found
@@ -164,6 +209,8 @@ def main() -> None:
     checks = (
         check_differences,
         check_agreeing,
+        check_looks,
+        check_looks_at_states,
         check_failing,
         check_explicit,
         check_mesh,

@@ -195,6 +195,7 @@ class DynamicIteration(Iteration):
 
     def _next_batch(self) -> Batch | None:
         if self._claimed is None:
+            self.take_epoch()  # Claims cannot be undone.
             self._claimed = self._order_and_cursor(self.begin())
             ident = self._thread_ident
             self._thread = ThreadPoolExecutor(

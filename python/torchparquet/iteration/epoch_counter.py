@@ -32,12 +32,10 @@ class _Claim(NamedTuple):
     Attributes:
         key: Of its entry in the ledger.
         num_tries: How often the entry was asked for. An exception may hide whether it was had.
-        number: Of the iteration; None until the entry is known to be had.
     """
 
     key: int
     num_tries: int = 0
-    number: int | None = None
 
 
 class EpochCounter:
@@ -61,49 +59,31 @@ class EpochCounter:
     def begin(self) -> int:
         """Return the number of an iteration that begins in this process.
 
-        Outside of workers it is the next one's too until `commit` is called, so that what fails in
-        between takes no epoch.
+        Outside of workers it stays the next one's until `commit` is called, so that what fails in
+        between, or was only looked at, takes no epoch.
         """
         worker = get_worker_info()
         if worker is None:
-            if self._pending is None:
-                self._claim = _Claim(_key(secrets.token_bytes(8)))
-            number = self._claimed()
+            self._claim = _Claim(_key(secrets.token_bytes(8)))
+            self._num_seen = self._num_own = number = self.num_iterations()
         else:
             # All workers of one iteration see the same base seed.
             identity = f"{worker.seed - worker.id} {worker.num_workers}".encode()
             number = begin_iteration(self._words(), _key(identity), worker.id)
             self._claim = None
-        self._num_seen = self._num_own = number + 1
+            self._num_seen = self._num_own = number + 1
         return number
 
     def commit(self) -> None:
-        """Take note that the iteration of the latest `begin` of this process has begun."""
+        """Number the iteration of the latest `begin` of this process, which goes on."""
         claim = self._claim
-        if claim is not None and claim.number is not None:
-            self._num_seen = self._num_own = claim.number + 1
-            self._claim = None
-
-    @property
-    def _pending(self) -> int | None:
-        """The latest iteration of all, where it is one that this process is beginning."""
-        if self._claim is None or in_worker():
-            return None
-        number = self._claimed()
-        return number if num_iterations(self._words()) == number + 1 else None
-
-    def _claimed(self) -> int:
-        """Return the number of the iteration that this process is beginning."""
-        claim = self._claim
-        assert claim is not None  # noqa: S101
-        number = claim.number
-        if number is None:
+        if claim is not None:
             # The same key leads to the same entry, for each worker once.
             self._claim = claim._replace(num_tries=(claim.num_tries + 1) % _MAX_CLAIMS)
             worker = _LAST_WORKER - claim.num_tries if claim.num_tries else 0
             number = begin_iteration(self._words(), claim.key, worker)
-            self._claim = claim._replace(number=number)
-        return number
+            self._num_seen = self._num_own = number + 1
+            self._claim = None
 
     def epoch_of(self, iteration: int) -> int:
         """Return the epoch of an iteration that has begun, or is the next to begin."""
@@ -115,14 +95,10 @@ class EpochCounter:
 
     def num_iterations(self) -> int:
         """Return how many iterations have begun, in this process or its workers."""
-        return num_iterations(self._words()) - (self._pending is not None)
+        return num_iterations(self._words())
 
     def see(self) -> int:
-        """Take note of the iterations so far, also those of workers; return how many they are.
-
-        One that this process is beginning counts: what is told next is for one after it, which
-        workers may begin.
-        """
+        """Take note of the iterations so far, also those of workers; return how many they are."""
         self._claim = None
         self._num_seen = self.num_iterations()
         return self._num_seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import warnings
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
     from torchparquet.sequences.grouped_streams import GroupedOpener
 
 # These belong to this process alone: its iterators, and the sums of their reading.
-_OF_PROCESS = ("_iterations", "_latest", "totals", "latest_totals", "_pool")
+_OF_PROCESS = ("_iterations", "_latest", "_looks", "totals", "latest_totals", "_pool")
+
+
+# A look or two are usual.
+_MANY_LOOKS = 4
 
 
 class Followed(Protocol):
@@ -58,8 +63,12 @@ class Followed(Protocol):
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch the next one."""
 
-    def begin(self) -> Place:
-        """Begin the iteration where it has not begun, and return where it stands."""
+    @property
+    def is_look(self) -> bool:
+        """True if it has begun in this process, and has not taken its epoch."""
+
+    def take_epoch(self) -> None:
+        """Begin the iteration where it has not begun, and take its epoch."""
 
     def close(self) -> None:
         """End it, and give up what is in flight."""
@@ -139,6 +148,7 @@ class Feed:
         self._pool: FunctionPool | None = None
 
     def _forget_iterations(self) -> None:
+        self._looks: tuple[Place | None, int] = (None, 0)
         self._iterations: weakref.WeakSet[Followed] = weakref.WeakSet()
         self._latest: weakref.ref[Followed] | None = None
 
@@ -169,7 +179,26 @@ class Feed:
         self.latest_totals = iteration.totals
         if in_worker():
             # All workers of a DataLoader begin, also one that is never asked for a batch.
-            iteration.begin()
+            iteration.take_epoch()
+
+    def take_epochs_of_looks(self) -> None:
+        """Let iterators that are still in use keep their epochs, as another one begins."""
+        for iteration in list(self._iterations):
+            if iteration.is_look:
+                self.progress.commit(iteration.course)
+
+    def count_look(self, place: Place | None) -> None:
+        """Count the iterations in a row that looked at one batch; None for one that went on."""
+        num_looks = self._looks[1] + 1 if place is not None and place == self._looks[0] else 1
+        self._looks = (place, num_looks)
+        if num_looks == _MANY_LOOKS:
+            warnings.warn(
+                f"{_MANY_LOOKS} iterations in a row asked for one batch, and each begins with the "
+                "same: an iteration takes its epoch when its second batch is asked for. For the "
+                "next batch keep one iterator and call next() on it; for other rows call "
+                "set_epoch() first",
+                stacklevel=8,
+            )
 
     def live_iteration(self) -> Followed | None:
         """Return the latest iteration where it is under way."""
@@ -218,11 +247,11 @@ class Feed:
             *(place.steps_before, place.steps + num_after),
         )
 
-    def standing(self, num_workers: int = 0) -> Standing:
-        """Return what all ranks must agree about in the next iteration."""
+    def standing(self, num_workers: int = 0, place: Place | None = None) -> Standing:
+        """Return what all ranks must agree about in the iteration at `place`, or the next one."""
         topology = self.membership.topology()
         own = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self.rank_check.standing(self.planner, self.present_place(own), own)
+        return self.rank_check.standing(self.planner, place or self.present_place(own), own)
 
     def end_epoch(self, place: Place) -> None:
         """Log once, after the last batch of this rank, that other ranks have more."""

@@ -35,7 +35,8 @@ _MAX_EMPTY_EPOCHS = 100
 class Iteration(ExactIterator[Batch, Place]):
     """The batches of one iteration over a `ParquetDataset`.
 
-    The first `next` begins the epoch, so that an iterator which is never used takes none.
+    The first `next` begins the epoch, and the second one takes it: an iterator that is dropped
+    before is a look, which leaves epochs and other ranks alone.
     Threads end with the iterator, with `close`, and at interpreter exit.
 
     `next` raises:
@@ -48,6 +49,7 @@ class Iteration(ExactIterator[Batch, Place]):
     Attributes:
         course: The position of the iteration.
         totals: Of its reading.
+        is_held: True to leave it to `take_epoch` to take the epoch.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -60,9 +62,14 @@ class Iteration(ExactIterator[Batch, Place]):
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None
         self._closed = False
+        self._begun: Place | None = None  # where it began, until it takes the epoch
+        self._looks = False
+        self.is_held = False
         feed.follow(self)
 
     def _next_item(self) -> tuple[Batch, Place]:
+        if self._looks and not self.is_held:
+            self.take_epoch()
         return in_wait_range(super()._next_item)
 
     def _take(self, position: Place) -> tuple[Batch, Place]:
@@ -136,10 +143,29 @@ class Iteration(ExactIterator[Batch, Place]):
         place = self.course.position
         if place is None:
             feed = self._feed
-            place = feed.rank_check.begin(feed.standing, self._start)
+            feed.take_epochs_of_looks()
+            place = self._begun = feed.rank_check.begin(self._start)
             self.course.position = place
-        self._feed.progress.commit(self.course)
+            feed.count_look(place)
+        self._feed.progress.follow_begun(self.course)
         return place
+
+    @property
+    def is_look(self) -> bool:
+        """True if it has begun in this process, and has not taken its epoch."""
+        return self._looks and not self.closed and self._owner_pid == os.getpid()
+
+    def take_epoch(self) -> None:
+        """Take the epoch, which all ranks begin or none; not again."""
+        self.begin()
+        begun = self._begun
+        if begun is not None:
+            feed = self._feed
+            feed.rank_check.agree(partial(feed.standing, place=begun))
+            feed.progress.commit(self.course)
+            feed.count_look(None)
+            self._begun = None
+        self._looks = False
 
     def _start(self, is_awaited: bool) -> Place:
         """Start the next epoch, or resume one.
@@ -177,6 +203,7 @@ class Iteration(ExactIterator[Batch, Place]):
             self._close_stream()
             self._stream = None
         place = self._with_steps(self.begin())
+        self._looks = self._begun is not None
         if self._stream is None:
             self._open(place)
         return place
@@ -198,6 +225,8 @@ class Iteration(ExactIterator[Batch, Place]):
     def _with_steps(self, place: Place) -> Place:
         """Return the place, or the start of the next epoch of this iteration that has a batch."""
         num_epochs, num_empty = self._feed.num_epochs, 0
+        if place.steps >= place.end:
+            self.take_epoch()
         while place.steps >= place.end:
             self._feed.end_epoch(place)
             num_empty = num_empty + 1 if place.end == 0 else 0

@@ -34,8 +34,9 @@ class _Start:
 class Progress:
     """The numbers of epochs, where the latest iteration stands, and where the next one begins.
 
-    `begin` starts an iteration, and nothing is recorded until `commit`: what fails in between takes
-    no epoch. A copy that a DataLoader worker gets shares the numbers with its original.
+    `begin` starts an iteration, which takes its epoch with `commit`: what fails in between, or ends
+    after a look at one batch, takes none. A copy that a DataLoader worker gets shares the numbers
+    with its original.
     """
 
     def __init__(self, planner: EpochPlanner, membership: Membership) -> None:
@@ -61,8 +62,8 @@ class Progress:
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` that of the next iteration, unless that goes on with a state of it."""
         start = self._next_start()
-        if start is None or start.state is None or start.state.epoch != epoch:
-            self._forget(None)
+        goes_on = start is not None and start.state is not None and start.state.epoch == epoch
+        self._forget(start if goes_on else None)
         self._epochs.set(epoch)
 
     def begin_at(self, epoch: int) -> None:
@@ -133,20 +134,25 @@ class Progress:
         return place
 
     def commit(self, course: Course[Place]) -> None:
-        """Record that the iteration of the latest `begin` has begun, once its course has a place.
+        """Record that the iteration of the latest `begin` takes its epoch.
 
         It may be called again, and for any course: only the one that begins is recorded.
         """
         if self._beginning is course:
             # In this order: states are right after each of these, wherever an exception comes.
             self._latest = course
-            self._start = None
             self._epochs.commit()
+            self._start = None
             self._beginning = None
 
     def follow(self, course: Course[Place]) -> None:
         """Let the states of the data set be those of `course`."""
         self._latest = course
+
+    def follow_begun(self, course: Course[Place]) -> None:
+        """The same for the iteration of the latest `begin`, once its course has a place."""
+        if self._beginning is course:
+            self._latest = course
 
     def begin_after(self, course: Course[Place], place: Place) -> Place:
         """Return the start of the epoch after that of `place`, within the same iteration."""

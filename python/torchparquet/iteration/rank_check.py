@@ -1,4 +1,4 @@
-"""The comparison of ranks before the first batch."""
+"""The comparison of ranks before the second batch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchparquet.plan.topology import Topology
-from torchparquet.ranks.agreement import Standing, begin_together, shortened
+from torchparquet.ranks.agreement import Standing, begin_together, shortened, tell_failure
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
     from torchparquet.files.manifest import Manifest
     from torchparquet.iteration.planner import EpochPlanner, Place
+    from torchparquet.ranks.agreement import Peers
     from torchparquet.ranks.membership import Membership
 
 _MAX_COLUMNS = 64  # that are compared one by one
@@ -46,23 +47,35 @@ class RankCheck:
         self._enabled = enabled
         self._agreed = False
 
-    def begin(self, standing: Callable[[], Standing], begin: Callable[[bool], _Made]) -> _Made:
-        """Begin an iteration on all ranks or on none, if they have not compared before.
+    def begin(self, begin: Callable[[bool], _Made]) -> _Made:
+        """Begin an iteration, without a wait; the ranks that compare next hear of a failure.
+
+        Args:
+            begin: Begins; is given whether other ranks are to hear that it fails.
+        """
+        peers = self._peers_to_compare()
+        try:
+            return begin(peers is not None)
+        except Exception as error:
+            if peers is not None:
+                tell_failure(peers, error)
+            raise
+
+    def agree(self, standing: Callable[[], Standing]) -> None:
+        """Compare, if the ranks have not compared before.
 
         Args:
             standing: Returns that of this rank.
-            begin: Begins; is given whether other ranks wait to hear that it succeeds.
 
         Raises:
             RankMismatchError: Ranks disagree, or one of them failed or did not come.
         """
+        if self._peers_to_compare() is not None:
+            self.compare(standing)
+
+    def _peers_to_compare(self) -> Peers | None:
         unneeded = self._agreed or not self._enabled or self._membership.is_alone
-        peers = None if unneeded else self._membership.peers()
-        if peers is None:
-            return begin(False)
-        made = begin_together(peers, standing, lambda: begin(True))
-        self._agreed = True
-        return made
+        return None if unneeded else self._membership.peers()
 
     def compare(self, standing: Callable[[], Standing]) -> None:
         """Compare now, if this rank has peers.

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torchparquet.batches.tensors import Batch
 from torchparquet.iteration.course import ExactIterator
+from torchparquet.iteration.iteration import Iteration
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.plan.row_places import Reach
 
@@ -135,6 +136,12 @@ def go_back(iterator: Any, mark: Any) -> None:
     """Have an iterator deliver again the items since `mark`, if it can."""
     if mark is not None:
         iterator.go_back(mark)
+
+
+def hold_epoch(iterator: Any, is_held: bool) -> None:
+    """Say whether an iterator takes its epoch with its second batch or only with the mix."""
+    if isinstance(iterator, Iteration):
+        iterator.is_held = is_held
 
 
 def close_iterator(iterator: Any) -> None:

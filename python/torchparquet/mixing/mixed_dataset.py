@@ -93,7 +93,8 @@ def mix(
 class MixedDataset(IterableDataset[Batch]):
     """Batches of several data sets in exact proportion; `mix` makes it.
 
-    Every iteration is an epoch: the next one, unless `set_epoch` sets another.
+    Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after
+    a look at one batch takes no epoch.
     """
 
     def __init__(
@@ -181,8 +182,11 @@ class MixedDataset(IterableDataset[Batch]):
             begun = self._latest = self._kind(
                 self._latest_options, self._datasets, progress, states, self._source_key
             )
-        self._epochs.commit()
-        self._state = None
+            self._latest.look_first(self._epochs.commit)
+        if progress.over:
+            self._epochs.commit()
+        if in_worker():
+            self._state = None
         end_orphaned_worker()
         return begun
 
@@ -232,7 +236,7 @@ class MixedDataset(IterableDataset[Batch]):
         Raises:
             RuntimeError: DataLoader workers have iterated the mix.
         """
-        loaded = self._next_state()
+        loaded = self._next_state() if self._latest is None else None
         if loaded is not None:
             return dict(copied(loaded))
         self._epochs.check_seen("mix")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -14,7 +14,7 @@ from torchparquet.batches.batch_rows import num_rows_of
 from torchparquet.batches.tensors import Batch
 from torchparquet.iteration.course import Course, ExactIterator
 from torchparquet.jagged import Jagged
-from torchparquet.mixing.members import Mixable, close_iterator
+from torchparquet.mixing.members import Mixable, close_iterator, hold_epoch
 from torchparquet.mixing.mix_order import MixOptions, MixProgress
 
 
@@ -62,6 +62,8 @@ class Mixture(ExactIterator[Batch, _Position]):
         self._begun_at = begun_at
         self._length: int | None = None
         self.closed = False
+        self._take_epoch: Callable[[], None] | None = None
+        self._looks = False
 
     @staticmethod
     @abstractmethod
@@ -110,11 +112,28 @@ class Mixture(ExactIterator[Batch, _Position]):
                 "this iterator of a mix was closed: there is one at a time, which set_epoch, "
                 "load_state_dict and close end too; begin a new iteration"
             )
+        if self._looks:
+            self._end_look()
         if self.over:
+            self._end_look()
             self.close()
             self.course.has_ended = True
             raise StopIteration
+        self._looks = self._take_epoch is not None
         return super()._next_item()
+
+    def look_first(self, take_epoch: Callable[[], None]) -> None:
+        """Call `take_epoch` before the second batch, or the end: one batch is only a look."""
+        self._take_epoch = take_epoch
+        for iterator in self._iterators():
+            hold_epoch(iterator, True)
+
+    def _end_look(self) -> None:
+        if self._take_epoch is not None:
+            self._take_epoch()
+            for iterator in self._iterators():
+                hold_epoch(iterator, False)
+        self._take_epoch, self._looks = None, False
 
     def _has_given_all(self) -> bool:
         """Return True if the last batch was delivered, as far as known without reading."""

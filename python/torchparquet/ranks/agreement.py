@@ -1,4 +1,4 @@
-"""Before the first batch, ranks check that all of them read the same data in the same way.
+"""Before the second batch, ranks check that all of them read the same data in the same way.
 
 They use the key-value store that torch.distributed was initialised with, not a collective. A
 collective waits silently for a missing rank, pairs with whatever other collective that rank runs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-_WARN_AFTER_SECONDS = 60.0
+_WARN_AFTER_SECONDS = 8.0
 _SLACK_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 0.25
 _MAX_SHOWN = 8
@@ -137,6 +137,11 @@ def begin_together(
             close()
         raise RankMismatchError(verdict)
     return made
+
+
+def tell_failure(peers: Peers, error: Exception) -> None:
+    """Tell the ranks that compare next why this one cannot begin, without waiting for them."""
+    _Meeting(peers).excuse(f"{type(error).__name__}: {error}")
 
 
 def disagreement(standings: Mapping[int, Standing]) -> str:
@@ -298,8 +303,10 @@ class _Meeting:
 
     def _absence(self, absent: Sequence[int]) -> str:
         return (
-            "all ranks must begin to read together, so that their options can be compared (give "
-            "rank and world_size, or check_ranks=False, if only some of them read): "
+            "ranks compare what they read when each asks for its second batch, and one that does "
+            "not come, or waits in a collective call meanwhile, holds up all (one batch may be "
+            "looked at on any rank; to read more on some ranks alone, give a data set of their own "
+            "rank and world_size, or check_ranks=False): "
             f"rank {self._peers.own} waited for {listed(absent)}"
         )
 

@@ -1,0 +1,124 @@
+"""A look at one batch takes no epoch, and leaves states where they are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from torch.utils.data import DataLoader
+
+from torchparquet import ParquetDataset, mix
+
+NUM_ROWS = 300
+
+
+def open_dataset(**options: Any) -> ParquetDataset:
+    table = pa.table({"x": list(range(NUM_ROWS))})
+    return ParquetDataset(table, **({"batch_size": 20, "shuffle": True} | options))
+
+
+def rows_of(dataset: Any) -> list[int]:
+    return [row for item in dataset for row in item["x"].reshape(-1).tolist()]
+
+
+def broken_off(dataset: Any) -> None:
+    for _ in dataset:
+        break
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "data set": open_dataset,
+    "loader": lambda: DataLoader(open_dataset(), batch_size=None),
+    "rows": lambda: open_dataset().unbatched(),
+    "mix": lambda: mix([open_dataset(seed=1), open_dataset(seed=2)], stopping="all_exhausted"),
+    "mix of rows": lambda: mix(
+        [open_dataset(seed=1), open_dataset(seed=2)], within_batch=True, batch_size=100
+    ),
+    "epochs without end": lambda: open_dataset(num_epochs=2),
+}
+
+
+@pytest.mark.parametrize("look", [lambda dataset: next(iter(dataset)), broken_off])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_look_takes_no_epoch(kind: str, look: Callable[[Any], Any]) -> None:
+    looked, other = KINDS[kind](), KINDS[kind]()
+    for _ in range(3):
+        look(looked)
+        look(looked)
+        assert rows_of(looked) == rows_of(other)
+
+
+def test_a_longer_look_takes_one() -> None:
+    looked, other = open_dataset(), open_dataset()
+    batches = iter(looked)
+    next(batches), next(batches)
+    del batches
+    rows_of(other)
+    assert rows_of(looked) == rows_of(other)
+
+
+def test_iterators_side_by_side_are_of_different_epochs() -> None:
+    dataset = open_dataset()
+    first, second = [list(pair) for pair in zip(*zip(dataset, dataset, strict=True), strict=True)]
+    fresh = open_dataset()
+    assert rows_of(first) == rows_of(fresh)
+    assert rows_of(second) == rows_of(fresh)
+    assert dataset.epoch == 2
+
+
+def test_an_epoch_of_one_batch_is_taken_by_a_whole_loop() -> None:
+    dataset = open_dataset(batch_size=NUM_ROWS)
+    assert rows_of(dataset) != rows_of(dataset)
+    next(iter(dataset))
+    assert dataset.epoch == 2
+
+
+@pytest.mark.parametrize("set_again", [False, True])
+@pytest.mark.parametrize("kind", ["a state", "a step"])
+def test_a_look_leaves_a_loaded_state_and_a_step_in_force(kind: str, set_again: bool) -> None:
+    whole = rows_of(open_dataset())
+    dataset = open_dataset()
+    dataset.seek(4)
+    if kind == "a state":
+        state = dataset.state_dict()
+        dataset = open_dataset()
+        dataset.load_state_dict(state)
+    assert next(iter(dataset))["x"].tolist() == whole[80:100]
+    assert dataset.epoch == 0
+    if kind == "a state" and set_again:
+        dataset.set_epoch(0)
+        assert dataset.state_dict() == state
+    assert rows_of(dataset) == whole[80:]
+    assert dataset.epoch == 1
+
+
+def test_the_state_after_a_look_counts_its_batch() -> None:
+    dataset = open_dataset()
+    whole = rows_of(open_dataset())
+    next(iter(dataset))
+    resumed = open_dataset()
+    resumed.load_state_dict(dataset.state_dict())
+    assert rows_of(resumed) == whole[20:]
+
+
+def test_workers_begin_where_the_look_did() -> None:
+    dataset, other = open_dataset(), open_dataset()
+    rows_of(dataset), rows_of(other)
+    next(iter(dataset))
+    loaders = [DataLoader(of, batch_size=None, num_workers=1) for of in (dataset, other)]
+    assert rows_of(loaders[0]) == rows_of(loaders[1])
+
+
+def test_batch_by_batch_from_new_iterators_is_warned_of() -> None:
+    dataset = open_dataset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for epoch in range(8):
+            dataset.set_epoch(epoch)
+            next(iter(dataset))
+    with pytest.warns(UserWarning, match=r"keep one iterator") as caught:
+        rows_of([next(iter(dataset)) for _ in range(8)])
+    assert [warning.filename for warning in caught] == [__file__]
