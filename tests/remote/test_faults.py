@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.remote.reading import (
 from tests.servers.faults import PASSING, Fault, busy
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
+from torchparquet.files.remote.file_access import PATIENT, Patience, patiently, plain_errors
 
 # With each of them the suite would take too long.
 pytestmark = pytest.mark.mostly_long(every=3)
@@ -285,6 +288,46 @@ def test_busy_look_ups_are_made_again(origin: FaultyOrigin, data: Path) -> None:
     origin.script.add("*part-1.parquet", [*busy(3), *busy(1, 429), Fault("reset"), *busy(1)])
     assert digests(faulty.open()) == whole(data / "train")
     assert origin.num_faults() == 6
+
+
+def test_look_ups_are_as_patient_as_reads_with_a_busy_store(
+    origin: FaultyOrigin, data: Path
+) -> None:
+    """By default 9 tries fail, each with two requests; `fetch_options` changes that."""
+    faulty = by_http(origin, data / "train")
+    origin.script.add("*part-1.parquet", busy(18, 429, retry_after=0))
+    assert digests(faulty.open()) == whole(data / "train")
+    origin.script.add("*part-1.parquet", busy(1, 429, retry_after=0), forever=True)
+    with pytest.raises(OSError, match=r"HTTP status 429"):
+        faulty.open(fetch_options={"max_tries": 2})
+    assert origin.num_faults() == 18 + 4
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_a_busy_store_is_left_alone_for_as_long_as_it_asks(form: str) -> None:
+    asked = {"seconds": "7", "date": formatdate(time.time() + 60, usegmt=True)}
+    least = {"seconds": 7.0, "date": 50.0}[form]
+    waits: list[float] = []
+
+    def ask() -> str:
+        with plain_errors("read", "http://x/a.parquet", ()):
+            if len(waits) < 2:
+                error = OSError("too many requests")
+                vars(error).update(status=429, headers={"Retry-After": asked[form]})
+                raise error
+            return "answer"
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    assert patiently(ask, PATIENT, wait) == "answer"
+    assert len(waits) == 2
+    assert min(waits) >= least
+    waits.clear()
+    with pytest.raises(OSError, match="too many requests"):
+        patiently(ask, Patience(max_seconds=least / 2), wait)
+    assert waits == []
 
 
 # Credentials

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -31,6 +32,8 @@ _ERRORS_OF_CODE = (
 )
 # HTTP statuses of requests that are wrong in themselves.
 _LASTING = (405, 412, 416)
+# HTTP statuses of a store that has too much to do.
+_BUSY = (429, 503)
 # The first wait before another try is up to this long. It doubles up to the second.
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 20.0
 
@@ -59,6 +62,16 @@ class ChangedError(OSError):
 
 class LastingError(OSError):
     """A failure that another try would meet too."""
+
+
+class BusyError(OSError):
+    """The store asks to come back later.
+
+    Attributes:
+        wait_seconds: After how long, as far as it says so; else 0.
+    """
+
+    wait_seconds = 0.0
 
 
 class FileAccess(Protocol):
@@ -163,10 +176,17 @@ class Patience:
     Attributes:
         max_tries: How often a library is asked for the same.
         max_seconds: How long after the first failure it is asked again.
+        max_busy_tries: How often while the store only asks to come back; None for `max_tries`.
     """
 
     max_tries: int = 10
     max_seconds: float = 180.0
+    max_busy_tries: int | None = None
+
+    def tries_after(self, error: OSError) -> int:
+        """Return how many tries there are if one ends so."""
+        busy_tries = self.max_busy_tries if isinstance(error, BusyError) else None
+        return busy_tries or self.max_tries
 
 
 PATIENT = Patience()
@@ -195,10 +215,11 @@ def patiently(
                 last = now + patience.max_seconds
             # The library may have new credentials by now.
             num_refused += isinstance(error, PermissionError)
-            if num_tries >= patience.max_tries or num_refused > 1:
+            if num_tries >= patience.tries_after(error) or num_refused > 1:
                 raise
             span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
             seconds = random.uniform(0.0, span)  # noqa: S311
+            seconds += error.wait_seconds if isinstance(error, BusyError) else 0.0
             if now + seconds > last or wait(seconds):
                 raise
 
@@ -246,7 +267,13 @@ def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str
     if isinstance(error, PermissionError) or status in (401, 403):
         return PermissionError(f"the store refuses access: {text}, cannot {action} {path!r}")
     lasts = isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
-    return (LastingError if lasts else OSError)(f"cannot {action} {path!r}: {text}")
+    kind = LastingError if lasts else BusyError if status in _BUSY else OSError
+    made = kind(f"cannot {action} {path!r}: {text}")
+    if isinstance(made, BusyError):
+        made.wait_seconds = _retry_after_seconds(getattr(error, "headers", None)) or (
+            _retry_after_seconds(getattr(cause, "headers", None))
+        )
+    return made
 
 
 def _status_of(error: BaseException | None) -> int | None:
@@ -261,3 +288,15 @@ def _status_of(error: BaseException | None) -> int | None:
             if isinstance(status := getattr(told, name, None), int):
                 return status
     return None
+
+
+def _retry_after_seconds(headers: Any) -> float:
+    """Return how long an answer asks to wait, by a number or a date; 0 if it does not."""
+    text = str((headers or {}).get("Retry-After", ""))
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        when = parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, when - time.time())

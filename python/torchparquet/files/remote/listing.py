@@ -8,10 +8,11 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.remote.file_access import Entry, FileAccess, Patience, patiently
+from torchparquet.files.remote.file_access import PATIENT, Entry, FileAccess, Patience, patiently
 from torchparquet.files.remote.path_rules import (
     EMPTY_FILE,
     HIDDEN_PREFIXES,
@@ -28,11 +29,16 @@ _WITH_BUCKETS = ("s3", "s3a", "gs", "gcs", *AZURE)
 _MAX_THREADS = 16
 _HEADS_AT_ONCE = 64
 # A mistaken address should be told soon.
-_PATIENCE = Patience(max_tries=5)
+_MAX_TRIES = 5
+_HEADS_PATIENCE = Patience(max_tries=_MAX_TRIES)
 
 
 def find_entries(
-    texts: Sequence[str], access: FileAccess, *, empty_files: bool = False
+    texts: Sequence[str],
+    access: FileAccess,
+    *,
+    empty_files: bool = False,
+    patience: Patience = PATIENT,
 ) -> list[Entry]:
     """List the files that paths of a store name.
 
@@ -44,6 +50,7 @@ def find_entries(
         texts: Paths or URLs.
         access: Of the store.
         empty_files: Also list files of 0 bytes.
+        patience: With a store that asks to come back later.
 
     Returns:
         The files. Those of a directory or a pattern are sorted by the code points of their names.
@@ -56,10 +63,10 @@ def find_entries(
         OSError: The store cannot be listed.
     """
     if len(texts) == 1:
-        found = _expand(texts[0], access)
+        found = _expand(texts[0], access, patience)
     else:
         with ThreadPoolExecutor(min(_MAX_THREADS, len(texts))) as threads:
-            expanded = list(threads.map(lambda text: _expand(text, access), texts))
+            expanded = list(threads.map(lambda text: _expand(text, access, patience), texts))
         found = [entry for entries in expanded for entry in entries]
     names: set[str] = set()
     for entry in found:
@@ -74,18 +81,22 @@ def find_entries(
     return found
 
 
-def _look_up(name: str, access: FileAccess) -> Entry | None:
+def _look_up(name: str, access: FileAccess, patience: Patience) -> Entry | None:
     """Return a file or directory. Libraries are patient by themselves, but for that of HTTP."""
     if access.scheme not in HTTP:
         return access.look_up(name)
-    return patiently(lambda: access.look_up(name), _PATIENCE, _wait)
+    return patiently(lambda: access.look_up(name), _of_http(patience), _wait)
+
+
+def _of_http(patience: Patience) -> Patience:
+    return replace(patience, max_tries=_MAX_TRIES, max_busy_tries=patience.max_tries)
 
 
 def _wait(seconds: float) -> bool:
     return threading.Event().wait(seconds)
 
 
-def _expand(text: str, access: FileAccess) -> list[Entry]:
+def _expand(text: str, access: FileAccess, patience: Patience) -> list[Entry]:
     """Return the files of one path or pattern, at least one."""
     name = access.name_of(text)
     shown = access.shown(name)
@@ -93,7 +104,7 @@ def _expand(text: str, access: FileAccess) -> list[Entry]:
         raise _not_of_http(shown)
     if access.scheme in _WITH_BUCKETS and glob.has_magic(name.partition("/")[0]):
         raise ValueError(f"a pattern must spell out the bucket: {shown!r}")
-    entry = _look_up(name, access)
+    entry = _look_up(name, access, patience)
     if entry is None:
         if not glob.has_magic(text):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", shown)
@@ -172,7 +183,7 @@ def _first_parquet(names: Sequence[str], access: FileAccess) -> str | None:
 
     def is_parquet(name: str) -> bool:
         try:
-            head = patiently(lambda: access.read(name, 0, len(MAGICS[0])), _PATIENCE, _wait)
+            head = patiently(lambda: access.read(name, 0, len(MAGICS[0])), _HEADS_PATIENCE, _wait)
         except OSError:
             return False
         return head in MAGICS

@@ -111,12 +111,16 @@ def find_remote_files(
         return None
     access = storage.access()
 
+    def find() -> list[Entry]:
+        patience = _patience(arguments.fetch or {})
+        return find_entries(texts, access, empty_files=empty_files, patience=patience)
+
     def listed() -> bytes:
-        return json.dumps(find_entries(texts, access, empty_files=empty_files)).encode()
+        return json.dumps(find()).encode()
 
     # Names of HTTP files may hold credentials, and each file is looked up by itself.
     if arguments.share is None or access.scheme in HTTP:
-        entries = find_entries(texts, access, empty_files=empty_files)
+        entries = find()
     else:
         what = json.dumps([access.scheme, *texts, empty_files])
         entries = [Entry(*entry) for entry in json.loads(arguments.share(what, listed))]
@@ -137,6 +141,10 @@ def find_remote_files(
         arguments.cache,
         dict(arguments.fetch or {}),
     )
+
+
+def _patience(fetch: Mapping[str, Any]) -> Patience:
+    return Patience(**{name: fetch[name] for name in _PATIENCE if name in fetch})
 
 
 def _connections(num_workers: int) -> int:
@@ -181,7 +189,6 @@ class RemoteReading:
         )
         if files.footers:
             self.native.footers = files.footers[0]
-        patience = {name: files.fetch[name] for name in _PATIENCE if name in files.fetch}
         self._broker = Broker(
             self.native,
             BrokeredFiles(
@@ -191,7 +198,7 @@ class RemoteReading:
                 files.stamps,
                 maker,
                 just_listed,
-                Patience(**patience),
+                _patience(files.fetch),
             ),
         )
 
