@@ -357,7 +357,7 @@ class ParquetDataset(IterableDataset[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration read `epoch`; later iterations count up from there.
 
-        A loaded state stays in force if it is of this epoch.
+        A loaded state stays in force if it is of this epoch; else it is dropped, with a warning.
 
         Raises:
             TypeError: `epoch` is not an int.
@@ -366,6 +366,13 @@ class ParquetDataset(IterableDataset[Batch]):
         """
         self._refuse_second_sharding()
         self._feed.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Make the next iteration read `epoch` from its start, whatever state was loaded.
+
+        It is for data sets that read this one, as `mix` does.
+        """
+        self._feed.progress.begin_at(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: the batches that it has returned.

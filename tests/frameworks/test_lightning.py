@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.recorded import (
+    NUM_ROWS,
     assert_each_row_once,
     dataset_of,
     ids_of,
@@ -189,6 +191,30 @@ def test_lengths(tmp_path: Path, data: Any) -> None:
     assert streams(fit.of("train")) == {epoch: wanted[epoch][:5] for epoch in wanted}
 
 
+@pytest.mark.parametrize("kind", ["bare", "plain:2"])
+def test_overfit_batches_are_the_same_in_all_epochs(tmp_path: Path, data: Any, kind: str) -> None:
+    fit = Fit(tmp_path, loader_of(kind, data), overfit_batches=3)
+    wanted = expected(kind, data, range(1))[0][:3]
+    assert streams(fit.of("train")) == dict.fromkeys(range(3), wanted)
+
+
+def test_a_state_loaded_by_hand_stays_or_is_said_to_go(tmp_path: Path, data: Any) -> None:
+    """Lightning's first epoch is 0. What its own checkpoints lead to drops no state."""
+    wanted = expected("bare", data, range(2))
+    for epoch in range(2):
+        dataset = dataset_of(data)
+        dataset.set_epoch(epoch)
+        dataset.seek(4)
+        resumed = dataset_of(data)
+        resumed.load_state_dict(dataset.state_dict())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit = Fit(tmp_path, resumed, max_epochs=1)
+        said = [one for one in caught if "ckpt_path" in str(one.message)]
+        assert len(said) == epoch
+        assert streams(fit.of("train"))[0] == wanted[0][4 if epoch == 0 else 0 :]
+
+
 def test_the_other_package(tmp_path: Path, data: Any) -> None:
     """`import pytorch_lightning` finds a callback of its own."""
     other = pytest.importorskip("pytorch_lightning")
@@ -202,6 +228,17 @@ def test_the_other_package(tmp_path: Path, data: Any) -> None:
 
 
 # Two processes
+
+
+def test_spawned_processes(tmp_path: Path, data: Any) -> None:
+    """A Trainer of other data goes to them too, and loads nothing of this package."""
+    program = HERE / "jobs" / "lightning_spawn.py"
+    output = run(python(program), tmp_path)
+    for words in ("rank 0: 8 rows, False", "rank 1: 8 rows, False", "main: False"):
+        assert words in output
+    output = run(python(program, data), tmp_path)
+    for rank in range(2):
+        assert f"rank {rank}: {NUM_ROWS // 2} rows, True" in output
 
 
 def job(data: Path, out: Path, *arguments: str, fails: bool = False) -> list[list[dict[str, Any]]]:

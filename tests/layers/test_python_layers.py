@@ -165,6 +165,7 @@ def test_the_package_does_without_the_command_line() -> None:
 
 def test_frameworks_are_imported_in_their_own_modules_only() -> None:
     own = {"accelerate": {"accelerate", "torchdata"}, "transformers": {"transformers"}}
+    own["lightning"] = {"torchparquet_lightning"}
     for path in (PACKAGE / "frameworks").glob("*.py"):
         known = {"torch", "torchparquet", *sys.stdlib_module_names}
         assert roots(imported_names(path)) - known <= own.get(path.stem, set()), path.stem

@@ -1,13 +1,13 @@
 """Lightning: callbacks that set epochs, keep states and log metrics.
 
-Lightning calls this package's entry points `callbacks` and `pytorch_lightning_callbacks` for each
-new `Trainer`, so every Trainer has a `ParquetCallback`. The user makes a `ParquetMetrics` with
-`metrics_callback` and passes it to the Trainer.
+Lightning calls the entry points in `torchparquet_lightning` for each new `Trainer`, so every
+Trainer has a `ParquetCallback`, which acts by this module. The user makes a `ParquetMetrics` with
+`metrics_callback` and passes it to the Trainer. Where entry points are not found, in an archive of
+a program for example, `callbacks()` returns what the Trainer needs.
 """
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,62 +15,54 @@ from typing import Any
 from torchparquet import ParquetDataset
 from torchparquet.frameworks.loaders import Source, source_of
 from torchparquet.frameworks.metrics import Interval
+from torchparquet_lightning import callback_of, callbacks, pytorch_lightning_callbacks
 
-_KEY = "torchparquet"
+__all__ = ["callbacks", "metrics_callback", "pytorch_lightning_callbacks"]
 
 
-class _Hooks:
-    """The hooks of a `ParquetCallback`, for either of Lightning's two packages."""
+def begin_training(trainer: Any, checkpoint: Mapping[str, Any]) -> None:
+    """Bring the data to the point where training resumes.
 
-    _checkpoint: Mapping[str, Any] = {}
+    Args:
+        trainer: It begins to fit.
+        checkpoint: States of loaders, by whether Lightning keeps them ("stateful") or not
+            ("plain").
 
-    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep the states of loaders until the loaders exist."""
-        loop = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
-        self._checkpoint = {
-            "stateful": loop.get("combined_loader", []),
-            "plain": checkpoint.get(_KEY, []),
-        }
-
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Bring the data to the point where training resumes.
-
-        Raises:
-            ValueError: A state does not fit, or the checkpoint lacks one that is needed.
-        """
-        checkpoint, self._checkpoint = self._checkpoint, {}
-        if not any(_sources(trainer)):
-            return
-        # Lightning began to iterate before it knew the epoch. If the module asked for the number of
-        # steps, it began even before it read the checkpoint.
-        fetcher = trainer.fit_loop._data_fetcher
-        fetcher.combined_loader.reset()
-        is_mid_epoch = _is_mid_epoch(trainer)
-        try:
-            if is_mid_epoch:
-                _load(_stateful(trainer), checkpoint.get("stateful", []))
-                _load([source for _, source in _plain(trainer)], checkpoint.get("plain", []))
-            else:
-                _set_epochs(trainer)
-        except BaseException:
-            # Lightning would ask a reset loader for its length, and fail.
-            trainer.fit_loop._data_fetcher = None
-            raise
-        iter(fetcher)
+    Raises:
+        ValueError: A state does not fit, or the checkpoint lacks one that is needed.
+    """
+    if not any(_sources(trainer)):
+        return
+    # Lightning began to iterate before it knew the epoch. If the module asked for the number of
+    # steps, it began even before it read the checkpoint.
+    fetcher = trainer.fit_loop._data_fetcher
+    fetcher.combined_loader.reset()
+    is_mid_epoch = _is_mid_epoch(trainer)
+    try:
         if is_mid_epoch:
-            _go_back_to_failed_step(trainer)
-
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Set the epoch when Lightning begins a new iteration, never during one."""
-        loop = trainer.fit_loop
-        if trainer.current_epoch > 0 and not (loop.is_resuming or loop.epoch_loop.restarting):
+            _load(_stateful(trainer), checkpoint.get("stateful", []))
+            _load([source for _, source in _plain(trainer)], checkpoint.get("plain", []))
+        else:
             _set_epochs(trainer)
+    except BaseException:
+        # Lightning would ask a reset loader for its length, and fail.
+        trainer.fit_loop._data_fetcher = None
+        raise
+    iter(fetcher)
+    if is_mid_epoch:
+        _go_back_to_failed_step(trainer)
 
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Save the states of data sets in plain DataLoaders, which Lightning does not save."""
-        states = [_state_of(trainer, loader, source) for loader, source in _plain(trainer)]
-        if states:
-            checkpoint[_KEY] = states
+
+def begin_epoch(trainer: Any) -> None:
+    """Set the epoch when Lightning begins a new iteration, never during one."""
+    loop = trainer.fit_loop
+    if trainer.current_epoch > 0 and not (loop.is_resuming or loop.epoch_loop.restarting):
+        _set_epochs(trainer)
+
+
+def plain_states(trainer: Any) -> list[dict[str, Any] | None]:
+    """Return the states of data sets in plain DataLoaders, which Lightning does not save."""
+    return [_state_of(trainer, loader, source) for loader, source in _plain(trainer)]
 
 
 def _is_mid_epoch(trainer: Any) -> bool:
@@ -82,8 +74,9 @@ def _is_mid_epoch(trainer: Any) -> bool:
 
 
 def _set_epochs(trainer: Any) -> None:
-    # Lightning sets the epoch of samplers in the same way.
-    epoch = trainer.fit_loop.epoch_progress.current.processed
+    # Lightning sets the epoch of samplers in the same way. To overfit, it takes them away: the
+    # batches of all epochs are to be the same.
+    epoch = 0 if trainer.overfit_batches else trainer.fit_loop.epoch_progress.current.processed
     for _, source in _sources(trainer):
         source.set_epoch(epoch)
 
@@ -216,19 +209,4 @@ def metrics_callback(
     """
     if every_n_steps < 1:
         raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}")
-    return _callback_of(package, "ParquetMetrics", _MetricsHooks)(every_n_steps, columns)
-
-
-def _callback_of(package: str, name: str, hooks: type) -> Any:
-    callback = importlib.import_module(package).Callback
-    return type(name, (hooks, callback), {"__doc__": hooks.__doc__})
-
-
-def callbacks() -> list[Any]:
-    """Return the callbacks of each `lightning` Trainer: one `ParquetCallback`."""
-    return [_callback_of("lightning.pytorch", "ParquetCallback", _Hooks)()]
-
-
-def pytorch_lightning_callbacks() -> list[Any]:
-    """Return the callbacks of each `pytorch_lightning` Trainer: one `ParquetCallback`."""
-    return [_callback_of("pytorch_lightning", "ParquetCallback", _Hooks)()]
+    return callback_of(package, "ParquetMetrics", _MetricsHooks)(every_n_steps, columns)

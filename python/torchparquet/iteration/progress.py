@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +64,16 @@ class Progress:
         """Make `epoch` that of the next iteration, unless that goes on with a state of it."""
         start = self._next_start()
         goes_on = start is not None and start.state is not None and start.state.epoch == epoch
+        if start is not None and start.state is not None and not self._leads_to(epoch):
+            warn_of_dropped_state(epoch, start.state.epoch)
         self._forget(start if goes_on else None)
         self._epochs.set(epoch)
+
+    def _leads_to(self, epoch: int) -> bool:
+        try:
+            return self.next_place().epoch == epoch
+        except ValueError:
+            return False  # the state does not fit
 
     def begin_at(self, epoch: int) -> None:
         """Make the next iteration begin with `epoch`, whatever state was loaded."""
@@ -203,6 +212,17 @@ class Progress:
         self._epochs.check_seen("data set")
         place = place or self._latest_place or self.next_place()
         return self._planner.state_of_row(place, num_rows, _own_worker())
+
+
+def warn_of_dropped_state(epoch: int, epoch_of_state: int) -> None:
+    """Warn that `set_epoch`, the caller of the caller, leaves out the rest of an epoch."""
+    warnings.warn(
+        "set_epoch drops a loaded state of another epoch, the rest of which is not read: load "
+        "the state after set_epoch, or go on with its epoch. A framework that sets epochs by "
+        "itself resumes from its own checkpoints (in Lightning, fit(..., ckpt_path=...)). Got "
+        f"set_epoch({epoch}) after a state of epoch {epoch_of_state}",
+        stacklevel=4,
+    )
 
 
 def _own_worker() -> int | None:

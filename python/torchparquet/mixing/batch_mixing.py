@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchparquet.batches.tensors import Batch
-from torchparquet.mixing.members import Mixable, batches_left, go_back, mark_of
+from torchparquet.mixing.members import Mixable, batches_left, begin_epoch, go_back, mark_of
 from torchparquet.mixing.mix_order import BatchOrder, MixOptions, MixProgress, with_item
 from torchparquet.mixing.mixture import Mixture
 
@@ -112,7 +112,7 @@ class BatchMixture(Mixture[BatchPosition]):
 
     def _begin_round(self, number: int, epoch: int) -> None:
         dataset = self._datasets[number]
-        dataset.set_epoch(epoch)
+        begin_epoch(dataset, epoch)
         self._first_marks.pop(number, None)
         self._iterator_of[number] = iter(dataset)
         self._epoch_of[number] = epoch

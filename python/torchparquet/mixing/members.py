@@ -36,6 +36,9 @@ class Mixable(Protocol):
 class RowMixable(Protocol):
     """A data set that another world can resume with each row once, as `ParquetDataset` can."""
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Make the next iteration read `epoch` from its start, whatever state was loaded."""
+
     def reaches(self, num_workers: int = 0) -> list[Reach]:
         """Return the progress of each worker of this rank."""
 
@@ -58,6 +61,16 @@ def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
     time, and resumes at its own states.
     """
     return [copy.copy(data) if hasattr(data, "__copy__") else data for data in datasets]
+
+
+def begin_epoch(dataset: Mixable, epoch: int) -> None:
+    """Make the next iteration read `epoch` from its start, whatever state was loaded."""
+    if isinstance(dataset, RowMixable):
+        dataset.begin_epoch(epoch)
+        return
+    # Otherwise a state of this epoch would stay in a data set that was not drawn since.
+    dataset.set_epoch(epoch + 1)
+    dataset.set_epoch(epoch)
 
 
 def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int = 0) -> list[int]:

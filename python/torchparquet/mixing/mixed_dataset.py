@@ -15,9 +15,10 @@ from torchparquet.batches.tensors import Batch
 from torchparquet.checks import checked_int
 from torchparquet.functions.transforms import Processor, Transform
 from torchparquet.iteration.epoch_counter import EpochCounter
+from torchparquet.iteration.progress import warn_of_dropped_state
 from torchparquet.metrics.read_metrics import Metrics, side_by_side
 from torchparquet.mixing.batch_mixing import BatchMixture
-from torchparquet.mixing.members import Metered, Mixable, own_copies, worlds
+from torchparquet.mixing.members import Metered, Mixable, begin_epoch, own_copies, worlds
 from torchparquet.mixing.mix_order import MixOptions, MixProgress, Stopping
 from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
@@ -145,14 +146,16 @@ class MixedDataset(IterableDataset[Batch]):
         return self._epochs.next() if state is None else int(state["progress"]["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration; a loaded state of that epoch stays in force.
+        """Set the epoch of the next iteration; see `ParquetDataset.set_epoch`.
 
         Raises:
             TypeError: `epoch` is not an int.
             ValueError: `epoch` is negative.
         """
         epoch = checked_int("epoch", epoch, 0, 2**62)
-        if self._state is not None and self._state["progress"]["epoch"] != epoch:
+        loaded = self._next_state()
+        if loaded is not None and loaded["progress"]["epoch"] != epoch:
+            warn_of_dropped_state(epoch, loaded["progress"]["epoch"])
             self._state = None
         self._end_latest()
         self._epochs.set(epoch)
@@ -196,9 +199,7 @@ class MixedDataset(IterableDataset[Batch]):
 
     def _set_epochs(self, epoch: int) -> None:
         for dataset in self._datasets:
-            # Otherwise a state of this epoch would stay in a data set that was not drawn since.
-            dataset.set_epoch(epoch + 1)
-            dataset.set_epoch(epoch)
+            begin_epoch(dataset, epoch)
 
     def __len__(self) -> int:
         """Return the batches of the epoch under way, or else of the next one.

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet.batches.tensors import Batch
 from torchparquet.iteration.state import after_rows
-from torchparquet.mixing.members import Mixable, RowMixable, go_back, mark_of, rows_left
+from torchparquet.mixing.members import (
+    Mixable,
+    RowMixable,
+    begin_epoch,
+    go_back,
+    mark_of,
+    rows_left,
+)
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ class RowCursor:
         first = BatchRecord(place.batch.number + 2, epoch, None, None, 0, None)
         # Set first, so that after an exception in between earlier places count as gone.
         self._read = _Read((), first)
-        self.dataset.set_epoch(epoch)
+        begin_epoch(self.dataset, epoch)
         self.batches = iter(self.dataset)
         _, end, _ = self._limits(epoch, 0, None)
         first = replace(first, end=end)
@@ -224,7 +231,7 @@ class RowCursor:
                 "rows are lost to it: iterate anew, from a state that was taken before"
             )
         if record.epoch != self._read.following.epoch and record.epoch is not None:
-            self.dataset.set_epoch(record.epoch)
+            begin_epoch(self.dataset, record.epoch)
             self.batches = iter(self.dataset)
         self._read = _Read((), replace(record, num_rows=None))
 
