@@ -12,10 +12,12 @@ from tests.fixtures.tree import child_environment
 from tests.remote.reading import whole
 from tests.servers.fixtures import OpenStore
 from tests.servers.processes import accepts, free_ports, server
+from torchparquet.native import has_http
 
 FILE = "train/part-0.parquet"
 
 
+@pytest.mark.skipif(not has_http(), reason="fsspec's HTTP asks no proxy unless it is told to")
 def test_proxies_are_trusted_as_stores_are(
     open_store: OpenStore, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
