@@ -48,6 +48,8 @@ struct ColumnRequest {
   std::optional<std::string> default_bytes = std::nullopt;  // the same for strings
   bool missing_is_null = false;
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
+  // This process reads all rows of the row group, though perhaps by several readers.
+  bool reads_whole_row_group = false;
 };
 
 // A contiguous range of the rows of one row group. If some of its rows are selected, only

@@ -26,10 +26,10 @@ class FlatReader : public ColumnReader {
         cell_items_(column.cell_items),
         selection_(start.selection),
         place_(start.place),
-        pages_(
-            this->file(), start.row_group, start.column,
-            {.max_page_bytes = column.max_page_bytes, .selection = start.selection.get()},
-            this->buffers()),
+        pages_(this->file(), start.row_group, start.column,
+               {.max_page_bytes = column.max_page_bytes,
+                .wanted = {start.selection.get(), column.reads_whole_row_group}},
+               this->buffers()),
         page_values_(
             MakeLeafValues<Out>(this->file(), column, start.column, this->buffers())),
         stored_end_(start.place.first_row),
@@ -100,7 +100,9 @@ class FlatReader : public ColumnReader {
         continue;
       }
       if (!header->is_data()) continue;
-      pages_.CheckRows(stored_end_, header->num_values);
+      if (const auto wrong = pages_.CheckRows(stored_end_, header->num_values)) {
+        throw Error(*wrong);
+      }
       place_ = {.offset = pages_.page_offset(), .first_row = stored_end_};
       stored_end_ += header->num_values;
       if (stored_end_ > pages_.group_rows()) {

@@ -13,12 +13,15 @@ RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& c
                  const ColumnStart& start, ColumnBuffers buffers_to_use)
     : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
       leaf_(this->file().leaves()[static_cast<size_t>(start.column)]),
+      row_group_(start.row_group),
+      column_(start.column),
+      max_page_bytes_(column.max_page_bytes),
       selection_(start.selection),
       place_(start.place),
-      pages_(
-          this->file(), start.row_group, start.column,
-          {.max_page_bytes = column.max_page_bytes, .selection = start.selection.get()},
-          buffers()),
+      pages_(this->file(), start.row_group, start.column,
+             {.max_page_bytes = column.max_page_bytes,
+              .wanted = {start.selection.get(), column.reads_whole_row_group}},
+             buffers()),
       row_(start.place.first_row),
       index_(selection_ == nullptr ? row_ : selection_->IndexOf(row_)) {}
 
@@ -108,14 +111,69 @@ void RowWalk::Start() {
   in_row_ = true;
 }
 
+PageLevels RowWalk::LevelsOf(const PageHeader& header, const PageParts& parts) const {
+  return {.max_repetition = static_cast<int>(leaf_.element_levels.size()),
+          .max_definition = leaf_.max_level,
+          .repetition = parts.repetition,
+          .definition = parts.definition,
+          .num_entries = header.num_values};
+}
+
+// Compares a page of lists with the offset index, and leaves an index that it
+// contradicts. Returns false if the page was gone to by that index: then the first page
+// is the next one.
+bool RowWalk::FitsIndex(const PageLevels& levels, bool is_sought) {
+  if (!pages_.indexed().exist()) return true;
+  // Rows of a page that is not read to its end, since another reader may go on after it,
+  // and of one that is gone to, since no page before it tells where it begins.
+  const bool counts = selection_ != nullptr || is_sought || pages_.TaskEndsInPage();
+  auto wrong = pages_.CheckRows(row_, counts ? levels.NumRows() : -1);
+  if (!wrong && levels.begins_in_row()) {
+    wrong = CorruptFile("offset index names a page that begins in the middle of a row");
+  }
+  if (!wrong) return true;
+  const int64_t first_page = pages_.indexed().first_offset();
+  LeaveIndex(*wrong);
+  if (!is_sought) return true;
+  pages_.Seek(first_page);
+  row_ = 0;
+  in_row_ = false;
+  return false;
+}
+
+// Goes on without an index that is wrong only in this: that it names pages that begin in
+// the middle of a row, by the rows that begin before them or by the row that goes on. So
+// do parquet-rs before 41 and hyparquet-writer. No reader goes to such pages, and other
+// pages have the rows that are told. Any other index is refused with the error `wrong`.
+void RowWalk::LeaveIndex(const Error& wrong) {
+  ColumnBuffers buffers;
+  DecodeScratch scratch;
+  ColumnPages pages(file(), row_group_, column_, {.max_page_bytes = max_page_bytes_},
+                    &buffers);
+  pages.BeginTask(&scratch, {0, pages.group_rows()});
+  int64_t row = 0;
+  while (const PageHeader* header = pages.Next()) {
+    if (!header->is_data()) continue;
+    const auto told = pages_.indexed().FirstRow(pages.page_offset());
+    const PageLevels levels = LevelsOf(*header, pages.ReadDataPage(/*goes_on=*/false));
+    const bool is_row_that_goes_on =
+        levels.begins_in_row() && told == std::optional<int64_t>(row - 1);
+    if (told != std::optional<int64_t>(row) && !is_row_that_goes_on) {
+      return pages_.indexed().Refuse(wrong);
+    }
+    row += levels.NumRows();
+  }
+  pages_.indexed().Leave();
+}
+
 // Opens the next data page. Returns false at the end of the column chunk.
 bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
   const bool is_flat = leaf_.element_levels.empty();
   const bool skips = is_flat && mode == Mode::kSkip;
   while (true) {
-    if (mode == Mode::kSkip) {
-      if (const auto first_row = pages_.SeekRow(end_row)) row_ = *first_row;
-    }
+    std::optional<int64_t> sought;
+    if (mode == Mode::kSkip) sought = pages_.SeekRow(end_row);
+    if (sought) row_ = *sought;
     const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0);
     if (header == nullptr) return false;
     if (header->kind == PageHeader::Kind::kDictionary) {
@@ -123,8 +181,10 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
       continue;
     }
     if (!header->is_data()) continue;
-    pages_.CheckRows(row_, is_flat ? header->num_values : -1);
-    if (pages_.rows_end_with_pages()) in_row_ = false;
+    if (is_flat) {
+      const auto wrong = pages_.CheckRows(row_, header->num_values);
+      if (wrong) throw Error(*wrong);
+    }
     place_ = {.offset = pages_.page_offset(), .first_row = row_};
     if (is_flat && header->num_values > pages_.group_rows() - row_) {
       throw CorruptFile("column chunk holds more rows than its row group: " +
@@ -136,17 +196,8 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
       continue;
     }
     const PageParts parts = pages_.ReadDataPage(TaskReachesPast(*header));
-    const PageLevels levels{
-        .max_repetition = static_cast<int>(leaf_.element_levels.size()),
-        .max_definition = leaf_.max_level,
-        .repetition = parts.repetition,
-        .definition = parts.definition,
-        .num_entries = header->num_values};
-    // The end of the page may not be reached: another reader may go on after it.
-    if (!is_flat && pages_.rows_end_with_pages() &&
-        (selection_ != nullptr || pages_.TaskEndsInPage())) {
-      pages_.CheckRows(row_, levels.NumRows());
-    }
+    const PageLevels levels = LevelsOf(*header, parts);
+    if (!is_flat && !FitsIndex(levels, sought.has_value())) continue;
     levels_.Open(levels);
     OpenValues(*header, parts.values);
     page_is_open_ = true;
@@ -176,8 +227,9 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
   while (!is_flat || row_ < end_row) {
     const LevelBlock block = levels_.Peek();
     if (block.size == 0) {
-      if (std::exchange(page_is_open_, false)) pages_.CheckEndRow(row_);
-      if (row_ == end_row && pages_.rows_end_with_pages()) return;
+      if (std::exchange(page_is_open_, false)) {
+        if (const auto wrong = pages_.CheckEndRow(row_)) LeaveIndex(*wrong);
+      }
       if (OpenPage(end_row, mode)) continue;
       if (row_ == end_row) return;
       throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
@@ -185,8 +237,7 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
     }
     const Taken taken = CountEntries(block, end_row - row_);
     if (taken.num_entries == 0) {
-      // Pages with selected rows were counted.
-      if (selection_ == nullptr) pages_.CheckRowWithin(row_);
+      if (const auto wrong = pages_.CheckRowWithin(row_)) LeaveIndex(*wrong);
       break;
     }
     TakeEntries(block.First(taken.num_entries), taken, mode);

@@ -56,6 +56,9 @@ class RowWalk : public ColumnReader {
     int64_t num_rows;  // that begin at one of them
   };
   static Taken CountEntries(const LevelBlock& block, int64_t max_rows);
+  PageLevels LevelsOf(const PageHeader& header, const PageParts& parts) const;
+  bool FitsIndex(const PageLevels& levels, bool is_sought);
+  void LeaveIndex(const Error& wrong);
   void TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode);
 
   virtual void ReadDictionary(const PageHeader& header,
@@ -80,6 +83,9 @@ class RowWalk : public ColumnReader {
   LevelBlocks levels_;
   SelectedEntries entries_;
   bool is_selected_ = false;  // WriteEntries has rows of entries_
+  const int64_t row_group_;
+  const int column_;
+  const int64_t max_page_bytes_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
   bool page_is_open_ = false;

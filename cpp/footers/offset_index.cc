@@ -100,6 +100,8 @@ OffsetIndexes::~OffsetIndexes() { num_kept_bytes -= num_bytes_; }
 std::optional<OffsetIndexes::Index> OffsetIndexes::Find(int64_t row_group,
                                                         int column) const {
   const std::lock_guard lock(mutex_);
+  const auto used = is_used_.find({row_group, column});
+  if (used != is_used_.end() && !used->second) return Index();
   const auto found = indexes_.find({row_group, column});
   if (found == indexes_.end()) return std::nullopt;
   return found->second;
@@ -118,6 +120,21 @@ void OffsetIndexes::Keep(int64_t row_group, int column, Index index) {
     num_bytes_ += num_bytes;
     num_kept_bytes += num_bytes;
   }
+}
+
+bool OffsetIndexes::Use(int64_t row_group, int column) {
+  const std::lock_guard lock(mutex_);
+  return is_used_.try_emplace(Place(row_group, column), true).first->second;
+}
+
+bool OffsetIndexes::Refuse(int64_t row_group, int column) {
+  const std::lock_guard lock(mutex_);
+  return !is_used_.try_emplace(Place(row_group, column), false).first->second;
+}
+
+void OffsetIndexes::Leave(int64_t row_group, int column) {
+  const std::lock_guard lock(mutex_);
+  is_used_[Place(row_group, column)] = false;
 }
 
 }  // namespace torchparquet

@@ -65,14 +65,24 @@ class OffsetIndexes {
 
   using Index = std::shared_ptr<const OffsetIndex>;
 
-  // Nothing if it was not read; null if there is none that is sound.
+  // Nothing if it was not read; null if there is none that is sound, and after Leave.
   std::optional<Index> Find(int64_t row_group, int column) const;
   void Keep(int64_t row_group, int column, Index index);
 
+  // A reader is about to find rows by the index. Returns whether it may: not after Leave.
+  bool Use(int64_t row_group, int column);
+  // No reader goes by the index from now on.
+  void Leave(int64_t row_group, int column);
+  // The same, but not if a reader has found rows by the index; returns false then.
+  bool Refuse(int64_t row_group, int column);
+
  private:
+  using Place = std::pair<int64_t, int>;
+
   mutable std::mutex mutex_;
-  std::map<std::pair<int64_t, int>, Index> indexes_;  // guarded by mutex_
-  int64_t num_bytes_ = 0;                             // guarded by mutex_
+  std::map<Place, Index> indexes_;  // guarded by mutex_
+  std::map<Place, bool> is_used_;   // guarded by mutex_; false after Leave
+  int64_t num_bytes_ = 0;           // guarded by mutex_
 };
 
 }  // namespace torchparquet

@@ -24,9 +24,7 @@ void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
                          const Limits& limits, ColumnBuffers* buffers)
     : chunk_(DescribeColumnChunk(file, row_group, column)),
-      indexed_(file.is_remote() ? file.KnownOffsetIndex(row_group, column)
-                                : file.ReadOffsetIndex(row_group, column),
-               chunk_.group_rows, limits.selection),
+      indexed_(file, row_group, column, limits.wanted),
       max_page_bytes_(limits.max_page_bytes),
       buffers_(buffers),
       read_ahead_(&file.file()),

@@ -24,8 +24,7 @@ class ColumnPages {
  public:
   struct Limits {
     int64_t max_page_bytes;  // decompressed
-    // The rows that are read; null for all.
-    const RowSelection* selection = nullptr;
+    IndexedPages::Wanted wanted = {};
   };
   // Checks the footer's claims about the column chunk against the file and the row group.
   // `file` and `buffers` must outlive the pages.
@@ -57,22 +56,26 @@ class ColumnPages {
   // Makes Next continue at the page with `row`, if an offset index tells of it and it
   // comes after the next page. Returns the first row of that page; else nothing.
   std::optional<int64_t> SeekRow(int64_t row);
-  // Throws Error(kCorruptFile) if an offset index tells of another page, or of other rows
-  // than these: `first_row` of the data page that Next returned last, and `num_rows`
-  // unless it is -1. A file may be read in parts that begin at pages of the index, so
-  // that only this finds a page with too few rows or too many.
-  void CheckRows(int64_t first_row, int64_t num_rows) const {
-    indexed_.Check(page_offset_, next_offset_, first_row, num_rows);
+  // Returns an error if an offset index tells of another page, or of other rows than
+  // these: `first_row` of the data page that Next returned last, and `num_rows` unless it
+  // is -1. A file may be read in parts that begin at pages of the index, so that only
+  // this finds a page with too few rows or too many.
+  IndexedPages::Contradiction CheckRows(int64_t first_row, int64_t num_rows) const {
+    return indexed_.Check(page_offset_, next_offset_, first_row, num_rows);
   }
   // The same for the row after the page.
-  void CheckEndRow(int64_t end_row) const { indexed_.CheckEndRow(page_offset_, end_row); }
+  IndexedPages::Contradiction CheckEndRow(int64_t end_row) const {
+    return indexed_.CheckEndRow(page_offset_, end_row);
+  }
   // The same for a row up to which the page was read.
-  void CheckRowWithin(int64_t row) const { indexed_.CheckRowWithin(page_offset_, row); }
+  IndexedPages::Contradiction CheckRowWithin(int64_t row) const {
+    return indexed_.CheckRowWithin(page_offset_, row);
+  }
   // True if an offset index tells that the task reads no row after that page, though
   // there are some.
   bool TaskEndsInPage() const { return indexed_.TaskEndsIn(page_offset_); }
-  // True if there is an offset index: then each row ends with its page.
-  bool rows_end_with_pages() const { return indexed_.exist(); }
+  // The offset index, which the pages may contradict.
+  IndexedPages& indexed() { return indexed_; }
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
   // Seek, dictionary pages within the task. Throws Error(kCorruptFile) if the bytes
@@ -101,7 +104,6 @@ class ColumnPages {
   int64_t AheadEnd(int64_t num_skipped) const;
 
   const ColumnChunk chunk_;
-  // Without an index also if that of a file in a store was not asked for ahead.
   IndexedPages indexed_;
   const int64_t max_page_bytes_;
   ColumnBuffers* buffers_;

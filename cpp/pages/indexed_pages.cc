@@ -8,21 +8,58 @@
 namespace torchparquet {
 namespace {
 
-[[noreturn]] void ThrowOtherRows(int64_t page, int64_t told, int64_t found) {
-  throw CorruptFile("offset index contradicts the page at offset " +
-                    std::to_string(page) + ": a border between pages at row " +
-                    std::to_string(told) + ", found at row " + std::to_string(found));
+// Column chunks without lists that are read in whole need no index, not even by several
+// readers: headers tell the rows of the pages that a reader skips.
+std::shared_ptr<const OffsetIndex> IndexFor(const ParquetFile& file, int64_t row_group,
+                                            int column, bool is_whole) {
+  const LeafColumn& leaf = file.leaves()[static_cast<size_t>(column)];
+  if (is_whole && leaf.element_levels.empty()) return nullptr;
+  return file.is_remote() ? file.KnownOffsetIndex(row_group, column)
+                          : file.ReadOffsetIndex(row_group, column);
+}
+
+constexpr const char* kWayOut =
+    "offset index contradicts its pages; read whole row groups, or rewrite the file "
+    "with torchparquet rewrite: ";
+
+Error OtherRows(int64_t page, int64_t told, int64_t found) {
+  return CorruptFile(kWayOut + ("page at offset " + std::to_string(page)) +
+                     ", a border between pages at row " + std::to_string(told) +
+                     ", found at row " + std::to_string(found));
 }
 
 }  // namespace
 
-std::optional<OffsetIndex::Page> IndexedPages::Later(int64_t next, int64_t row) const {
+IndexedPages::IndexedPages(const ParquetFile& file, int64_t row_group, int column,
+                           const Wanted& wanted)
+    : row_group_(row_group),
+      column_(column),
+      group_rows_(file.row_groups()[static_cast<size_t>(row_group)].num_rows),
+      wanted_(wanted),
+      indexes_(file.footer()->offset_indexes),
+      index_(IndexFor(file, row_group, column, wanted.is_whole)) {}
+
+void IndexedPages::Leave() {
+  indexes_->Leave(row_group_, column_);
+  index_ = nullptr;
+}
+
+void IndexedPages::Refuse(const Error& error) {
+  if (!wanted_.is_whole || !indexes_->Refuse(row_group_, column_)) throw error;
+  index_ = nullptr;
+}
+
+std::optional<OffsetIndex::Page> IndexedPages::Later(int64_t next, int64_t row) {
   // The dictionary comes first.
   if (index_ == nullptr || next < index_->first_offset()) return std::nullopt;
   if (row >= group_rows_) return std::nullopt;
   const size_t page = index_->PageOfRow(row);
   const int64_t offset = index_->bytes(page).offset;
   if (offset <= next) return std::nullopt;
+  if (!indexes_->Use(row_group_, column_)) {
+    index_ = nullptr;
+    return std::nullopt;
+  }
   return OffsetIndex::Page{.offset = offset, .first_row = index_->first_row(page)};
 }
 
@@ -30,8 +67,8 @@ bool IndexedPages::HasWantedRow(size_t page) const {
   const int64_t begin = std::max(index_->first_row(page), task_rows_.begin);
   const int64_t end = std::min(index_->end_row(page), task_rows_.end);
   if (begin >= end) return false;
-  if (selection_ == nullptr) return true;
-  const RowRun run = selection_->NextRun(begin);
+  if (wanted_.selection == nullptr) return true;
+  const RowRun run = wanted_.selection->NextRun(begin);
   return run.num_rows() > 0 && run.begin < end;
 }
 
@@ -67,39 +104,45 @@ bool IndexedPages::TaskEndsIn(int64_t page) const {
   return found && task_rows_.end <= index_->end_row(*found);
 }
 
-void IndexedPages::Check(int64_t page, int64_t next, int64_t first_row,
-                         int64_t num_rows) const {
-  if (index_ == nullptr) return;
+IndexedPages::Contradiction IndexedPages::Check(int64_t page, int64_t next,
+                                                int64_t first_row,
+                                                int64_t num_rows) const {
+  if (index_ == nullptr) return std::nullopt;
   const auto found = index_->PageAt(page);
   if (!found) {
-    throw CorruptFile("offset index does not tell of the page at offset " +
-                      std::to_string(page));
+    return CorruptFile(kWayOut + ("no page at offset " + std::to_string(page)));
   }
   const int64_t told_next = index_->bytes(*found).end();
   if (told_next != next) {
-    throw CorruptFile("offset index contradicts the page at offset " +
-                      std::to_string(page) + ": the next one begins at " +
-                      std::to_string(told_next) + " or at " + std::to_string(next));
+    return CorruptFile(kWayOut + ("page at offset " + std::to_string(page)) +
+                       ", next one at " + std::to_string(told_next) + ", found at " +
+                       std::to_string(next));
   }
   const int64_t told_row = index_->first_row(*found);
-  if (told_row != first_row) ThrowOtherRows(page, told_row, first_row);
-  if (num_rows >= 0) CheckEndRow(page, first_row + num_rows);
+  if (told_row != first_row) return OtherRows(page, told_row, first_row);
+  if (num_rows < 0) return std::nullopt;
+  return CheckEndRow(page, first_row + num_rows);
 }
 
-void IndexedPages::CheckEndRow(int64_t page, int64_t row) const {
-  if (index_ == nullptr) return;
+IndexedPages::Contradiction IndexedPages::CheckEndRow(int64_t page, int64_t row) const {
+  if (index_ == nullptr) return std::nullopt;
   const auto found = index_->PageAt(page);
-  if (!found) return;
-  const int64_t told = index_->end_row(*found);
-  if (told != row) ThrowOtherRows(page, told, row);
+  if (!found || index_->end_row(*found) == row) return std::nullopt;
+  return OtherRows(page, index_->end_row(*found), row);
 }
 
-void IndexedPages::CheckRowWithin(int64_t page, int64_t row) const {
-  if (index_ == nullptr) return;
+IndexedPages::Contradiction IndexedPages::CheckRowWithin(int64_t page,
+                                                         int64_t row) const {
+  if (index_ == nullptr) return std::nullopt;
   const auto found = index_->PageAt(page);
-  if (!found) return;
-  const int64_t end = index_->end_row(*found);
-  if (row > end) ThrowOtherRows(page, end, row);
+  if (!found || row <= index_->end_row(*found)) return std::nullopt;
+  return OtherRows(page, index_->end_row(*found), row);
+}
+
+std::optional<int64_t> IndexedPages::FirstRow(int64_t page) const {
+  const auto found = index_->PageAt(page);
+  if (!found) return std::nullopt;
+  return index_->first_row(*found);
 }
 
 }  // namespace torchparquet

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "errors.h"
+#include "files/parquet_file.h"
 #include "files/row_selection.h"
 #include "footers/offset_index.h"
 
@@ -15,18 +17,29 @@ namespace torchparquet {
 // task wants. Pages are named by the offset of their header in the file.
 class IndexedPages {
  public:
-  // `index` is null if there is none: then nothing is told and every page is wanted.
-  // `selection` are the rows that are read; null for all.
-  IndexedPages(std::shared_ptr<const OffsetIndex> index, int64_t group_rows,
-               const RowSelection* selection)
-      : index_(std::move(index)), group_rows_(group_rows), selection_(selection) {}
+  // The rows that are read.
+  struct Wanted {
+    const RowSelection* selection = nullptr;  // null for all
+    // This process reads all rows of the row group, though perhaps in several tasks.
+    bool is_whole = false;
+  };
+
+  // Without an index, nothing is told and every page is wanted. That of a file in a store
+  // is known only if it was asked for ahead. `file` must outlive the pages.
+  IndexedPages(const ParquetFile& file, int64_t row_group, int column,
+               const Wanted& wanted);
 
   bool exist() const { return index_ != nullptr; }
   // The task will read `rows`, as they are stored, or those of them that are selected.
   void BeginTask(const RowRun& rows) { task_rows_ = rows; }
+  // Goes on without the index, as all readers of this process do from then on.
+  void Leave();
+  // The same after `error`, which says that the index is wrong. Throws it if a reader has
+  // found rows by the index, or if one of another process may have.
+  void Refuse(const Error& error);
 
   // The page with `row`, if that comes after the page that begins at `next`.
-  std::optional<OffsetIndex::Page> Later(int64_t next, int64_t row) const;
+  std::optional<OffsetIndex::Page> Later(int64_t next, int64_t row);
   // True if the task reads rows of the page.
   bool Wants(int64_t page) const;
   // The latest end of the page or of what comes before the first one, and `end` if that
@@ -38,22 +51,31 @@ class IndexedPages {
   // True if the task reads no row after the page, though there are some.
   bool TaskEndsIn(int64_t page) const;
 
-  // These throw Error(kCorruptFile) if the index tells otherwise.
+  // These return an Error(kCorruptFile) if the index tells otherwise.
+  using Contradiction = std::optional<Error>;
 
   // The page is followed by one at `next`. It begins with `first_row`, and has `num_rows`
   // unless that is -1.
-  void Check(int64_t page, int64_t next, int64_t first_row, int64_t num_rows) const;
+  Contradiction Check(int64_t page, int64_t next, int64_t first_row,
+                      int64_t num_rows) const;
   // `row` comes after the page.
-  void CheckEndRow(int64_t page, int64_t row) const;
+  Contradiction CheckEndRow(int64_t page, int64_t row) const;
   // The page has the rows before `row`.
-  void CheckRowWithin(int64_t page, int64_t row) const;
+  Contradiction CheckRowWithin(int64_t page, int64_t row) const;
+  // The first row of the page, and nothing if the index does not tell of the page.
+  std::optional<int64_t> FirstRow(int64_t page) const;
+  // The first of the pages.
+  int64_t first_offset() const { return index_->first_offset(); }
 
  private:
   bool HasWantedRow(size_t page) const;
 
-  const std::shared_ptr<const OffsetIndex> index_;
+  const int64_t row_group_;
+  const int column_;
   const int64_t group_rows_;
-  const RowSelection* const selection_;
+  const Wanted wanted_;
+  const std::shared_ptr<OffsetIndexes> indexes_;
+  std::shared_ptr<const OffsetIndex> index_;
   RowRun task_rows_;
 };
 

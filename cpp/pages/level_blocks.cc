@@ -31,6 +31,13 @@ int64_t PageLevels::NumRows() const {
   return num_rows;
 }
 
+bool PageLevels::begins_in_row() const {
+  if (num_entries == 0) return false;
+  uint8_t level;
+  kernels::LevelReader(repetition, max_repetition).Read(1, &level);
+  return level != 0;
+}
+
 void LevelBlocks::Open(const PageLevels& page) {
   max_repetition_ = page.max_repetition;
   max_definition_ = page.max_definition;

@@ -51,6 +51,8 @@ struct PageLevels {
 
   // Rows that begin in the page, where there are repetition levels.
   int64_t NumRows() const;
+  // True if the first entry continues a row.
+  bool begins_in_row() const;
 };
 
 // The levels of one page after another, as blocks of bytes that stay in the L1 cache.

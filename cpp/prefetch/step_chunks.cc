@@ -62,10 +62,11 @@ bool LeavesOutPages(const ReadStep& step, const ParquetFile& file) {
   return left_out * kLeastPart > group_rows;
 }
 
-// The dictionary, and pages with a row that is read, neighbours together. Empty if that
-// is nearly everything.
+// The dictionary, and pages with a row that is read, neighbours together. The last row of
+// a page of lists may go on in the next page. Empty if that is nearly everything.
 std::vector<ByteRange> PartsOf(const ByteRange& chunk, const OffsetIndex& index,
-                               const RowRun& rows, const RowSelection* selection) {
+                               const RowRun& rows, const RowSelection* selection,
+                               bool is_list) {
   std::vector<ByteRange> parts;
   int64_t num_bytes = 0;
   const auto add = [&](const ByteRange& part) {
@@ -78,17 +79,18 @@ std::vector<ByteRange> PartsOf(const ByteRange& chunk, const OffsetIndex& index,
     }
   };
   add({chunk.offset, index.first_offset() - chunk.offset});  // none: empty
-  int64_t row = rows.begin;
+  size_t page = 0;  // the first that is not looked at yet
   size_t near = 0;
-  while (row < rows.end) {
-    if (selection != nullptr) {
-      const RowRun run = selection->NextRun(row, &near);
-      if (run.num_rows() == 0 || run.begin >= rows.end) break;
-      row = run.begin;
+  for (int64_t row = rows.begin; row < rows.end;) {
+    RowRun run = rows;
+    if (selection != nullptr) run = selection->NextRun(row, &near);
+    if (run.num_rows() == 0 || run.begin >= rows.end) break;
+    const int64_t end = std::min(run.end, rows.end) + (is_list ? 1 : 0);
+    page = std::max(page, index.PageOfRow(run.begin));
+    for (; page < index.num_pages() && index.first_row(page) < end; ++page) {
+      add(index.bytes(page));
     }
-    const size_t page = index.PageOfRow(row);
-    add(index.bytes(page));
-    row = index.end_row(page);
+    row = run.end;
   }
   const bool is_most = num_bytes * 8 > chunk.num_bytes * 7;
   return is_most ? std::vector<ByteRange>() : parts;
@@ -111,7 +113,9 @@ std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step, ReaderFile
       const auto index = reads_indexes ? file->ReadOffsetIndex(step.row_group, leaf)
                                        : file->KnownOffsetIndex(step.row_group, leaf);
       if (index == nullptr) return;
-      chunk.parts = PartsOf(chunk.range, *index, rows, step.selection.get());
+      const bool is_list =
+          !file->leaves()[static_cast<size_t>(leaf)].element_levels.empty();
+      chunk.parts = PartsOf(chunk.range, *index, rows, step.selection.get(), is_list);
     });
   } catch (const Error&) {
     return std::nullopt;

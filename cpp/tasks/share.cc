@@ -102,6 +102,7 @@ Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
          .valid = chunks.valid[i],
          .selection = chunks.selection.empty() ? -1 : chunks.selection[i],
          .planned_begin = chunks.begin[i],
+         .planned_rows = chunks.num_rows[i],
          .row_group_sequences = sequences.empty() ? -1 : sequences[i]});
   }
   share.windows.reserve(windows.key.size());

@@ -17,9 +17,11 @@ struct Chunk {
   // The global number, in file order, of the range's first row or, if some rows of the
   // row group are selected, of the row group's.
   int64_t first_row_id = 0;
-  bool valid = true;          // false: repeats rows that were delivered before
-  int64_t selection = -1;     // the number of its row group in Selections; -1: all rows
-  int64_t planned_begin = 0;  // rows.begin before the chunk was cut
+  bool valid = true;       // false: repeats rows that were delivered before
+  int64_t selection = -1;  // the number of its row group in Selections; -1: all rows
+  // rows.begin and rows.num_rows before the chunk was cut.
+  int64_t planned_begin = 0;
+  int64_t planned_rows = 0;
   // Packed sequences of the whole row group; -1: not known.
   int64_t row_group_sequences = -1;
 };

@@ -131,8 +131,13 @@ std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t
     throw CurrentErrorAt({.path = context.files->path(chunk.file)});
   }
   ColumnRequest request = column.request;
+  const int64_t row_group = chunk.rows.row_group;
+  const std::vector<RowGroupFacts>& groups = file->row_groups();
+  request.reads_whole_row_group =
+      chunk.selection < 0 && row_group < std::ssize(groups) &&
+      chunk.planned_rows == groups[static_cast<size_t>(row_group)].num_rows;
   if (request.pack) request.pack->planned_sequences = chunk.row_group_sequences;
-  return OpenColumn(file, request, chunk.rows.row_group, place, std::move(*buffers),
+  return OpenColumn(file, request, row_group, place, std::move(*buffers),
                     SelectionOf(context, chunk), &column.stored, chunk.file);
 }
 

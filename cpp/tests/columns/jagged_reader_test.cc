@@ -387,6 +387,7 @@ TEST_CASE("a page with other rows than its offset index tells is an error at any
     REQUIRE(error);
     CHECK(error->kind() == ErrorKind::kCorruptFile);
     CHECK(testing::Mentions(*error, "a border between pages at row 8"));
+    CHECK(testing::Mentions(*error, "rewrite"));
   }
 }
 
