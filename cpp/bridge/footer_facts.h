@@ -86,6 +86,7 @@ struct ChunkFacts {
   int32_t offset_index_bytes = 0;
   // Of strings, with dictionaries resolved, where the writer says so.
   std::optional<int64_t> string_bytes = std::nullopt;
+  std::string file_path = {};  // of the file that has the pages; empty: this one
   int codec = Codec::kUnknown;
   bool is_encrypted = false;
 };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "bridge/loaded_library.h"
@@ -127,6 +128,15 @@ ChunkFacts ParquetFile::ColumnChunk(int64_t row_group, int column) const {
     if (footer_->has_encrypted_parts) throw NoKeys("column");
   }
   Check(failure);
+  // A summary, such as _metadata, has the footers of other files.
+  const std::string& own = file_->path();
+  if (!facts.file_path.empty() &&
+      facts.file_path != std::string_view(own).substr(own.rfind('/') + 1)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the file only describes rows that are stored in another file; give the "
+                "path of that file, or of the directory: '" +
+                    Printable(facts.file_path) + "'");
+  }
   return facts;
 }
 

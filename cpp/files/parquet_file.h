@@ -62,7 +62,7 @@ class ParquetFile {
   const std::shared_ptr<const ParsedFooter>& footer() const { return footer_; }
   const std::vector<RowGroupFacts>& row_groups() const { return footer_->row_groups; }
   // The footer's entry for a column chunk. Throws Error(kEncrypted) if it is encrypted
-  // and no key fits.
+  // and no key fits, and Error(kInvalidArgument) if its pages are in another file.
   ChunkFacts ColumnChunk(int64_t row_group, int column) const;
   // The bytes of a column chunk, dictionary page included. Throws Error(kCorruptFile) if
   // they lie outside the file, and as ColumnChunk does.

@@ -158,6 +158,9 @@ ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
     switch (id) {
       case 2:  // file_offset
         reader->ReadI64(type);
+      case 1:  // file_path
+        if (!reader->ReadBinary(type).empty()) throw NotPlain{};
+        return;
         return;
       case 3:
         chunk = ReadColumnMetaData(reader, type);

@@ -145,7 +145,8 @@ class Chunks : public ArrowChunks {
                 .string_bytes = sizes == nullptr ? std::nullopt
                                                  : sizes->unencoded_byte_array_data_bytes,
                 .codec = NumberOfCodec(chunk->compression()),
-                .is_encrypted = chunk->crypto_metadata() != nullptr};
+                .is_encrypted = chunk->crypto_metadata() != nullptr,
+                .file_path = chunk->file_path()};
     });
   }
 
