@@ -16,7 +16,9 @@ namespace {
 // The bytes of a column chunk's values, with dictionaries resolved if the writer gives
 // the size.
 double ValueBytes(const ChunkFacts& chunk) {
-  const int64_t num_bytes = chunk.string_bytes.value_or(chunk.uncompressed_bytes);
+  // Some writers give 0 or the compressed size for the decompressed one.
+  const int64_t num_bytes = chunk.string_bytes.value_or(
+      std::max(chunk.uncompressed_bytes, chunk.compressed_bytes));
   return static_cast<double>(std::max<int64_t>(num_bytes, 0));
 }
 

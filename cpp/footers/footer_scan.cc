@@ -142,8 +142,10 @@ ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
     }
   });
   seen.Require({1, 2, 3, 4, 5, 6, 7, 9});
-  chunk.value_bytes =
-      std::max<int64_t>(string_bytes.value_or(place.uncompressed_bytes), 0);
+  // Some writers give 0 or the compressed size for the decompressed one.
+  chunk.value_bytes = std::max<int64_t>(
+      string_bytes.value_or(std::max(place.uncompressed_bytes, place.compressed_bytes)),
+      0);
   return chunk;
 }
 
@@ -156,11 +158,11 @@ ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
     seen.Add(id);
     switch (id) {
-      case 2:  // file_offset
-        reader->ReadI64(type);
       case 1:  // file_path
         if (!reader->ReadBinary(type).empty()) throw NotPlain{};
         return;
+      case 2:  // file_offset
+        reader->ReadI64(type);
         return;
       case 3:
         chunk = ReadColumnMetaData(reader, type);

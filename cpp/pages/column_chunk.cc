@@ -49,9 +49,9 @@ ColumnChunk DescribeColumnChunk(const ParquetFile& file, int64_t row_group, int 
   const int codec = chunk.is_encrypted ? int{Codec::kNone} : chunk.codec;
   const ByteRange range = file.ChunkRange(chunk);
   return {.range = range,
+          .pages_end = std::min(range.end(), range.offset + chunk.compressed_bytes),
           .dictionary_bytes = std::clamp<int64_t>(chunk.data_page_offset - range.offset,
                                                   0, range.num_bytes),
-          .uncompressed_bytes = chunk.uncompressed_bytes,
           .group_rows = num_rows,
           .num_entries = chunk.num_values,
           .codec = codec,

@@ -10,11 +10,11 @@ namespace torchparquet {
 // A column chunk by its footer, checked.
 struct ColumnChunk {
   ByteRange range;
-  int64_t dictionary_bytes;    // as far as known, else 0
-  int64_t uncompressed_bytes;  // of all pages
-  int64_t group_rows;          // of its row group
-  int64_t num_entries;         // values, nulls and empty lists, as claimed
-  int codec;                   // a Codec::Number; of pages once decrypted
+  int64_t pages_end;         // pages begin before it; a page may end after it
+  int64_t dictionary_bytes;  // as far as known, else 0
+  int64_t group_rows;        // of its row group
+  int64_t num_entries;       // values, nulls and empty lists, as claimed
+  int codec;                 // a Codec::Number; of pages once decrypted
   bool is_encrypted;
   bool is_compressed;      // once decrypted
   int64_t max_expansion;   // bytes that a compressed byte can become; 0: no useful bound

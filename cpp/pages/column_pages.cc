@@ -94,9 +94,9 @@ const PageHeader* ColumnPages::Next(int64_t num_skipped) {
     return &header_;
   }
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
+  if (next_offset_ >= chunk_.pages_end) return nullptr;
   const int64_t rest_bytes =
       indexed_.LatestEnd(next_offset_, chunk_.range.end()) - next_offset_;
-  if (rest_bytes <= 0) return nullptr;
   const int64_t ahead_end = indexed_.WantedEnd(next_offset_, AheadEnd(num_skipped));
   // Few headers are longer than this: only those with long strings in their statistics.
   for (int64_t num_bytes = 256;; num_bytes *= 8) {
@@ -188,11 +188,6 @@ void ColumnPages::CheckUncompressedBytes(const PageHeader& header) const {
     throw CorruptFile("page claims more bytes than its compressed ones can become: " +
                       std::to_string(num_bytes) + ", " +
                       std::to_string(header.compressed_bytes));
-  }
-  if (num_bytes > chunk_.uncompressed_bytes) {
-    throw CorruptFile("page claims more bytes than its column chunk has in all: " +
-                      std::to_string(num_bytes) + ", " +
-                      std::to_string(chunk_.uncompressed_bytes));
   }
   CheckPageBytes(num_bytes);
 }

@@ -526,6 +526,10 @@ def test_uncompressed_sizes_that_lie(tmp_path: Path, codec: str, value: int) -> 
     page = pages(path, 1, 3)[-1]
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(with_page_number(content, page.header[PAGE_BYTES], value, 3))
+    if codec == "brotli" and value > 2**30:  # its compressed bytes set no bound
+        with pytest.raises(MemoryError, match=r"max_memory.*column 'd'"):
+            list(open_alone(str(bad), nulls="mask"))
+        return
     rows, error = rows_until_error(str(bad))
     # Room to spare does no harm where the codec tells how much it has filled.
     assert error is not None or rows == NUM_ROWS

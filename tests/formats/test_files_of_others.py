@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,9 +13,30 @@ import pytest
 from tests.fixtures.generated_pages import varint
 from tests.fixtures.parquet_files import read_all, write
 from tests.fixtures.thrift_bytes import (
+    META_COMPRESSED_BYTES,
+    META_DICTIONARY_OFFSET,
+    META_UNCOMPRESSED_BYTES,
+    column_metadata,
     footer_begin,
+    pages_of,
+    replaced,
 )
+from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import ParquetDataset
+
+
+def small_table(num_rows: int = 3000) -> pa.Table:
+    """Numbers, strings and lists, which compress."""
+    rng = np.random.default_rng(num_rows)
+    lists = [None if n % 7 == 0 else rng.integers(0, 9, n % 5).tolist() for n in range(num_rows)]
+    return pa.table(
+        {
+            "i": pa.array(np.arange(num_rows) // 3),
+            "s": pa.array([None if n % 5 == 0 else f"text {n % 40}" for n in range(num_rows)]),
+            "l": pa.array(lists, pa.list_(pa.int64())),
+            "w": pa.array([["a", None, "bc"][: n % 4] for n in range(num_rows)]),
+        }
+    )
 
 
 def with_footer(content: bytes, old: bytes, new: bytes) -> bytes:
@@ -27,11 +50,60 @@ def with_footer(content: bytes, old: bytes, new: bytes) -> bytes:
 # Sizes
 
 
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip", "lz4", "brotli"])
+@pytest.mark.parametrize("told", ["nothing", "compressed"])
+def test_the_footers_size_of_decompressed_pages_is_no_bound(
+    tmp_path: Path, codec: str, told: str
+) -> None:
+    """DuckDB before 0.6 told 0, parquet.js the compressed size; each page's header is right."""
+    table = small_table()
+    path = tmp_path / "a.parquet"
+    write(path, table, compression=codec, row_group_size=2000, data_page_size=900)
+    content = path.read_bytes()
+    for group, column in itertools.product(range(2), range(table.num_columns)):
+        metadata = column_metadata(content, group, column)
+        size = metadata[META_COMPRESSED_BYTES].value if told == "compressed" else 0
+        content = replaced(content, metadata[META_UNCOMPRESSED_BYTES], size)
+    path.write_bytes(content)
+    assert pq.read_table(path) == table
+    assert_table_reads_as(table, path, batch_size=300)
+    assert_table_reads_as(table, path, batch_size=300, max_memory="64KiB", num_threads=2)
+
+
 def created_by(path: Path, name: bytes) -> None:
     """Put another writer's name into a file."""
     own = pq.read_metadata(path).created_by.encode()
     old, new = (varint(len(text)) + text for text in (own, name))
     path.write_bytes(with_footer(path.read_bytes(), old, new))
+
+
+OLD_WRITERS = [
+    b"parquet-mr",
+    b"parquet-mr version 1.2.5 (build abc)",
+    b"parquet-mr version 1.2.8",
+]
+
+
+@pytest.mark.parametrize("writer", OLD_WRITERS)
+@pytest.mark.parametrize("is_short", [False, True])
+def test_old_parquet_mr(tmp_path: Path, writer: bytes, is_short: bool) -> None:
+    """It left the header of a dictionary page out of a column chunk's size."""
+    table = small_table(700)
+    path = tmp_path / "a.parquet"
+    options = {"compression": "none", "data_page_size": 500, "write_statistics": False}
+    write(path, table, row_group_size=400, use_dictionary=is_short, **options)
+    content = path.read_bytes()
+    for group, column in itertools.product(range(2), range(table.num_columns if is_short else 0)):
+        metadata = column_metadata(content, group, column)
+        header_bytes = pages_of(content, metadata)[0].begin - metadata[META_DICTIONARY_OFFSET].value
+        size = metadata[META_COMPRESSED_BYTES]
+        content = replaced(content, size, size.value - header_bytes)
+    path.write_bytes(content)
+    created_by(path, writer)
+    assert pq.read_table(path) == table
+    assert_table_reads_as(table, path, batch_size=90)
+    for name in table.column_names:
+        assert_table_reads_as(table.select([name]), path, batch_size=90)
 
 
 # Summaries
