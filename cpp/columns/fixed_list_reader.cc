@@ -97,10 +97,13 @@ class FixedListReader : public RowWalk {
       if (block.repetition[i] == 0) {
         CheckRowEnds(row++, num_pending);
         ++num_rows_;
+      } else if (!in_list_ && FillsNull(defined, last_defined_, element_level)) {
+        continue;
       } else if (!in_list_ || defined < element_level) {
         ThrowGoesOn();
       }
       in_list_ = defined >= element_level;
+      last_defined_ = defined;
       if (defined == max_level) {
         ++num_pending;
         continue;
@@ -179,6 +182,7 @@ class FixedListReader : public RowWalk {
   bool fails_on_null_ = false;
   Out fill_ = 0;
   bool in_list_ = false;  // the last entry is an element of a list
+  int last_defined_ = 0;  // the definition level of that entry
   // Of the current segment.
   Out* out_ = nullptr;
   uint8_t* valid_ = nullptr;  // one byte per value; null if no mask is wanted

@@ -118,13 +118,12 @@ class JaggedReader : public RowWalk {
   // from entry to entry: most lists have many entries.
   void WriteOneList(const LevelBlock& block, int64_t row) {
     if (block.size == 0) return;
-    if (block.repetition[0] != 0 && num_open_ == 0) ThrowGoesOn();
     if (fails_on_null_) CheckNoNull(block, row);
     const int64_t first_item = items_.num_items[0];
     const int element_level = leaf().element_levels.front();
     int64_t* starts = row_starts_;
     int64_t num_missing = 0;  // empty and null lists
-    bool is_wrong = false;
+    bool is_wrong = block.repetition[0] != 0 && num_open_ == 0;
     if (block.definition == nullptr) {
       block.ForEachRow([&](int64_t i) { *starts++ = first_item + i; });
     } else {
@@ -134,10 +133,14 @@ class JaggedReader : public RowWalk {
         num_missing += is_missing;
         is_wrong |= is_missing & (block.repetition[std::min(i + 1, block.size - 1)] != 0);
       });
+      const int64_t num_elements = kernels::CountAtLeast(
+          block.definition, block.size, static_cast<uint8_t>(element_level));
+      is_wrong |= num_elements != block.size - num_missing;
     }
-    if (is_wrong) ThrowGoesOn();
-    num_open_ =
-        block.definition == nullptr || block.definition[block.size - 1] >= element_level;
+    if (is_wrong) return WriteLists(block, row);
+    last_defined_ =
+        block.definition == nullptr ? leaf().max_level : block.definition[block.size - 1];
+    num_open_ = last_defined_ >= element_level ? 1 : 0;
     row_starts_ = starts;
     if (row_valid_ != nullptr) WriteRowValid(block);
     const ValueRun run = ValuesOf(block, num_missing);
@@ -174,16 +177,13 @@ class JaggedReader : public RowWalk {
   }
 
   // Returns the values of one list's entries, without the `num_missing` entries that rows
-  // without elements have. Every other entry must have an element.
+  // without elements have.
   ValueRun ValuesOf(const LevelBlock& block, int64_t num_missing) {
     ValueRun run{.size = block.size - num_missing,
                  .num_valid = block.size,
                  .fill_bits = fill_bits_};
     if (block.definition == nullptr) return run;
-    const auto element_level = static_cast<uint8_t>(leaf().element_levels.front());
     const auto max_level = static_cast<uint8_t>(leaf().max_level);
-    if (kernels::CountAtLeast(block.definition, block.size, element_level) != run.size)
-      ThrowGoesOn();
     run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
     if (run.num_valid == run.size) return run;
     run.validity = ElementValidity(block, num_missing);
@@ -224,8 +224,14 @@ class JaggedReader : public RowWalk {
       if (repeated == 0) {
         BeginRow(defined, row++);
       } else if (repeated > num_open_ || defined < leaf().element_levels[repeated - 1]) {
+        const bool is_in_null = repeated > num_open_ && num_open_ < num_lists_;
+        if (is_in_null &&
+            FillsNull(defined, last_defined_, leaf().element_levels[num_open_])) {
+          continue;
+        }
         ThrowGoesOn();
       }
+      last_defined_ = defined;
       num_open_ = OpenLists(repeated, defined);
       if (num_open_ < num_lists_) {
         if (num_open_ > 0) CheckNotNull(defined, num_open_, row - 1);
@@ -298,6 +304,7 @@ class JaggedReader : public RowWalk {
   uint64_t fill_bits_ = 0;
   // The number of lists, outermost first, that the last entry is an element of.
   size_t num_open_ = 0;
+  int last_defined_ = 0;  // the definition level of that entry
   // Of the current segment.
   JaggedItems items_;
   int64_t* row_starts_ = nullptr;  // of the next row

@@ -45,20 +45,20 @@ class ListLengthsReader : public RowWalk {
     const int element_level = leaf().element_levels.front();
     int64_t begin = 0;
     const auto end_row = [&](int64_t end) {
-      if (!lengths_.empty()) lengths_.back() += end - begin;
+      if (!lengths_.empty() && !is_missing_) lengths_.back() += end - begin;
       begin = end;
     };
     block.ForEachRow([&](int64_t i) {
       end_row(i);
       // An empty list has an entry too.
-      const bool is_missing =
-          block.definition != nullptr && block.definition[i] < element_level;
-      lengths_.push_back(is_missing ? -1 : 0);
+      is_missing_ = block.definition != nullptr && block.definition[i] < element_level;
+      lengths_.push_back(0);
     });
     end_row(block.size);
   }
 
   std::vector<int64_t> lengths_;  // of the rows of a segment
+  bool is_missing_ = false;       // the last row has no element
 };
 
 }  // namespace

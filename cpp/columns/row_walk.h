@@ -34,6 +34,12 @@ class RowWalk : public ColumnReader {
 
   // The error for an entry that repeats a list without an element.
   [[noreturn]] static void ThrowGoesOn();
+  // True if an entry that repeats no list in sight only fills up a null: DuckDB stores a
+  // null array of a fixed length as that many entries. Both definition levels are below
+  // that of an empty list.
+  static bool FillsNull(int defined, int last_defined, int element_level) {
+    return defined == last_defined && defined < element_level - 1;
+  }
 
   const LeafColumn& leaf() const { return leaf_; }
   DecodeScratch* scratch() const { return scratch_; }
@@ -50,15 +56,15 @@ class RowWalk : public ColumnReader {
   int64_t RowAt(int64_t index) const;
   [[noreturn]] static void ThrowNoneLeft();
   bool OpenPage(int64_t end_row, Mode mode);
+  PageLevels LevelsOf(const PageHeader& header, const PageParts& parts) const;
+  bool FitsIndex(const PageLevels& levels, bool is_sought);
+  void LeaveIndex(const Error& wrong);
   bool TaskReachesPast(const PageHeader& header) const;
   struct Taken {
     int64_t num_entries;
     int64_t num_rows;  // that begin at one of them
   };
   static Taken CountEntries(const LevelBlock& block, int64_t max_rows);
-  PageLevels LevelsOf(const PageHeader& header, const PageParts& parts) const;
-  bool FitsIndex(const PageLevels& levels, bool is_sought);
-  void LeaveIndex(const Error& wrong);
   void TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode);
 
   virtual void ReadDictionary(const PageHeader& header,
@@ -77,15 +83,15 @@ class RowWalk : public ColumnReader {
   virtual void EndSelected() = 0;
 
   const LeafColumn& leaf_;
+  const int64_t row_group_;
+  const int column_;
+  const int64_t max_page_bytes_;
   const std::shared_ptr<const RowSelection> selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   LevelBlocks levels_;
   SelectedEntries entries_;
   bool is_selected_ = false;  // WriteEntries has rows of entries_
-  const int64_t row_group_;
-  const int column_;
-  const int64_t max_page_bytes_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
   bool page_is_open_ = false;

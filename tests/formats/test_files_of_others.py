@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +25,7 @@ from tests.fixtures.thrift_bytes import (
     replaced,
 )
 from tests.oracles.arrow_leaves import assert_table_reads_as
-from torchparquet import ParquetDataset
+from torchparquet import Column, ParquetDataset
 
 
 def small_table(num_rows: int = 3000) -> pa.Table:
@@ -45,6 +48,12 @@ def with_footer(content: bytes, old: bytes, new: bytes) -> bytes:
     assert content[begin:].count(old) == 1
     changed = content[begin:-8].replace(old, new)
     return content[:begin] + changed + len(changed).to_bytes(4, "little") + b"PAR1"
+
+
+def rows_of(path: Any, name: str, **options: Any) -> list[Any]:
+    """All rows of a column of lists or of strings."""
+    given = {"batch_size": 2, "rank": 0, "world_size": 1, "columns": [name]} | options
+    return [row for batch in ParquetDataset(path, **given) for row in batch[name].to_list()]
 
 
 # Sizes
@@ -104,6 +113,56 @@ def test_old_parquet_mr(tmp_path: Path, writer: bytes, is_short: bool) -> None:
     assert_table_reads_as(table, path, batch_size=90)
     for name in table.column_names:
         assert_table_reads_as(table.select([name]), path, batch_size=90)
+
+
+# A null in each place where arrays of a fixed length may have one, as SQL, and the rows.
+ARRAYS: dict[str, tuple[str, Callable[[int], Any]]] = {
+    "array": (
+        "CASE WHEN i % 3 = 1 THEN NULL ELSE [i, NULL, i + 2]::INTEGER[3] END",
+        lambda i: None if i % 3 == 1 else [i, None, i + 2],
+    ),
+    "array of strings": (
+        "CASE WHEN i % 3 = 1 THEN NULL ELSE ['a' || i, NULL]::VARCHAR[2] END",
+        lambda i: None if i % 3 == 1 else [f"a{i}", None],
+    ),
+    "list of arrays": (
+        "CASE WHEN i % 4 = 1 THEN NULL ELSE [[i, 1, 2], NULL, [i, 3, 4]]::INTEGER[3][] END",
+        lambda i: None if i % 4 == 1 else [[i, 1, 2], None, [i, 3, 4]],
+    ),
+    "array of arrays": (
+        "CASE WHEN i % 4 = 1 THEN NULL WHEN i % 4 = 2 THEN [NULL, NULL]"
+        " ELSE [[i, 1, 2], NULL] END::INTEGER[3][2]",
+        lambda i: None if i % 4 == 1 else [[i, 1, 2] if i % 4 != 2 else None, None],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+def test_null_arrays_by_duckdb(tmp_path: Path, name: str, batch_size: int) -> None:
+    """It fills a null up with as many entries as the array is long."""
+    path = tmp_path / "a.parquet"
+    query, row = ARRAYS[name]
+    duckdb.sql(f"COPY (SELECT {query} AS x FROM range(3000) t(i)) TO '{path}' (FORMAT parquet)")
+    rows = [row(i) for i in range(3000)]
+    kind = pa.list_(pa.list_(pa.int32())) if " of arrays" in name else None
+    table = pa.table({"x": pa.array(rows, kind or pa.infer_type(rows[:4]))})
+    if name == "array":
+        table = pa.table({"x": pa.array(rows, pa.list_(pa.int32()))})
+    assert duckdb.sql(f"FROM '{path}' LIMIT 9").fetchall()[1] == (None,)
+    assert_table_reads_as(table, path, batch_size=batch_size)
+    for selected in (range(1, 3000, 3), range(0, 3000, 17)):
+        found = rows_of(path, "x", nulls="mask", rows=list(selected))
+        assert [len(row) for row in found] == [len(rows[i] or []) for i in selected]
+
+
+def test_null_arrays_by_duckdb_as_one_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    query, row = ARRAYS["array"]
+    duckdb.sql(f"COPY (SELECT {query} AS x FROM range(3000) t(i)) TO '{path}' (FORMAT parquet)")
+    columns = {"x": Column("x", length=3, nulls=-7)}
+    expected = [[-7 if v is None else v for v in row(i) or [None] * 3] for i in range(3000)]
+    assert read_all(path, columns=columns, batch_size=100)["x"].tolist() == expected
 
 
 # Summaries
