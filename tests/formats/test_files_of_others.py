@@ -13,16 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fixtures.generated_pages import varint
+from tests.fixtures.generated_pages import varint, write_pages
 from tests.fixtures.parquet_files import read_all, write
 from tests.fixtures.thrift_bytes import (
     META_COMPRESSED_BYTES,
     META_DICTIONARY_OFFSET,
     META_UNCOMPRESSED_BYTES,
     column_metadata,
+    encoded_struct,
     footer_begin,
+    pages,
     pages_of,
     replaced,
+    zigzag,
 )
 from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import Column, ParquetDataset
@@ -113,6 +116,44 @@ def test_old_parquet_mr(tmp_path: Path, writer: bytes, is_short: bool) -> None:
     assert_table_reads_as(table, path, batch_size=90)
     for name in table.column_names:
         assert_table_reads_as(table.select([name]), path, batch_size=90)
+
+
+# Values
+
+
+def deltas(values: list[int], width: int) -> bytes:
+    """DELTA_BINARY_PACKED in one miniblock, of numbers that are not wrapped to 32 bits."""
+    steps = [b - a for a, b in itertools.pairwise(values)]
+    word = sum((step - min(steps)) << i * width for i, step in enumerate(steps))
+    head = varint(128) + varint(4) + varint(len(values)) + zigzag(values[0])
+    return head + zigzag(min(steps)) + bytes([width, 0, 0, 0]) + word.to_bytes(4 * width, "little")
+
+
+@pytest.mark.parametrize("width", [33, 34, 40, 57, 63, 64])
+@pytest.mark.parametrize("kind", ["int32", "uint32"])
+def test_deltas_of_more_than_32_bits(tmp_path: Path, width: int, kind: str) -> None:
+    """DuckDB's of uint32 and parquet2's of int32."""
+    limits = np.iinfo(kind)
+    rng = np.random.default_rng(width)
+    drawn = rng.integers(limits.min, limits.max, 20, dtype=kind, endpoint=True)
+    for first in (limits.min, limits.max):
+        values = [int(first), int(limits.max), int(limits.min), *drawn.tolist()]
+        body = deltas(values, width)
+        details = encoded_struct({1: len(values), 2: 5, 3: 3, 4: 3})
+        made = encoded_struct({1: 0, 2: len(body), 3: len(body), 5: details}) + body
+        field = pa.field("x", pa.type_for_alias(kind), nullable=False)
+        path = write_pages(tmp_path / "a.parquet", field, len(values), [made], len(values))
+        for batch_size in (1, 5, 100):
+            assert read_all(path, batch_size=batch_size)["x"].tolist() == values
+
+
+def test_uint32_by_duckdb(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    query = "SELECT ((i * 2654435761) % 4294967296)::UINTEGER AS x FROM range(5000) t(i)"
+    duckdb.sql(f"COPY ({query}) TO '{path}' (FORMAT parquet, PARQUET_VERSION V2)")
+    assert pages(path)[-1].encoding == 5
+    expected = [i * 2654435761 % 2**32 for i in range(5000)]
+    assert read_all(path)["x"].tolist() == expected
 
 
 # A null in each place where arrays of a fixed length may have one, as SQL, and the rows.

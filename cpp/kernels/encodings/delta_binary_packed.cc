@@ -65,8 +65,9 @@ DeltaBinaryPackedReader<T>::DeltaBinaryPackedReader(std::span<const uint8_t> byt
   }
   miniblock_values_ = block_values / num_miniblocks_;
   last_ = static_cast<T>(first);
+  // Unsigned numbers of 32 bits are sign-extended by some writers and not by others.
   const auto widened = static_cast<int64_t>(static_cast<std::make_signed_t<T>>(last_));
-  if (static_cast<uint64_t>(widened) != first) {
+  if (static_cast<uint64_t>(widened) != first && last_ != first) {
     throw CorruptFile("first of delta-encoded values does not fit " +
                       std::to_string(8 * sizeof(T)) + " bits");
   }
@@ -104,9 +105,10 @@ void DeltaBinaryPackedReader<T>::NextMiniblock() {
   if (widths_.empty()) NextBlock();
   width_ = widths_.front();
   widths_ = widths_.subspan(1);
-  if (width_ > static_cast<int>(8 * sizeof(T))) {
+  // Writers that do not wrap deltas use more bits than T has.
+  if (width_ > kMaxDeltaWidth) {
     throw CorruptFile("bit width of delta-encoded values must be at most " +
-                      std::to_string(8 * sizeof(T)) + ": " + std::to_string(width_));
+                      std::to_string(kMaxDeltaWidth) + ": " + std::to_string(width_));
   }
   packed_left_ = std::min(deltas_left_, miniblock_values_);
   const auto available = static_cast<int64_t>(bytes_.size());
@@ -193,7 +195,7 @@ int64_t DeltaBinaryPackedReader<T>::ReadWholeGroups(T* out, int64_t num_groups) 
 // page, or end a miniblock that is cut short.
 template <typename T>
 void DeltaBinaryPackedReader<T>::HoldGroup() {
-  std::array<uint8_t, GroupReadableBytes(8 * sizeof(T))> padded{};
+  std::array<uint8_t, GroupReadableBytes(kMaxDeltaWidth)> padded{};
   const size_t num_bytes = std::min(packed_.size(), static_cast<size_t>(width_));
   if (num_bytes > 0) std::memcpy(padded.data(), packed_.data(), num_bytes);
   last_ =

@@ -63,11 +63,8 @@ T DecodeDeltas(const uint8_t* in, int64_t num_groups, T min_delta, T last, T* ou
   }
 }
 
-template <typename T>
-constexpr int kNumDeltaWidths = 8 * sizeof(T) + 1;
-
 template <typename T, int... kWidths>
-constexpr std::array<DecodeDeltasFunction<T>, kNumDeltaWidths<T>> MakeTable(
+constexpr std::array<DecodeDeltasFunction<T>, sizeof...(kWidths)> MakeTable(
     std::integer_sequence<int, kWidths...>) {
   return {&DecodeDeltas<T, kWidths>...};
 }
@@ -77,7 +74,7 @@ constexpr std::array<DecodeDeltasFunction<T>, kNumDeltaWidths<T>> MakeTable(
 template <typename T>
 DecodeDeltasFunction<T> ChooseDecodeDeltas(int width) {
   static constexpr auto kTable =
-      MakeTable<T>(std::make_integer_sequence<int, kNumDeltaWidths<T>>());
+      MakeTable<T>(std::make_integer_sequence<int, kMaxDeltaWidth + 1>());
   return kTable[static_cast<size_t>(width)];
 }
 

@@ -245,7 +245,7 @@ TEST_CASE("headers that cannot be") {
       {128, 4, uint64_t{1} << 31, 0},  // more values than a page can have
       {128, 4, ~uint64_t{0}, 0},       //
       {128, 4, 2, 0},                  // more values than bytes
-      {128, 4, 1, uint64_t{1} << 32},  // first value beyond 32 bits
+      {128, 4, 1, uint64_t{1} << 33},  // first value beyond 32 bits, signed or not
   };
   for (const std::vector<uint64_t>& figures : headers) {
     ExactBuffer<uint8_t> bytes(Header(figures));
@@ -257,8 +257,35 @@ TEST_CASE("headers that cannot be") {
                [&] { DeltaBinaryPackedReader<uint64_t>(endless.span()); }));
 }
 
-TEST_CASE("a bit width beyond the type is an error where values need it") {
-  for (const uint8_t width : std::vector<uint8_t>{33, 64, 255}) {
+TEST_CASE("a first value of 32 bits may be sign-extended or not") {
+  for (const uint64_t figure : {(uint64_t{1} << 32), (uint64_t{1} << 32) - 1}) {
+    ExactBuffer<uint8_t> bytes(Header({128, 4, 1, figure}));  // 2^31 and -2^31
+    CHECK(ReadAll<uint32_t>(bytes.span()) == std::vector<uint32_t>{uint32_t{1} << 31});
+  }
+}
+
+TEST_CASE("deltas of more bits than the type count modulo its width") {
+  for (const int width : {33, 40, 63, 64}) {
+    // 7, then steps of 3 and of 2^32 - 4, which are packed as they are.
+    std::vector<uint8_t> encoded = Header({128, 4, 3, 14, 0});
+    encoded.insert(encoded.end(), {static_cast<uint8_t>(width), 0, 0, 0});
+    std::vector<uint8_t> packed(static_cast<size_t>(4 * width));
+    const auto put = [&](int64_t bit, uint64_t value) {
+      for (; value != 0; value >>= 1, ++bit) {
+        packed[static_cast<size_t>(bit / 8)] |=
+            static_cast<uint8_t>((value & 1) << (bit % 8));
+      }
+    };
+    put(0, 3);
+    put(width, (uint64_t{1} << 32) - 4);
+    encoded.insert(encoded.end(), packed.begin(), packed.end());
+    ExactBuffer<uint8_t> bytes(encoded);
+    CHECK(ReadAll<uint32_t>(bytes.span()) == std::vector<uint32_t>{7, 10, 6});
+  }
+}
+
+TEST_CASE("a bit width beyond 64 is an error where values need it") {
+  for (const uint8_t width : std::vector<uint8_t>{65, 255}) {
     std::vector<uint8_t> encoded = Header({128, 4, 34, 0, 0});
     // Of 33 deltas the second miniblock holds one.
     encoded.insert(encoded.end(), {0, width, 255, 255});
