@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fixtures.generated_pages import varint, write_pages
+from tests.fixtures.generated_pages import Entry, Levels, page, varint, write_pages
 from tests.fixtures.parquet_files import read_all, write
 from tests.fixtures.thrift_bytes import (
     META_COMPRESSED_BYTES,
@@ -28,7 +28,9 @@ from tests.fixtures.thrift_bytes import (
     zigzag,
 )
 from tests.oracles.arrow_leaves import assert_table_reads_as
-from torchparquet import Column, ParquetDataset
+from torchparquet import Column, CorruptFileError, ParquetDataset
+
+REQUIRED = Levels(0, 0)
 
 
 def small_table(num_rows: int = 3000) -> pa.Table:
@@ -119,6 +121,32 @@ def test_old_parquet_mr(tmp_path: Path, writer: bytes, is_short: bool) -> None:
 
 
 # Values
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "expected"),
+    [
+        (pa.uint8(), [0, 1, 127, -128, -1, 128, 255], [0, 1, 127, 128, 255, 128, 255]),
+        (pa.uint16(), [0, 32767, -32768, -1, 65535], [0, 32767, 32768, 65535, 65535]),
+        (pa.int8(), [0, 127, -128, -1, 128, 255], [0, 127, -128, -1, -128, -1]),
+        (pa.int16(), [32767, -32768, 32768, 65535], [32767, -32768, -32768, -1]),
+    ],
+)
+def test_small_integers_are_extended_with_their_sign_or_without(
+    tmp_path: Path, kind: Any, stored: list[int], expected: list[int]
+) -> None:
+    field = pa.field("x", kind, nullable=False)
+    made = page([Entry(0, 0, value) for value in stored], REQUIRED)
+    path = write_pages(tmp_path / "a.parquet", field, len(stored), [made], len(stored))
+    assert pq.read_table(path)["x"].to_pylist() == expected
+    assert read_all(path)["x"].tolist() == expected
+    wide = read_all(path, columns={"o": Column("x", dtype="int64")})
+    assert wide["o"].tolist() == expected
+    for wrong in (2**kind.bit_width, -(2 ** (kind.bit_width - 1)) - 1):
+        made = page([Entry(0, 0, wrong)], REQUIRED)
+        path = write_pages(tmp_path / "a.parquet", field, 1, [made], 1)
+        with pytest.raises(CorruptFileError, match="stored value does not fit"):
+            read_all(path)
 
 
 def deltas(values: list[int], width: int) -> bytes:

@@ -102,6 +102,18 @@ Out Cast(Value value) {
   }
 }
 
+// True if the bits beyond Logical's extend a number of as many bits, signed or not:
+// writers differ in how they store UINT_8 and UINT_16.
+template <typename Logical, typename Physical>
+bool IsExtended(Physical stored) {
+  if constexpr (sizeof(Physical) == sizeof(Logical)) {
+    return true;
+  } else {
+    const auto high = stored >> (8 * sizeof(Logical) - 1);
+    return high >= -1 && high <= 1;
+  }
+}
+
 // Integers. `Physical` is the stored type; `Logical` bounds the values.
 template <typename Physical, typename Logical, typename Out>
 void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
@@ -115,7 +127,7 @@ void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
   for (int64_t i = 0; i < num_values; ++i) {
     const Physical stored = load(i);
     const auto value = static_cast<Logical>(stored);
-    illegal |= static_cast<Physical>(value) != stored;
+    illegal |= !IsExtended<Logical>(stored);
     unfit |= !Fits<Out>(value);
     Store(Cast<Out>(value), i, out);
   }

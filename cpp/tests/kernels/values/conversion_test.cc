@@ -369,6 +369,8 @@ TEST_CASE(
     for (const Dtype dtype : kFloatDtypes)
       CHECK(Convert(type, dtype, StoredIntegers(type, all)).size() == all.size());
     all.resize(100);
+    // Numbers of as many bits are extended with their sign or without.
+    const Int128 size = greatest - least + 1;
     for (const Dtype dtype : DtypesOf(type)) {
       for (const Int128 misfit :
            {least - 1, greatest + 1, -(Int128{1} << 31), (Int128{1} << 31) - 1}) {
