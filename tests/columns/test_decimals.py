@@ -524,9 +524,12 @@ def test_int96_beyond_int64_nanoseconds(tmp_path: Path, year: int, dictionary: b
         use_deprecated_int96_timestamps=True,
         use_dictionary=dictionary,
     )
-    for dtype in (None, "float64"):
-        with pytest.raises(CastError, match=r"nanoseconds.*row group 0, column 'x'") as caught:
-            read_all(path, columns={"o": Column("x", dtype=dtype)})
-        julian_day = (datetime(year, 1, 2) - datetime(1, 1, 1)).days + 1_721_426
-        assert str(julian_day) in str(caught.value)
-        assert path in str(caught.value)
+    with pytest.raises(CastError, match=r"nanoseconds.*float64.*row group 0, column 'x'") as caught:
+        read_all(path)
+    julian_day = (datetime(year, 1, 2) - datetime(1, 1, 1)).days + 1_721_426
+    assert str(julian_day) in str(caught.value)
+    assert path in str(caught.value)
+    seconds = [(moment - datetime(1970, 1, 1)).days * 86_400 for moment in moments]
+    for dtype in ("float64", "float32"):
+        read = read_all(path, columns={"o": Column("x", dtype=dtype)})["o"]
+        assert same_bits(read, np.array([s * 10**9 for s in seconds], object).astype(dtype))

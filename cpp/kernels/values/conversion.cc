@@ -174,12 +174,15 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
     const auto of_day = Load<int64_t>(in + 12 * i);
     const auto day = int64_t{Load<int32_t>(in + 12 * i + 8)} - kJulianDayOf1970;
     const Int128 nanoseconds = day * kDayNanoseconds + of_day;
-    if (nanoseconds != static_cast<int64_t>(nanoseconds)) {
-      throw Error(ErrorKind::kCast,
-                  "timestamp does not fit int64 nanoseconds since 1970: Julian day " +
-                      std::to_string(day + kJulianDayOf1970));
+    if constexpr (!kIsFloat<Out>) {
+      if (nanoseconds != static_cast<int64_t>(nanoseconds)) {
+        throw Error(ErrorKind::kCast,
+                    "timestamp does not fit int64 nanoseconds since 1970; read the "
+                    "column with Column(..., dtype=\"float64\"): Julian day " +
+                        std::to_string(day + kJulianDayOf1970));
+      }
     }
-    Store(Cast<Out>(static_cast<int64_t>(nanoseconds)), i, out);
+    Store(Cast<Out>(nanoseconds), i, out);
   }
 }
 
@@ -388,6 +391,7 @@ bool MayRefuse(Stored stored, Dtype dtype) {
       return !to_float && dtype != Dtype::kInt64;
     case Stored::kUInt64:
       return !to_float && dtype != Dtype::kUInt64;
+    case Stored::kInt96:
     case Stored::kDecimal32:
     case Stored::kDecimal64:
     case Stored::kDecimalBytes:

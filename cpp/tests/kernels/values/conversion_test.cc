@@ -373,7 +373,7 @@ TEST_CASE(
     const Int128 size = greatest - least + 1;
     for (const Dtype dtype : DtypesOf(type)) {
       for (const Int128 misfit :
-           {least - 1, greatest + 1, -(Int128{1} << 31), (Int128{1} << 31) - 1}) {
+           {-size / 2 - 1, size, -(Int128{1} << 31), (Int128{1} << 31) - 1}) {
         for (const size_t place : {size_t{0}, all.size() / 2, all.size() - 1}) {
           std::vector<Int128> values = all;
           values[place] = misfit;
@@ -657,7 +657,8 @@ TEST_CASE("INT96 counts nanoseconds since 1970, as far as int64 goes") {
     for (const Dtype dtype : DtypesOf(type)) {
       const auto stored = [&] { return StoredTimestamps({{2'440'588, 0}, beyond}); };
       const auto error = Caught([&] { Convert(type, dtype, stored()); });
-      REQUIRE(error);
+      REQUIRE(error.has_value() == (dtype == Dtype::kInt64));
+      if (!error) continue;
       CHECK(error->kind() == ErrorKind::kCast);
       CHECK(Mentions(*error, std::to_string(beyond.first)));
     }
