@@ -13,7 +13,7 @@ namespace torchparquet {
 
 struct LogicalType {
   enum class Kind : int8_t {
-    kNone,
+    kNone,  // also GEOMETRY and other types that are read as they are stored
     kString,
     kEnum,
     kJson,
@@ -27,12 +27,10 @@ struct LogicalType {
     kFloat16,
     kUuid,
     kInterval,
-    kOther,
   };
   enum class Unit : int8_t { kUnknown, kMillis, kMicros, kNanos };
 
   Kind kind = Kind::kNone;
-  std::string text = {};  // kOther: the type in words
   // kInt.
   bool is_signed = false;
   int bit_width = 0;
@@ -86,9 +84,9 @@ struct ChunkFacts {
   int32_t offset_index_bytes = 0;
   // Of strings, with dictionaries resolved, where the writer says so.
   std::optional<int64_t> string_bytes = std::nullopt;
-  std::string file_path = {};  // of the file that has the pages; empty: this one
   int codec = Codec::kUnknown;
   bool is_encrypted = false;
+  std::string file_path = {};  // of the file that has the pages; empty: this one
 };
 
 struct FooterFacts {

@@ -234,6 +234,40 @@ def test_null_arrays_by_duckdb_as_one_tensor(tmp_path: Path) -> None:
     assert read_all(path, columns=columns, batch_size=100)["x"].tolist() == expected
 
 
+# Types
+
+
+def typed(path: Path, logical: bytes) -> None:
+    """Give the first column, of strings, another logical type."""
+    old = b"\x25\0\x4c\x1c\0\0"  # converted type UTF8, logical type STRING
+    path.write_bytes(with_footer(path.read_bytes(), old, b"\x6c" + logical))
+
+
+@pytest.mark.parametrize("number", [17, 18, 40])
+def test_logical_types_that_tensors_do_not_have_are_bytes(tmp_path: Path, number: int) -> None:
+    """GEOMETRY, GEOGRAPHY and a type of the future; other files have plain binary."""
+    rows = [b"\1\2", None, b"", b"\3" * 40]
+    texts = pa.array([None if row is None else row.decode() for row in rows])
+    path = tmp_path / "a.parquet"
+    write(path, pa.table({"g": texts}), store_schema=False, write_statistics=False)
+    typed(path, b"\x0c" + zigzag(number) + b"\0\0")
+    write(tmp_path / "b.parquet", pa.table({"g": pa.array(rows, pa.binary())}))
+    for paths, count in ((path, 1), (tmp_path, 2)):
+        found = rows_of(paths, "g", nulls="empty")
+        assert [bytes(row) for row in found] == [row or b"" for row in rows] * count
+
+
+def test_geometry_by_duckdb(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    duckdb.sql(
+        "COPY (SELECT i AS id, ('POINT(' || i || ' 2)')::GEOMETRY AS g FROM range(30) t(i))"
+        f" TO '{path}' (FORMAT parquet, GEOPARQUET_VERSION 'V2')"
+    )
+    assert "Geometry" in str(pq.ParquetFile(path).schema)
+    expected = pq.ParquetFile(path, arrow_extensions_enabled=False).read()["g"].to_pylist()
+    assert [bytes(row) for row in rows_of(path, "g")] == expected
+
+
 # Summaries
 
 

@@ -51,9 +51,6 @@ LogicalType::Kind KindOf(parquet::LogicalType::Type::type type) {
   using Type = parquet::LogicalType::Type;
   using Kind = LogicalType::Kind;
   switch (type) {
-    case Type::NONE:
-    case Type::UNDEFINED:
-      return Kind::kNone;
     case Type::STRING:
       return Kind::kString;
     case Type::ENUM:
@@ -80,8 +77,8 @@ LogicalType::Kind KindOf(parquet::LogicalType::Type::type type) {
       return Kind::kUuid;
     case Type::INTERVAL:
       return Kind::kInterval;
-    default:
-      return Kind::kOther;
+    default:  // a column can still be read as it is stored
+      return Kind::kNone;
   }
 }
 
@@ -112,9 +109,6 @@ LogicalType LogicalOf(const parquet::LogicalType* type) {
       logical.scale = decimal.scale();
       break;
     }
-    case LogicalType::Kind::kOther:
-      logical.text = type->ToString();
-      break;
     default:
       break;
   }
