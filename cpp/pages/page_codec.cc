@@ -1,5 +1,6 @@
 #include "pages/page_codec.h"
 
+#include <optional>
 #include <string>
 
 #include "bridge/loaded_library.h"
@@ -55,6 +56,37 @@ void PageCodec::Open(int codec) {
   codec_type_ = codec;
 }
 
+// Returns false for bytes that are no such blocks, or are damaged.
+bool PageCodec::DecompressHadoopLz4(std::span<const uint8_t> bytes,
+                                    std::span<uint8_t> out) {
+  Open(Codec::kLz4);
+  const auto take_size = [&]() -> std::optional<size_t> {
+    if (bytes.size() < 4) return std::nullopt;
+    size_t size = 0;
+    for (const uint8_t byte : bytes.first(4)) size = size << 8 | byte;
+    bytes = bytes.subspan(4);
+    return size;
+  };
+  while (!bytes.empty()) {
+    const auto block_bytes = take_size();
+    if (!block_bytes || *block_bytes > out.size()) return false;
+    std::span<uint8_t> block = out.first(*block_bytes);
+    out = out.subspan(*block_bytes);
+    while (!block.empty()) {
+      const auto part_bytes = take_size();
+      if (!part_bytes || *part_bytes > bytes.size()) return false;
+      int64_t num_written = 0;
+      const Failure failure =
+          codec_->Decompress(bytes.first(*part_bytes), block, &num_written);
+      if (failure.kind == Failure::Kind::kFailed) return false;
+      Check(failure);
+      bytes = bytes.subspan(*part_bytes);
+      block = block.subspan(static_cast<size_t>(num_written));
+    }
+  }
+  return out.empty();
+}
+
 void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
                            std::span<uint8_t> out) {
   if (codec == Codec::kSnappy) {
@@ -69,6 +101,7 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
       libdeflate_.Decompress(bytes, out)) {
     return;
   }
+  if (codec == Codec::kLz4Hadoop && DecompressHadoopLz4(bytes, out)) return;
   Open(codec);
   int64_t num_written = 0;
   const Failure failure = codec_->Decompress(bytes, out, &num_written);

@@ -17,6 +17,10 @@ std::string CodecName(int codec);
 // Decompresses pages of one codec after another: Snappy, and LZ4 that compresses well, by
 // our kernels; gzip by libdeflate if there is one; others by Arrow's codecs, whose LZ4
 // takes an offset of 0. Contexts are kept from page to page. Used by one thread.
+//
+// Hadoop's LZ4 is a sequence of blocks, each of the size of its content and one or more
+// compressed parts with their sizes. Arrow reads blocks of one part, and pages of early
+// writers that have no such frame.
 class PageCodec {
  public:
   // Decompresses `bytes` to exactly `out`. `codec` is a Codec::Number.
@@ -35,6 +39,7 @@ class PageCodec {
 
  private:
   void Open(int codec);
+  bool DecompressHadoopLz4(std::span<const uint8_t> bytes, std::span<uint8_t> out);
 
   Libdeflate libdeflate_;
   int codec_type_ = -1;

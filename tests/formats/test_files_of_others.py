@@ -16,6 +16,7 @@ import pytest
 from tests.fixtures.generated_pages import Entry, Levels, page, varint, write_pages
 from tests.fixtures.parquet_files import read_all, write
 from tests.fixtures.thrift_bytes import (
+    META_CODEC,
     META_COMPRESSED_BYTES,
     META_DICTIONARY_OFFSET,
     META_UNCOMPRESSED_BYTES,
@@ -118,6 +119,38 @@ def test_old_parquet_mr(tmp_path: Path, writer: bytes, is_short: bool) -> None:
     assert_table_reads_as(table, path, batch_size=90)
     for name in table.column_names:
         assert_table_reads_as(table.select([name]), path, batch_size=90)
+
+
+@pytest.mark.parametrize("parts", [[8000], [4000, 4000], [1000] * 8, [3000, 1, 0, 4999]])
+@pytest.mark.parametrize("num_blocks", [1, 2])
+def test_lz4_of_hadoop(tmp_path: Path, parts: list[int], num_blocks: int) -> None:
+    """Blocks, each its content's size and then several parts, each after its size."""
+    values = np.random.default_rng(1).integers(0, 50, 1000 * num_blocks)
+    body = values.astype("<i8").tobytes()
+    framed = b""
+    for block in range(num_blocks):
+        at = block * 8000
+        framed += (8000).to_bytes(4, "big")
+        for size in parts:
+            part = pa.compress(body[at : at + size], codec="lz4_raw", asbytes=True)
+            framed += len(part).to_bytes(4, "big") + part
+            at += size
+    details = encoded_struct({1: len(values), 2: 0, 3: 3, 4: 3})
+    header = encoded_struct({1: 0, 2: len(body), 3: len(framed), 5: details})
+    field = pa.field("x", pa.int64(), nullable=False)
+    path = write_pages(tmp_path / "a.parquet", field, len(values), [header + framed], len(values))
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(replaced(content, column_metadata(content, 0, 0)[META_CODEC], 5))
+    assert read_all(path)["x"].tolist() == values.tolist()
+    for damaged in (framed[:-3], framed[:4] + b"\xff" + framed[5:]):
+        header = encoded_struct({1: 0, 2: len(body), 3: len(damaged), 5: details})
+        path = write_pages(
+            tmp_path / "b.parquet", field, len(values), [header + damaged], len(values)
+        )
+        content = Path(path).read_bytes()
+        Path(path).write_bytes(replaced(content, column_metadata(content, 0, 0)[META_CODEC], 5))
+        with pytest.raises(CorruptFileError, match="decompress"):
+            read_all(path)
 
 
 # Values
