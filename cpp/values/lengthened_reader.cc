@@ -74,6 +74,7 @@ class FixedBytesReader : public ByteArrayStoredReader {
 };
 
 // Converts two's complement of any length, highest byte first, to 16 bytes, lowest first.
+// No bytes are 0.
 class DecimalReader : public ByteArrayStoredReader {
  public:
   explicit DecimalReader(std::unique_ptr<kernels::ByteArrayReader> values)
@@ -85,10 +86,11 @@ class DecimalReader : public ByteArrayStoredReader {
   uint8_t* Store(std::span<const uint32_t> lengths, uint8_t* out) override {
     auto value = bytes().begin();
     for (const uint32_t length : lengths) {
-      if (length == 0 || length > kBytes) {
-        throw CorruptFile("decimal must have 1 to 16 bytes: " + std::to_string(length));
+      if (length > kBytes) {
+        throw CorruptFile("decimal must have up to 16 bytes: " + std::to_string(length));
       }
-      std::fill_n(out, kBytes, (*value & 0x80) != 0 ? uint8_t{0xFF} : uint8_t{0});
+      const bool is_negative = length > 0 && (*value & 0x80) != 0;
+      std::fill_n(out, kBytes, is_negative ? uint8_t{0xFF} : uint8_t{0});
       std::reverse_copy(value, value + length, out);
       value += length;
       out += kBytes;

@@ -357,8 +357,17 @@ def test_varying_length_beyond_int64(tmp_path: Path) -> None:
         read_all(str(path), columns={"o": Column("value", dtype="int64")})
 
 
+def test_no_bytes_are_0(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    stored = [b"", b"\xff", bytes(16), bytes(14), *[b"\1"] * 16, *[b""] * 4]
+    byte_array_file(path, *stored)
+    for dtype, expected in ((None, -0.01), ("int64", -1)):
+        read = read_all(str(path), columns={"o": Column("value", dtype=dtype)})["o"]
+        assert read[[0, 1, 23]].tolist() == [0, expected, 0]
+
+
 @pytest.mark.parametrize("number", [0, 11, 23])
-@pytest.mark.parametrize("length", [0, 17, 18, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("length", [17, 18, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1])
 def test_wrong_length_of_a_decimal(tmp_path: Path, length: int, number: int) -> None:
     path = tmp_path / "a.parquet"
     byte_array_file(path)
