@@ -161,7 +161,8 @@ TEST_CASE("a scan tells rows, bytes and schema") {
                           .uncompressed_bytes = chunk.value_bytes,
                           .num_values = chunk.num_values,
                           .codec = chunk.codec});
-        const int64_t bytes = chunk.string_bytes.value_or(chunk.value_bytes);
+        const int64_t bytes =
+            chunk.string_bytes.value_or(std::max(chunk.value_bytes, chunk.num_bytes));
         column_bytes[column] += static_cast<double>(std::max<int64_t>(bytes, 0));
         chunks.push_back(compact::Struct(ColumnChunk(MetaData(chunk)), &draws));
       }
@@ -287,6 +288,15 @@ TEST_CASE("an encrypted footer or column is not scanned") {
     chunk.push_back(id == 8 ? compact::StructField(8, {}) : Binary(9, "secret"));
     const Bytes group = compact::Struct(RowGroup(10, {compact::Struct(chunk)}));
     CHECK_FALSE(IsScanned(compact::Struct(FileMetaData(10, {group}))));
+  }
+}
+
+TEST_CASE("a column chunk that names another file is not scanned") {
+  for (const auto* name : {"", "other.parquet"}) {
+    Fields chunk = ColumnChunk(MetaData(kChunk));
+    chunk.insert(chunk.begin(), Binary(1, name));
+    const Bytes group = compact::Struct(RowGroup(10, {compact::Struct(chunk)}));
+    CHECK(IsScanned(compact::Struct(FileMetaData(10, {group}))) == (*name == 0));
   }
 }
 
