@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 
-from torchparquet import Column, Pack, ParquetDataset
+from torchparquet import Column, Pack, ParquetDataset, mix
 from torchparquet.cli import main
 from torchparquet.errors import CastError, CorruptFileError, TransformError
 
@@ -174,3 +177,27 @@ def test_command_without_the_package_for_sql_names_it(
     error = " ".join(capsys.readouterr().err.split())
     assert "pip install sqlglot" in error
     assert "ImportError" not in error
+
+
+@pytest.mark.parametrize("option", ["shuffle", "sampler", "batch_sampler"])
+@pytest.mark.parametrize("kind", ["data set", "mix", "rows"])
+def test_loader_that_would_shuffle_names_the_option_of_the_data_set(
+    data: Path, option: str, kind: str
+) -> None:
+    one = ParquetDataset(data, batch_size=2, columns=["label"])
+    dataset: Any = {"data set": one, "mix": mix([one], weights=[1]), "rows": one.unbatched()}[kind]
+    value: Any = True if option == "shuffle" else [[0]]
+    with pytest.raises(ValueError, match=rf"give shuffle=True, .* to the data set.*{option}="):
+        DataLoader(dataset, **{option: value})
+    loaded = list(DataLoader(dataset, batch_size=None, shuffle=False))
+    assert len(loaded) == (8 if kind == "rows" else 4)
+
+
+def test_a_data_set_keeps_its_class(data: Path) -> None:
+    dataset = ParquetDataset(data, batch_size=2, columns=["label"])
+    assert dataset.__class__ is type(dataset) is ParquetDataset
+    assert isinstance(dataset, IterableDataset)
+    assert not isinstance(dataset, IterDataPipe)
+    for made in (pickle.loads(pickle.dumps(dataset)), copy.copy(dataset)):
+        assert made.__class__ is ParquetDataset
+        assert len(list(made)) == 4

@@ -40,6 +40,7 @@ from torchparquet.plan.plan_options import Balance, Even, PlanOptions, requested
 from torchparquet.plan.row_places import Reach
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
+from torchparquet.ranks.loader_options import LoaderChecked
 from torchparquet.ranks.membership import Membership
 from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.second_sharding import refuse_second_sharding
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class ParquetDataset(IterableDataset[Batch]):
+class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
     """An iterable data set that gives each rank and worker its exact share of Parquet files.
 
     Iterate it directly (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with

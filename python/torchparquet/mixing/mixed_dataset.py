@@ -24,6 +24,7 @@ from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
 from torchparquet.mixing.row_mixing import RowMixture
 from torchparquet.mixing.unbatched import UnbatchedDataset
+from torchparquet.ranks.loader_options import LoaderChecked
 from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
 
@@ -91,7 +92,7 @@ def mix(
     return MixedDataset(datasets, options, source_key)
 
 
-class MixedDataset(IterableDataset[Batch]):
+class MixedDataset(LoaderChecked, IterableDataset[Batch]):
     """Batches of several data sets in exact proportion; `mix` makes it.
 
     Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after

@@ -15,13 +15,14 @@ from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.members import Metered, Mixable, RowMixable, worlds
 from torchparquet.mixing.row_cursor import RowCursor, RowPlace
 from torchparquet.mixing.row_iteration import EpochRowCursor, RowIteration
+from torchparquet.ranks.loader_options import LoaderChecked
 from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller
 
 _FORMAT = "torchparquet.UnbatchedDataset"
 
 
-class UnbatchedDataset(IterableDataset[Row]):
+class UnbatchedDataset(LoaderChecked, IterableDataset[Row]):
     """The rows of a data set one by one, as dicts; `unbatched()` makes it.
 
     A row has the columns of its batch. A column `[B]` becomes a tensor without dimensions, `[B,
