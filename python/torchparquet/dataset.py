@@ -149,15 +149,15 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
                 until the filter is evaluated.
             where: Read the rows for which this is true: pyarrow's Expression or tuples, or a SQL
                 condition such as "label is not null and lang = 'de'". It is evaluated once, here,
-                on the columns that it names. All else counts selected rows alone: lengths, even
-                shares, shuffle windows, states. With `manifest_cache` the answer is kept in a
-                file beside it.
+                on the columns that it names. Everything else then counts only selected rows:
+                lengths, even shares, shuffle windows, states. With `manifest_cache` the result
+                is saved in a file next to it.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
                 file, or a table, with the column "row" and perhaps "file".
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
-                such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must hold
-                `where`, `rows` and `split`, if several are given.
+                such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
+                `where`, `rows` and `split` are given, rows must satisfy all of them.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -165,9 +165,9 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
                 together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
                 groups are then cut, and their parts permuted like row groups. None for 8 row
                 groups, or as many as fit in half of `max_memory` if that is fewer.
-            shuffle_within_rank: Deal row groups in file order and permute each rank's own. A rank
+            shuffle_within_rank: Shard row groups in file order and permute each rank's own. A rank
                 then reads the same files in every epoch, so node-local caches stay useful.
-            drop_last: Leave out a last batch that is not full.
+            drop_last: Drop a last batch that is not full.
             even: How all ranks get the same number of steps: "split" balances rows to within
                 one, "drop" stops at the shortest share, "pad" repeats rows and marks them in
                 `batch["row.valid"]`, "none" lets step counts differ. With "dynamic" each rank
@@ -184,10 +184,10 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
                 iteration ends after an epoch whose number, counted from 1, is a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
             rank: This process among the data-parallel ranks. None to find out from
-                torch.distributed or else the launcher's variables (`RANK`, `WORLD_SIZE`), anew at
+                torch.distributed or else the launcher's variables (`RANK`, `WORLD_SIZE`), again at
                 each iteration and each `len`. So these may still be set up after the data set is
                 made. A rank that changes later changes the length.
-            world_size: Number of data-parallel ranks; goes with `rank`.
+            world_size: Number of data-parallel ranks; give it with `rank`.
             device_mesh: Take rank and world size from its data-parallel dimensions. Processes
                 that differ only in other dimensions (tensor, context, pipeline) read the same.
             mesh_dims: The data-parallel dimensions: a name, or several that count as one rank,
@@ -199,9 +199,10 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
                 in the same order.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             num_threads: Decode threads; None for this process's share of the processors.
-            cpus: Numbers of the processors that decode threads run on, such as those of the
+            cpus: Numbers of the processors that decode threads run on, such as all of the
                 device's NUMA node. None for all that the process may use. On Linux.
-            max_memory: Bound of the memory of batches in flight, in bytes or such as "512MiB".
+            max_memory: Bound of the memory of batches in flight: bytes, or a size such as "512MiB"
+                or "1G" (10^9 bytes).
             pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
                 With `device`, batches are copied from page-locked memory unless this is False.
             device: Deliver batches on this device, such as "cuda" for the iterating thread's
@@ -214,35 +215,35 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
             transform: A callable that gets each batch, after the processors, and returns the dict
                 to deliver. Both run on the thread that iterates. They do not affect the order,
                 states or the comparison of ranks. Workers that are not forked need them picklable.
-            transform_threads: Apply the functions to so many batches at once, on threads ahead of
-                the loop. For functions that release the GIL, such as image decoders. Twice as
-                many batches are held beside `max_memory`. Order and states are exact.
-            transform_processes: The same in so many processes, for functions that hold the GIL.
-                They must be picklable. Tensors go to and fro by shared memory. Not with DataLoader
-                workers.
+            transform_threads: Apply the functions in this number of background threads. For
+                functions that release the GIL, such as image decoders. Twice as many batches are
+                held in addition to `max_memory`. Order and states stay exact.
+            transform_processes: The same in this number of processes, for functions that hold the
+                GIL. They must be picklable. Tensors are sent both ways through shared memory. Not
+                with DataLoader workers.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
-                for all of them, or a function that takes a path and returns those of the file, or
-                None. Key management is asked while footers are read, and not again. Spawned
+                for all of them, or a function that takes a path and returns the properties of the
+                file, or None. The key service is called only while footers are read. Spawned
                 workers need a function that they can import.
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
                 (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written anew. It may be a URL.
-                `filters` need the footers in any case. `balance="bytes"` writes a cache anew that
-                was made without it. Ranks may share the file.
-            storage_options: Options of the store that URLs are of, credentials among them, by the
-                names that pandas (fsspec) or Polars take.
-            filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of, in place of
-                URLs and `storage_options`.
-            cache_dir: A folder on local disk that keeps what is read of a store, for later epochs
+                written again. It may be a URL.
+                `filters` need the footers in any case. `balance="bytes"` writes a cache again
+                that was made without it. Ranks may share the file.
+            storage_options: Options of the store in the URLs, such as credentials, by the names
+                of pandas (fsspec) or Polars.
+            filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
+                and `storage_options`.
+            cache_dir: A folder on local disk that caches what is read of a store, for later epochs
                 and runs. Processes may share it; it must be empty or such a folder. It has no
                 effect on files on disk.
-            cache_limit: The most bytes that it may take; None for 64 GiB. Blocks that were not
-                used for the longest time are removed.
+            cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
+                blocks are removed.
             fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
                 `max_seconds` from its first failure to its last try (180), `max_connections` of
                 the process (its share of 64 of this machine; the first data set decides for all),
-                `hedges`, False to ask no second time for a slow first byte.
+                `hedges`, False to send no second request for a slow first byte.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
@@ -390,7 +391,7 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
         return self._feed.latest_state()
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return a state after `num_rows` rows that each rank was given in the present world.
+        """Return a state after `num_rows` rows of each rank in the present world.
 
         For readers that count rows rather than batches, as `mix` within batches does. A state
         within a batch resumes with the rest of that batch. In another world the batch counts as
@@ -415,9 +416,9 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.
 
-        A live iterator resumes there too. A state taken after the last batch leads to the next
+        A live iterator resumes there too. A state taken after the last batch begins the next
         epoch. If the number of ranks or workers, or the batch size, has changed since, the rows of
-        the epoch that no rank delivered are dealt anew, each once.
+        the epoch that no rank delivered are divided among the new ranks, each once.
 
         Args:
             state: A result of `state_dict`.

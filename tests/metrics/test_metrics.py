@@ -454,7 +454,7 @@ EVEN = Sides(
 @pytest.mark.parametrize(
     ("spent", "begin", "says"),
     [
-        ({"batches": 0}, "nothing to tell", "no batch"),
+        ({"batches": 0}, "nothing is known yet", "no batch"),
         ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "9% of 10 s for batches"),
         ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "after 1 s for the first"),
         ({"reading": 9.0, "decoding": 4.0}, "reading from storage", "9 s on opening files"),

@@ -173,7 +173,7 @@ def test_plots(
     content = path.read_bytes()
     assert content.startswith(begins)
     if library == "plotly":
-        assert b"Who reads which part of the data" in content
+        assert b"Part of the data that each rank reads" in content
         # It opens without a network.
         assert b"<script src=" not in content
 

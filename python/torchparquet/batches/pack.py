@@ -29,26 +29,26 @@ class Pack:
 
     Each row group is packed by itself, in file order, so its last sequence may have padding. A row
     of the data set is then a sequence: `batch_size`, lengths, shares, shuffle windows and states
-    count sequences. Every token is in one sequence. Empty documents leave no trace.
+    count sequences. Every token is in one sequence. Empty documents add nothing.
 
     Attributes:
-        columns: The list column to pack, or several that are packed in step, such as tokens and
-            the mask of their loss. Each row must have lists of one length in all of them. They
-            are names of `columns=`, if that is given.
+        columns: The list column to pack, or several that are packed alike, such as tokens and the
+            mask of their loss. In each row their lists must have the same length. They are names
+            of `columns=`, if that is given.
         length: L, the tokens of a sequence. Each column becomes a tensor ``[B, L]``.
-        strategy: ``"concat"``: one document after the other; one that does not end with its
-            sequence goes on in the next. ``"split"``: a document that does not fit into the rest
-            of a sequence begins the next one. ``"best_fit"``: the documents of a window are placed
-            where the least is left over, longest first. In the last two, only documents longer
-            than L are cut, and padding fills what is left over.
+        strategy: ``"concat"``: one document after the other; a document that does not fit
+            continues in the next sequence. ``"split"``: a document that does not fit starts the
+            next sequence. ``"best_fit"``: the documents of a window are placed where they leave
+            the least space, longest first. In the last two, only documents longer than L are cut,
+            and padding fills the rest.
         separator: A value that follows each document, such as the tokenizer's end of text. It is
             the last token of its document. A number for the first column, with 0 for the others,
             or a dict from column to number. None for no separator.
         padding: The value of padding: a number for all columns, or a dict from column to number.
-        window: The documents that ``"best_fit"`` places together: so many consecutive ones of a
-            row group, or fewer if they have 4 million tokens. Each decode thread holds one window.
-        boundaries: The tensors that tell documents, those of the first column. A document that
-            goes on in another sequence counts as another one there.
+        window: The number of consecutive documents of a row group that ``"best_fit"`` places
+            together, or fewer if they have 4 million tokens. Each decode thread holds one window.
+        boundaries: The tensors that mark the documents of the first column. The rest of a document
+            in another sequence counts as another document.
 
             - ``"tokens"``: ``"<column>.document"``, int32 ``[B, L]``, the number of a token's
               document in its sequence, -1 for padding. ``"<column>.position"``, int32 ``[B, L]``,

@@ -82,7 +82,7 @@ storage_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     callback=_storage,
-    help="Option of the store that URLs are of; may be repeated. KEY.NAME sets one of several.",
+    help="Option of the store of the URLs; may be repeated. KEY.NAME sets a nested option.",
 )
 
 
@@ -201,7 +201,7 @@ _ORDER_OPTIONS = (
         "--pack",
         multiple=True,
         metavar="NAME",
-        help="Pack the lists of this column into sequences; may be repeated, for columns in step.",
+        help="Pack the lists of this column into sequences; may be repeated.",
     ),
     click.option(
         "--pack-length",

@@ -84,7 +84,7 @@ def command(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Time this data on this machine, beside pyarrow.
+    """Time this data on this machine, and compare with pyarrow.
 
     The command tries numbers of threads and batch sizes, and recommends one of each. It reads every
     byte of every batch, with a warm page cache. pyarrow's routes deliver record batches instead of

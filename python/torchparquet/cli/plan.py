@@ -132,7 +132,7 @@ def _add(table: Any, name: str, amounts: dict[str, int]) -> None:
 def _show_heat_map(console: Console, report: dict[str, Any]) -> None:
     lines = report["heat_map"]
     num_shares = report["world_size"] * report["num_workers"]
-    console.print("\n[bold]Who reads which part of the data[/]")
+    console.print("\n[bold]Part of the data that each rank reads[/]")
     darkest = max(max(line) for line in lines) or 1.0
     shades = _ASCII_SHADES if console.options.ascii_only else _SHADES
     for index, line in enumerate(lines):
@@ -142,7 +142,7 @@ def _show_heat_map(console: Console, report: dict[str, Any]) -> None:
         console.print(f"{label:>{_LABEL_WIDTH}} {cells}", soft_wrap=True)
     left_out = sum(1 for column in zip(*lines, strict=True) if not any(column))
     if left_out:
-        console.print(f"{'':>{_LABEL_WIDTH}} {counted(left_out, 'column')} that nobody reads")
+        console.print(f"{'':>{_LABEL_WIDTH}} {counted(left_out, 'column')} that no rank reads")
 
 
 def _shade(shades: str, value: float) -> str:

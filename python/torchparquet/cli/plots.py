@@ -94,7 +94,7 @@ def plot_plan(report: dict[str, Any], draw: Draw) -> None:
         f"Epoch {report['epoch']}: {report['rows']:,} rows for {report['world_size']:,} ranks",
         [
             Panel(
-                "Who reads which part of the data",
+                "Part of the data that each rank reads",
                 "row groups in the order of files",
                 of,
                 cells=report["heat_map"],

@@ -36,7 +36,7 @@ def _encoding(text: str) -> tuple[str, str]:
     "--output",
     required=True,
     metavar="DIR",
-    help="New directory or URL of a store; or that of the same rewrite, to resume it.",
+    help="New directory, or URL of a store. Give the same one again to resume a rewrite.",
 )
 @click.option("--row-group-rows", type=_POSITIVE, metavar="N", help="Rows of each row group.")
 @click.option(
@@ -84,9 +84,9 @@ def command(
     """Write the same rows in a layout for training.
 
     Row groups and files change; the rows do not. Their order stays, or becomes a permutation of all
-    rows. Schema and key-value metadata are kept. A file gets its name when it is complete. After an
-    interruption, the same command resumes the rewrite. --shuffle temporarily takes as much disk
-    space as the rows do.
+    rows. Schema and key-value metadata are kept. A file gets its final name when it is complete.
+    After an interruption, the same command resumes the rewrite. --shuffle temporarily takes as much
+    disk space as the rows do.
     """
     wanted = RewriteOptions(
         encodings=dict(encodings), page_checksums=not no_page_checksums, **options

@@ -30,7 +30,7 @@ from torchparquet.tools.verify import open_files, paths_of, summary, verify_file
 from torchparquet.tools.verify.decoding import Failure
 from torchparquet.tools.verify.exactly_once import audit_world
 
-_NO_TENSORS = "no column can be read as a tensor: no rows are dealt"
+_NO_TENSORS = "no column can be read as a tensor, so no rank reads rows"
 
 
 @click.command()
@@ -41,7 +41,7 @@ _NO_TENSORS = "no column can be read as a tensor: no rows are dealt"
 @column_option
 @order_options
 @click.option("--num-threads", type=click.IntRange(1, 1024), metavar="N", help="Decode threads.")
-@click.option("--no-decode", is_flag=True, help="Check only the dealing of rows.")
+@click.option("--no-decode", is_flag=True, help="Check only which rows each rank reads.")
 @click.option("--no-audit", is_flag=True, help="Only decode.")
 @json_option
 @debug_option

@@ -102,7 +102,7 @@ class Schemas:
         for file, leaves, repeated in zip(self._files, self._leaves, self._repeated, strict=True):
             if name in repeated:
                 raise ValueError(
-                    f"a selected name must stand for one column of a file; {name!r} stands for "
+                    f"a selected name must name one column of a file; {name!r} stands for "
                     f"several in {file!r}"
                 )
             if name not in leaves:

@@ -40,7 +40,7 @@ class Interval:
         num_workers = getattr(loader, "num_workers", 0)
         if num_workers:
             raise ValueError(
-                "metrics are those of the process that reads: use num_workers=0, or log them in "
+                "only the process that reads has metrics: use num_workers=0, or log them in "
                 f"the workers, got num_workers={num_workers}"
             )
         self._source = source
@@ -54,7 +54,7 @@ class Interval:
 
 
 class MetricsLog:
-    """Writes the metrics of a data set to TensorBoard every so many steps.
+    """Writes the metrics of a data set to TensorBoard every few steps.
 
     Each point covers the steps since the one before: one `add_scalar` per number, such as
     `data/rows_per_second`, and the bottleneck as text.

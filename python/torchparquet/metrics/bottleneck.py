@@ -55,7 +55,7 @@ class Sides:
 def describe(sides: Sides) -> str:
     """Return one sentence: the slower side, the figures that show it, and a remedy."""
     if sides.batches == 0:
-        return "nothing to tell: no batch was delivered yet"
+        return "nothing is known yet: no batch was delivered"
     wait, elapsed = sides.wait, sides.elapsed
     if sides.batches > 1:
         # No batch can be ready before the first request.

@@ -94,11 +94,11 @@ class Metrics:
             batches while the loop waited too.
         threads_waited_for_bytes_seconds: Time in which decode threads had no task whose bytes had
             come from a store.
-        threads_idle_at_end_seconds: Time of decode threads that found no more to do, until the last
-            one of their epoch ended too.
-        threads_waited_for_lock_seconds: Time in which decode threads waited for each other, to be
-            told what to do next. More threads do not help where it is much of their time.
-        threads_held_lock_seconds: Time in which one of them was told.
+        threads_idle_at_end_seconds: Time of decode threads without further work, until the last one
+            of the epoch ended.
+        threads_waited_for_lock_seconds: Time in which decode threads waited for the lock of the
+            task queue. More threads do not help where it is much of their time.
+        threads_held_lock_seconds: Time in which one of them held it.
         http_requests: Requests to a store by the native HTTP client. This and the following counts
             are of the process, while this data set was read.
         broker_requests: Ranges that the store's own library read, since its files have no address.
@@ -183,7 +183,7 @@ class Metrics:
         return describe(sides)
 
     def as_dict(self, *, columns: bool = True) -> dict[str, float]:
-        """Return all numbers by name, flat, for loggers; rates and those of the ring included.
+        """Return all numbers by name, flat, for loggers, with rates and the numbers of the ring.
 
         Args:
             columns: Also those of columns and codecs, as `column/x/decode_seconds`, and those of

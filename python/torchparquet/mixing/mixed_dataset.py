@@ -44,8 +44,8 @@ def mix(
     """Return a data set of batches drawn from several data sets in exact proportion.
 
     After t batches, a data set of weight w has given more than t * w - 1 and fewer than t * w + 1
-    of them. The order is random, by `seed` and epoch alone, so all ranks draw alike. Their steps
-    are even if those of each data set are.
+    of them. The order is random, by `seed` and epoch alone, so it is the same on all ranks. All
+    ranks take the same number of steps if they do so in each data set.
 
     Args:
         datasets: `ParquetDataset`s, or others with `len`, `set_epoch`, `state_dict` and
@@ -56,7 +56,7 @@ def mix(
         seed: Seed of the draws; the same on all ranks.
         stopping: The rule for a drawn data set without a batch left. "first_exhausted" ends the
             epoch. "all_exhausted" lets it leave the mix, and the others keep their proportion until
-            each batch of all was delivered once. "repeat" begins it anew in another order, until
+            each batch of all was delivered once. "repeat" starts it again in another order, until
             each data set was delivered once as a whole.
         within_batch: True mixes rows: each batch has rows of all data sets, in their order and in
             exact proportion. The rows are copied. Only with "all_exhausted" may the last batch be
@@ -140,7 +140,7 @@ class MixedDataset(LoaderChecked, IterableDataset[Batch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way, or else that of the next one."""
+        """The epoch of the iteration under way, or else of the next one."""
         if self._latest is not None and not self._latest.over:
             return self._latest.progress.epoch
         state = self._next_state()
@@ -206,10 +206,10 @@ class MixedDataset(LoaderChecked, IterableDataset[Batch]):
         """Return the batches of the epoch under way, or else of the next one.
 
         Batches before a loaded state count too. With `ParquetDataset`s, `len(loader)` covers all
-        workers; after they have begun an epoch, it is that of the next one.
+        workers; after they have begun an epoch, it is the length of the next one.
 
         Raises:
-            TypeError: Rows are mixed, and a data set does not tell its number of rows.
+            TypeError: Rows are mixed, and a data set has no known number of rows.
         """
         latest, state = self._latest, self._next_state()
         if latest is not None and not latest.closed:
@@ -230,7 +230,7 @@ class MixedDataset(LoaderChecked, IterableDataset[Batch]):
         return self._counted[1]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration stands, counting batches that it has returned.
+        """Return the position of the latest iteration: the batches that it has returned.
 
         The state holds the states of all data sets, as JSON values. It is the same on all ranks at
         the same step; with `even="none"`, until a rank has no row left of a data set.
@@ -258,8 +258,8 @@ class MixedDataset(LoaderChecked, IterableDataset[Batch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration resume at `state`, with the weights of that time.
 
-        A state taken after the last batch leads to the next epoch. With other ranks than the
-        state's, the undelivered rows of each `ParquetDataset` are dealt anew.
+        A state taken after the last batch begins the next epoch. On another number of ranks, the
+        undelivered rows of each `ParquetDataset` are divided among them.
 
         Raises:
             TypeError: `state` is not a dict.
@@ -283,7 +283,7 @@ class MixedDataset(LoaderChecked, IterableDataset[Batch]):
         """Return the metrics of this process: of the mix, and of each data set in `sources`.
 
         See `ParquetDataset.metrics`. The data sets are read side by side, so the time of each is
-        that of the mix, without the loop's waits for the others.
+        the time of the mix, without the loop's waits for the others.
 
         Raises:
             RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.

@@ -228,7 +228,7 @@ class RowCursor:
         if record.mark is None and record.num_rows is not None:
             raise RuntimeError(
                 "this iteration over a mix was interrupted within a batch by an exception, and its "
-                "rows are lost to it: iterate anew, from a state that was taken before"
+                "rows are lost to it: iterate again, from a state that was taken before"
             )
         if record.epoch != self._read.following.epoch and record.epoch is not None:
             begin_epoch(self.dataset, record.epoch)

@@ -57,7 +57,7 @@ class UnbatchedDataset(LoaderChecked, IterableDataset[Row]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way, or else that of the next one."""
+        """The epoch of the iteration under way, or else of the next one."""
         dataset: Any = self._dataset
         return int(dataset.epoch)
 
@@ -116,12 +116,12 @@ class UnbatchedDataset(LoaderChecked, IterableDataset[Row]):
             TypeError: The data set is a mix, or `even="dynamic"`.
         """
         if not isinstance(self._dataset, RowMixable):
-            raise TypeError("rows of a mix have no len: take that of its batches")
+            raise TypeError("rows of a mix have no len; the mix has one, in batches")
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
         return sum(reach.end_rows for reach in self._dataset.reaches(num_workers))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration stands, counting rows that it has returned.
+        """Return the position of the latest iteration: the rows that it has returned.
 
         For a `ParquetDataset` it is a state of the data set itself. It is the same on all ranks
         that have returned equally many rows, and another world can resume at it too.
@@ -166,7 +166,9 @@ class UnbatchedDataset(LoaderChecked, IterableDataset[Row]):
             if not isinstance(state, dict):
                 raise TypeError(f"state must be a dict, got {type(state).__name__}")
             if state.get("format") != _FORMAT:
-                raise ValueError(f"state must be that of rows of a mix, got keys {sorted(state)}")
+                raise ValueError(
+                    f"state must be a state of the rows of a mix, got keys {sorted(state)}"
+                )
             self._dataset.load_state_dict(state["state"])
             self._skipped, self._world = state["rows"], state["world"]
         self._course = None

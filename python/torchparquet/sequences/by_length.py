@@ -30,8 +30,8 @@ class ByLength:
     batches. Shares, shuffle windows, lengths and states count batches. Give either `max_tokens`, or
     `bucket_boundaries` and `bucket_batch_sizes`.
 
-    A list column in `padding` becomes a tensor ``[B, L]``, padded to the longest list of the batch,
-    beside ``"<column>.length"``, int64 ``[B]``.
+    A list column in `padding` becomes a tensor ``[B, L]``, padded to the longest list of the batch.
+    ``"<column>.length"``, int64 ``[B]``, has the lengths.
 
     Attributes:
         column: The list column whose lengths count. It is padded.

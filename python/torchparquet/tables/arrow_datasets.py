@@ -20,8 +20,8 @@ def arrow_source(dataset: pads.FileSystemDataset) -> TableSource:
 
     if getattr(dataset, "_scan_options", None):
         raise ValueError(
-            "a filtered data set of pyarrow does not tell its filter: give the data set without "
-            "it, and where= with the condition"
+            "the filter of a data set of pyarrow cannot be read: give the data set without it, and "
+            "where= with the condition"
         )
     fragments = list(dataset.get_fragments())
     if not fragments or not all(isinstance(one, pads.ParquetFileFragment) for one in fragments):

@@ -24,8 +24,8 @@ def hugging_face_source(dataset: Any) -> TableSource:
     )
     if type(builder).__name__ != "Parquet" or not files or not is_whole:
         raise ValueError(
-            "only a data set of Parquet files that load_dataset(..., streaming=True) has made, "
-            "without map, filters or shards, tells its files: give their paths themselves, such as "
-            "hf://datasets/NAME/**/*.parquet"
+            "a data set of Hugging Face must come from load_dataset(..., streaming=True) of "
+            "Parquet files, without map, filters or shards: give the paths of the files "
+            "themselves, such as hf://datasets/NAME/**/*.parquet"
         )
     return TableSource(tuple(sorted(map(str, files))), "a data set of Hugging Face")

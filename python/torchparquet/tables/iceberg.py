@@ -31,7 +31,10 @@ def iceberg_source(table: Any) -> TableSource:
     """
     scan = table if hasattr(table, "plan_files") else table.scan()
     if scan.limit is not None:
-        raise ValueError("a scan with a limit does not tell its rows: give limit_steps= instead")
+        raise ValueError(
+            "a scan with a limit cannot be read, because its rows are not known: give limit_steps= "
+            "instead"
+        )
     snapshot = scan.snapshot()
     try:
         tasks = list(scan.plan_files())

@@ -72,7 +72,7 @@ def find_entries(
     for entry in found:
         shown = access.shown(entry.name)
         if entry.num_bytes < 0:
-            raise ValueError(f"the server does not tell the size of the file: {shown!r}")
+            raise ValueError(f"the server does not report the size of the file: {shown!r}")
         if entry.num_bytes == 0 and not empty_files:
             raise CorruptFileError(f"{EMPTY_FILE}: {shown!r}")
         if entry.name in names:
