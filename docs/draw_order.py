@@ -21,7 +21,7 @@ ROWS = np.array([rows for file in FILES for rows in file])
 OPTIONS = PlanOptions(6, shuffle=True, seed=4, shuffle_window=2, world_size=2, drop_last=False)
 COLOURS = ("#7aa6c2", "#4f7f9f", "#2f5f80", "#d9a26a", "#b8793b", "#9bbf85", "#6c9a55")
 COLOURS += ("#c58fa8", "#a0607f")
-CELL, GAP, LEFT, WIDTH = 14, 6, 150, 940
+CELL, GAP, LEFT, WIDTH = 14, 6, 150, 885
 
 
 class Drawing:
@@ -61,7 +61,7 @@ class Drawing:
             'role="img" aria-label="Row groups become batches">'
         )
         style = (
-            "<style>text{font:13px sans-serif;fill:#555}.small{font-size:11px}"
+            "<style>text{font:15px sans-serif;fill:#555}.small{font-size:14px}"
             "rect{stroke:#fff}</style>"
         )
         return "\n".join([head, style, *self.lines, "</svg>", ""])
