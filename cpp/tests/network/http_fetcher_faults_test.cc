@@ -133,8 +133,9 @@ TEST_CASE("an object that changes while it is read is an error at once") {
         return reply;
       },
       QuickOptions(), "");
-  CHECK(read.IsError(ErrorKind::kCorruptFile, {"the object changed since the data set was made",
-                                               "\"new\"", read.origin.etag()}));
+  CHECK(read.IsError(
+      ErrorKind::kCorruptFile,
+      {"the object changed since the data set was made", "\"new\"", read.origin.etag()}));
   CHECK(read.origin.num_requests() == 2);
   CHECK(read.fetch->num_arrived() == 50'000);
 }
@@ -298,8 +299,8 @@ TEST_CASE("a changed or missing object is not tried again") {
     CHECK(read.origin.num_requests() == 1);
   }
   const Read read(nullptr, QuickOptions(), "\"old\"");
-  CHECK(
-      read.IsError(ErrorKind::kCorruptFile, {"the object changed since the data set was made"}));
+  CHECK(read.IsError(ErrorKind::kCorruptFile,
+                     {"the object changed since the data set was made"}));
   CHECK(read.origin.num_requests() == 1);
 }
 

@@ -77,7 +77,7 @@ def test_failures_name_the_file(memory: Any, monkeypatch: Any) -> None:
     with pytest.raises(FileNotFoundError, match="memory://f0"):
         made.store.read(0, 0, 5)
     memory.pipe_file("/f1", bytes(50))
-    with pytest.raises(CorruptFileError, match=r"has changed.*memory://f1"):
+    with pytest.raises(CorruptFileError, match=r"data set anew.*has changed.*memory://f1"):
         made.store.read(1, 0, 5)
     assert made.store.read(2, 0, 5) == bytes(range(5))
     monkeypatch.setattr(memory, "cat_file", lambda *_, **__: b"")

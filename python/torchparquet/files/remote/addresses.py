@@ -215,7 +215,7 @@ def _hf(filesystem: Any, name: str, stamp: str) -> Address | None:
     found = get_hf_file_metadata(url, token=token, endpoint=filesystem.endpoint)
     kind, _, digest = stamp.partition(" ")
     if kind in ("sha256", "blob") and found.etag and found.etag != digest:
-        raise ChangedError(f"the file has changed since it was listed: 'hf://{name}'")
+        raise ChangedError(f"hf://{name}")
     if urlsplit(found.location).netloc != urlsplit(url).netloc:
         return Address(found.location, (), _signed_until(found.location))
     if found.commit_hash and found.commit_hash not in url:

@@ -277,4 +277,4 @@ class _Comparison:
             raise FileNotFoundError(f"no such file: {shown!r}")
         same_size = entry.num_bytes == files.num_bytes[file]
         if not same_size or not may_be_same(entry.stamp, files.stamps[file]):
-            raise ChangedError(f"the file has changed since it was listed: {shown!r}")
+            raise ChangedError(shown)

@@ -59,6 +59,13 @@ class Entry(NamedTuple):
 class ChangedError(OSError):
     """A file is not the one that was listed."""
 
+    def __init__(self, shown: str) -> None:
+        """Name the file, as messages show it."""
+        super().__init__(
+            "make the data set anew to read the file as it is, because it has changed since it "
+            f"was listed: {shown!r}"
+        )
+
 
 class LastingError(OSError):
     """A failure that another try would meet too."""
