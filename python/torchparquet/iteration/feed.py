@@ -10,6 +10,8 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+import numpy as np
+
 from torchparquet.checks import checked_int
 from torchparquet.functions.batch_seed import mixed_seed
 from torchparquet.functions.function_pools import NO_POOL, FunctionPool, PoolOptions
@@ -113,7 +115,7 @@ class Feed:
         self.is_dynamic = is_dynamic
         self._pool_options = pool_options
         self._identity = self._make_identity()
-        self._told_of_early_end = False
+        self._told_of_early_end = self._told_of_cuts = False
         self._begin_in_process()
 
     def _make_identity(self) -> Identity:
@@ -261,6 +263,27 @@ class Feed:
             self._told_of_early_end = True
             plan, topology = self.planner.present_plan(place), self.membership.topology()
             warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
+
+    def warn_of_cut_row_groups(self, place: Place) -> None:
+        """Warn once where a batch is to be a row group, and `even` cuts row groups."""
+        options = self.planner.options
+        if options.batch_size is not None or options.even != "split" or self._told_of_cuts:
+            return
+        rows = self.streams.manifest.row_group_num_rows
+        for share in self.planner.shares(place, self.membership.topology()):
+            cut = np.flatnonzero((share.num_rows > 0) & (share.num_rows < rows[share.row_group]))
+            if len(cut) and not place.window[1]:
+                self._told_of_cuts = True
+                row_group = int(share.row_group[cut[0]])
+                warnings.warn(
+                    'with batch_size=None a batch is a row group, but even="split" cuts row '
+                    "groups so that all ranks and workers read equally many rows. Give "
+                    'even="none", "drop" or "pad" to keep them whole, or a batch_size. The first '
+                    f"of this rank that is cut is row group {row_group}, of {rows[row_group]} "
+                    f"rows, {share.num_rows[cut[0]]} of them here",
+                    stacklevel=11,
+                )
+                return
 
     # States.
 

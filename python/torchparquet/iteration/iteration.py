@@ -146,7 +146,8 @@ class Iteration(ExactIterator[Batch, Place]):
             feed.take_epochs_of_looks()
             place = self._begun = feed.rank_check.begin(self._start)
             self.course.position = place
-            feed.count_look(place)
+            if not self.is_held:
+                feed.count_look(place)
         self._feed.progress.follow_begun(self.course)
         return place
 
@@ -177,6 +178,7 @@ class Iteration(ExactIterator[Batch, Place]):
         place = feed.progress.begin(self.course)
         if place.end == 0:
             self._warn_of_no_steps(place)
+        feed.warn_of_cut_row_groups(place)
         if is_awaited and place.steps < place.end:
             # Other ranks are to hear of batches that do not fit the memory.
             self._stream_at(place).close()
