@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset
-
 from torchparquet.batches.column import Nulls
 from torchparquet.batches.columns import ColumnsArgument
 from torchparquet.batches.fields import Field
+from torchparquet.batches.iterable_only import IterableOnly
 from torchparquet.batches.pack import Pack
 from torchparquet.batches.tensors import Batch
 from torchparquet.checks import checked_int
@@ -40,11 +39,14 @@ from torchparquet.plan.plan_options import Balance, Even, PlanOptions, requested
 from torchparquet.plan.row_places import Reach
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
-from torchparquet.ranks.loader_options import LoaderChecked
 from torchparquet.ranks.membership import Membership
 from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.second_sharding import refuse_second_sharding
-from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
+from torchparquet.ranks.sharding import (
+    in_worker,
+    num_workers_of_caller,
+    refuse_second_batching,
+)
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.rows.conditions import WhereArgument
 from torchparquet.rows.row_numbers import RowsArgument
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
+class ParquetDataset(IterableOnly[Batch]):
     """An iterable data set that gives each rank and worker its exact share of Parquet files.
 
     Iterate it directly (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with
@@ -133,9 +135,9 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
                 of pyiceberg, a `pyarrow.dataset.Dataset` of files, a streaming data set of
                 Hugging Face. Tables in memory are encoded once, as 64 row groups. Buffers that
                 can be written to are copied. Pickling the data set pickles data in memory with it.
-            batch_size: Rows per batch and rank; None for one batch per row group. Or a `ByLength`,
-                for batches of rows of similar length. A row is then a batch, for all other
-                arguments.
+            batch_size: Rows per batch and rank; None for one batch per row group, which
+                `even="split"` may cut. Or a `ByLength`, for batches of rows of similar length. A
+                row is then a batch, for all other arguments.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`. None for all columns.
             nulls: The value of a null in columns whose `Column` has no policy: "error", "nan",
@@ -312,12 +314,13 @@ class ParquetDataset(LoaderChecked, IterableDataset[Batch]):
 
         Raises:
             ValueError: The environment and the arguments disagree about this process's rank,
-                another DataLoader worker took the state, two batches do not fit `max_memory`, or
-                a loader of Accelerate would divide the batches among ranks a second time.
+                another DataLoader worker took the state, two batches do not fit `max_memory`, a
+                loader of Accelerate would divide the batches among ranks a second time, or a
+                DataLoader would stack them.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
         self._refuse_second_sharding()
-        warn_of_second_batching(self)
+        refuse_second_batching(self)
         kind = DynamicIteration if self._feed.is_dynamic else Iteration
         iteration = kind(self._feed)
         end_orphaned_worker()

@@ -347,14 +347,16 @@ def test_a_pickle_is_small_and_counts_epochs_on(data: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
-def test_a_loader_that_stacks_batches_is_warned_of(
-    data: Any, options: dict[str, Any], recwarn: Any
-) -> None:
+def test_a_loader_that_stacks_batches_is_refused(data: Any, options: dict[str, Any]) -> None:
     for dataset in (open_dataset(data), mix([open_dataset(data)])):
-        with pytest.warns(UserWarning, match=r"stacks.*batch_size=None.*unbatched"):
+        with pytest.raises(ValueError, match=r"stack.*batch_size=None.*unbatched"):
             next(iter(DataLoader(dataset, **options)))
-        recwarn.clear()
         next(iter(open_loader(dataset, 0)))
         next(iter(DataLoader(dataset, batch_size=2, collate_fn=list)))
         next(iter(DataLoader(dataset.unbatched(), batch_size=2)))
-        assert not [one for one in recwarn if "stacks" in str(one.message)]
+
+
+def test_workers_that_stack_batches_are_refused(data: Any) -> None:
+    kind, text = error_of(DataLoader(open_dataset(data), batch_size=2, num_workers=1))
+    assert kind is ValueError
+    assert "batch_size=None" in text

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from threading import get_ident
 from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
@@ -57,16 +58,41 @@ class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
     def __init__(self, course: Course[_Position]) -> None:
         """Deliver the items after the position of `course`."""
         self.course = course
+        self._in_next: int | None = None  # the thread that is
 
     def __next__(self) -> _Item:
-        """Return the next item. After an exception that item is still the next one."""
+        """Return the next item. After an exception that item is still the next one.
+
+        Raises:
+            RuntimeError: Another thread is in `next`.
+        """
         course = self.course
-        item, after = self._next_item()
+        try:
+            self._enter()
+            item, after = self._next_item()
+        except BaseException:
+            self._leave()
+            raise
         # Within `next` a function of the user's may have moved the iterator: the move stays.
         if course.reached is not _MOVED:
             course.reached = course.position = after
         # No call follows, so that no signal's handler can raise between the count and the return.
+        self._in_next = None
         return item
+
+    def _enter(self) -> None:
+        own = get_ident()
+        # Of two threads one sees the other's mark: no call stands between.
+        if self._in_next is not None and self._in_next != own:
+            raise RuntimeError(
+                "another thread waits for the next item of this iterator: let one thread call "
+                "next() and pass the items on, or hold a lock around next()"
+            )
+        self._in_next = own
+
+    def _leave(self) -> None:
+        if self._in_next == get_ident():
+            self._in_next = None
 
     def _next_item(self) -> tuple[_Item, _Position]:
         course = self.course

@@ -167,9 +167,14 @@ class DynamicIteration(Iteration):
         Raises:
             StopIteration: When every row group has been claimed, and those of this process read.
             TransformError: A function of the user's failed.
-            RuntimeError: The iterator was closed, or was begun in another process.
+            RuntimeError: The iterator was closed, was begun in another process, or another thread
+                is in `next`.
         """
-        return in_wait_range(self._next_claimed)
+        try:
+            self._enter()
+            return in_wait_range(self._next_claimed)
+        finally:
+            self._leave()
 
     def _next_claimed(self) -> Batch:
         if self._failure is not None:

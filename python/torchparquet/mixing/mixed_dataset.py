@@ -9,8 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, get_args
 
-from torch.utils.data import IterableDataset
-
+from torchparquet.batches.iterable_only import IterableOnly
 from torchparquet.batches.tensors import Batch
 from torchparquet.checks import checked_int
 from torchparquet.functions.transforms import Processor, Transform
@@ -24,9 +23,8 @@ from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
 from torchparquet.mixing.row_mixing import RowMixture
 from torchparquet.mixing.unbatched import UnbatchedDataset
-from torchparquet.ranks.loader_options import LoaderChecked
 from torchparquet.ranks.orphans import end_orphaned_worker
-from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, warn_of_second_batching
+from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, refuse_second_batching
 
 Weight = int | float | Fraction
 
@@ -92,7 +90,7 @@ def mix(
     return MixedDataset(datasets, options, source_key)
 
 
-class MixedDataset(LoaderChecked, IterableDataset[Batch]):
+class MixedDataset(IterableOnly[Batch]):
     """Batches of several data sets in exact proportion; `mix` makes it.
 
     Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after
@@ -163,7 +161,7 @@ class MixedDataset(LoaderChecked, IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or resume at a loaded state."""
-        warn_of_second_batching(self)
+        refuse_second_batching(self)
         if in_worker() and not self._are_own:
             self._datasets, self._are_own = own_copies(self._datasets), True
         number = self._epochs.begin()

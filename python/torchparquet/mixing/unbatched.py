@@ -6,8 +6,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
+from torchparquet.batches.iterable_only import IterableOnly
 from torchparquet.batches.rows import Row, texts_of
 from torchparquet.functions.transforms import Processor, Transform, Transforms
 from torchparquet.iteration.course import Course
@@ -15,14 +14,13 @@ from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.members import Metered, Mixable, RowMixable, worlds
 from torchparquet.mixing.row_cursor import RowCursor, RowPlace
 from torchparquet.mixing.row_iteration import EpochRowCursor, RowIteration
-from torchparquet.ranks.loader_options import LoaderChecked
 from torchparquet.ranks.orphans import end_orphaned_worker
 from torchparquet.ranks.sharding import in_worker, num_workers_of_caller
 
 _FORMAT = "torchparquet.UnbatchedDataset"
 
 
-class UnbatchedDataset(LoaderChecked, IterableDataset[Row]):
+class UnbatchedDataset(IterableOnly[Row]):
     """The rows of a data set one by one, as dicts; `unbatched()` makes it.
 
     A row has the columns of its batch. A column `[B]` becomes a tensor without dimensions, `[B,

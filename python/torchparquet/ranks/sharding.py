@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
@@ -240,21 +239,23 @@ def _self_of(frame: FrameType | None, method: str) -> object:
     return frame.f_locals.get("self")
 
 
-def warn_of_second_batching(dataset: object) -> None:
-    """Warn if the DataLoader that asks for an iterator will stack the batches of `dataset`.
+def refuse_second_batching(dataset: object) -> None:
+    """Raise if the DataLoader that asks for an iterator would stack the batches of `dataset`.
 
     The loader's fetcher, which is the caller of the caller, knows; the data set does not.
+
+    Raises:
+        ValueError: It would, by torch's own `collate_fn`.
     """
     fetcher = _self_of(sys._getframe(1).f_back, "_IterableDatasetFetcher.__init__")
     if getattr(fetcher, "dataset", None) is not dataset:
         return
     collates = getattr(fetcher, "auto_collation", False) is True
     if collates and getattr(fetcher, "collate_fn", None) is default_collate:
-        warnings.warn(
-            "this DataLoader stacks several batches (batch_size, 1 by default) of a data set that "
-            "makes batches itself: give the loader batch_size=None, or dataset.unbatched(), whose "
-            "items are rows",
-            stacklevel=4,
+        raise ValueError(
+            "this DataLoader would stack several batches (batch_size, 1 by default) of a data set "
+            "that makes batches itself: give the loader batch_size=None, or "
+            "dataset.unbatched(), whose items are rows, or a collate_fn for lists of batches"
         )
 
 

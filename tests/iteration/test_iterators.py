@@ -1,0 +1,108 @@
+"""Iterators that several threads use, and items by number."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from torch.utils.data import DataLoader, Subset, random_split
+
+from torchparquet import ParquetDataset, mix
+
+NUM_ROWS = 400
+TABLE = pa.table({"x": list(range(NUM_ROWS))})
+
+
+def open_dataset(**options: Any) -> ParquetDataset:
+    return ParquetDataset(TABLE, **({"batch_size": 20} | options))
+
+
+# Threads
+
+
+class Held:
+    """A transform that waits within the first batch until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        self.begun.set()
+        assert self.may_go_on.wait(60)
+        return batch
+
+
+@pytest.mark.parametrize("kind", ["data set", "rows", "mix", "mix of rows", "dynamic"])
+def test_a_second_thread_in_next_is_refused_in_words(kind: str) -> None:
+    held = Held()
+    dataset: Any = open_dataset(transform=held, even="dynamic" if kind == "dynamic" else "split")
+    if kind == "rows":
+        dataset = dataset.unbatched()
+    elif kind.startswith("mix"):
+        rows: Any = {"within_batch": True, "batch_size": 20} if kind == "mix of rows" else {}
+        dataset = mix([dataset], **rows)
+    iterator = iter(dataset)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, iterator)
+        assert held.begun.wait(60)
+        with pytest.raises(RuntimeError, match=r"another thread.*lock around next"):
+            next(iterator)
+        held.may_go_on.set()
+        found = [first.result(), *iterator]
+    assert sorted(row for item in found for row in item["x"].reshape(-1).tolist()) == list(
+        range(NUM_ROWS)
+    )
+
+
+def test_threads_that_take_turns_get_each_batch_once() -> None:
+    iterator, lock = iter(open_dataset(shuffle=True)), threading.Lock()
+    found: list[int] = []
+
+    def take() -> None:
+        while True:
+            with lock:
+                batch = next(iterator, None)
+            if batch is None:
+                return
+            found.extend(batch["x"].tolist())
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(NUM_ROWS))
+
+
+# Items by number
+
+
+@pytest.mark.parametrize("kind", ["data set", "mix", "rows"])
+def test_an_item_by_number_is_refused_with_the_way_out(kind: str) -> None:
+    whole = open_dataset()
+    dataset: Any = {"data set": whole, "mix": mix([whole]), "rows": whole.unbatched()}[kind]
+    first, _ = random_split(dataset, [0.9, 0.1])
+    for ask in (
+        lambda: dataset[0],
+        lambda: Subset(dataset, [1, 2])[0],
+        lambda: first[0],
+        lambda: next(iter(DataLoader(first, batch_size=None))),
+        lambda: next(iter(DataLoader(Subset(dataset, [1]), batch_size=1))),
+    ):
+        with pytest.raises(TypeError, match=r"split=.*rows="):
+            ask()
+
+
+def test_the_split_that_the_message_shows_works() -> None:
+    parts = [
+        [
+            row
+            for batch in open_dataset(split=(name, {"train": 0.9, "val": 0.1}))
+            for row in batch["x"].tolist()
+        ]
+        for name in ("train", "val")
+    ]
+    assert sorted(parts[0] + parts[1]) == list(range(NUM_ROWS))
