@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from torchparquet.iteration.assembly import (
     assemble,
 )
 from torchparquet.iteration.dynamic import DynamicIteration
-from torchparquet.iteration.iteration import Iteration
+from torchparquet.iteration.iteration import AfterDropped, Iteration
 from torchparquet.iteration.state import OtherData
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.unbatched import UnbatchedDataset
@@ -41,7 +41,7 @@ from torchparquet.plan.topology import Topology
 from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet.ranks.membership import Membership
 from torchparquet.ranks.orphans import end_orphaned_worker
-from torchparquet.ranks.second_sharding import refuse_second_sharding
+from torchparquet.ranks.second_sharding import num_dropped_by_accelerate, refuse_second_sharding
 from torchparquet.ranks.sharding import (
     in_worker,
     num_workers_of_caller,
@@ -306,7 +306,16 @@ class ParquetDataset(IterableOnly[Batch]):
         """How many epochs one iteration reads; None for epoch after epoch without end."""
         return self._feed.num_epochs
 
-    def __iter__(self) -> Iteration:
+    def marking_repeats(self) -> ParquetDataset:
+        """Return a copy with `batch["row.valid"]`, as `even="pad"` has it: False for repeats.
+
+        So an evaluation with `even="split"` can count each row once.
+        """
+        made = copy.copy(self)
+        made._feed.mark_repeats()
+        return made
+
+    def __iter__(self) -> Iterator[Batch]:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
         The second `next` takes the epoch. An iterator that is dropped before is a look: the next
@@ -324,7 +333,8 @@ class ParquetDataset(IterableOnly[Batch]):
         kind = DynamicIteration if self._feed.is_dynamic else Iteration
         iteration = kind(self._feed)
         end_orphaned_worker()
-        return iteration
+        num_dropped = 0 if self._feed.is_dynamic else num_dropped_by_accelerate(self)
+        return AfterDropped(iteration, num_dropped) if num_dropped else iteration
 
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.

@@ -50,6 +50,37 @@ def test_it_is_left_alone(accelerator: Any, data: Any) -> None:
         assert len(loader) == 25
 
 
+def test_a_look_is_at_one_batch(accelerator: Any, data: Any) -> None:
+    wanted = stream_of(data, 0, 1, range(2))
+    loader = accelerator.prepare(loaded(data))
+    for epoch in range(2):
+        assert next(iter(loader))["row.id"].tolist() == wanted[epoch][0]
+        assert loader.dataset.epoch == epoch
+        assert ids_of(loader) == wanted[epoch]
+
+
+def test_batches_that_are_skipped_are_not_read(accelerator: Any, data: Any) -> None:
+    """Also from a loaded state on; epochs then go on as usual."""
+    wanted = stream_of(data, 0, 1, range(2))
+    read: list[list[int]] = []
+
+    def note(batch: dict[str, Any]) -> dict[str, Any]:
+        read.append(batch["row.id"].tolist())
+        return batch
+
+    loader = accelerator.prepare(ParquetLoader(dataset_of(data, transform=note)))
+    for num_before in (0, 5):
+        loader.set_epoch(0)
+        if num_before:
+            before = dataset_of(data)
+            before.seek(num_before)
+            loader.load_state_dict(before.state_dict())
+        read.clear()
+        rest = ids_of(accelerate.skip_first_batches(loader, 7))
+        assert rest == wanted[0][num_before + 7 :] == read
+    assert ids_of(loader) == wanted[1]
+
+
 def test_epochs(accelerator: Any, data: Any) -> None:
     wanted = stream_of(data, 0, 1, range(6))
     loader = accelerator.prepare(loaded(data))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -36,3 +38,12 @@ def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
         assert in_order(before[rank][:20] + rest) == wanted[rank]
         weights = [torch.load(folder / f"{rank}.pt") for folder in (whole, killed)]
         assert all(map(torch.equal, *(one.values() for one in weights)))
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_an_evaluation_counts_each_row_once(tmp_path: Path, num_ranks: int) -> None:
+    """103 rows on 3 ranks: two ranks repeat a row with "split", and more with "pad"."""
+    table = pa.table({"x": pa.array(range(103), pa.float32())})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=20)
+    program = JOB.parent / "transformers_evaluate.py"
+    run(torchrun(num_ranks, program, tmp_path / "a.parquet", 103), tmp_path)

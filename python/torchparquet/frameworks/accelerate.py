@@ -10,6 +10,7 @@ from accelerate.state import PartialState, is_initialized
 from accelerate.utils import send_to_device
 from torch.utils.data import IterableDataset
 
+from torchparquet import ParquetDataset
 from torchparquet.batches.tensors import Batch
 
 _END = object()
@@ -65,25 +66,39 @@ class ParquetLoader(DataLoaderShard):
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches of the next epoch, or the rest of an epoch that a state began.
 
-        One batch is read ahead, since Accelerate must know which one is the last.
+        One batch is read ahead, since Accelerate must know which one is the last. Not so at the
+        first of a `ParquetDataset`, so that a look at one batch is no more than that.
         """
         self.begin()
         self.remainder = -1  # `gather_for_metrics` then cuts nothing off
         batches = iter(self.base_dataloader)
         batch: Any = next(batches, _END)
+        is_first = True
         try:
             while batch is not _END:
                 self._state = self._stateful.state_dict()
-                following = next(batches, _END)
+                has_more = is_first and self._has_more()
+                following = None if has_more else next(batches, _END)
                 if following is _END:
                     self.end_of_dataloader = True
                     self._state = self._stateful.state_dict()
                 if self.device is not None:
                     batch = send_to_device(batch, self.device, non_blocking=True)
                 yield batch
-                batch = following
+                batch = next(batches, _END) if has_more else following
+                is_first = False
         finally:
             self.end()
+
+    def _has_more(self) -> bool:
+        """Return True if further batches of the epoch are known of, without reading."""
+        if self.num_workers or not isinstance(self.dataset, ParquetDataset):
+            return False
+        try:
+            (reach,) = self.dataset.reaches()
+        except TypeError:  # which rank reads what is not known beforehand
+            return False
+        return reach.num_steps < reach.end_steps
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a loaded state of this epoch stays in force."""

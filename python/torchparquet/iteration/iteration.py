@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,6 +30,24 @@ if TYPE_CHECKING:
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
 # have none, with all rows on other ranks.
 _MAX_EMPTY_EPOCHS = 100
+
+
+class AfterDropped(Iterator[Batch]):
+    """An iteration for a loader that drops so many batches: these are empty, and not read."""
+
+    def __init__(self, iteration: Iteration, num_dropped: int) -> None:
+        """Go on with `iteration` after the batches that the loader drops."""
+        place = iteration.begin()
+        iteration.seek(place.steps_before + place.steps + num_dropped)
+        self._iteration = iteration
+        self._num_dropped = num_dropped
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+        if self._num_dropped:
+            self._num_dropped -= 1
+            return {}
+        return next(self._iteration)
 
 
 class Iteration(ExactIterator[Batch, Place]):

@@ -161,7 +161,6 @@ class MixedDataset(IterableOnly[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or resume at a loaded state."""
-        refuse_second_batching(self)
         if in_worker() and not self._are_own:
             self._datasets, self._are_own = own_copies(self._datasets), True
         number = self._epochs.begin()
@@ -185,6 +184,7 @@ class MixedDataset(IterableOnly[Batch]):
                 self._latest_options, self._datasets, progress, states, self._source_key
             )
             self._latest.look_first(self._epochs.commit)
+        refuse_second_batching(self)  # after the data sets, which refuse loaders of Accelerate
         if progress.over:
             self._epochs.commit()
         if in_worker():

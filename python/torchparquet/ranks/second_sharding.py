@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+from torchparquet.ranks.sharding import in_worker
 
 _ACCELERATE = "accelerate.data_loader"
 _WAY_OUT = (
@@ -25,13 +28,32 @@ def refuse_second_sharding() -> None:
     Raises:
         ValueError: Ranks would read only a part of their shares.
     """
+    for accelerate, loader in _loaders_on_stack():
+        _refuse(accelerate, loader)
+
+
+def num_dropped_by_accelerate(dataset: object) -> int:
+    """Return how many batches the loader that asks for an iterator of `dataset` will drop.
+
+    `accelerate.skip_first_batches` makes such loaders, for resuming. They do not tell the data set,
+    which could leave those batches out unread.
+    """
+    if in_worker():
+        return 0
+    for accelerate, loader in _loaders_on_stack():
+        kinds = (accelerate.DataLoaderShard, accelerate.SkipDataLoader)
+        if issubclass(type(loader), kinds) and getattr(loader, "dataset", None) is dataset:
+            return int(getattr(loader, "skip_batches", 0))
+    return 0
+
+
+def _loaders_on_stack() -> Iterator[tuple[Any, object]]:
+    """Yield Accelerate's module and the `self` of each of its frames, from the inside out."""
     accelerate = sys.modules.get(_ACCELERATE)
-    if accelerate is None:
-        return
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = None if accelerate is None else sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get("__name__") == _ACCELERATE:
-            _refuse(accelerate, frame.f_locals.get("self"))
+            yield accelerate, frame.f_locals.get("self")
         frame = frame.f_back
 
 
