@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.failing_loaders import raises_in_worker
+from tests.fixtures.tree import child_environment
 from torchparquet import CorruptFileError, ParquetDataset, TransformError, batch_seed
 
 NUM_ROWS = 1000
@@ -378,6 +379,69 @@ def test_close_ends_processes_that_hang(data: Any) -> None:
     dataset.close()
     _, alive = psutil.wait_procs(children, timeout=SECONDS)
     assert alive == []
+
+
+FUNCTIONS = """
+import pyarrow as pa
+from torch.utils.data import DataLoader
+from torchparquet import ParquetDataset
+
+def read(function, loader_of=None, **options):
+    data = ParquetDataset(pa.table({"x": range(40)}), batch_size=10, transform=function, **options)
+    try:
+        print("rows", sum(len(batch["x"]) for batch in (loader_of or iter)(data)))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+
+def spawning(data):
+    return DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+
+def found(batch):
+    return batch
+
+"""
+GUARDED = """
+if __name__ == "__main__":
+    def lost(batch):
+        return batch
+
+"""
+
+
+def output_of(program: str, folder: Path | None) -> str:
+    """What a program prints, from a file or from stdin; its errors too."""
+    command, given = [sys.executable, "-"], program
+    if folder is not None:
+        (folder / "program.py").write_text(program)
+        command, given = [sys.executable, str(folder / "program.py")], ""
+    done = subprocess.run(
+        command, input=given, env=child_environment(), capture_output=True, text=True, timeout=120
+    )
+    return done.stdout + done.stderr
+
+
+def test_processes_that_do_not_find_a_function_say_so(tmp_path: Path) -> None:
+    """As in a notebook, whose functions no module has."""
+    calls = [f"read({name}, {how})" for name in ("found", "lost") for how in HOW]
+    body = "".join(f"    {call}\n" for call in calls)
+    lines = output_of(FUNCTIONS + GUARDED + body, tmp_path).splitlines()
+    lines = [line for line in lines if line.startswith(("rows", "TypeError"))]
+    assert lines[:2] == ["rows 40"] * 2
+    assert [line.split(":")[0] for line in lines[2:4]] == ["TypeError"] * 2
+    assert "'lost'" in lines[2]
+
+
+HOW = ("transform_processes=1", "spawning")
+
+
+@pytest.mark.parametrize("kind", ["stdin", "no guard"])
+def test_processes_that_cannot_begin_blame_no_batch(tmp_path: Path, kind: str) -> None:
+    program = FUNCTIONS.replace("    try:", "    if True:").partition("    except")[0]
+    program += "\ndef found(batch):\n    return batch\n\nread(found, transform_processes=1)"
+    output = output_of(program, None if kind == "stdin" else tmp_path)
+    assert "RuntimeError: the processes of transform_processes end as they begin" in output
+    assert "in a module" in output
+    assert "batch 0" not in output
 
 
 def test_functions_for_processes_must_be_picklable(data: Any) -> None:

@@ -58,6 +58,7 @@ class FunctionPool:
         self._transforms = transforms
         self._options = options
         self._executor: Executor | None = None
+        self._greeting: Future[None] | None = None
         self._end: Callable[[], Any] | None = None
         self.owner_pid = os.getpid()
 
@@ -70,6 +71,12 @@ class FunctionPool:
     def has_processes(self) -> bool:
         """True if a crash of a function leaves this process alone."""
         return self._options.num_processes > 0
+
+    @property
+    def has_begun(self) -> bool:
+        """False if the pool is broken, and no process of it came so far as to do anything."""
+        greeting = self._greeting
+        return greeting is None or not greeting.done() or greeting.exception() is None
 
     def submit(self, batch: dict[str, Any], seed: int) -> Future[dict[str, Any]]:
         """Begin to apply the functions.
@@ -90,6 +97,7 @@ class FunctionPool:
     def _begin(self) -> Executor:
         if self.has_processes:
             made: Executor = self._process_pool()
+            self._greeting = made.submit(_greet)
         else:
             made = ThreadPoolExecutor(self._options.num_threads, "torchparquet-transform")
         self._executor = made
@@ -148,6 +156,10 @@ def _begin_process(transforms: Transforms) -> None:
     torch.set_num_threads(1)
     _own_transforms.append(transforms)
     end_with_parent()
+
+
+def _greet() -> None:
+    """Do nothing, in the first process."""
 
 
 def _apply_in_process(batch: dict[str, Any], seed: int) -> dict[str, Any]:

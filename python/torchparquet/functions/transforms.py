@@ -45,6 +45,8 @@ class Transforms:
     They do not affect the order, states, fingerprints or the comparison of ranks.
     """
 
+    _lost: str | None = None  # why a spawned process has not found them
+
     def __init__(
         self,
         processors: Mapping[str, Processor] | None,
@@ -102,7 +104,10 @@ class Transforms:
 
         Raises:
             FunctionFailedError: A function failed, or the transform did not return a dict.
+            TypeError: This process was spawned and has not found the functions.
         """
+        if self._lost is not None:
+            raise TypeError(self._lost)
         made, at = self._decoded(values), "processors"
         try:
             self.check_names(made)
@@ -179,8 +184,20 @@ class Transforms:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set the attributes of a copy."""
-        own = pickle.loads(state["pickled"]) if "pickled" in state else state  # noqa: S301
-        self.__dict__.update(own)
+        if "pickled" not in state:
+            self.__dict__.update(state)
+            return
+        try:
+            self.__dict__.update(pickle.loads(state["pickled"]))  # noqa: S301
+        except Exception as error:
+            # Raised here, it would end the process with a word on stderr alone.
+            self._lost = (
+                "a process that was spawned cannot find the functions of processors=, transform= "
+                "or decode=. It imports them by name, and does not see those of a notebook, of "
+                'an interactive session, or below `if __name__ == "__main__":`. Move them to a '
+                f"module, a file beside the program, and import them. {type(error).__name__}: "
+                f"{printable(str(error))}"
+            )
 
 
 def _way_out(error: Exception) -> str:

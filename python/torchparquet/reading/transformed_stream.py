@@ -75,6 +75,8 @@ class TransformedStream(Iterator["Batch"]):
             StopIteration: After the last batch.
             FunctionFailedError: A function failed, or a process ended while it worked on the
                 batch.
+            RuntimeError: Processes cannot begin.
+            TypeError: They do not find the functions.
             OSError: As of the stream, when its batch's turn comes.
         """
         if not self._given:
@@ -132,6 +134,14 @@ class TransformedStream(Iterator["Batch"]):
 
         The batch is given to new processes, alone: if one ends again, it is by this batch.
         """
+        if not self._pool.has_begun:
+            self._pool.close()
+            raise RuntimeError(
+                "the processes of transform_processes end as they begin. They import the program "
+                'again: a script must start its work below `if __name__ == "__main__":`, and '
+                "functions of a notebook or of a program from stdin must be in a module, which "
+                "processes can find. What they have printed on stderr tells more"
+            ) from error
         self._pool.close()
         assert front.batch is not None  # noqa: S101
         front.result = self._pool.submit(front.batch, self._seed_of(front.number))
