@@ -170,6 +170,33 @@ def test_ranks_draw_alike(paths: list[Path]) -> None:
     assert not rows[0] & rows[1]
 
 
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 9}])
+@pytest.mark.parametrize("stopping", ["first_exhausted", "all_exhausted", "repeat"])
+def test_a_data_set_of_weight_0_is_left_out_and_joins_later(
+    paths: list[Path], stopping: Any, rows: dict[str, Any]
+) -> None:
+    """Without it the mix is that of the others; a state within an epoch goes on so."""
+    options: Any = {"stopping": stopping, **rows}
+    mixed, others = (
+        open_mix(paths, (0, 2, 1), **options),
+        mix(open_datasets(paths)[1:], weights=(2, 1), **options),
+    )
+    length = len(mixed)
+    first = ids_by_batch(mixed)
+    assert first == ids_by_batch(others)
+    assert len(first) == length
+    states = iter(mixed)
+    next(states), next(states)
+    resumed = open_mix(paths, (1, 2, 1), **options)
+    resumed.load_state_dict(mixed.state_dict())
+    assert ids_by_batch(resumed) == ids_by_batch(states)
+    mixed.set_weights((1, 2, 1))
+    mixed.set_epoch(3)
+    joined = open_mix(paths, (1, 2, 1), **options)
+    joined.set_epoch(3)
+    assert ids_by_batch(mixed) == ids_by_batch(joined)
+
+
 def test_set_weights_is_for_the_next_epoch(paths: list[Path]) -> None:
     mixed = open_mix(paths, (1, 1, 1), stopping="all_exhausted")
     stream = iter(mixed)
@@ -615,7 +642,8 @@ def test_dataloader_workers(paths: list[Path], stopping: str, method: str) -> No
     ("arguments", "error", "message"),
     [
         ({"weights": [1]}, ValueError, "weights must be as many as data sets, got 1 for 3"),
-        ({"weights": [1, 0, 1]}, ValueError, "weights must be above 0 and finite, got 0"),
+        ({"weights": [1, -1, 1]}, ValueError, "weights must be at least 0 and finite, got -1"),
+        ({"weights": [0, 0, 0]}, ValueError, "weights must not all be 0"),
         ({"weights": [1, 1, float("nan")]}, ValueError, "finite, got nan"),
         ({"weights": [1, 1, float("inf")]}, ValueError, "finite, got inf"),
         ({"weights": [1, 1, "1"]}, TypeError, "weights must be numbers, got '1'"),

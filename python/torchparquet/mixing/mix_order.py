@@ -22,7 +22,7 @@ class MixOptions:
     """The options that shape the order of a mix, together with the sizes of its data sets.
 
     Attributes:
-        weights: Weight of each data set, above 0, in any scale.
+        weights: Weight of each data set, in any scale; one of weight 0 is left out.
         seed: Seed of the draws.
         stopping: See `mix`.
         batch_size: Rows of a batch that mixes rows; None if batches are those of the data sets.
@@ -57,10 +57,11 @@ class MixProgress:
     over: bool = False
 
     @staticmethod
-    def begin(epoch: int, num_datasets: int) -> MixProgress:
-        """Return the start of an epoch."""
-        zeros = (0,) * num_datasets
-        return MixProgress(epoch, tuple(range(num_datasets)), zeros, 0, zeros, zeros)
+    def begin(epoch: int, weights: Sequence[Fraction]) -> MixProgress:
+        """Return the start of an epoch; data sets of weight 0 count as exhausted."""
+        active = tuple(number for number, weight in enumerate(weights) if weight)
+        rounds = tuple(int(not weight) for weight in weights)
+        return MixProgress(epoch, active, (0,) * len(active), 0, rounds, (0,) * len(weights))
 
     @staticmethod
     def read(value: dict[str, Any]) -> MixProgress:
@@ -226,18 +227,19 @@ class RowOrder:
 
         Args:
             progress: How far the epoch is.
-            left: Remaining rows of the present round of each data set.
+            left: Remaining rows of the present round of each active data set.
         """
         batch_size = self._options.batch_size
         assert batch_size is not None  # noqa: S101
         if self._options.stopping == "all_exhausted":
-            return -(-sum(left[number] for number in progress.active) // batch_size)
+            return -(-sum(left) // batch_size)
         ends = [count + rows for count, rows in zip(progress.counts, left, strict=True)]
         num = 0
         while True:
+            rounds = [progress.rounds[number] for number in progress.active]
             reached = [
-                rounds > 0 or count >= end
-                for rounds, count, end in zip(progress.rounds, progress.counts, ends, strict=True)
+                num_rounds > 0 or count >= end
+                for num_rounds, count, end in zip(rounds, progress.counts, ends, strict=True)
             ]
             if self._options.stopping == "repeat" and all(reached):
                 return num

@@ -51,8 +51,10 @@ def check(state: Any, options: MixOptions) -> None:
         raise ValueError(f"state must be that of a mix, but lacks {missing}")
     for name, own in own_identity.items():
         if state[name] != own:
+            later = "; one that joins later is there from the start, with weight 0"
             raise ValueError(
                 f"state must be of the same mix, got {name}={state[name]!r}, here {own!r}"
+                + (later if name == "num_datasets" else "")
             )
     num = len(options.weights)
     sizes = [len(state["weights"]), len(state["next_weights"])]

@@ -49,8 +49,8 @@ def mix(
         datasets: `ParquetDataset`s, or others with `len`, `set_epoch`, `state_dict` and
             `load_state_dict` like theirs. The mix sets their epochs. States of other data sets fit
             the same number of ranks only, unless they handle another number themselves.
-        weights: Weight of each data set, above 0, in any scale; exact, also as fractions. None for
-            equal weights.
+        weights: Weight of each data set, in any scale; exact, also as fractions. A data set of
+            weight 0 is left out until `set_weights` lets it join. None for equal weights.
         seed: Seed of the draws; the same on all ranks.
         stopping: The rule for a drawn data set without a batch left. "first_exhausted" ends the
             epoch. "all_exhausted" lets it leave the mix, and the others keep their proportion until
@@ -131,8 +131,8 @@ class MixedDataset(IterableOnly[Batch]):
 
         Raises:
             TypeError: A weight is not a number.
-            ValueError: A weight is not above 0 and finite, or their number differs from the data
-                sets'.
+            ValueError: A weight is negative or not finite, all are 0, or their number differs from
+                the data sets'.
         """
         self._options = self._with(_exact(weights, self._num))
 
@@ -168,7 +168,10 @@ class MixedDataset(IterableOnly[Batch]):
         if self._latest is not None:
             self._latest.close()
         if state is None:
-            progress, states = MixProgress.begin(self._epochs.epoch_of(number), self._num), None
+            progress, states = (
+                MixProgress.begin(self._epochs.epoch_of(number), self._options.weights),
+                None,
+            )
             self._latest_options = self._options
         else:
             progress, states = MixProgress.read(state["progress"]), state["sources"]
@@ -214,7 +217,8 @@ class MixedDataset(IterableOnly[Batch]):
             return latest.length
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
         if state is None:
-            options, progress = self._options, MixProgress.begin(self._epochs.next(), self._num)
+            options = self._options
+            progress = MixProgress.begin(self._epochs.next(), options.weights)
         else:
             options = self._with(fractions(state["weights"]))
             progress = MixProgress.read(state["progress"])
@@ -241,7 +245,7 @@ class MixedDataset(IterableOnly[Batch]):
             return dict(copied(loaded))
         self._epochs.check_seen("mix")
         options, latest, sources = self._options, self._latest, None
-        progress = self._ended or MixProgress.begin(self._epochs.next(), self._num)
+        progress = self._ended or MixProgress.begin(self._epochs.next(), options.weights)
         if latest is not None:
             # Looking for further rows may be the only way to know if the epoch is over.
             over = latest.over
@@ -360,6 +364,8 @@ def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
     for weight in weights:
         if isinstance(weight, bool) or not isinstance(weight, int | float | Fraction):
             raise TypeError(f"weights must be numbers, got {weight!r}")
-        if not (math.isfinite(weight) and weight > 0):
-            raise ValueError(f"weights must be above 0 and finite, got {weight!r}")
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weights must be at least 0 and finite, got {weight!r}")
+    if not any(weights):
+        raise ValueError(f"weights must not all be 0, got {weights!r}")
     return tuple(Fraction(weight) for weight in weights)

@@ -222,8 +222,8 @@ def _length(
     # All batches but the last are full.
     num = -(-progress.num_drawn // options.batch_size)
     for left in per_worker:
-        known = [rows for rows in left if rows is not None]
-        if len(known) < len(left):
+        known = [rows for number in progress.active if (rows := left[number]) is not None]
+        if len(known) < len(progress.active):
             raise TypeError("a mix within batches has no len: a data set does not say its rows")
         num += RowOrder(options).count_all(progress, known)
     return num
