@@ -333,6 +333,35 @@ def test_a_state_that_does_not_fit_names_the_difference(data: Any, tmp_path: Pat
         assert message in str(caught.value)
 
 
+def test_a_state_of_other_files_names_what_differs_and_the_way_out(tmp_path: Path) -> None:
+    for number in range(3):
+        table = pa.table({"x": range(number, number + 20)})
+        pq.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=10)
+    state = ParquetDataset(tmp_path, batch_size=4).state_dict()
+    assert len(json.dumps(state)) < 1000
+    fewer, renamed, changed = (tmp_path.parent / f"{tmp_path.name}-{name}" for name in "abc")
+    for folder in (fewer, renamed, changed):
+        shutil.copytree(tmp_path, folder)
+    (fewer / "part-1.parquet").unlink()
+    (renamed / "part-1.parquet").rename(renamed / "part-9.parquet")
+    pq.write_table(pa.table({"x": range(20)}), changed / "part-1.parquet", row_group_size=10)
+    said = {
+        fewer: "files are 3 in the state, 2 here; row groups are 6 in the state, 4 here; rows are "
+        "60 in the state, 40 here; names are 'part-0.parquet, part-1.parquet, part-2.parquet' in "
+        "the state, 'part-0.parquet, part-2.parquet' here",
+        renamed: "other files or rows: names are 'part-0.parquet, part-1.parquet, part-2.parquet' "
+        "in the state, 'part-0.parquet, part-2.parquet, part-9.parquet' here",
+        changed: "names and numbers are the same, but the content",
+    }
+    for folder, words in said.items():
+        with pytest.raises(ValueError, match=r'other_data="next_epoch"') as caught:
+            ParquetDataset(folder, batch_size=4).load_state_dict(state)
+        assert words in str(caught.value)
+    with pytest.raises(ValueError, match=r"rows are 60 in the state, 15 here") as caught:
+        ParquetDataset(tmp_path, batch_size=4, rows=range(15)).load_state_dict(state)
+    assert "files are" not in str(caught.value)
+
+
 def test_a_state_fits_a_copy_of_the_files(data: Any, tmp_path: Path) -> None:
     """Each node may have its own, changed at another time and in another directory."""
     whole = rows(make(data, shuffle=True, seed=3))

@@ -102,10 +102,15 @@ class Manifest:
         times = frozen(np.zeros(len(self.files)))
         return replace(self, file_mtime_ns=times, file_stamp=()).digest()
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the files below `root`."""
+        prefix = len(self.root.rstrip("/")) + 1
+        return list(self.files) if self.memory else [file[prefix:] for file in self.files]
+
     def digest(self) -> str:
         """Compute ``fingerprint``, with the length of each piece before the piece."""
-        prefix = len(self.root.rstrip("/")) + 1
-        names = [file.digest for file in self.memory] or [file[prefix:] for file in self.files]
+        names = [file.digest for file in self.memory] or self.names
         # The dtype of a leaf may differ between releases for the same data.
         schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
         arrays = (

@@ -124,14 +124,18 @@ class Feed:
             replace(field, kinds=(), file_values=(), missing_is_null=False, row_bytes=0.0)
             for field in self.streams.fields
         ]
-        options = self.planner.options
+        options, manifest = self.planner.options, self.streams.manifest
         return Identity(
-            self.streams.manifest.content_fingerprint,
+            manifest.content_fingerprint,
             hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest(),
             shortened_names([field.name for field in fields]),
-            table=""
-            if self.streams.manifest.table is None
-            else self.streams.manifest.table.identity,
+            table="" if manifest.table is None else manifest.table.identity,
+            files={
+                "files": len(manifest.files),
+                "row groups": manifest.num_row_groups,
+                "rows": manifest.num_rows,
+                "names": shortened_names(manifest.names),
+            },
             order={
                 "shuffle": options.shuffle,
                 "seed": options.seed,

@@ -7,7 +7,7 @@ only DataLoader workers, which deliver each their own batches, have states of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from torchparquet.errors import one_line
@@ -33,6 +33,7 @@ class Identity:
         names: Of the columns, shortened; only to say what differs.
         order: By name, every other option that shapes the order.
         table: The version of the table that the files are of; "" if they are of none.
+        files: What `data` is of, in numbers and names; only to say what differs.
     """
 
     data: str
@@ -40,6 +41,7 @@ class Identity:
     names: str
     order: Mapping[str, Any]
     table: str = ""
+    files: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class State:
 
 
 def shortened_names(names: list[str]) -> str:
-    """Return the names on one line of a bounded length."""
+    """Return the names on one line of a bounded length, the first and the last if they are many."""
     text = ", ".join(names)
-    return text if len(text) <= _MAX_NAMES_LENGTH else text[: _MAX_NAMES_LENGTH - 3] + "..."
+    half = _MAX_NAMES_LENGTH // 2 - 3
+    return text if len(text) <= _MAX_NAMES_LENGTH else f"{text[:half]} ... {text[-half:]}"
 
 
 def dump(state: State, identity: Identity) -> dict[str, Any]:
@@ -73,6 +76,7 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
         "version": VERSION,
         "data": identity.data,
         **({"table": identity.table} if identity.table else {}),
+        "files": dict(identity.files),
         "columns": {"digest": identity.columns, "names": identity.names},
         "order": {**identity.order, "window": list(state.window)},
         "epoch": state.epoch,
@@ -166,10 +170,7 @@ def _differences(
     if tables[0] != tables[1]:
         found.append(f"{tables[0] or 'no table'} in the state, {tables[1] or 'no table'} here")
     elif value.get("data") != identity.data:
-        found.append(
-            "other files or rows (names, sizes, footers, row groups, selection or packing): "
-            f"fingerprint {value.get('data')!r} in the state, {identity.data!r} here"
-        )
+        found.append(_other_data(value.get("files"), identity.files))
     columns = value["columns"]
     if columns["digest"] != identity.columns:
         theirs, ours = columns.get("names"), identity.names
@@ -188,6 +189,21 @@ def _differences(
             here = identity.order.get(name)
             found.append(f"{name} is {theirs.get(name)!r} in the state, {here!r} here")
     return found
+
+
+def _other_data(theirs: Any, ours: Mapping[str, Any]) -> str:
+    theirs = theirs if isinstance(theirs, Mapping) else {}
+    found = [
+        f"{name} are {theirs[name]!r} in the state, {ours[name]!r} here"
+        for name in ours
+        if name in theirs and theirs[name] != ours[name]
+    ]
+    same = "names and numbers are the same, but the content, the selection or the packing is not"
+    unknown = "names, content, selection or packing differ"
+    return (
+        f"other files or rows: {'; '.join(found) or (same if theirs else unknown)} "
+        '(load_state_dict(state, other_data="next_epoch") begins the next epoch with this data)'
+    )
 
 
 def after_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
