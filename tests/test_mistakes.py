@@ -57,7 +57,11 @@ def data(tmp_path: Path) -> Path:
             ValueError,
             "no such column: 'user.point' in where; did you mean 'user.points'",
         ),
-        ({"filters": [("labl", "==", 1)]}, ValueError, "'labl' in filters; .*mean 'label'"),
+        (
+            {"filters": [("labl", "==", 1)]},
+            ValueError,
+            r"'labl' in '.*0\.parquet', which filters name; .*mean 'label'",
+        ),
         ({"where": [("label", "==", "x")]}, ValueError, "where does not fit the columns"),
         ({"filters": "label = 1"}, TypeError, "where= takes SQL"),
         ({"max_memory": "1 X"}, ValueError, 'such as "512MiB" or "1G"'),

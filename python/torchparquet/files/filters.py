@@ -206,18 +206,21 @@ def _matching_row_groups(
         left = fragment.subset(expression, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise misfit(
-            error, schema, "filters", f"filters do not fit the columns of {path!r}"
+            error,
+            schema,
+            f"{path!r}, which filters name",
+            f"filters do not fit the columns of {path!r}",
         ) from error
     return [row_group.id for row_group in left.row_groups]
 
 
-def misfit(error: Exception, schema: pa.Schema, option: str, message: str) -> ValueError:
+def misfit(error: Exception, schema: pa.Schema, place: str, message: str) -> ValueError:
     """Return what to raise if an expression does not fit a schema.
 
     Args:
         error: pyarrow's. If a name is unknown, it prints the whole schema.
         schema: The columns that the expression may name.
-        option: The argument that holds the expression.
+        place: Where an unknown name stands, or was looked up.
         message: For an expression that names no unknown column.
     """
     message_of_name = re.match(r"No match for (FieldRef.*?\)) in ", str(error))
@@ -228,4 +231,4 @@ def misfit(error: Exception, schema: pa.Schema, option: str, message: str) -> Va
     names = [
         f"{of}.{part.name}" for of, kind in fields if pa.types.is_struct(kind) for part in kind
     ]
-    return no_such_column(name, option, [*schema.names, *names])
+    return no_such_column(name, place, [*schema.names, *names])
