@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.generated_pages import Levels, list_entries, page, write_pages
 from tests.remote.conftest import table
 from tests.remote.reading import FaultyStore, by_http, by_s3fs, digests, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
@@ -109,6 +112,35 @@ def test_windows_of_rows_fetch_each_part_once(
         faulty, folder, shuffle=True, seed=1, shuffle_window="60_000 rows"
     )
     assert num_bytes < 1.7 * stored
+
+
+@pytest.mark.parametrize("to_store", [by_http, by_s3fs])
+def test_the_page_that_a_row_goes_on_in_is_fetched_with_it(
+    origin: FaultyOrigin, tmp_path: Path, to_store: Any
+) -> None:
+    """Pages begin in the middle of rows, and the offset index counts the rows before each."""
+    rows = [[row] * (1 + row % 3) for row in range(30_000)]
+    entries = list_entries(rows)
+    parts = [entries[i : i + 1000] for i in range(0, len(entries), 1000)]
+    begun = [sum(entry.repetition == 0 for entry in part) for part in parts]
+    first_rows = list(itertools.accumulate(begun[:-1], initial=0))
+    made = [page(part, Levels(1, 3)) for part in parts]
+    (tmp_path / "train").mkdir()
+    path = tmp_path / "train" / "0.parquet"
+    field = pa.field("items", pa.list_(pa.int32()))
+    write_pages(path, field, len(rows), made, len(entries), first_rows)
+    number = next(i for i in range(20, 60) if parts[i - 1][0].repetition < parts[i][0].repetition)
+    for wanted in ([first_rows[number] - 1], [first_rows[number]], [29_999]):
+        store = to_store(origin, tmp_path / "train")
+        store.fetch_options = {"hedges": False}
+        dataset = store.open(columns=["items"], rows=wanted)
+        origin.forget()
+        assert [batch["items"].to_list() for batch in dataset] == [[rows[wanted[0]]]]
+        if wanted[0] == first_rows[number] - 1:
+            num_bytes, num_ranges = asked(origin)
+            # The index, and two pages at once.
+            assert num_ranges <= 2
+            assert num_bytes < path.stat().st_size / 4
 
 
 @pytest.mark.long
