@@ -65,6 +65,17 @@ def advice_of(report: Any) -> Any:
     return {advice["rule"]: advice["columns"] for advice in report["advice"]}
 
 
+def test_a_footer_that_gives_no_decompressed_size(capsys: Any, tmp_path: Path) -> None:
+    """As DuckDB's before 0.6: no share of more than 100 % is shown."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.zeros(1000)}), path)
+    content = path.read_bytes()
+    size = thrift_bytes.column_metadata(content, 0, 0)[thrift_bytes.META_UNCOMPRESSED_BYTES]
+    path.write_bytes(thrift_bytes.replaced(content, size, 0))
+    column = column_of(report_of(capsys, path), "x")
+    assert column["uncompressed_bytes"] == column["compressed_bytes"] > 0
+
+
 def test_figures_are_those_of_pyarrow(capsys: Any, data: Any) -> None:
     report = report_of(capsys, data)
     metadata = [pq.read_metadata(path) for path in sorted(data.iterdir())]

@@ -34,7 +34,8 @@ class ColumnFacts:
         num_values: Values, nulls included.
         null_count: Nulls; None if a column chunk does not tell.
         compressed_bytes: Stored bytes of all column chunks.
-        uncompressed_bytes: Encoded bytes before compression.
+        uncompressed_bytes: Encoded bytes before compression; the stored bytes where a footer
+            gives less, such as 0.
         codecs: The number of column chunks of each codec.
         encodings: Encodings of values and levels in all column chunks.
         with_dictionary: Column chunks that have a dictionary page.
@@ -63,7 +64,7 @@ class ColumnFacts:
         self.physical_types.add(chunk.physical_type)
         self.num_values += chunk.num_values
         self.compressed_bytes += chunk.total_compressed_size
-        self.uncompressed_bytes += chunk.total_uncompressed_size
+        self.uncompressed_bytes += max(chunk.total_uncompressed_size, chunk.total_compressed_size)
         self.codecs[chunk.compression] += 1
         self.encodings.update(chunk.encodings)
         self.with_dictionary += chunk.has_dictionary_page
