@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "footers/footer_bytes.h"
@@ -86,12 +87,22 @@ void TakeRowGroups(FooterScan scan, Footer* footer) {
   }
 }
 
+// Column chunks of a summary need not name the files that they are in.
+void CheckNoSummary(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  if (name != "_metadata" && name != "_common_metadata") return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "the file only describes rows that are stored in other files; give the "
+              "path of their directory");
+}
+
 }  // namespace
 
 Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known,
                   std::shared_ptr<RemoteReads> reads) {
   Footer footer;
   try {
+    CheckNoSummary(planned.path);
     auto source = OpenSource(planned, std::move(reads));
     const FooterBytes bytes(*source);
     footer.identity = source->identity();

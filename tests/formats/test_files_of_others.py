@@ -310,8 +310,12 @@ def test_a_summary_says_what_it_is(tmp_path: Path) -> None:
     pq.write_to_dataset(table, tmp_path / "data", metadata_collector=parts)
     summary = tmp_path / "data" / "_metadata"
     pq.write_metadata(table.schema, summary, metadata_collector=parts)
-    with pytest.raises(ValueError, match=r"stored in another file.*directory.*_metadata"):
-        ParquetDataset(summary, batch_size=10)
+    assert parts[0].row_group(0).column(0).file_path
+    common = tmp_path / "data" / "_common_metadata"
+    pq.write_metadata(table.schema, common)
+    for path in (summary, common):
+        with pytest.raises(ValueError, match=rf"stored in other files.*directory.*{path.name}"):
+            ParquetDataset(path, batch_size=10)
     assert sorted(read_all(tmp_path / "data")["x"].tolist()) == list(range(100))
 
 
