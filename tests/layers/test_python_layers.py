@@ -164,7 +164,8 @@ def test_the_package_does_without_the_command_line() -> None:
 
 
 def test_frameworks_are_imported_in_their_own_modules_only() -> None:
-    own = {"accelerate": {"accelerate", "torchdata"}, "transformers": {"transformers"}}
+    own = {"accelerate": {"accelerate", "torchdata"}}
+    own["transformers"] = {"accelerate", "transformers"}
     own["lightning"] = {"torchparquet_lightning"}
     for path in (PACKAGE / "frameworks").glob("*.py"):
         known = {"torch", "torchparquet", *sys.stdlib_module_names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -138,6 +139,40 @@ def check_looks_at_states(rank: int) -> None:
         assert [batch["row.id"].tolist() for batch in dataset] == whole[3:]
 
 
+def check_epochs_apart(rank: int) -> None:
+    """A pass of one rank alone takes an epoch there; ranks that differ from the next one say so."""
+    dataset = open_dataset()
+
+    def read_in_step() -> None:
+        for _ in dataset:
+            dist.barrier()
+
+    def read_alone() -> None:
+        if rank == ODD:
+            list(dataset)
+        read_in_step()
+
+    said = {0: "Rank 0 is in epoch 1, rank 1 in epoch 2"}
+    said[ODD] = "Rank 1 is in epoch 2, rank 2 in epoch 1"
+    for read, wanted in ((read_in_step, {}), (read_alone, said), (read_in_step, {})):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read()
+        texts = [str(one.message) for one in caught if "different epochs" in str(one.message)]
+        assert len(texts) == (rank in wanted), texts
+        assert all(wanted[rank] in text and "set_epoch" in text for text in texts), texts
+        dist.barrier()
+    again = open_dataset()
+    for epoch in range(2):
+        if rank == ODD:
+            begin(dataset)
+        again.set_epoch(epoch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in again:
+                dist.barrier()
+
+
 def check_failing(rank: int) -> None:
     """A rank that cannot begin has its own error, and the others learn of it."""
     dataset = open_dataset(max_memory=300 if rank == ODD else "1GiB")
@@ -211,6 +246,7 @@ def main() -> None:
         check_agreeing,
         check_looks,
         check_looks_at_states,
+        check_epochs_apart,
         check_failing,
         check_explicit,
         check_mesh,

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
 # have none, with all rows on other ranks.
 _MAX_EMPTY_EPOCHS = 100
+# A device may be some steps behind its rank, so that ranks in step differ by as many.
+_STEPS_TO_COMPARE = 8
 
 
 class AfterDropped(Iterator[Batch]):
@@ -82,6 +84,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self._closed = False
         self._begun: Place | None = None  # where it began, until it takes the epoch
         self._looks = False
+        self._middle = -1
         self.is_held = False
         feed.follow(self)
 
@@ -92,6 +95,8 @@ class Iteration(ExactIterator[Batch, Place]):
 
     def _take(self, position: Place) -> tuple[Batch, Place]:
         place = position if position.steps < position.end else self._go_to(position)
+        if place.steps == self._middle:
+            self._feed.rank_check.check_epoch(place.epoch)
         stream = self._stream
         assert stream is not None  # noqa: S101
         if isinstance(stream, TransformedStream):
@@ -183,6 +188,7 @@ class Iteration(ExactIterator[Batch, Place]):
             feed.rank_check.agree(partial(feed.standing, place=begun))
             feed.progress.commit(self.course)
             feed.count_look(None)
+            self._note_epoch(begun)
             self._begun = None
         self._looks = False
 
@@ -253,10 +259,20 @@ class Iteration(ExactIterator[Batch, Place]):
             is_last = num_epochs is not None and (place.epoch + 1) % num_epochs == 0
             if is_last or (num_epochs is None and num_empty > _MAX_EMPTY_EPOCHS):
                 self.course.has_ended = True
+                self._feed.rank_check.note_epoch(None)
                 raise StopIteration
             place = self._feed.progress.begin_after(self.course, place)
+            self._note_epoch(place)
             self.course.position = place
         return place
+
+    def _note_epoch(self, place: Place) -> None:
+        """Tell other ranks of an epoch that begins here, to look for theirs in its middle."""
+        feed = self._feed
+        feed.rank_check.note_epoch(place.epoch)
+        num_steps = place.end - place.steps
+        in_step = num_steps >= _STEPS_TO_COMPARE and not feed.planner.options.steps_may_differ
+        self._middle = place.steps + num_steps // 2 if in_step else -1
 
     def _open(self, place: Place) -> None:
         self._opened_at = place

@@ -1,8 +1,10 @@
-"""The comparison of ranks before the second batch."""
+"""The comparison of ranks: of all before the second batch, of epochs within each epoch."""
 
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from torchparquet.ranks.agreement import Peers
     from torchparquet.ranks.membership import Membership
 
+_BETWEEN = "-"  # the note of a rank that has ended an epoch
 _MAX_COLUMNS = 64  # that are compared one by one
 
 _Made = TypeVar("_Made")
@@ -46,6 +49,7 @@ class RankCheck:
         self._compared = compared
         self._enabled = enabled
         self._agreed = False
+        self._epochs: _Epochs | None = None
 
     def begin(self, begin: Callable[[bool], _Made]) -> _Made:
         """Begin an iteration, without a wait; the ranks that compare next hear of a failure.
@@ -87,6 +91,24 @@ class RankCheck:
         if peers is not None:
             begin_together(peers, standing, lambda: None)
             self._agreed = True
+            self._epochs = _Epochs(peers)
+
+    def note_epoch(self, epoch: int | None) -> None:
+        """Leave a note that this rank begins an epoch, or has ended one (None)."""
+        self._with_epochs(lambda epochs: epochs.note(epoch))
+
+    def check_epoch(self, epoch: int) -> None:
+        """Warn once if another rank, read in step with this one, reads another epoch."""
+        self._with_epochs(lambda epochs: epochs.check(epoch))
+
+    def _with_epochs(self, act: Callable[[_Epochs], None]) -> None:
+        if self._epochs is None:
+            return
+        try:
+            act(self._epochs)
+        except RuntimeError:
+            # The rank that holds the store may have ended before this one.
+            self._epochs = None
 
     def standing(self, planner: EpochPlanner, place: Place, topology: Topology) -> Standing:
         """Return what all ranks must agree about in the iteration that stands at `place`."""
@@ -103,7 +125,55 @@ class RankCheck:
 
     def __getstate__(self) -> dict[str, Any]:
         """Forget: a copy may go to another rank."""
-        return self.__dict__ | {"_agreed": False}
+        return self.__dict__ | {"_agreed": False, "_epochs": None}
+
+
+class _Epochs:
+    """The epochs that ranks are in: each leaves a note, and looks at that of the next rank.
+
+    Nobody waits, and an epoch costs two small writes and one read. If ranks differ, at least one of
+    them differs from the next. A rank between two epochs may be late, and differs from nobody.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        """Begin after all ranks have compared, so that all count the same comparisons."""
+        ranks = peers.ranks
+        self._peers = peers
+        self._place = f"torchparquet/epochs/{_digest(repr(ranks))}/{_num_compared[ranks]}"
+        self._has_told = False
+        _num_compared[ranks] += 1
+
+    def note(self, epoch: int | None) -> None:
+        text = _BETWEEN if epoch is None else str(epoch)
+        self._peers.store.set(f"{self._place}/{self._peers.own}", text)
+
+    def check(self, epoch: int) -> None:
+        if self._has_told:
+            return
+        own, ranks = self._peers.own, self._peers.ranks
+        other = ranks[(ranks.index(own) + 1) % len(ranks)]
+        key = f"{self._place}/{other}"
+        is_known = self._peers.store.check([key])
+        theirs = bytes(self._peers.store.get(key)).decode() if is_known else _BETWEEN
+        if theirs in (str(epoch), _BETWEEN):
+            return
+        self._has_told = True
+        warnings.warn(
+            "ranks read different epochs at the same time: if they train in step, rows are read "
+            "twice and others not at all. An iteration of some ranks alone takes an epoch there, "
+            "if it asks for a second batch: call dataset.set_epoch(n) before each epoch; to read "
+            "on one rank alone, make a data set with rank=0, world_size=1. "
+            f"Rank {own} is in epoch {epoch}, rank {other} in epoch {theirs}",
+            stacklevel=8,
+        )
+
+
+# By ranks: how many comparisons they have made, of any data set.
+_num_compared: Counter[tuple[int, ...]] = Counter()
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _next_batch(place: Place) -> tuple[int, int]:
@@ -120,7 +190,7 @@ def _data_values(manifest: Manifest, fields: Sequence[Field]) -> dict[str, str]:
 
     Times of change do not count, so that each node may have its own copy of the files.
     """
-    digest = hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest()
+    digest = _digest(repr(fields))
     names = ", ".join(field.name for field in fields)
     values = {
         "files": f"{len(manifest.files)} files with {manifest.num_rows} rows in "
