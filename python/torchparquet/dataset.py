@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from torchparquet.iteration.assembly import (
     assemble,
 )
 from torchparquet.iteration.dynamic import DynamicIteration
-from torchparquet.iteration.iteration import AfterDropped, Iteration
+from torchparquet.iteration.iteration import Iteration, SkippingIteration
 from torchparquet.iteration.state import OtherData
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.unbatched import UnbatchedDataset
@@ -315,7 +315,7 @@ class ParquetDataset(IterableOnly[Batch]):
         made._feed.mark_repeats()
         return made
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iteration:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
         The second `next` takes the epoch. An iterator that is dropped before is a look: the next
@@ -330,11 +330,15 @@ class ParquetDataset(IterableOnly[Batch]):
         """
         self._refuse_second_sharding()
         refuse_second_batching(self)
-        kind = DynamicIteration if self._feed.is_dynamic else Iteration
-        iteration = kind(self._feed)
+        num_dropped = num_dropped_by_accelerate(self)
+        if self._feed.is_dynamic:
+            iteration: Iteration = DynamicIteration(self._feed)
+        elif num_dropped:
+            iteration = SkippingIteration(self._feed, num_dropped)
+        else:
+            iteration = Iteration(self._feed)
         end_orphaned_worker()
-        num_dropped = 0 if self._feed.is_dynamic else num_dropped_by_accelerate(self)
-        return AfterDropped(iteration, num_dropped) if num_dropped else iteration
+        return iteration
 
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.

@@ -73,7 +73,7 @@ def _reduced(self: Any) -> tuple[Any, ...]:
 
 
 def _empty(package: str, name: str, hooks: type) -> Any:
-    kind = callback_of(package, name, hooks)
+    kind: Any = callback_of(package, name, hooks)
     return kind.__new__(kind)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -85,13 +86,14 @@ def test_an_item_by_number_is_refused_with_the_way_out(kind: str) -> None:
     whole = open_dataset()
     dataset: Any = {"data set": whole, "mix": mix([whole]), "rows": whole.unbatched()}[kind]
     first, _ = random_split(dataset, [0.9, 0.1])
-    for ask in (
+    asks: list[Callable[[], Any]] = [
         lambda: dataset[0],
         lambda: Subset(dataset, [1, 2])[0],
         lambda: first[0],
         lambda: next(iter(DataLoader(first, batch_size=None))),
         lambda: next(iter(DataLoader(Subset(dataset, [1]), batch_size=1))),
-    ):
+    ]
+    for ask in asks:
         with pytest.raises(TypeError, match=r"split=.*rows="):
             ask()
 

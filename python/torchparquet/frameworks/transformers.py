@@ -94,7 +94,7 @@ class ParquetTrainerMixin(_Trainer):
         return recursively_apply(self._gather_rows, values)
 
     def _gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        accelerator, rows = self.accelerator, torch.atleast_1d(rows)
+        accelerator, rows = self.accelerator, rows.reshape(1) if rows.dim() == 0 else rows
         own = torch.tensor([len(rows)], device=accelerator.device)
         lengths = accelerator.gather(own).tolist()
         padding = rows.new_zeros(max(lengths) - len(rows), *rows.shape[1:])

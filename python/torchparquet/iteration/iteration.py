@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,24 +32,6 @@ if TYPE_CHECKING:
 _MAX_EMPTY_EPOCHS = 100
 # A device may be some steps behind its rank, so that ranks in step differ by as many.
 _STEPS_TO_COMPARE = 8
-
-
-class AfterDropped(Iterator[Batch]):
-    """An iteration for a loader that drops so many batches: these are empty, and not read."""
-
-    def __init__(self, iteration: Iteration, num_dropped: int) -> None:
-        """Go on with `iteration` after the batches that the loader drops."""
-        place = iteration.begin()
-        iteration.seek(place.steps_before + place.steps + num_dropped)
-        self._iteration = iteration
-        self._num_dropped = num_dropped
-
-    def __next__(self) -> Batch:
-        """Return the next batch."""
-        if self._num_dropped:
-            self._num_dropped -= 1
-            return {}
-        return next(self._iteration)
 
 
 class Iteration(ExactIterator[Batch, Place]):
@@ -367,3 +349,23 @@ class Iteration(ExactIterator[Batch, Place]):
     def _close_stream(self) -> None:
         if self._stream is not None:
             self._stream.close()
+
+
+class SkippingIteration(Iteration):
+    """An iteration for a loader that drops its first batches: these are empty, and not read."""
+
+    def __init__(self, feed: Feed, num_dropped: int) -> None:
+        """Prepare to iterate; the loader drops so many batches."""
+        super().__init__(feed)
+        self._num_dropped = self._num_to_skip = num_dropped
+
+    def __next__(self) -> Batch:
+        """Return the next batch; `{}` for one that is dropped."""
+        if self._num_dropped:
+            self._num_dropped -= 1
+            return {}
+        if self._num_to_skip:
+            place, num_to_skip = self.begin(), self._num_to_skip
+            self._num_to_skip = 0
+            self.seek(place.steps_before + place.steps + num_to_skip)
+        return super().__next__()

@@ -40,8 +40,13 @@ def main(data: str | None) -> None:
         loader = ParquetDataset(data, batch_size=16, columns={"x": ["x0", "x1"]}, shuffle=True)
         callbacks = [metrics_callback(2)]
     pl.Trainer(
-        **{"accelerator": "cpu", "devices": 2, "strategy": "ddp_spawn", "max_epochs": 1},
-        **{"logger": False, "enable_checkpointing": False, "enable_progress_bar": False},
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp_spawn",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
         enable_model_summary=False,
         callbacks=callbacks,
     ).fit(Model(), loader)
