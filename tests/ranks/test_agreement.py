@@ -17,7 +17,8 @@ import torch.distributed as dist
 
 from torchparquet import ParquetDataset, RankMismatchError
 from torchparquet.ranks import agreement
-from torchparquet.ranks.agreement import Peers, Standing, begin_together, disagreement, listed
+from torchparquet.ranks.agreement import Standing, begin_together, disagreement, listed
+from torchparquet.ranks.job_start import Peers
 
 
 def standings(*seeds: int, **others: Any) -> dict[int, Standing]:
@@ -115,29 +116,13 @@ def meet(standings: Any, seconds: float = 30) -> list[Any]:
         if standings[rank] is None:
             return None
         peers = Peers(ranks, rank, dist.PrefixStore("test", store))  # type: ignore[attr-defined]
-        meeting.setdefault(rank, 0)
         try:
             return begin_together(peers, lambda: standings[rank], begin)
         except Exception as error:
             return error
 
-    meeting: dict[int, int] = {}
     with ThreadPoolExecutor(len(ranks)) as pool:
         return list(pool.map(join, ranks))
-
-
-@pytest.fixture(autouse=True)
-def own_numbers(monkeypatch: Any) -> None:
-    """All ranks are threads of one process here, so each comparison is given number 0."""
-
-    class Zeros(dict[Any, Any]):
-        def __missing__(self, key: Any) -> int:
-            return 0
-
-        def __setitem__(self, key: Any, value: Any) -> None:
-            pass
-
-    monkeypatch.setattr(agreement, "_num_meetings", Zeros())
 
 
 def test_ranks_that_agree_begin() -> None:

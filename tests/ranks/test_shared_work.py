@@ -12,25 +12,21 @@ import pytest
 from torch._C._distributed_c10d import HashStore
 
 from torchparquet.ranks import shared_work
-from torchparquet.ranks.agreement import Peers
+from torchparquet.ranks.job_start import Peers
 from torchparquet.ranks.shared_work import done_once
 
 RANKS = (0, 1, 2, 3)
 
 
 class Job:
-    """Ranks that share a store; each counts its own calls, as processes do."""
+    """Ranks that share a store."""
 
-    def __init__(self, monkeypatch: Any) -> None:
+    def __init__(self) -> None:
         self.store = HashStore()
         self.store.set_timeout(timedelta(seconds=60))
         self.done: list[int] = []
-        self._counts = {rank: type(shared_work._num_calls)() for rank in RANKS}
-        self._monkeypatch = monkeypatch
 
     def call(self, rank: int, what: str, work: Callable[[], bytes]) -> bytes:
-        self._monkeypatch.setattr(shared_work, "_num_calls", self._counts[rank])
-
         def counted() -> bytes:
             self.done.append(rank)
             return work()
@@ -39,8 +35,8 @@ class Job:
 
 
 @pytest.fixture
-def job(monkeypatch: Any) -> Job:
-    return Job(monkeypatch)
+def job() -> Job:
+    return Job()
 
 
 def test_without_peers_each_works_by_itself() -> None:
@@ -102,8 +98,8 @@ def test_ranks_wait_for_the_one_that_works() -> None:
     first = threading.Thread(target=lambda: found.append(done_once(peers, what, slow)))
     first.start()
     assert begun.wait(60)
-    shared_work._num_calls.clear()  # another process
-    second = threading.Thread(target=lambda: found.append(done_once(peers, what, lambda: b"other")))
+    other = Peers(RANKS, 1, store)
+    second = threading.Thread(target=lambda: found.append(done_once(other, what, lambda: b"other")))
     second.start()
     go_on.set()
     first.join()
@@ -118,5 +114,4 @@ def test_a_rank_that_never_answers_is_not_waited_for_for_ever() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store.__class__, "set", lambda *_: None)
         assert done_once(peers, what, lambda: b"lost") == b"lost"
-    shared_work._num_calls.clear()
-    assert done_once(peers, what, lambda: b"made") == b"made"
+    assert done_once(Peers(RANKS, 2, store), what, lambda: b"made") == b"made"

@@ -14,7 +14,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from tests.fixtures.datasets import opener
 from tests.fixtures.gathering import gathered
 from torchparquet import ParquetDataset, RankMismatchError
-from torchparquet.iteration import dynamic
 
 DATA = sys.argv[1]
 BATCH = 32
@@ -98,13 +97,6 @@ def check_passes() -> None:
         check_once(dataset, batches)
 
 
-def check_old_store() -> None:
-    """Processes that begin anew know of no earlier pass; their store may."""
-    dynamic._num_passes.clear()
-    dynamic._starts.clear()
-    check_once(open_dataset(), read(open_dataset()))
-
-
 def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
     store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
@@ -143,7 +135,6 @@ def main() -> None:
     for shuffle in (False, True):
         check_slow_rank(shuffle)
     check_passes()
-    check_old_store()
     check_given_store()
     check_groups()
     dist.destroy_process_group()

@@ -10,15 +10,12 @@ import hashlib
 import json
 import threading
 import time
-import uuid
-import weakref
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch.distributed as dist
 
 from torchparquet.batches.tensors import Batch
 from torchparquet.functions.batch_seed import mixed_seed
@@ -28,6 +25,7 @@ from torchparquet.metrics.wait_ranges import in_wait_range
 from torchparquet.plan.order import epoch_order
 from torchparquet.plan.plan_options import Int64Array
 from torchparquet.plan.share import Share
+from torchparquet.ranks.agreement import start_of_job
 from torchparquet.ranks.sharding import in_worker
 
 if TYPE_CHECKING:
@@ -116,32 +114,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
             'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
             f"to share; got rank {topology.rank} of {topology.world_size}"
         )
-    return StoreCursor(
-        peers.store, [*identity, peers.ranks, _start_of_job(membership, peers.ranks)]
-    )
-
-
-def _start_of_job(membership: Membership, ranks: tuple[int, ...]) -> str:
-    """Return what only the ranks of this start of the job know.
-
-    After a restart torchrun's ranks may meet in the store of the start before, where row groups
-    are claimed by processes that are gone. The first call for a group is a collective of it.
-    """
-    world = dist.group.WORLD
-    assert world is not None  # noqa: S101
-    group_of, name = _starts.get(ranks, (None, ""))
-    if group_of is None or group_of() is not world:
-        names = [uuid.uuid4().hex]
-        for group in membership.data_parallel_groups():
-            first = 0 if group is None else dist.get_global_rank(group, 0)
-            dist.broadcast_object_list(names, src=first, group=group)
-        name = names[0]
-        _starts[ranks] = (weakref.ref(world), name)
-    return name
-
-
-# By ranks: the default group that they were in, and the name of their start.
-_starts: dict[tuple[int, ...], tuple[weakref.ref[Any], str]] = {}
+    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)])
 
 
 class DynamicIteration(Iteration):

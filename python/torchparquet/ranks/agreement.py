@@ -7,19 +7,17 @@ instead, and needs a device under NCCL.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch.distributed as dist
 
 from torchparquet.errors import RankMismatchError
+from torchparquet.ranks.job_start import Peers, await_keys, job_start
 from torchparquet.ranks.sharding import in_worker, is_distributed
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 _WARN_AFTER_SECONDS = 8.0
 _SLACK_SECONDS = 10.0
-_LONGEST_PAUSE_SECONDS = 0.25
 _MAX_SHOWN = 8
 _MAX_CHARACTERS = 200
 
@@ -53,21 +50,6 @@ class Standing(NamedTuple):
     num_shares: int
     values: dict[str, str]
     failure: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Peers:
-    """The processes that are compared, and their common store.
-
-    Attributes:
-        ranks: Ranks of torch.distributed's world, ascending; the first of them compares.
-        own: The rank of this process.
-        store: The store that all ranks share.
-    """
-
-    ranks: tuple[int, ...]
-    own: int
-    store: Store
 
 
 def find_peers(
@@ -140,8 +122,23 @@ def begin_together(
 
 
 def tell_failure(peers: Peers, error: Exception) -> None:
-    """Tell the ranks that compare next why this one cannot begin, without waiting for them."""
+    """Tell the ranks that compare next why this one cannot begin; wait for few seconds at most."""
     _Meeting(peers).excuse(f"{type(error).__name__}: {error}")
+
+
+def start_of_job(peers: Peers) -> str:
+    """Return the name of this start of the job, which only its ranks know.
+
+    If the ranks have not met before, this waits for all of them.
+
+    Raises:
+        RankMismatchError: One of them did not come within the store's timeout.
+    """
+    start = job_start(peers)
+    if not start.has_met_all:
+        index = peers.ranks.index(peers.own)
+        begin_together(peers, lambda: Standing(index, len(peers.ranks), {}), lambda: None)
+    return start.name
 
 
 def disagreement(standings: Mapping[int, Standing]) -> str:
@@ -221,38 +218,62 @@ class _Meeting:
     """One comparison: every rank leaves a note in the store, and the first one compares them.
 
     The n-th notes of the same ranks belong together, as with collectives. So all ranks must
-    compare their data sets in the same order.
+    compare their data sets in the same order. Notes of an earlier start of the job are not met.
     """
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._first = peers.own == peers.ranks[0]
-        number = _num_meetings[peers.ranks]
-        _num_meetings[peers.ranks] += 1
-        digest = hashlib.blake2b(json.dumps(peers.ranks).encode(), digest_size=8).hexdigest()
-        self._place = f"torchparquet/agreement/{digest}/{number}"
+        self._start = job_start(peers)
+        self._number = self._start.number("agreement")
 
     def excuse(self, failure: str) -> None:
-        """Tell the others that this rank cannot begin, without waiting for anybody."""
+        """Tell the others that this rank cannot begin.
+
+        It gives them a moment to come if they have not met before, and waits for nobody else.
+        """
         note = Standing(0, 1, {}, failure)
+        if not self._enter(_SLACK_SECONDS):
+            return
         self._leave(note)
         if self._first:
             self._announce(disagreement({self._peers.own: note}))
+            if not self._start.has_met_all:
+                self._wait(self._notes_of_others, _SLACK_SECONDS)
 
     def verdict(self, own: Standing) -> str:
         """Return the verdict for all ranks; "" if they agree."""
+        first = self._peers.ranks[0]
+        if not self._enter():
+            return self._absence([first])
         self._leave(own)
         if self._first:
             verdict = self._judge(own)
             self._announce(verdict)
             return verdict
-        first = self._peers.ranks[0]
         # After the first rank has joined, it knows which ranks are missing.
         absent = self._wait({first: f"{self._place}/{first}"})
-        absent = absent or self._wait({first: self._verdict_key}, _SLACK_SECONDS)
+        limit = self._peers.store.timeout.total_seconds()  # type: ignore[attr-defined]
+        absent = absent or self._wait({first: self._verdict_key}, limit + _SLACK_SECONDS)
         if absent:
             return self._absence(absent)
+        self._start.has_met_all = True
         return str(json.loads(self._peers.store.get(self._verdict_key)))
+
+    def _enter(self, limit_seconds: float | None = None) -> bool:
+        """Learn the name of this start of the job; False if the first rank did not come."""
+        first = self._peers.ranks[0]
+        return bool(self._start.name) or self._start.learn_name(
+            self._peers, lambda key: not self._wait({first: key}, limit_seconds)
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"torchparquet/agreement/{self._start.name}/{self._number}"
+
+    @property
+    def _notes_of_others(self) -> dict[int, str]:
+        return {rank: f"{self._place}/{rank}" for rank in self._peers.ranks[1:]}
 
     @property
     def _verdict_key(self) -> str:
@@ -265,38 +286,38 @@ class _Meeting:
         self._peers.store.set(f"{self._place}/{self._peers.own}", json.dumps(note))
 
     def _judge(self, own: Standing) -> str:
-        keys = {rank: f"{self._place}/{rank}" for rank in self._peers.ranks[1:]}
+        keys = self._notes_of_others
         absent = self._wait(keys)
         if absent:
             return self._absence(absent)
+        self._start.has_met_all = True
         standings = {self._peers.own: own}
         for rank, key in keys.items():
             standings[rank] = Standing(*json.loads(self._peers.store.get(key)))
         return disagreement(standings)
 
-    def _wait(self, keys: Mapping[int, str], slack_seconds: float = 0.0) -> list[int]:
+    def _wait(self, keys: Mapping[int, str], limit_seconds: float | None = None) -> list[int]:
         """Wait for the keys; return the ranks whose key never came.
 
-        The wait lasts for the store's timeout plus the slack; with a slack no warning is logged.
-        It polls, because a wait of the store would block other threads from the store and Ctrl-C
-        from this one.
+        Args:
+            keys: By rank.
+            limit_seconds: How long to wait, without a warning; None for the store's timeout.
         """
         store = self._peers.store
-        begun = time.monotonic()
-        limit = store.timeout.total_seconds()  # type: ignore[attr-defined]
-        limit += slack_seconds
-        warned = slack_seconds > 0
-        pause = 0.001
-        while not store.check(list(keys.values())):
-            waited = time.monotonic() - begun
-            if waited > limit:
-                return self._absent(keys)
+        warned = limit_seconds is not None
+
+        def look(waited: float) -> None:
+            nonlocal warned
+            if self._first:
+                self._start.answer(store)
             if waited > _WARN_AFTER_SECONDS and not warned:
                 warned = True
                 _logger.warning(self._absence(self._absent(keys)))
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        return []
+
+        if limit_seconds is None:
+            limit_seconds = store.timeout.total_seconds()  # type: ignore[attr-defined]
+        came = await_keys(store, keys.values(), limit_seconds, look)
+        return [] if came else self._absent(keys)
 
     def _absent(self, keys: Mapping[int, str]) -> list[int]:
         return [rank for rank, key in keys.items() if not self._peers.store.check([key])]
@@ -310,8 +331,6 @@ class _Meeting:
             f"rank {self._peers.own} waited for {listed(absent)}"
         )
 
-
-_num_meetings: Counter[tuple[int, ...]] = Counter()
 
 # The default group of the parent of this fork, whose sockets this process must not use.
 _inherited: list[object] = []

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
 from torchparquet.plan.topology import Topology
-from torchparquet.ranks.agreement import Peers, find_peers
+from torchparquet.ranks.agreement import find_peers
+from torchparquet.ranks.job_start import Peers
 from torchparquet.ranks.sharding import (
     check_process_group,
     checked_mesh_dims,

@@ -11,28 +11,31 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import time
+import os
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from torchparquet.ranks.job_start import await_keys, job_start
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-    from torchparquet.ranks.agreement import Peers
+    from torchparquet.ranks.job_start import Peers
 
 # A store takes no value above 8 MiB, and the process that holds it has only so much memory.
 _PART_CHARACTERS = 4 << 20
 _MOST_PARTS = 64
-_LONGEST_PAUSE_SECONDS = 0.25
 _NOTHING = "-"
+# Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
+# as it may on other nodes, work for themselves.
+_OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
 def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> bytes:
     """Return the result of `work`, of this process or of another rank that was asked for it.
 
-    The n-th calls of all ranks for the same `what` belong together.
+    The n-th calls of all ranks for the same `what` belong together, within one start of the job.
 
     Args:
         peers: The ranks that share the work; None to do it here.
@@ -44,10 +47,9 @@ def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> byte
     """
     if peers is None:
         return work()
-    digest = hashlib.blake2b(json.dumps([peers.ranks, what]).encode(), digest_size=8).hexdigest()
-    number = _num_calls[digest]
-    _num_calls[digest] += 1
-    place = f"torchparquet/work/{digest}/{number}"
+    identity = [peers.ranks, what, [os.environ.get(name) for name in _OF_START]]
+    digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest()
+    place = f"torchparquet/work/{digest}/{job_start(peers).number(digest)}"
     if peers.store.add(f"{place}/takers", 1) > 1:
         found = _await(peers.store, f"{place}/result")
         return work() if found is None else found
@@ -68,23 +70,12 @@ def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> byte
 
 
 def _await(store: Store, key: str) -> bytes | None:
-    """Return the result of another rank; None if it left none within the store's timeout.
-
-    It polls, because a wait of the store would block other threads from the store and Ctrl-C from
-    this one.
-    """
-    limit = time.monotonic() + store.timeout.total_seconds()  # type: ignore[attr-defined]
-    pause = 0.001
-    while not store.check([key]):
-        if time.monotonic() > limit:
-            return None
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    """Return the result of another rank; None if it left none within the store's timeout."""
+    limit = store.timeout.total_seconds()  # type: ignore[attr-defined]
+    if not await_keys(store, [key], limit):
+        return None
     left = bytes(store.get(key)).decode()
     if left == _NOTHING:
         return None
     parts = [bytes(store.get(f"{key}/{number}")) for number in range(int(left))]
     return zlib.decompress(base64.b64decode(b"".join(parts)))
-
-
-_num_calls: Counter[str] = Counter()
