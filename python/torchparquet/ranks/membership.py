@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from multiprocessing import parent_process
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +71,8 @@ class Membership:
         self.process_group = process_group
         self.store = store
         self._lost_groups = False
-        self._of_loader: Topology | None = None
+        # With the process of the loader, whose children alone are its workers.
+        self._of_loader: tuple[Topology, int] | None = None
 
     def topology(self) -> Topology:
         """Return this process's data-parallel rank and DataLoader worker.
@@ -79,9 +82,11 @@ class Membership:
                 the group, mesh or store.
         """
         worker = get_worker_info()
-        loader = self._of_loader
-        if worker is not None and loader is not None:
-            return Topology(loader.rank, loader.world_size, worker.id, worker.num_workers)
+        if worker is not None and self._of_loader is not None:
+            loader, pid = self._of_loader
+            parent = parent_process()
+            if parent is not None and parent.pid == pid:
+                return Topology(loader.rank, loader.world_size, worker.id, worker.num_workers)
         if self._lost_groups:
             raise ValueError(
                 "device_mesh, process_group and store do not travel with a pickled "
@@ -117,5 +122,5 @@ class Membership:
         # A spawned DataLoader worker has no access to its parent's process groups. Any other
         # copy may go to another rank, which must find its rank itself.
         if get_spawning_popen() is not None and (has_groups or is_distributed()):
-            state["_of_loader"] = self.topology()
+            state["_of_loader"] = (self.topology(), os.getpid())
         return state
