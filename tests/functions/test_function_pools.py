@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -557,3 +558,20 @@ def test_processes_end_with_a_killed_parent(data: Any) -> None:
     process.wait()
     _, alive = psutil.wait_procs(children, timeout=SECONDS)
     assert alive == []
+
+
+def test_a_forked_child_leaves_the_processes_of_its_parent_alone(data: Any) -> None:
+    dataset = open_dataset(data, transform=changed, **PROCESSES)
+    batches = iter(dataset)
+    found = [next(batches)]
+    child = os.fork()
+    if child == 0:
+        del batches
+        dataset.close()
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one says that a process ended
+        found += batches
+    assert len(found) == len(dataset)

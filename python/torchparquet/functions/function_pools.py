@@ -101,7 +101,7 @@ class FunctionPool:
         else:
             made = ThreadPoolExecutor(self._options.num_threads, "torchparquet-transform")
         self._executor = made
-        self._end = weakref.finalize(self, _end, made)
+        self._end = weakref.finalize(self, _end, made, self.owner_pid)
         return made
 
     def _process_pool(self) -> ProcessPoolExecutor:
@@ -127,7 +127,9 @@ class FunctionPool:
             end()
 
 
-def _end(executor: Executor) -> None:
+def _end(executor: Executor, owner_pid: int) -> None:
+    if os.getpid() != owner_pid:
+        return  # a forked child, whose parent still uses them
     if isinstance(executor, ProcessPoolExecutor):
         # One that hangs would be waited for without end.
         processes = list((getattr(executor, "_processes", None) or {}).values())
