@@ -158,3 +158,15 @@ def test_a_store_does_not_travel(path: Any) -> None:
     copy = pickle.loads(pickle.dumps(open_dataset(path, store=dist.HashStore())))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="store do not travel"):
         next(iter(copy))
+
+
+@pytest.mark.parametrize(
+    ("method", "argument"), [("seek", 3), ("load_state_dict", {}), ("state_dict", None)]
+)
+def test_an_iterator_refuses_what_its_data_set_refuses(
+    path: Any, method: str, argument: Any
+) -> None:
+    dataset = ParquetDataset(path, batch_size=4, even="dynamic")
+    for held in (dataset, iter(dataset)):
+        with pytest.raises(TypeError, match='even="dynamic" has no'):
+            getattr(held, method)(*([] if argument is None else [argument]))

@@ -237,6 +237,14 @@ class DynamicIteration(Iteration):
     def marked(self) -> None:
         """Return None: this process cannot read again what others may have claimed since."""
 
+    def seek(self, step: int) -> None:
+        """Refuse: nobody knows beforehand which rank reads what.
+
+        Raises:
+            TypeError: Always.
+        """
+        self._feed.refuse_dynamic("step to go to")
+
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         (row_group, step), feed = self._at, self._feed
