@@ -137,9 +137,10 @@ class BatchViews:
             items: The items of each field of variable length, in slab order.
         """
         if num_rows != self._cut_rows:
-            self._cut_rows = num_rows
+            self._cut_rows = -1  # An exception may come before all sizes are there.
             self._part_sizes = [_part_sizes(block, num_rows) for block in self._blocks]
             self._lengths = [sum(sizes) for sizes in self._part_sizes]
+            self._cut_rows = num_rows
         tensors: list[Tensor] = []
         bases: dict[torch.dtype, Tensor] = {}
         for block, sizes, length in zip(self._blocks, self._part_sizes, self._lengths, strict=True):
