@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -66,6 +68,34 @@ class Field:
     lengths_only: bool = False
 
     @property
+    def identity(self) -> str:
+        """What two data sets must agree about for the states of one to fit the other.
+
+        An attribute that joins belongs here only where it is used, so that states which were saved
+        before stay valid. What follows from the files is left out.
+        """
+        pack = self.pack
+        facts: dict[str, object] = {
+            "name": self.name,
+            "sources": self.sources,
+            "dtype": self.dtype,
+            "width": self.width,
+            "nulls": self.nulls,
+            "fill": self.fill,
+            "items": self.items,
+            "default": self.default,
+            "offsets": self.num_offsets,
+            "lists": self.has_lists,
+            "length": self.length,
+            "words": self.words,
+            "unknown": self.unknown,
+            "lengths only": self.lengths_only,
+            "pack": pack
+            and (pack.strategy, pack.separator, pack.padding, pack.window, pack.boundaries),
+        }
+        return repr(sorted(facts.items()))
+
+    @property
     def trailing(self) -> int | None:
         """The second dimension of the tensor, or None if it has one dimension."""
         if self.num_offsets:
@@ -87,6 +117,12 @@ class Field:
             return ()
         of_values = (f"{self.name}.values.valid",) if self.num_offsets and self.has_lists else ()
         return (f"{self.name}.valid", *of_values)
+
+
+def columns_digest(fields: Sequence[Field]) -> str:
+    """Return a digest of what a batch holds, the same in all releases."""
+    texts = [field.identity for field in fields]
+    return hashlib.blake2b(json.dumps(texts).encode(), digest_size=8).hexdigest()
 
 
 def make_field(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from torchparquet.batches.fields import columns_digest
 from torchparquet.batches.tensors import Batch
 from torchparquet.functions.batch_seed import mixed_seed
 from torchparquet.iteration.iteration import Iteration
@@ -220,7 +221,7 @@ class DynamicIteration(Iteration):
         order = epoch_order(len(rows), options)
         identity = [
             manifest.content_fingerprint,
-            repr(feed.streams.fields),
+            columns_digest(feed.streams.fields),
             [options.batch_size, options.shuffle, options.seed, options.epoch],
         ]
         return order[rows[order] > 0], shared_cursor(identity, feed.membership)

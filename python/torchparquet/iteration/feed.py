@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 import warnings
 import weakref
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 
+from torchparquet.batches.fields import columns_digest
 from torchparquet.checks import checked_int
 from torchparquet.functions.batch_seed import mixed_seed
 from torchparquet.functions.function_pools import NO_POOL, FunctionPool, PoolOptions
@@ -119,15 +118,11 @@ class Feed:
         self._begin_in_process()
 
     def _make_identity(self) -> Identity:
-        # Without what follows from the files.
-        fields = [
-            replace(field, kinds=(), file_values=(), missing_is_null=False, row_bytes=0.0)
-            for field in self.streams.fields
-        ]
+        fields = self.streams.fields
         options, manifest = self.planner.options, self.streams.manifest
         return Identity(
             manifest.content_fingerprint,
-            hashlib.blake2b(repr(fields).encode(), digest_size=8).hexdigest(),
+            columns_digest(fields),
             shortened_names([field.name for field in fields]),
             table="" if manifest.table is None else manifest.table.identity,
             files={
