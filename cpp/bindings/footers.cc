@@ -130,6 +130,8 @@ void BindLeafColumns(py::module_& m) {
           [](const LeafColumn& leaf) -> std::optional<int64_t> {
             return leaf.list_length > 0 ? std::optional(leaf.list_length) : std::nullopt;
           })
+      .def_readonly("list_lengths", &LeafColumn::list_lengths)
+      .def_readonly("tensor_shape", &LeafColumn::tensor_shape)
       .def_property_readonly("is_bytes", &LeafColumn::is_bytes)
       .def_readonly("field_id", &LeafColumn::field_id)
       .def_readonly("nullable", &LeafColumn::nullable);

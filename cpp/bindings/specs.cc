@@ -199,47 +199,51 @@ void BindSpecs(py::module_& m) {
            py::arg("separator_bits"), py::arg("padding_bits"))
       .def("num_sequences", &NumSequences, py::arg("lengths"));
   py::class_<ColumnSpec>(m, "ColumnSpec")
-      .def(py::init([](std::string path, std::vector<std::string> kinds,
-                       const std::string& dtype, int64_t cell_items, int64_t num_offsets,
-                       int64_t list_length,
-                       std::optional<std::shared_ptr<Vocabulary>> vocabulary,
-                       int64_t field, int64_t element, bool nulls_are_errors,
-                       uint64_t fill_bits, std::optional<uint64_t> default_bits,
-                       const std::optional<py::bytes>& default_bytes,
-                       bool missing_is_null, std::vector<uint64_t> file_bits,
-                       std::vector<std::string> stored_paths,
-                       std::vector<int32_t> path_of_file,
-                       const std::optional<PackRequest>& pack, bool lengths_only) {
-             const auto found = kernels::DtypeOfName(dtype);
-             if (!found) throw py::value_error("no such dtype: " + dtype);
-             return ColumnSpec{
-                 .request = {.path = std::move(path),
-                             .kinds = std::move(kinds),
-                             .dtype = *found,
-                             .cell_items = cell_items,
-                             .num_offsets = num_offsets,
-                             .list_length = list_length,
-                             .pack = pack,
-                             .lengths_only = lengths_only,
-                             .vocabulary = std::move(vocabulary).value_or(nullptr),
-                             .default_bits = default_bits,
-                             .default_bytes = TextOf(default_bytes),
-                             .missing_is_null = missing_is_null},
-                 .stored = {.paths = std::move(stored_paths),
-                            .path_of_file = std::move(path_of_file)},
-                 .field = field,
-                 .element = element,
-                 .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
-                 .fill_bits = fill_bits,
-                 .file_bits = std::move(file_bits)};
-           }),
-           py::kw_only(), py::arg("path"), py::arg("kinds"), py::arg("dtype"),
-           py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
-           py::arg("vocabulary"), py::arg("field"), py::arg("element"),
-           py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
-           py::arg("default_bytes"), py::arg("missing_is_null"), py::arg("file_bits"),
-           py::arg("stored_paths"), py::arg("path_of_file"), py::arg("pack"),
-           py::arg("lengths_only"));
+      .def(
+          py::init(
+              [](std::string path, std::vector<std::string> kinds,
+                 const std::string& dtype, int64_t cell_items, int64_t num_offsets,
+                 int64_t list_length,
+                 std::optional<std::shared_ptr<Vocabulary>> vocabulary, int64_t field,
+                 int64_t element, bool nulls_are_errors, uint64_t fill_bits,
+                 std::optional<uint64_t> default_bits,
+                 const std::optional<py::bytes>& default_bytes,
+                 std::optional<int64_t> default_items, int64_t unit_nanoseconds,
+                 bool missing_is_null, std::vector<std::optional<uint64_t>> file_bits,
+                 std::vector<std::string> stored_paths, std::vector<int32_t> path_of_file,
+                 const std::optional<PackRequest>& pack, bool lengths_only) {
+                const auto found = kernels::DtypeOfName(dtype);
+                if (!found) throw py::value_error("no such dtype: " + dtype);
+                return ColumnSpec{
+                    .request = {.path = std::move(path),
+                                .kinds = std::move(kinds),
+                                .dtype = *found,
+                                .unit_nanoseconds = unit_nanoseconds,
+                                .cell_items = cell_items,
+                                .num_offsets = num_offsets,
+                                .list_length = list_length,
+                                .pack = pack,
+                                .lengths_only = lengths_only,
+                                .vocabulary = std::move(vocabulary).value_or(nullptr),
+                                .default_bits = default_bits,
+                                .default_bytes = TextOf(default_bytes),
+                                .default_items = default_items,
+                                .missing_is_null = missing_is_null},
+                    .stored = {.paths = std::move(stored_paths),
+                               .path_of_file = std::move(path_of_file)},
+                    .field = field,
+                    .element = element,
+                    .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
+                    .fill_bits = fill_bits,
+                    .file_bits = std::move(file_bits)};
+              }),
+          py::kw_only(), py::arg("path"), py::arg("kinds"), py::arg("dtype"),
+          py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
+          py::arg("vocabulary"), py::arg("field"), py::arg("element"),
+          py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
+          py::arg("default_bytes"), py::arg("default_items"), py::arg("unit_nanoseconds"),
+          py::arg("missing_is_null"), py::arg("file_bits"), py::arg("stored_paths"),
+          py::arg("path_of_file"), py::arg("pack"), py::arg("lengths_only"));
   py::class_<Share>(m, "Share")
       .def(py::init(&MakeShareOfArrays), py::kw_only(), py::arg("rank"),
            py::arg("world_size"), py::arg("chunk_file"), py::arg("chunk_row_group"),

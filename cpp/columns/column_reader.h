@@ -31,7 +31,8 @@ struct ColumnRequest {
   // The planned kinds, in one file or another. A file with another kind is an error.
   std::vector<std::string> kinds;
   kernels::Dtype dtype = kernels::Dtype::kInt64;  // of the tensor's items
-  int64_t cell_items = 1;                         // of each value
+  int64_t unit_nanoseconds = 0;  // a 1 in the tensor, of points in time; 0: as stored
+  int64_t cell_items = 1;        // of each value
   // The levels of offsets from a row to its values. 0: each row has one value or, in a
   // column of lists, `list_length` of them.
   int64_t num_offsets = 0;
@@ -45,7 +46,9 @@ struct ColumnRequest {
   // The value in every row of a file without the column. Without it, all rows are null
   // there, or such a file is an error.
   std::optional<uint64_t> default_bits = std::nullopt;
-  std::optional<std::string> default_bytes = std::nullopt;  // the same for strings
+  // The same for strings and, with their number, for the items of a list.
+  std::optional<std::string> default_bytes = std::nullopt;
+  std::optional<int64_t> default_items = std::nullopt;
   bool missing_is_null = false;
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
   // This process reads all rows of the row group, though perhaps by several readers.

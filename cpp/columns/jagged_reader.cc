@@ -17,7 +17,9 @@ namespace {
 std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
                                            const ColumnRequest& column, int leaf,
                                            ColumnBuffers* buffers) {
-  const bool is_bytes = file.leaves()[static_cast<size_t>(leaf)].is_bytes();
+  const LeafColumn& stored = file.leaves()[static_cast<size_t>(leaf)];
+  const bool is_bytes = stored.is_bytes() || (stored.holds_nulls() &&
+                                              column.num_offsets > stored.num_offsets());
   if (is_bytes && column.vocabulary == nullptr) {
     return std::make_unique<BytesAppender>(buffers);
   }

@@ -16,13 +16,16 @@ std::unique_ptr<PageValues<Out>> MakeLeafValues(const ParquetFile& file,
   if (described.is_bytes() && column.vocabulary != nullptr) {
     return MakeCodeValues<Out>(column.vocabulary, column.max_page_bytes, buffers);
   }
-  const auto conversion = described.ConversionTo(column.dtype);
+  const auto conversion = described.ConversionTo(column.dtype, column.unit_nanoseconds);
   if (!conversion) {
     throw Error(ErrorKind::kInvalidArgument,
                 "column of kind " + described.kind + " cannot be read as " +
                     std::string(kernels::DtypeName(column.dtype)));
   }
-  return MakePageValues<Out>(described.physical, *conversion, buffers);
+  // Pages of nulls have no value, of whatever type.
+  const auto physical =
+      described.holds_nulls() ? PhysicalType::kInt32 : described.physical;
+  return MakePageValues<Out>(physical, *conversion, buffers);
 }
 
 template std::unique_ptr<PageValues<uint8_t>> MakeLeafValues(const ParquetFile&,

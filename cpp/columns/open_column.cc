@@ -76,13 +76,15 @@ class NullReader : public ColumnReader {
   int64_t row_ = 0;
 };
 
-// Reads rows of variable length, of a column that a file lacks: nulls or one string.
+// Reads rows of variable length, of a column that a file lacks: nulls, or one string or
+// list.
 class MissingRowsReader : public ColumnReader {
  public:
   MissingRowsReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
                     const ColumnStart& start)
       : ColumnReader(std::move(file), column, start, {}),
-        text_(column.default_bytes),
+        bytes_(column.default_bytes),
+        num_items_(column.default_items),
         selection_(start.selection) {}
 
   int64_t row() const override { return row_; }
@@ -91,35 +93,47 @@ class MissingRowsReader : public ColumnReader {
  private:
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch*,
                 DecodeProgress* progress) override {
-    if (!text_ && target.nulls == NullPolicy::kError && rows.num_rows > 0) {
+    if (!bytes_ && target.nulls == NullPolicy::kError && rows.num_rows > 0) {
       throw NullError(selection_ == nullptr ? rows.begin : selection_->RowAt(rows.begin));
     }
+    has_item_valid_ = target.has_item_valid;
     for (const Segment& segment : target.segments) {
       JaggedItems items = progress->BeginItems();
       // Offsets are the slab's int64, aligned to 64 bytes.
       auto* starts = reinterpret_cast<int64_t*>(segment.values);
       const auto num_rows = static_cast<size_t>(segment.num_rows);
       std::fill_n(starts, num_rows, 0);
-      if (text_) AppendText(num_rows, starts, &items);
-      if (segment.valid != nullptr) std::memset(segment.valid, text_ ? 1 : 0, num_rows);
+      if (bytes_) AppendDefault(num_rows, starts, &items);
+      if (segment.valid != nullptr) {
+        std::memset(segment.valid, bytes_ ? 1 : 0, num_rows);
+      }
       progress->EndItems(std::move(items));
       progress->SegmentDone();
     }
     row_ = rows.end();
   }
 
-  void AppendText(size_t num_rows, int64_t* starts, JaggedItems* items) const {
-    items->has_strings = true;
-    if (text_->empty()) return;
-    uint8_t* bytes = items->values->Extend(num_rows * text_->size());
+  void AppendDefault(size_t num_rows, int64_t* starts, JaggedItems* items) const {
+    items->has_strings = !num_items_;
+    items->has_valid = num_items_ && has_item_valid_;
+    if (bytes_->empty()) return;
+    const auto num_items =
+        static_cast<size_t>(num_items_.value_or(static_cast<int64_t>(bytes_->size())));
+    uint8_t* bytes = items->values->Extend(num_rows * bytes_->size());
     for (size_t i = 0; i < num_rows; ++i) {
-      starts[i] = static_cast<int64_t>(i * text_->size());
-      std::ranges::copy(*text_, bytes + starts[i]);
+      starts[i] = static_cast<int64_t>(i * num_items);
+      std::ranges::copy(*bytes_, bytes + i * bytes_->size());
     }
-    items->num_items.front() = static_cast<int64_t>(items->values->size());
+    if (items->has_valid) {
+      std::memset(items->valid->Extend(num_rows * num_items), 1, num_rows * num_items);
+    }
+    items->num_items.front() = static_cast<int64_t>(num_rows * num_items);
   }
 
-  const std::optional<std::string> text_;
+  const std::optional<std::string> bytes_;
+  const std::optional<int64_t>
+      num_items_;  // that the bytes hold; none: they are a string
+  bool has_item_valid_ = false;
   const std::shared_ptr<const RowSelection> selection_;
   int64_t row_ = 0;
 };
@@ -136,6 +150,15 @@ std::unique_ptr<ColumnReader> MakeMissing(const std::shared_ptr<const ParquetFil
   });
 }
 
+// Reads a column that is null in all rows.
+std::unique_ptr<ColumnReader> MakeNull(const std::shared_ptr<const ParquetFile>& file,
+                                       const ColumnRequest& column,
+                                       const ColumnStart& start) {
+  ColumnRequest nulls = column;
+  nulls.default_bytes.reset();
+  return MakeMissing(file, nulls, start);
+}
+
 std::unique_ptr<ColumnReader> OpenPacked(const std::shared_ptr<const ParquetFile>& file,
                                          const ColumnRequest& column,
                                          const ColumnStart& start,
@@ -144,8 +167,11 @@ std::unique_ptr<ColumnReader> OpenPacked(const std::shared_ptr<const ParquetFile
   lists.pack.reset();
   lists.list_length = 0;
   lists.num_offsets = 1;
+  const bool is_null = file->leaves()[static_cast<size_t>(start.column)].is_null();
   return MakePackedReader(file, column, start,
-                          MakeJaggedReader(file, lists, start, std::move(buffers)));
+                          is_null
+                              ? MakeNull(file, lists, start)
+                              : MakeJaggedReader(file, lists, start, std::move(buffers)));
 }
 
 std::string Joined(const std::vector<std::string>& kinds) {
@@ -160,11 +186,16 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
     throw CorruptFile("column has kind " + leaf.kind + " but " + Joined(column.kinds) +
                       " was planned");
   }
+  if (leaf.is_null()) return;
   const bool as_codes = leaf.is_bytes() && column.vocabulary != nullptr;
   const bool is_fixed_list = column.list_length > 0;
-  if (leaf.num_offsets() - as_codes - is_fixed_list != column.num_offsets ||
+  // Lists of nulls may be strings.
+  const bool as_strings = leaf.holds_nulls() && column.num_offsets > 0 &&
+                          column.vocabulary == nullptr &&
+                          leaf.num_offsets() + 1 == column.num_offsets;
+  if (leaf.num_offsets() + as_strings - as_codes - is_fixed_list != column.num_offsets ||
       (is_fixed_list && (leaf.element_levels.size() != 1 || column.num_offsets > 0)) ||
-      leaf.cell_items() != column.cell_items) {
+      (leaf.cell_items() != column.cell_items && !leaf.holds_nulls())) {
     throw Error(ErrorKind::kInternal, "a field does not have the shape of its column");
   }
 }
@@ -192,12 +223,14 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
       }
       throw CorruptFile("column is missing, although it was planned");
     }
-    CheckLeaf(file->leaves()[static_cast<size_t>(index)], column);
+    const LeafColumn& leaf = file->leaves()[static_cast<size_t>(index)];
+    CheckLeaf(leaf, column);
     const ColumnStart start{.row_group = row_group,
                             .column = index,
                             .place = place,
                             .selection = std::move(selection)};
     if (column.pack) return OpenPacked(file, column, start, std::move(buffers));
+    if (leaf.is_null()) return MakeNull(file, column, start);
     const auto make = column.lengths_only      ? MakeListLengthsReader
                       : column.num_offsets > 0 ? MakeJaggedReader
                       : column.list_length > 0 ? MakeFixedListReader

@@ -10,7 +10,7 @@
 
 #include "bridge/loaded_library.h"
 #include "errors.h"
-#include "footers/declared_lengths.h"
+#include "footers/declared_types.h"
 #include "footers/footer_bytes.h"
 #include "sources/remote_file.h"
 
@@ -241,7 +241,7 @@ std::shared_ptr<const ParsedFooter> ParquetFile::ParseFooter(const PlannedFile& 
                  file_->num_bytes(), bytes.end(), &facts);
   CheckRowCounts(facts);
   std::vector<LeafColumn> leaves = DescribeSchema(facts.leaves);
-  ReadDeclaredLengths(facts, &leaves);
+  ReadDeclaredTypes(facts, &leaves);
   auto schema = std::make_shared<const Schema>(std::move(leaves));
   if (scan && schemas != nullptr) schemas->Add(*scan, schema);
   if (is_usable && Fits(*scan, *schema)) return scanned(schema);

@@ -20,11 +20,11 @@ class FlatTable {
   explicit FlatTable(std::span<const uint8_t> bytes)
       : FlatTable(bytes, FollowOffset(bytes, 0)) {}
 
-  // A number; 0 if it is not stored.
+  // A number; the default of its declaration if it is not stored.
   template <typename T>
-  T Number(int field) const {
+  T Number(int field, T by_default = 0) const {
     const int64_t at = Find(field);
-    return at == kNotStored ? T{0} : Load<T>(bytes_, at);
+    return at == kNotStored ? by_default : Load<T>(bytes_, at);
   }
 
   FlatTable Table(int field) const {

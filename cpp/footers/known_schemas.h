@@ -26,9 +26,8 @@ class KnownSchemas {
 
  private:
   struct Known {
-    bool has_lists = false;
-    // By the Arrow schema, which declares the lengths of lists; by "" if there are no
-    // lists.
+    bool depends_on_arrow = false;
+    // By the Arrow schema, if leaves depend on it; else by "".
     std::map<std::string, std::shared_ptr<const Schema>, std::less<>> by_arrow_schema =
         {};
   };

@@ -42,6 +42,21 @@ const char* UnitName(LogicalType::Unit unit) {
   }
 }
 
+constexpr int64_t kDayNanoseconds = 86'400'000'000'000;
+
+int64_t Nanoseconds(LogicalType::Unit unit) {
+  switch (unit) {
+    case LogicalType::Unit::kMillis:
+      return 1'000'000;
+    case LogicalType::Unit::kMicros:
+      return 1'000;
+    case LogicalType::Unit::kNanos:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 ValueType DescribeInteger(const LogicalType& type, PhysicalType physical) {
   const std::string name =
       (type.is_signed ? "int" : "uint") + std::to_string(type.bit_width);
@@ -63,14 +78,17 @@ ValueType DescribeInteger(const LogicalType& type, PhysicalType physical) {
 
 ValueType DescribeTime(const LogicalType& type, PhysicalType physical) {
   const std::string kind = std::string("time[") + UnitName(type.unit) + "]";
-  if (physical == PhysicalType::kInt32) return {kind, "int64", {Stored::kInt32, 4}};
-  return {kind, "int64", {Stored::kInt64, 8}};
+  const int64_t unit = Nanoseconds(type.unit);
+  if (physical == PhysicalType::kInt32) {
+    return {kind, "int64", {Stored::kInt32, 4, 0, unit}};
+  }
+  return {kind, "int64", {Stored::kInt64, 8, 0, unit}};
 }
 
 ValueType DescribeTimestamp(const LogicalType& type) {
   const std::string kind =
       std::string("timestamp[") + UnitName(type.unit) + (type.is_utc ? ", UTC]" : "]");
-  return {kind, "int64", {Stored::kInt64, 8}};
+  return {kind, "int64", {Stored::kInt64, 8, 0, Nanoseconds(type.unit)}};
 }
 
 ValueType DescribeDecimal(const SchemaLeaf& leaf) {
@@ -116,7 +134,7 @@ ValueType DescribePhysical(const SchemaLeaf& leaf) {
     case PhysicalType::kDouble:
       return {"float64", "float64", {Stored::kFloat64, 8}};
     case PhysicalType::kInt96:
-      return {"timestamp[int96]", "int64", {Stored::kInt96, 12}};
+      return {"timestamp[int96]", "int64", {Stored::kInt96, 12, 0, 1}};
     case PhysicalType::kByteArray:
       return Bytes("binary");
     case PhysicalType::kFixedBytes:
@@ -134,7 +152,7 @@ ValueType DescribeValue(const SchemaLeaf& leaf) {
     case Kind::kInt:
       return DescribeInteger(logical, leaf.physical);
     case Kind::kDate:
-      return {"date", "int64", {Stored::kInt32, 4}};
+      return {"date", "int64", {Stored::kInt32, 4, 0, kDayNanoseconds}};
     case Kind::kTime:
       return DescribeTime(logical, leaf.physical);
     case Kind::kTimestamp:
@@ -156,9 +174,9 @@ ValueType DescribeValue(const SchemaLeaf& leaf) {
     case Kind::kBson:
       return Bytes("bson");
     case Kind::kNull:
-      break;
+      return {"null", "", {Stored::kNull, 4}};
   }
-  return NotCovered("null");
+  return NotCovered("unknown logical type");
 }
 
 // True if the one field of a list's repeated group is the element, not the group itself.
@@ -198,9 +216,10 @@ std::vector<int16_t> ElementLevels(const std::vector<SchemaNode>& path) {
 
 }  // namespace
 
-std::optional<kernels::Conversion> LeafColumn::ConversionTo(kernels::Dtype to) const {
-  if (dtype.empty()) return std::nullopt;
-  return kernels::Conversion::Find(stored, to);
+std::optional<kernels::Conversion> LeafColumn::ConversionTo(
+    kernels::Dtype to, int64_t unit_nanoseconds) const {
+  if (dtype.empty() && !holds_nulls()) return std::nullopt;
+  return kernels::Conversion::Find(stored, to, unit_nanoseconds);
 }
 
 std::vector<std::string> LeafColumn::dtypes() const {

@@ -29,12 +29,22 @@ struct LeafColumn {
   // The length of its lists, if it is in one list and the file declares the length; else
   // 0.
   int64_t list_length = 0;
+  // The lengths of its lists, outermost first, if it is in several; 0 where the file
+  // declares none.
+  std::vector<int64_t> list_lengths = {};
+  // The shape of a row, if it is one tensor of a fixed shape, as Arrow stores it; else
+  // "".
+  std::string tensor_shape = {};
   int32_t field_id = -1;  // by which tables know columns; -1: none
 
   // Items of the tensor per value: 1, or the bytes of a fixed-size binary.
   int64_t cell_items() const {
     return stored.stored == kernels::Stored::kFixedBytes ? stored.num_bytes : 1;
   }
+  // True if the schema says that every value is null, in lists too.
+  bool holds_nulls() const { return stored.stored == kernels::Stored::kNull; }
+  // True if the schema says that every row is null.
+  bool is_null() const { return holds_nulls() && element_levels.empty(); }
   bool is_bytes() const { return stored.stored == kernels::Stored::kBytes; }
   // The levels of offsets from a row to its items: one per list, and one more for
   // strings. 0: each row is one value.
@@ -42,9 +52,10 @@ struct LeafColumn {
     return static_cast<int64_t>(element_levels.size()) + is_bytes();
   }
 
-  // Nothing if the column is not covered, the dtype does not fit, or values differ in
-  // length.
-  std::optional<kernels::Conversion> ConversionTo(kernels::Dtype to) const;
+  // Nothing if the column is not covered, the dtype or the unit does not fit, or values
+  // differ in length.
+  std::optional<kernels::Conversion> ConversionTo(kernels::Dtype to,
+                                                  int64_t unit_nanoseconds = 0) const;
   // The names of the dtypes that the column can be read as.
   std::vector<std::string> dtypes() const;
 

@@ -33,8 +33,11 @@ void CheckJaggedFields(const ReaderParts& spec) {
       throw Error(ErrorKind::kInvalidArgument,
                   "rows of different lengths cannot have a number as default");
     }
-    if (column.request.default_bytes && num_offsets != 1) {
-      throw Error(ErrorKind::kInvalidArgument, "only strings have a default of bytes");
+    const ColumnRequest& request = column.request;
+    if (request.default_bytes && num_offsets != 1 &&
+        !(num_offsets > 0 && request.default_items == 0)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "only strings and lists of values have a default of bytes");
     }
     ++num_columns[field];
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "batches/layout.h"
@@ -21,8 +22,9 @@ struct ColumnSpec {
   int64_t element = 0;
   NullPolicy nulls = NullPolicy::kError;
   uint64_t fill_bits = 0;
-  // Not stored, but one value for each of the planned files, as partition keys are.
-  std::vector<uint64_t> file_bits = {};
+  // Not stored, but one value for each of the planned files, as partition keys are. No
+  // value is a null.
+  std::vector<std::optional<uint64_t>> file_bits = {};
 };
 
 // All that a reader is told, before it is checked.

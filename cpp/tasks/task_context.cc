@@ -120,9 +120,10 @@ std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t
                                              const Chunk& chunk, const PagePlace& place,
                                              ColumnBuffers* buffers) {
   const ColumnSpec& column = context.spec->columns[static_cast<size_t>(index)];
-  if (!column.file_bits.empty()) {
-    return OpenConstant(column.request,
-                        column.file_bits[static_cast<size_t>(chunk.file)]);
+  const bool is_key = !column.file_bits.empty();
+  if (is_key) {
+    const auto bits = column.file_bits[static_cast<size_t>(chunk.file)];
+    if (bits) return OpenConstant(column.request, *bits);
   }
   std::shared_ptr<const ParquetFile> file;
   try {
@@ -136,6 +137,10 @@ std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t
   request.reads_whole_row_group =
       chunk.selection < 0 && row_group < std::ssize(groups) &&
       chunk.planned_rows == groups[static_cast<size_t>(row_group)].num_rows;
+  if (is_key) {  // No file stores it.
+    request.default_bits.reset();
+    request.missing_is_null = true;
+  }
   if (request.pack) request.pack->planned_sequences = chunk.row_group_sequences;
   return OpenColumn(file, request, row_group, place, std::move(*buffers),
                     SelectionOf(context, chunk), &column.stored, chunk.file);

@@ -131,11 +131,15 @@ class LeafColumn:
     @property
     def list_length(self) -> int | None: ...
     @property
+    def list_lengths(self) -> list[int]: ...
+    @property
     def nullable(self) -> bool: ...
     @property
     def num_lists(self) -> int: ...
     @property
     def path(self) -> str: ...
+    @property
+    def tensor_shape(self) -> str: ...
 
 class Footers:
     def content(self, file: typing.SupportsInt | typing.SupportsIndex) -> bytes: ...
@@ -250,8 +254,10 @@ class ColumnSpec:
         fill_bits: typing.SupportsInt | typing.SupportsIndex,
         default_bits: typing.SupportsInt | typing.SupportsIndex | None,
         default_bytes: bytes | None,
+        default_items: typing.SupportsInt | typing.SupportsIndex | None,
+        unit_nanoseconds: typing.SupportsInt | typing.SupportsIndex,
         missing_is_null: bool,
-        file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None],
         stored_paths: collections.abc.Sequence[str],
         path_of_file: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         pack: PackRequest | None,

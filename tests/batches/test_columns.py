@@ -188,7 +188,9 @@ def test_two_tensors_may_share_a_column() -> None:
 def test_repeated_name_in_the_file_fails_only_when_selected() -> None:
     twice = manifest([leaf("a", "int32"), leaf("b", "int32"), leaf("a", "float64")])
     assert resolve_columns(["b"], twice)[0].dtype == "int32"
-    for columns in (None, ["a"], {"o": ["b", "a"]}):
+    with pytest.warns(UserWarning, match="'a'"):
+        assert [field.name for field in resolve_columns(None, twice)] == ["b"]
+    for columns in (["a"], {"o": ["b", "a"]}):
         with pytest.raises(ValueError, match=r"'a' stands for several in '/data/0\.parquet'"):
             resolve_columns(columns, twice)
 
@@ -205,7 +207,7 @@ def test_repeated_name_in_a_later_file_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "columns", [[], (), {}, {"f": []}, [""], {"f": ""}, {"": "x"}, {"f": [""]}, {"f": ["x", ""]}]
+    "columns", [[], (), {}, {"f": []}, [""], {"": "x"}, {"f": [""]}, {"f": ["x", ""]}]
 )
 def test_empty_selection_or_name_is_a_value_error(columns: Any) -> None:
     with pytest.raises(ValueError, match=r"columns|source"):
@@ -221,8 +223,8 @@ def test_wrong_type_is_a_type_error(columns: Any) -> None:
         resolve_columns(columns, WIDE)
 
 
-@pytest.mark.parametrize("source", ["", [], [""], ["a", "a"]])
-def test_column_checks_its_source(source: list[Any] | str) -> None:
+@pytest.mark.parametrize("source", [[], [""], ["a", "a"]])
+def test_column_checks_its_source(source: list[Any]) -> None:
     with pytest.raises(ValueError, match="source"):
         Column(source)
 
@@ -571,7 +573,7 @@ def test_files_without_rows_have_no_say() -> None:
     assert [field.name for field in resolve_columns(None, files)] == ["a", "b"]
     files = manifest(full[::-1], full, full[::-1], rows=[0, 5, 5])
     assert [field.name for field in resolve_columns(None, files)] == ["a", "b"]
-    files = manifest([leaf("a", "null")], full, rows=[1, 5])
+    files = manifest([leaf("a", "string")], full, rows=[1, 5])
     with pytest.raises(SchemaMismatchError):
         resolve_columns(["a"], files)
 

@@ -600,7 +600,7 @@ def test_lists_and_what_is_nested_otherwise_are_never_one_column(
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
-        (Column("x", default=0), ValueError, "rows of different lengths cannot have a default"),
+        (Column("x", default=0), ValueError, "default of a list is a list"),
         (Column(["x", "k"]), ValueError, "strings, lists .* cannot share a tensor"),
         (Column(["x"]), ValueError, "strings, lists .* cannot share a tensor"),
         (Column("x", dtype="bool"), UnsupportedColumnError, "cannot be read as bool"),

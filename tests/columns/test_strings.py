@@ -235,7 +235,7 @@ def test_strings_take_no_fill_value(tmp_path: Path, policy: bool | float | str) 
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
-        (Column("s", default=0), ValueError, "rows of different lengths cannot have a default"),
+        (Column("s", default=0), ValueError, "that of a string a str or bytes"),
         (Column("i", default="x"), ValueError, "a default of text is for strings: 'o' has 'x'"),
         (Column("l", default="x"), ValueError, "a default of text is for strings"),
         (Column(["s", "t"]), ValueError, "strings, lists .* cannot share a tensor"),

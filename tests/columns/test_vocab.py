@@ -291,7 +291,7 @@ def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
         (Column("s", vocab=["a"], nulls="nan"), ValueError, "needs a float column"),
         (Column("s", vocab=["a"], default=0.5), ValueError, "default must be representable"),
         (Column("s", vocab=["a"], length=2), ValueError, "length is for lists"),
-        (Column("t", vocab=["a"], default=0), ValueError, "cannot have a default"),
+        (Column("t", vocab=["a"], default=0), ValueError, "default of a list is a list"),
         (
             Column("s", vocab=[str(i) for i in range(129)], dtype="int8"),
             ValueError,

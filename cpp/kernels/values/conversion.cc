@@ -1,5 +1,6 @@
 #include "kernels/values/conversion.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -165,24 +166,84 @@ void ConvertFloat16(const StoredType&, const uint8_t* in, int64_t num_values,
 
 // Nanoseconds since 1970. Source: parquet-format's note on INT96 as written by parquet-mr
 // and Impala: nanoseconds of the day, then the Julian day.
+Int128 Int96Nanoseconds(const uint8_t* in) {
+  constexpr int64_t kJulianDayOf1970 = 2'440'588;
+  constexpr Int128 kDayNanoseconds = 86'400'000'000'000;
+  const auto day = int64_t{Load<int32_t>(in + 8)} - kJulianDayOf1970;
+  return day * kDayNanoseconds + Load<int64_t>(in);
+}
+
 template <typename Out>
 void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
                   uint8_t* out) {
-  constexpr int64_t kJulianDayOf1970 = 2'440'588;
-  constexpr Int128 kDayNanoseconds = 86'400'000'000'000;
   for (int64_t i = 0; i < num_values; ++i) {
-    const auto of_day = Load<int64_t>(in + 12 * i);
-    const auto day = int64_t{Load<int32_t>(in + 12 * i + 8)} - kJulianDayOf1970;
-    const Int128 nanoseconds = day * kDayNanoseconds + of_day;
+    const Int128 nanoseconds = Int96Nanoseconds(in + 12 * i);
     if constexpr (!kIsFloat<Out>) {
       if (nanoseconds != static_cast<int64_t>(nanoseconds)) {
         throw Error(ErrorKind::kCast,
                     "timestamp does not fit int64 nanoseconds since 1970; read the "
-                    "column with Column(..., dtype=\"float64\"): Julian day " +
-                        std::to_string(day + kJulianDayOf1970));
+                    "column with Column(..., unit=\"us\") or dtype=\"float64\": Julian "
+                    "day " +
+                        std::to_string(Load<int32_t>(in + 12 * i + 8)));
       }
     }
     Store(Cast<Out>(nanoseconds), i, out);
+  }
+}
+
+template <Stored kStored>
+Int128 LoadTime(const uint8_t* in, int64_t index) {
+  if constexpr (kStored == Stored::kInt32) {
+    return Load<int32_t>(in + 4 * index);
+  } else if constexpr (kStored == Stored::kInt64) {
+    return Load<int64_t>(in + 8 * index);
+  } else {
+    return Int96Nanoseconds(in + 12 * index);
+  }
+}
+
+// Points in time and durations in another unit. `type` has the units' ratio.
+template <Stored kStored, typename Out>
+void ConvertTime(const StoredType& type, const uint8_t* in, int64_t num_values,
+                 uint8_t* out) {
+  const Int128 factor = std::max<int64_t>(type.nanoseconds / type.unit_nanoseconds, 1);
+  const Int128 divisor = std::max<int64_t>(type.unit_nanoseconds / type.nanoseconds, 1);
+  for (int64_t i = 0; i < num_values; ++i) {
+    const Int128 value = LoadTime<kStored>(in, i) * factor;
+    if constexpr (kIsFloat<Out>) {
+      // A remainder below the divisor, at most a day, is exact.
+      const double whole = static_cast<double>(value / divisor);
+      const double rest =
+          static_cast<double>(value % divisor) / static_cast<double>(divisor);
+      Store(ToFloat<Out>(whole + rest), i, out);
+    } else {
+      if (value % divisor != 0) {
+        throw Error(
+            ErrorKind::kCast,
+            "time is no whole number of the unit that Column(..., unit=...) says; "
+            "a finer unit or dtype=\"float64\" reads it: " +
+                Text(value) + " / " + Text(divisor));
+      }
+      const Int128 quotient = value / divisor;
+      if (quotient != static_cast<Out>(quotient)) throw DoesNotFit<Out>(quotient);
+      Store(static_cast<Out>(quotient), i, out);
+    }
+  }
+}
+
+// The function for a form of times and an output type, or null if there is none.
+template <typename Out>
+constexpr auto TimeFunctionFor(Stored stored) {
+  using Function = void (*)(const StoredType&, const uint8_t*, int64_t, uint8_t*);
+  switch (stored) {
+    case Stored::kInt32:
+      return Function{&ConvertTime<Stored::kInt32, Out>};
+    case Stored::kInt64:
+      return Function{&ConvertTime<Stored::kInt64, Out>};
+    case Stored::kInt96:
+      return Function{&ConvertTime<Stored::kInt96, Out>};
+    default:
+      return Function{nullptr};
   }
 }
 
@@ -254,6 +315,8 @@ constexpr bool IsAllowed() {
       return true;
     case Stored::kFixedBytes:
       return std::is_same_v<Out, uint8_t>;
+    case Stored::kNull:
+      return true;
     case Stored::kFloat16:
     case Stored::kFloat32:
     case Stored::kFloat64:
@@ -307,6 +370,8 @@ constexpr Function FunctionFor() {
     return &ConvertBool<Out>;
   } else if constexpr (kStored == Stored::kFixedBytes) {
     return &CopyBytes;
+  } else if constexpr (kStored == Stored::kNull) {
+    return &ConvertBool<Out>;  // of no value
   } else if constexpr (kStored == Stored::kInt96) {
     return &ConvertInt96<Out>;
   } else if constexpr (kStored == Stored::kFloat16) {
@@ -335,7 +400,7 @@ constexpr Row MakeRow() {
           FunctionFor<kStored, double>()};
 }
 
-constexpr int kNumStored = static_cast<int>(Stored::kFixedBytes) + 1;
+constexpr int kNumStored = static_cast<int>(Stored::kNull) + 1;
 
 template <int... kStored>
 constexpr std::array<Row, kNumStored> MakeTable(std::integer_sequence<int, kStored...>) {
@@ -402,6 +467,23 @@ bool MayRefuse(Stored stored, Dtype dtype) {
   }
 }
 
+Function TimeFunction(Stored stored, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kInt64:
+      return TimeFunctionFor<int64_t>(stored);
+    case Dtype::kFloat16:
+      return TimeFunctionFor<Half>(stored);
+    case Dtype::kBFloat16:
+      return TimeFunctionFor<BHalf>(stored);
+    case Dtype::kFloat32:
+      return TimeFunctionFor<float>(stored);
+    case Dtype::kFloat64:
+      return TimeFunctionFor<double>(stored);
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 std::string_view DtypeName(Dtype dtype) { return kNames[static_cast<size_t>(dtype)]; }
@@ -424,9 +506,19 @@ void Conversion::Convert(const uint8_t* in, int64_t num_values, uint8_t* out) co
   }
 }
 
-std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype) {
+std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype,
+                                           int64_t unit_nanoseconds) {
   if (type.stored == Stored::kBytes) return std::nullopt;
   const auto column = static_cast<size_t>(dtype);
+  if (unit_nanoseconds > 0 && type.stored != Stored::kNull &&
+      type.nanoseconds != unit_nanoseconds) {
+    const Function function =
+        type.nanoseconds > 0 ? TimeFunction(type.stored, dtype) : nullptr;
+    if (function == nullptr) return std::nullopt;
+    StoredType scaled = type;
+    scaled.unit_nanoseconds = unit_nanoseconds;
+    return Conversion(scaled, kOutBytes[column], function, /*may_refuse=*/true);
+  }
   const Function function = kTable[static_cast<size_t>(type.stored)][column];
   if (function == nullptr) return std::nullopt;
   return Conversion(type, kOutBytes[column],

@@ -27,14 +27,17 @@ enum class Stored : uint8_t {
   kDecimalBytes,  // FIXED_LEN_BYTE_ARRAY: two's complement, the highest byte first
   kDecimal128,    // 16 bytes, the lowest first: how readers of BYTE_ARRAY deliver it
   kFixedBytes,    // FIXED_LEN_BYTE_ARRAY: a cell of num_bytes items of uint8
+  kNull,          // no value, so that any number may stand for it
   kBytes,         // BYTE_ARRAY of any length: it has no conversion
 };
 
 // A form of stored values.
 struct StoredType {
   Stored stored = Stored::kInt32;
-  int32_t num_bytes = 4;  // of a value
-  int32_t scale = 0;      // of decimals: digits after the point
+  int32_t num_bytes = 4;         // of a value
+  int32_t scale = 0;             // of decimals: digits after the point
+  int64_t nanoseconds = 0;       // a 1, of points in time and durations; 0 for others
+  int64_t unit_nanoseconds = 0;  // of the output, if it is another
 
   bool operator==(const StoredType&) const = default;
 };
@@ -67,7 +70,10 @@ class Conversion {
   // Returns nothing if values would lose their meaning: floats to integers, numbers to
   // bool. Integers become other integers if they fit. Any number becomes a float, rounded
   // as by torch's Tensor.to. Decimals become floats or, as int64, their unscaled value.
-  static std::optional<Conversion> Find(const StoredType& type, Dtype dtype);
+  // With a unit, values are points in time or durations and become int64 of that unit,
+  // exactly, or floats.
+  static std::optional<Conversion> Find(const StoredType& type, Dtype dtype,
+                                        int64_t unit_nanoseconds = 0);
 
   int64_t stored_bytes() const { return type_.num_bytes; }
   int64_t out_bytes() const { return out_bytes_; }

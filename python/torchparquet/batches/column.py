@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from torchparquet.files.footers.leaf import DTYPES
-from torchparquet.files.schemas import listed, shortened
+from torchparquet.files.schemas import NANOSECONDS, listed, shortened
 
 Nulls = Literal["error", "nan", "mask", "empty"] | int | float | bool | None
 
@@ -50,9 +50,10 @@ class Column:
             ``dtype`` says otherwise. None: strings are a :class:`~torchparquet.jagged.Jagged` of
             uint8.
         unknown: The number of every string that is not in ``vocab``.
-        default: The value of every row of a file that lacks the column, a str or bytes if it holds
-            strings; such rows are valid, not null. None: a file that lacks the column raises. At
-            least one file must have it.
+        default: The value of every row of a file that lacks the column: a number, for strings a str
+            or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
+            None: a file that lacks the column raises. At least one file must have it. The same of a
+            partition key that some paths lack.
         decode: For strings and binary: what becomes of each value, on the thread that iterates or
             in `transform_threads` and `transform_processes`. ``"image"``: an RGB image, uint8
             ``[3, height, width]``, decoded by torchvision where that is installed, or else by
@@ -66,10 +67,14 @@ class Column:
             ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
             ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
             shape of zeros from raises.
+        unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
+            unit, with and without UTC, become int64 of this unit. A value that it cannot hold
+            exactly raises :class:`~torchparquet.errors.CastError`; a float ``dtype`` rounds it.
+            None: the unit that the files store, which must be one.
 
     Raises:
         TypeError: A source is not a str, or another argument has a wrong type.
-        ValueError: There is no source, a name is empty, a source is given twice, ``nulls`` or
+        ValueError: There is no source, a source is given twice, ``nulls`` or
             ``dtype`` is an unknown word, the length is below 1, or the vocabulary is empty or has
             a word twice.
     """
@@ -77,23 +82,23 @@ class Column:
     source: str | Sequence[str]
     nulls: Nulls = None
     dtype: str | torch.dtype | None = None
-    default: int | float | bool | str | bytes | None = None
+    default: int | float | bool | str | bytes | Sequence[int | float | bool] | None = None
     length: int | Literal["any"] | None = None
     vocab: Sequence[str | bytes] | None = None
     unknown: int = -1
     decode: Literal["image", "audio"] | Callable[[bytes], Any] | None = None
     stack: bool = False
     on_error: Literal["raise", "flag"] = "raise"
+    unit: Literal["s", "ms", "us", "ns"] | None = None
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
         if not isinstance(self.source, str):
             object.__setattr__(self, "source", checked_names(self.source, "source"))
-        elif not self.source:
-            raise ValueError(f"source must not be empty; got {self.source!r}")
         object.__setattr__(self, "nulls", checked_nulls(self.nulls))
         object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
         object.__setattr__(self, "default", _checked_default(self.default))
+        object.__setattr__(self, "unit", _checked_unit(self))
         object.__setattr__(self, "length", _checked_length(self.length))
         object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
         object.__setattr__(self, "unknown", _checked_unknown(self.unknown))
@@ -192,12 +197,36 @@ def _checked_dtype(dtype: Any) -> str | None:
     return name
 
 
-def _checked_default(default: Any) -> int | float | bool | str | bytes | None:
+def _checked_default(
+    default: Any,
+) -> int | float | bool | str | bytes | tuple[int | float | bool, ...] | None:
+    if isinstance(default, list | tuple):
+        items = tuple(one.item() if isinstance(one, np.generic) else one for one in default)
+        if all(isinstance(one, _FILL_TYPES) for one in items):
+            return items
     value = default.item() if isinstance(default, np.generic) else default
     if value is None or isinstance(value, (*_FILL_TYPES, str, bytes)):
         checked: int | float | bool | str | bytes | None = value
         return checked
-    raise TypeError(f"default must be a number, a bool, a str, bytes or None; got {default!r:.200}")
+    raise TypeError(
+        "default must be a number, a bool, a str, bytes, a list of numbers or None; got "
+        f"{default!r:.200}"
+    )
+
+
+def _checked_unit(column: Column) -> str | None:
+    unit = column.unit
+    if unit is None:
+        return None
+    if not isinstance(unit, str) or unit not in NANOSECONDS:
+        raise ValueError(f"unit must be one of {', '.join(NANOSECONDS)} or None; got {unit!r}")
+    if column.dtype_name is None:
+        object.__setattr__(column, "dtype", "int64")
+    elif column.dtype_name != "int64" and "float" not in column.dtype_name:
+        raise ValueError(f"times of a unit are int64 or floats; got dtype={column.dtype!r}")
+    if column.vocab is not None or column.decode is not None:
+        raise ValueError("unit goes neither with vocab nor with decode")
+    return unit
 
 
 def _checked_length(length: Any) -> int | Literal["any"] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,7 +27,10 @@ ColumnsArgument = Sequence[str] | Mapping[str, str | Sequence[str] | Column] | N
 
 
 def resolve_columns(
-    columns: ColumnsArgument, manifest: Manifest, nulls: Nulls = None, pack: Pack | None = None
+    columns: ColumnsArgument,
+    manifest: Manifest | Schemas,
+    nulls: Nulls = None,
+    pack: Pack | None = None,
 ) -> tuple[Field, ...]:
     """Resolve the selected columns, and check that all files agree about them.
 
@@ -35,7 +39,7 @@ def resolve_columns(
     Args:
         columns: None: every column. A sequence of names: one tensor each, under the same name. A
             mapping: output name to name, sequence of names or :class:`Column`.
-        manifest: The files.
+        manifest: The files, or their schemas.
         nulls: The policy of columns that have none of their own; see :class:`Column`.
         pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
             names are read.
@@ -53,7 +57,7 @@ def resolve_columns(
         TypeError: An argument has a wrong type.
     """
     default = checked_nulls(nulls)
-    schemas = Schemas(manifest)
+    schemas = manifest if isinstance(manifest, Schemas) else Schemas(manifest)
     if pack is not None and columns is None:
         columns = pack.names
     requests = _requests(columns, schemas)
@@ -63,7 +67,12 @@ def resolve_columns(
     requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
     found = {
         name: [
-            schemas.agreed_leaves(source, _cast(column), everywhere=column.default is None)
+            _as_words(
+                column,
+                schemas.agreed_leaves(
+                    source, _cast(column), everywhere=column.default is None, unit=column.unit
+                ),
+            )
             for source in column.sources
         ]
         for name, column in requests.items()
@@ -122,6 +131,13 @@ def _with_bytes(column: Column, schemas: Schemas) -> Column:
     return column
 
 
+def _as_words(column: Column, leaves: list[Leaf]) -> list[Leaf]:
+    """Return the leaves of a column with a vocabulary; those of nulls alone are strings too."""
+    if column.vocab is None or not leaves[0].holds_nulls:
+        return leaves
+    return [replace(leaf, is_bytes=True) for leaf in leaves]
+
+
 def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
     """Return the column with the default and the dtype that a table gives it, where files differ.
 
@@ -175,12 +191,16 @@ def _cast(column: Column) -> str | None:
 
 def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
     if columns is None:
-        names = schemas.names()
-        if "" in names:
-            named = [name for name in names if name]
+        names, others = schemas.default_names()
+        if not names:
             raise UnsupportedColumnError(
-                "a column without a name cannot be selected; leave it out: "
-                f"{_selection(named)} (in {schemas.first_with('')!r})"
+                f"no column can be read by its name (columns=... selects some): {shortened(others)}"
+            )
+        if others:
+            warnings.warn(
+                "columns are left out (columns=... selects what is read, and ends this warning): "
+                f"{shortened(others)}",
+                stacklevel=5,
             )
         return {name: Column(name) for name in names}
     if isinstance(columns, Mapping):

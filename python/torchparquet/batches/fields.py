@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from torchparquet.batches.column import Column, Nulls
 from torchparquet.batches.pack import Pack, PackedColumn
-from torchparquet.files.footers.leaf import Leaf
+from torchparquet.files.footers.leaf import NULL_KEY, Leaf
 from torchparquet.files.schemas import shortened
 
 _NOT_FINITE = (float("inf"), float("-inf"))
@@ -38,11 +38,13 @@ class Field:
         unknown: The number of strings that are not in ``words``.
         row_bytes: The likely bytes of a row in values of different lengths.
         default: The value of rows of files that lack a column, representable in ``dtype``, or bytes
-            for strings; None if every file must have it.
-        file_values: For each source () or, if it is a partition key, the value of each file.
+            for strings, or the items of a list; None if every file must have it.
+        file_values: For each source () or, if it is a partition key, the value of each file;
+            None for null.
         missing_is_null: True if rows are null in files that lack a column.
         pack: How lists are packed into sequences of ``length``; None if a row is a row.
         lengths_only: True if the value of a row is the length of its list.
+        unit: The unit of points in time and durations, such as "us", if they are converted to it.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
         fill: The value of a null, representable in ``dtype``.
     """
@@ -55,8 +57,8 @@ class Field:
     nulls: Literal["error", "fill", "mask"]
     fill: int | float | bool
     items: int | None = None
-    default: int | float | bool | bytes | None = None
-    file_values: tuple[tuple[int, ...], ...] = ()
+    default: int | float | bool | bytes | tuple[int | float | bool, ...] | None = None
+    file_values: tuple[tuple[int | float | None, ...], ...] = ()
     num_offsets: int = 0
     has_lists: bool = False
     length: int | None = None
@@ -66,6 +68,7 @@ class Field:
     missing_is_null: bool = False
     pack: PackedColumn | None = None
     lengths_only: bool = False
+    unit: str | None = None
 
     @property
     def identity(self) -> str:
@@ -172,6 +175,7 @@ def make_field(
         words=column.words,
         unknown=column.unknown,
         row_bytes=max(leaf.row_bytes for leaf in leaves) if num_offsets else 0.0,
+        unit=column.unit,
     )
 
 
@@ -187,23 +191,29 @@ def _check_grouped(
             )
 
 
-def with_file_values(field: Field, values: Sequence[tuple[str, ...]]) -> Field:
+def with_file_values(field: Field, values: Sequence[tuple[str | None, ...]]) -> Field:
     """Return ``field`` with the values of partition keys.
 
     Args:
         field: The field.
-        values: For each source () or, if it is a partition key, the text of each file's value.
+        values: For each source () or, if it is a partition key, the text of each file's value;
+            None for a file whose path lacks the key.
 
     Raises:
         ValueError: A value is not representable in the field's dtype.
     """
     codes = {word.decode(errors="replace"): i for i, word in enumerate(field.words or ())}
-    numbers = tuple(
-        tuple(codes.get(text, field.unknown) if field.words else int(text) for text in of_source)
-        for of_source in values
-    )
+    missing = None if isinstance(field.default, (bytes, tuple)) else field.default
+
+    def number(text: str | None) -> int | float | None:
+        if text is None or text == NULL_KEY:
+            return missing if text is None else None
+        return codes.get(text, field.unknown) if field.words else int(text)
+
+    numbers = tuple(tuple(map(number, of_source)) for of_source in values)
     for source, of_source in zip(field.sources, numbers, strict=True):
-        for value in set(of_source):
+        for value in set(of_source) - {None}:
+            assert value is not None  # noqa: S101
             _checked_value(value, f"partition key ({source})", field.name, field.dtype)
     return replace(field, file_values=numbers) if any(numbers) else field
 
@@ -307,15 +317,17 @@ def _common_dtype(name: str, column: Column, sources: Sequence[Sequence[Leaf]]) 
 
 def _checked_default(
     column: Column, name: str, dtype: str, num_offsets: int, leaves: Sequence[Leaf]
-) -> int | float | bool | bytes | None:
+) -> int | float | bool | bytes | tuple[int | float | bool, ...] | None:
     default = column.default
     if default is None:
         return None
     if not isinstance(default, (str, bytes)):
         if num_offsets:
+            return _checked_list(default, name, dtype, leaves)
+        if isinstance(default, Sequence):
             raise ValueError(
-                "rows of different lengths cannot have a default, except strings, whose default "
-                f"is a str or bytes: {name!r} has {default!r}"
+                "a default of several values is for lists of any length; lists of one length take a"
+                f" number for all elements: {name!r} has {default!r}"
             )
         return _checked_value(default, "default", name, dtype)
     if not all(leaf.is_bytes and leaf.num_lists == 0 for leaf in leaves):
@@ -325,6 +337,22 @@ def _checked_default(
         return text
     code = column.words.index(text) if text in column.words else column.unknown
     return _checked_value(code, "default", name, dtype)
+
+
+def _checked_list(
+    default: Any, name: str, dtype: str, leaves: Sequence[Leaf]
+) -> tuple[int | float | bool, ...]:
+    if not isinstance(default, Sequence) or not leaves[0].num_lists:
+        raise ValueError(
+            "the default of a list is a list, such as default=[], that of a string a str or bytes: "
+            f"{name!r} is {leaves[0].kind}, default={default!r}"
+        )
+    if default and (leaves[0].num_offsets > 1 or leaves[0].items):
+        raise ValueError(
+            "the default of nested lists and of lists of strings is default=[]: "
+            f"{name!r} is {leaves[0].kind}, default={default!r}"
+        )
+    return tuple(_checked_value(value, "default", name, dtype) for value in default)
 
 
 def _resolve_nulls(

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.files.footers.leaf import NULL_KEY
 from torchparquet.files.footers.walk import footers_of
 from torchparquet.files.schemas import is_whole_number, no_such_column
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 FiltersArgument: TypeAlias = "pc.Expression | list[Any] | None"
 
-# How Hive writes that a key has no value.
-_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-
 
 def filter_row_groups(
     manifest: Manifest,
@@ -38,8 +36,9 @@ def filter_row_groups(
     """Leave out the row groups that cannot hold a row for which ``filters`` is true.
 
     pyarrow's data set engine decides by the statistics in the footers and by the ``key=value``
-    directories on the files' paths. A key counts if every path has it and no file has a column of
-    that name. Row groups stay whole, so they may hold rows for which the filter is false.
+    directories on the files' paths. A key counts if no file has a column of that name. It is null
+    for paths that lack it. Row groups stay whole, so they may hold rows for which the filter is
+    false.
     Statistics do not cover NaN: a row group that could match by a NaN alone may be left out.
 
     No file is opened if ``footers`` has the content of each. pyarrow parses a footer from its
@@ -162,7 +161,7 @@ class _Fragments:
 
 
 def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
-    """Return the values, by file, of keys that all paths have and no file's schema has."""
+    """Return the values, by file, of keys that no file's schema has."""
     values = manifest.partition_keys
     if not values:
         return {}
@@ -180,14 +179,14 @@ def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
     }
 
 
-def typed_key(texts: Sequence[str], *, as_text: bool = False) -> pa.Array:
+def typed_key(texts: Sequence[str | None], *, as_text: bool = False) -> pa.Array:
     """Return the values of a key, as columns read them: int64 if all are integers, else strings.
 
     Args:
-        texts: The values.
+        texts: The values; None for a path that lacks the key.
         as_text: True for strings, whatever the values look like.
     """
-    values = [None if text == _NULL_KEY else text for text in texts]
+    values = [None if text == NULL_KEY else text for text in texts]
     if not as_text and all(value is None or is_whole_number(value) for value in values):
         return pa.array([None if value is None else int(value) for value in values], pa.int64())
     return pa.array(values, pa.string())

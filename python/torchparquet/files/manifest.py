@@ -159,13 +159,16 @@ class Manifest:
         return np.diff(totals[ends], prepend=0)
 
     @property
-    def partition_keys(self) -> dict[str, tuple[str, ...]]:
-        """The [F] values of each key: a table's, or of all ``key=value`` directories of paths."""
+    def partition_keys(self) -> dict[str, tuple[str | None, ...]]:
+        """The [F] values of each key: a table's, or of all ``key=value`` directories of paths.
+
+        ``NULL_KEY`` stands for null, None for a path that lacks the key.
+        """
         if self.table is not None:
             return dict(self.table.keys)
         keys = [_partition_keys(file) for file in self.files]
-        common = [key for key in keys[0] if all(key in others for others in keys)]
-        return {key: tuple(of_file[key] for of_file in keys) for key in common}
+        names = dict.fromkeys(key for of_file in keys for key in of_file)
+        return {key: tuple(of_file.get(key) for of_file in keys) for key in names}
 
     def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
         """Return the manifest without the other row groups; rows and files keep their numbers.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from torchparquet.batches.fields import Field
 from torchparquet.batches.tensors import batch_names, slab_order
+from torchparquet.files.schemas import NANOSECONDS, stored_path
 from torchparquet.native import ColumnSpec, DataFiles, Vocabulary
 from torchparquet.reading.reader_arguments import (
     bit_pattern,
@@ -19,6 +21,7 @@ from torchparquet.reading.reader_arguments import (
 )
 
 if TYPE_CHECKING:
+    from torchparquet.files.footers.leaf import Leaf
     from torchparquet.files.manifest import Manifest
     from torchparquet.native import Decryption
 
@@ -104,15 +107,22 @@ class StreamParts:
             self.reading.close()
 
 
-def _stored_paths(manifest: Manifest, source: str) -> tuple[list[str], list[int]]:
+def _stored_paths(
+    manifest: Manifest, by_path: Sequence[Mapping[str, Leaf]], source: str
+) -> tuple[list[str], list[int]]:
     """Return the paths by which files store a column, and for each file the number of its path.
 
     Both are empty if all files store it by its own.
     """
     table = manifest.table
-    if table is None or not any(source in stored for stored in table.stored):
-        return [], []
-    of_schema = [table.stored_path(number, source) for number in range(len(manifest.schemas))]
+    if table is not None:
+        if not any(source in stored for stored in table.stored):
+            return [], []
+        of_schema = [table.stored_path(number, source) for number in range(len(manifest.schemas))]
+    else:
+        of_schema = [stored_path(leaves, source) for leaves in by_path]
+        if all(path in ("", source) for path in of_schema):
+            return [], []
     paths = list(dict.fromkeys(of_schema))
     number = np.array([paths.index(path) if path else -1 for path in of_schema])
     return paths, number[manifest.file_schema].tolist()
@@ -120,10 +130,11 @@ def _stored_paths(manifest: Manifest, source: str) -> tuple[list[str], list[int]
 
 def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpec]:
     specs = []
+    by_path = [{leaf.path: leaf for leaf in schema} for schema in manifest.schemas]
     for index, field in enumerate(fields):
         vocabulary = _vocabulary(field)
         values_of = field.file_values or [()] * len(field.sources)
-        stored = [_stored_paths(manifest, source) for source in field.sources]
+        stored = [_stored_paths(manifest, by_path, source) for source in field.sources]
         specs += [
             ColumnSpec(
                 path=source,
@@ -138,9 +149,11 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 nulls_are_errors=field.nulls == "error",
                 fill_bits=bit_pattern(field.fill, field.dtype),
                 default_bits=_default_bits(field),
-                default_bytes=field.default if isinstance(field.default, bytes) else None,
+                default_bytes=_default_bytes(field),
+                default_items=len(field.default) if isinstance(field.default, tuple) else None,
+                unit_nanoseconds=NANOSECONDS[field.unit] if field.unit else 0,
                 missing_is_null=field.missing_is_null,
-                file_bits=bit_patterns(values, field.dtype),
+                file_bits=_file_bits(values, field.dtype),
                 stored_paths=paths,
                 path_of_file=path_of_file,
                 pack=pack_request(field),
@@ -154,9 +167,22 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
 
 
 def _default_bits(field: Field) -> int | None:
-    if field.default is None or isinstance(field.default, bytes):
+    if field.default is None or isinstance(field.default, (bytes, tuple)):
         return None
     return bit_pattern(field.default, field.dtype)
+
+
+def _default_bytes(field: Field) -> bytes | None:
+    if not isinstance(field.default, tuple):
+        return field.default if isinstance(field.default, bytes) else None
+    size = getattr(torch, field.dtype).itemsize
+    patterns = bit_patterns(field.default, field.dtype)
+    return b"".join(pattern.to_bytes(size, "little") for pattern in patterns)
+
+
+def _file_bits(values: Sequence[int | float | None], dtype: str) -> list[int | None]:
+    patterns = bit_patterns([0 if value is None else value for value in values], dtype)
+    return [None if value is None else bits for value, bits in zip(values, patterns, strict=True)]
 
 
 def _vocabulary(field: Field) -> Vocabulary | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchparquet.tables.table_source import NULL_KEY, TableSource
+from torchparquet.files.footers.leaf import NULL_KEY
+from torchparquet.tables.table_source import TableSource
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads

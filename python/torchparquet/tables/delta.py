@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet.errors import one_line
+from torchparquet.files.footers.leaf import NULL_KEY
 from torchparquet.files.remote.urls import without_credentials
-from torchparquet.tables.table_source import NULL_KEY, Names, TableSource
+from torchparquet.tables.table_source import Names, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

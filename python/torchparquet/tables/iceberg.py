@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from torchparquet.errors import CorruptFileError, one_line
-from torchparquet.tables.table_source import NULL_KEY, Names, TableSource
+from torchparquet.files.footers.leaf import NULL_KEY
+from torchparquet.tables.table_source import Names, TableSource
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from torchparquet.files.manifest import Manifest
 
-# As directories of Hive spell it.
-NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 # From the leaves of files to the table's path of each; None for one that the table has not.
 Names = Callable[[Sequence[Leaf]], Sequence[str | None]]
 

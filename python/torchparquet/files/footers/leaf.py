@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+# How directories of Hive spell that a key is null.
+NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+
 DTYPES = (
     "bool",
     *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")),
@@ -31,6 +34,10 @@ class Leaf:
         row_bytes: The average bytes of a row's values, as far as footers tell.
         list_length: L if there is one list around a value and the file declares that each has L
             elements; else None.
+        list_lengths: The lengths of its lists, outermost first, if it is in several and the file
+            declares all; else empty.
+        tensor_shape: The shape of a row, if the file declares it as a tensor of a fixed shape, as
+            Arrow stores it; else "".
         field_id: By which a table knows the column; -1 for none.
         standing: "added" if files with this schema lack the column, which their table has got
             since; "dropped" if only they have it; else "".
@@ -46,6 +53,8 @@ class Leaf:
     is_bytes: bool = False
     row_bytes: float = dataclasses.field(default=0.0, compare=False)
     list_length: int | None = None
+    list_lengths: tuple[int, ...] = ()
+    tensor_shape: str = ""
     field_id: int = dataclasses.field(default=-1, compare=False)
     standing: Literal["", "added", "dropped"] = ""
 
@@ -53,6 +62,16 @@ class Leaf:
     def num_offsets(self) -> int:
         """The number of offsets between a row and its items: one per list, one for strings."""
         return self.num_lists + self.is_bytes
+
+    @property
+    def element_kind(self) -> str:
+        """The kind without the lists around it."""
+        return self.kind[len("list<") * self.num_lists : len(self.kind) - self.num_lists]
+
+    @property
+    def holds_nulls(self) -> bool:
+        """True if the schema says that every value is null, in lists too."""
+        return self.element_kind == "null"
 
     @property
     def shape(self) -> tuple[int, bool, int | None]:

@@ -108,5 +108,7 @@ def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
         leaf.is_bytes,
         row_bytes,
         leaf.list_length,
+        tuple(leaf.list_lengths) if all(leaf.list_lengths) else (),
+        leaf.tensor_shape,
         leaf.field_id,
     )

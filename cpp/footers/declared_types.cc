@@ -1,12 +1,15 @@
-#include "footers/declared_lengths.h"
+#include "footers/declared_types.h"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "errors.h"
@@ -23,7 +26,11 @@ constexpr int kFieldName = 0;
 constexpr int kFieldTypeId = 2;
 constexpr int kFieldType = 3;
 constexpr int kFieldChildren = 5;
+constexpr int kFieldMetadata = 6;
 constexpr int kFixedSizeListLength = 0;
+constexpr int kDurationUnit = 0;
+constexpr int kKey = 0;
+constexpr int kValue = 1;
 
 constexpr uint8_t kSchemaHeader = 1;
 
@@ -33,6 +40,7 @@ enum TypeId : uint8_t {
   kStruct = 13,
   kFixedSizeList = 16,
   kMap = 17,
+  kDuration = 18,
   kLargeList = 21,
   kListView = 25,
   kLargeListView = 26,
@@ -40,10 +48,22 @@ enum TypeId : uint8_t {
 
 // The part of the Arrow schema about one leaf.
 struct DeclaredLeaf {
-  std::string_view column;  // name of the top level
-  size_t num_lists = 0;
-  int64_t length = 0;  // of the outermost list; 0: any length
+  std::string_view column;            // name of the top level
+  std::vector<int64_t> lengths = {};  // of its lists, outermost first; 0: any length
+  std::optional<int16_t> duration_unit = {};  // by Arrow's number
+  std::string_view tensor_shape = {};  // of a fixed_shape_tensor, as Arrow stores it
 };
+
+// An int64 of no logical type, as durations are stored.
+constexpr kernels::StoredType kPlainInt64 = {kernels::Stored::kInt64, 8};
+
+struct DurationUnit {
+  std::string_view name;
+  int64_t nanoseconds;
+};
+constexpr std::array<DurationUnit, 4> kDurationUnits = {
+    {{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}};
+constexpr int16_t kDefaultDurationUnit = 1;
 
 // The leaves of an Arrow schema.
 class DeclaredLeaves {
@@ -65,28 +85,46 @@ class DeclaredLeaves {
     if (--fields_left_ < 0 || depth > kMaxDepth) {
       throw CorruptFile("Arrow schema has more fields than the file");
     }
-    switch (field.Number<uint8_t>(kFieldTypeId)) {
+    AddTensor(field, &leaf);
+    const auto type = field.Number<uint8_t>(kFieldTypeId);
+    switch (type) {
       case kFixedSizeList:
-        if (leaf.num_lists == 0) {
-          const FlatTable list = field.Table(kFieldType);
-          leaf.length = std::max(list.Number<int32_t>(kFixedSizeListLength), 0);
-        }
-        [[fallthrough]];
       case kList:
       case kLargeList:
       case kListView:
       case kLargeListView:
-      case kMap:  // of one struct, of key and value
-        ++leaf.num_lists;
+      case kMap: {  // of one struct, of key and value
+        int32_t length = 0;
+        if (type == kFixedSizeList) {
+          length = field.Table(kFieldType).Number<int32_t>(kFixedSizeListLength);
+        }
+        leaf.lengths.push_back(std::max(length, 0));
+      }
         [[fallthrough]];
       case kStruct:
         field.ForEachTable(kFieldChildren, [&](const FlatTable& child) {
           AddField(child, leaf, depth + 1);
         });
         return;
+      case kDuration:
+        leaf.duration_unit =
+            field.Table(kFieldType).Number<int16_t>(kDurationUnit, kDefaultDurationUnit);
+        [[fallthrough]];
       default:
-        leaves_.push_back(leaf);
+        leaves_.push_back(std::move(leaf));
     }
+  }
+
+  static void AddTensor(const FlatTable& field, DeclaredLeaf* leaf) {
+    bool is_tensor = false;
+    std::string_view shape;
+    field.ForEachTable(kFieldMetadata, [&](const FlatTable& pair) {
+      const std::string_view key = pair.Text(kKey);
+      const std::string_view value = pair.Text(kValue);
+      if (key == "ARROW:extension:name") is_tensor = value == "arrow.fixed_shape_tensor";
+      if (key == "ARROW:extension:metadata") shape = value;
+    });
+    if (is_tensor && leaf->lengths.empty()) leaf->tensor_shape = shape;
   }
 
   int64_t fields_left_;
@@ -143,15 +181,30 @@ std::vector<uint8_t> DecodeBase64(std::string_view text) {
   return bytes;
 }
 
-bool IsList(const LeafColumn& leaf) { return leaf.element_levels.size() == 1; }
+// Adds to a leaf what only Arrow's schema says of it.
+void AddDeclared(const DeclaredLeaf& declared, LeafColumn* leaf) {
+  if (leaf->element_levels.size() == 1) leaf->list_length = declared.lengths.front();
+  if (leaf->element_levels.size() > 1) leaf->list_lengths = declared.lengths;
+  if (IsUtf8(declared.tensor_shape)) leaf->tensor_shape = declared.tensor_shape;
+  if (declared.duration_unit && leaf->stored == kPlainInt64 &&
+      *declared.duration_unit >= 0 && *declared.duration_unit < 4) {
+    const DurationUnit& unit =
+        kDurationUnits[static_cast<size_t>(*declared.duration_unit)];
+    leaf->stored.nanoseconds = unit.nanoseconds;
+    const size_t at = leaf->kind.find("int64");
+    if (at != std::string::npos) {
+      leaf->kind.replace(at, 5, "duration[" + std::string(unit.name) + "]");
+    }
+  }
+}
 
-// True if the schemas have the same leaves, as far as lengths depend on them.
+// True if the schemas have the same leaves, as far as declared types depend on them.
 bool Fits(const std::vector<DeclaredLeaf>& declared,
           const std::vector<LeafColumn>& leaves, const FooterFacts& facts) {
   if (declared.size() != leaves.size()) return false;
   for (size_t i = 0; i < declared.size(); ++i) {
     if (facts.leaves[i].path.front().name != declared[i].column ||
-        declared[i].num_lists != leaves[i].element_levels.size()) {
+        declared[i].lengths.size() != leaves[i].element_levels.size()) {
       return false;
     }
   }
@@ -160,15 +213,20 @@ bool Fits(const std::vector<DeclaredLeaf>& declared,
 
 }  // namespace
 
-void ReadDeclaredLengths(const FooterFacts& facts, std::vector<LeafColumn>* leaves) {
-  if (std::ranges::none_of(*leaves, IsList)) return;
+bool DependsOnArrowSchema(const LeafColumn& leaf) {
+  return !leaf.element_levels.empty() ||
+         (leaf.stored.stored == kernels::Stored::kInt64 &&
+          (leaf.stored.nanoseconds == 0 || leaf.kind.starts_with("duration")));
+}
+
+void ReadDeclaredTypes(const FooterFacts& facts, std::vector<LeafColumn>* leaves) {
+  if (std::ranges::none_of(*leaves, DependsOnArrowSchema)) return;
   const std::vector<uint8_t> stored = DecodeBase64(facts.arrow_schema);
   try {
     const DeclaredLeaves declared(SchemaIn(stored), facts.num_schema_elements);
     if (!Fits(declared.leaves(), *leaves, facts)) return;
     for (size_t i = 0; i < leaves->size(); ++i) {
-      LeafColumn& leaf = (*leaves)[i];
-      if (IsList(leaf)) leaf.list_length = declared.leaves()[i].length;
+      AddDeclared(declared.leaves()[i], &(*leaves)[i]);
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kCorruptFile) throw;
