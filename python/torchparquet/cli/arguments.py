@@ -277,7 +277,8 @@ def readable_columns(manifest: Manifest) -> list[str]:
     from torchparquet.files.schemas import Schemas
     from torchparquet.tools.inspect.tensors import tensor_of
 
-    names = [name for name in Schemas(manifest).names() if tensor_of(name, manifest)[1] is not None]
+    schemas = Schemas(manifest)
+    names = [name for name in schemas.names() if tensor_of(name, schemas)[1] is not None]
     if not names:
         raise UnsupportedColumnError(f"no column can be read as a tensor: {manifest.files[0]!r}")
     return names

@@ -7,17 +7,18 @@ each column, `advice` the changes that would help.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from torchparquet.files.manifest import Manifest
+from torchparquet.files.opening import opened
 from torchparquet.tools.inspect.advice import Advice, Findings, Use, advise
 from torchparquet.tools.inspect.column_chunks import ColumnFacts, FooterFacts, read_facts
 from torchparquet.tools.inspect.pages import PageFacts, page_headers
-from torchparquet.tools.inspect.tensors import TensorFacts, tensor_of
+from torchparquet.tools.inspect.tensors import TensorFacts, tensors_of
 
 _MAX_SAMPLED_CHUNKS = 512
 
@@ -45,8 +46,10 @@ def look_at(
     wanted = set(range(manifest.num_row_groups)) if all_pages else sampled_row_groups(manifest)
     footers = read_facts(manifest, wanted, advance)
     pages = {name: PageFacts() for name in footers.columns}
-    for place in footers.places:
-        pages[place.column].add(page_headers(place, manifest.remote))
+    for path, places in groupby(footers.places, key=lambda place: place.path):
+        with opened(path, manifest.remote) as file:
+            for place in places:
+                pages[place.column].add(page_headers(place, file))
     return footers, pages
 
 
@@ -69,7 +72,7 @@ def inspect_files(
         CorruptFileError: A footer or the header of a page cannot be read.
     """
     footers, pages = look_at(manifest, all_pages=all_pages, advance=advance)
-    tensors = {name: tensor_of(name, manifest) for name in footers.columns}
+    tensors = tensors_of(footers.columns, manifest)
     findings = Findings(
         manifest,
         footers,
@@ -116,7 +119,7 @@ def _column(facts: ColumnFacts, pages: PageFacts, tensor: TensorFacts) -> dict[s
         "name": facts.name,
         "kinds": facts.kinds,
         "physical_types": sorted(facts.physical_types),
-        "tensor": asdict(tensor),
+        "tensor": vars(tensor),
         "values": facts.num_values,
         "nulls": facts.null_count,
         "compressed_bytes": facts.compressed_bytes,

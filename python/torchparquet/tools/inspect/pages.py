@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.opening import opened
 from torchparquet.native import PageHeader, parse_page_header
 from torchparquet.tools.inspect.column_chunks import ChunkPlace
 
 if TYPE_CHECKING:
-    from torchparquet.files.remote.remote_files import RemoteFiles
+    pass
 
 _HEADER_BYTES = 1 << 10
 _DICTIONARY_ENCODINGS = frozenset(["PLAIN_DICTIONARY", "RLE_DICTIONARY"])
@@ -75,22 +74,21 @@ class PageFacts:
         self.fallbacks += has_dictionary and not encodings <= _DICTIONARY_ENCODINGS
 
 
-def page_headers(place: ChunkPlace, remote: RemoteFiles | None = None) -> Iterable[PageHeader]:
+def page_headers(place: ChunkPlace, file: Any) -> Iterable[PageHeader]:
     """Yield the headers of a column chunk's pages; reads little more than these.
 
     Args:
         place: Of the pages.
-        remote: The files of the manifest, if they are in a store.
+        file: The open file.
 
     Raises:
         CorruptFileError: A page is missing; the message names its place.
     """
-    with opened(place.path, remote) as file:
-        at, end = place.begin, place.begin + place.num_bytes
-        while at < end:
-            header = _header_at(place, file, at, end)
-            yield header
-            at += header.header_bytes + header.compressed_bytes
+    at, end = place.begin, place.begin + place.num_bytes
+    while at < end:
+        header = _header_at(place, file, at, end)
+        yield header
+        at += header.header_bytes + header.compressed_bytes
 
 
 def _header_at(place: ChunkPlace, file: Any, at: int, end: int) -> PageHeader:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
 from torchparquet.batches.columns import resolve_columns
 from torchparquet.batches.fields import Field
+from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
+from torchparquet.files.schemas import Schemas
+
+# The properties of a leaf that its tensor follows from.
+_ALIKE = [part.name for part in fields(Leaf) if part.compare and part.name != "path"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,31 @@ class TensorFacts:
         return inner
 
 
-def tensor_of(name: str, manifest: Manifest) -> tuple[TensorFacts, Field | None]:
+def tensors_of(
+    names: Iterable[str], manifest: Manifest
+) -> dict[str, tuple[TensorFacts, Field | None]]:
+    """Return `tensor_of` each column. Columns that differ in their names alone cost little."""
+    schemas = Schemas(manifest)
+    if len(manifest.schemas) > 1:
+        return {name: tensor_of(name, schemas) for name in names}
+    leaves = {leaf.path: leaf for leaf in manifest.schemas[0]}
+    repeated = len(leaves) < len(manifest.schemas[0])
+    known: dict[tuple[object, ...], tuple[TensorFacts, Field]] = {}
+    found = {}
+    for name in names:
+        leaf = leaves[name]
+        alike = (*(getattr(leaf, part) for part in _ALIKE), leaf.row_bytes)
+        facts, field = known.get(alike, (None, None))
+        if facts is not None and field is not None and not repeated:
+            found[name] = (facts, replace(field, name=name, sources=(name,)))
+            continue
+        found[name] = tensor_of(name, schemas)
+        if found[name][1] is not None:
+            known[alike] = found[name]
+    return found
+
+
+def tensor_of(name: str, manifest: Manifest | Schemas) -> tuple[TensorFacts, Field | None]:
     """Return the tensor of a column, and its field with a mask for nulls."""
     try:
         (field,) = resolve_columns({name: name}, manifest, nulls="mask")

@@ -13,7 +13,8 @@ from torchparquet.batches.fields import Field
 from torchparquet.errors import one_line
 from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
-from torchparquet.files.opening import source_of
+from torchparquet.files.opening import opened, source_of
+from torchparquet.files.schemas import Schemas
 from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
@@ -98,8 +99,9 @@ class FileDecoder:
         self._leaves = manifest.schemas[int(manifest.file_schema[0])]
         self._columns: list[_Column] = []
         self._others: list[int] = []
+        schemas = Schemas(manifest)
         for index, leaf in enumerate(self._leaves):
-            _, found = tensor_of(leaf.path, manifest)
+            _, found = tensor_of(leaf.path, schemas)
             if found is None:
                 self._others.append(index)
             else:
@@ -234,9 +236,10 @@ class FileDecoder:
     def _count_pages(self, found: FileCheck) -> None:
         pages = PageFacts()
         try:
-            for group in range(self._metadata.num_row_groups):
-                for place in chunk_places(self._path, self._metadata, group, self._leaves):
-                    pages.add(page_headers(place, self._manifest.remote))
+            with opened(self._path, self._manifest.remote) as file:
+                for group in range(self._metadata.num_row_groups):
+                    for place in chunk_places(self._path, self._metadata, group, self._leaves):
+                        pages.add(page_headers(place, file))
         except OSError as error:
             if not found.failures:
                 found.failures.append(Failure(self._path, None, None, one_line(error)))
