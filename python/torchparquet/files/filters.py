@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
 from torchparquet.files.footers.leaf import NULL_KEY
+from torchparquet.files.footers.plain_footer import made_of_any
 from torchparquet.files.footers.walk import footers_of
 from torchparquet.files.schemas import is_whole_number, no_such_column
 
@@ -132,17 +133,22 @@ class _Fragments:
             for name, value in values.items()
         ]
         path = self._manifest.files[file]
-        made = self._format(path).make_fragment(
-            self._content(file),
-            partition_expression=functools.reduce(operator.and_, known) if known else None,
-        )
-        try:
+        content = self._content(file)
+
+        def made_of(source: Any) -> pads.ParquetFileFragment:
+            made = self._format(path).make_fragment(
+                source,
+                partition_expression=functools.reduce(operator.and_, known) if known else None,
+            )
             made.ensure_complete_metadata()
+            return made
+
+        try:
+            return made_of_any(made_of, content, lambda: pa.BufferReader(content))
         except (pa.ArrowException, OSError) as error:
             raise CorruptFileError(
                 f"cannot parse the footer: {path!r}: {one_line(error)}"
             ) from error
-        return made
 
     def _content(self, file: int) -> pa.Buffer:
         if self._manifest.memory:

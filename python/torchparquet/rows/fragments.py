@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from torchparquet.errors import one_line, unreadable
 from torchparquet.files.filters import typed_key
-from torchparquet.files.opening import source_of
+from torchparquet.files.footers.plain_footer import made_of_any
+from torchparquet.files.opening import opened_file, source_of
 from torchparquet.rows.pruning.bounds import known_conditions
 
 if TYPE_CHECKING:
@@ -109,17 +110,21 @@ class Fragments:
         source = (
             manifest.memory[file].content if manifest.memory else source_of(path, manifest.remote)
         )
-        try:
+
+        def made_of(taken: Any) -> Any:
             made = self._format(path).make_fragment(
-                source,
-                filesystem=pafs.LocalFileSystem() if isinstance(source, str) else None,
+                taken,
+                filesystem=pafs.LocalFileSystem() if isinstance(taken, str) else None,
                 partition_expression=functools.reduce(operator.and_, known) if known else None,
             )
             made.ensure_complete_metadata()
+            return made
+
+        try:
+            return made_of_any(made_of, source, lambda: opened_file(manifest, file))
         except (pa.ArrowException, OSError) as error:
             message = f"cannot parse the footer: {path!r}: {one_line(error)}"
             raise unreadable(error, path, message) from error
-        return made
 
     def _format(self, path: str) -> pads.ParquetFileFormat:
         import pyarrow.dataset as pads

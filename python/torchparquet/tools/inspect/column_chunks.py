@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line, unreadable
+from torchparquet.files.footers.plain_footer import footer_in, metadata_of
 from torchparquet.files.manifest import Manifest
 from torchparquet.files.opening import opened
 
@@ -121,7 +123,11 @@ def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
     """
     try:
         with opened(path, remote) as file:
-            metadata = pq.read_metadata(path if remote is None else file)
+            try:
+                metadata = pq.read_metadata(path if remote is None else file)
+            except pa.ArrowException:
+                # A schema that Arrow cannot express: no schema is needed here.
+                metadata = metadata_of(footer_in(file))
             file.seek(-_TAIL_BYTES, os.SEEK_END)
             num_bytes = int.from_bytes(file.read(4), "little")
     except Exception as error:  # pyarrow's layers raise many classes
