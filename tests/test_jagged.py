@@ -67,10 +67,6 @@ def stretch(rows: list[Any], before: list[Any], after: list[Any], dtype: torch.d
     return Jagged(torch.tensor(items, dtype=dtype), offsets)
 
 
-def num_items(values: torch.Tensor | Jagged) -> int:
-    return values.num_rows if isinstance(values, Jagged) else values.shape[0]
-
-
 def parts(jagged: Any) -> list[torch.Tensor]:
     """Values and offsets of all levels, the innermost first."""
     inner = parts(jagged.values) if isinstance(jagged.values, Jagged) else [jagged.values]
@@ -113,14 +109,14 @@ ASCII_ROWS = st.lists(st.text(st.characters(max_codepoint=127), max_size=4), max
 @given(numbers())
 def test_rows_lengths_and_lists(case: Any) -> None:
     rows, jagged = laid_out(case)
-    assert jagged.num_rows == len(rows)
+    assert len(jagged) == len(rows)
     assert jagged.lengths.dtype == torch.int64
     assert jagged.lengths.tolist() == [len(row) for row in rows]
     assert jagged.to_list() == rows
     for index, row in enumerate(rows):
-        assert jagged.row(index).tolist() == row  # type: ignore[union-attr]
-        assert jagged.row(index - len(rows)).tolist() == row  # type: ignore[union-attr]
-        assert jagged.row(index).dtype == case[1]  # type: ignore[union-attr]
+        assert jagged[index].tolist() == row
+        assert jagged[index - len(rows)].tolist() == row
+        assert jagged[index].dtype == case[1]
 
 
 @given(numbers(dtypes=(torch.int64, torch.float32), levels=3))
@@ -128,40 +124,95 @@ def test_nested_rows(case: Any) -> None:
     rows, jagged = laid_out(case)
     assert jagged.to_list() == rows
     for index, row in enumerate(rows):
-        found = jagged.row(index)
+        found = jagged[index]
         assert (found.to_list() if isinstance(found, Jagged) else found.tolist()) == row
         while isinstance(found, Jagged):
-            assert (found.offsets[0], found.offsets[-1]) == (0, num_items(found.values))  # type: ignore[comparison-overlap]
+            assert (found.offsets[0], found.offsets[-1]) == (0, len(found.values))  # type: ignore[comparison-overlap]
             found = found.values
 
 
 def test_a_row_is_a_view() -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6]))
-    jagged.row(1)[0] = 99  # type: ignore[index]
+    jagged[1][0] = 99
     assert jagged.values.tolist() == [0, 1, 99, 3, 4, 5]  # type: ignore[union-attr]
     nested = Jagged(jagged, torch.tensor([1, 2]))
-    nested.row(0).row(0)[1] = 77  # type: ignore[index, union-attr]
+    nested[0][0][1] = 77
     assert jagged.values.tolist() == [0, 1, 99, 77, 4, 5]  # type: ignore[union-attr]
+
+
+@given(numbers(levels=2))
+def test_it_is_used_as_a_list_of_rows(case: Any) -> None:
+    rows, jagged = laid_out(case)
+    for found, row in zip(jagged, rows, strict=True):
+        assert (found.to_list() if isinstance(found, Jagged) else found.tolist()) == row
+    assert [len(row) for row in reversed(jagged)] == [len(row) for row in reversed(rows)]  # type: ignore[call-overload]
+
+
+@given(numbers(), st.slices(6))
+def test_slices_are_those_of_a_list(case: Any, part: slice) -> None:
+    rows, jagged = laid_out(case)
+    found = jagged[part]
+    assert found.to_list() == rows[part]
+    assert found.offsets[0] == 0
+    assert found.offsets[-1] == len(found.values)
+
+
+def test_a_slice_shares_memory() -> None:
+    jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6, 6]))
+    jagged[1:].values[0] = 99  # type: ignore[index]
+    assert jagged.to_list() == [[0, 1], [99, 3, 4, 5], []]
+
+
+def test_rows_are_chosen_as_those_of_a_tensor() -> None:
+    jagged = strings(["a", "b", "c"])
+    mask = np.array([True, False, True])
+    for rows in ([0, -1], torch.tensor([0, 2]), torch.tensor(mask), mask, range(0, 3, 2)):
+        assert jagged[rows].to_str() == ["a", "c"]  # type: ignore[index]
+
+
+def test_strings_are_not_compared_with_a_tensor_of_bytes() -> None:
+    """In silence, `==` would be False, and so would `in`."""
+    jagged = strings(["a", "b"])
+    with pytest.raises(TypeError, match=r"value in j\.to_str\(\)"):
+        assert "a" in jagged
+    for other in ("a", ["a", "b"], strings(["a", "b"]), torch.arange(2)):
+        with pytest.raises(TypeError, match=r"for row in j\.to_str\(\)"):
+            assert jagged == other
+    assert jagged == jagged
+    assert jagged != None  # noqa: E711
+    assert len({jagged, jagged}) == 1
+
+
+def test_it_is_shown_on_a_line() -> None:
+    texts = [f"text {i}" for i in range(100_000)]
+    assert repr(strings(texts)) == (
+        "Jagged(100000 rows of uint8: 'text 0', 'text 1', 'text 2', ...)"
+    )
+    assert repr(Jagged.from_lists([[1, 2], []])) == "Jagged(2 rows of int64: [1, 2], [])"
+    assert repr(Jagged.from_lists([["ä"]])) == "Jagged(1 rows of uint8 in 2 levels: ['ä'])"
+    assert repr(strings([b"\xff"])) == "Jagged(1 rows of uint8: [255])"
+    assert len(repr(Jagged(torch.arange(10**6), torch.tensor([0, 10**6])))) < 100
+    assert repr(strings(["a"]).to("meta")) == "Jagged(1 rows of uint8 on meta)"
 
 
 @pytest.mark.parametrize("index", [3, -4, 10**9])
 def test_rows_that_are_not_there(index: int) -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6, 6]))
     with pytest.raises(IndexError, match=re.escape(f"range(-3, 3); got {index}")):
-        jagged.row(index)
+        jagged[index]
 
 
 def test_rows_are_numbered_by_any_integer() -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6]))
     for index in (np.int64(1), torch.tensor(1)):
-        assert jagged.row(index).tolist() == [2, 3, 4, 5]  # type: ignore[arg-type, union-attr]
+        assert jagged[index].tolist() == [2, 3, 4, 5]
     with pytest.raises(TypeError, match="float"):
-        jagged.row(1.0)  # type: ignore[arg-type]
+        jagged[1.0]
 
 
 def test_no_rows() -> None:
     jagged = Jagged(torch.empty(0, dtype=torch.int16), torch.tensor([0]))
-    assert jagged.num_rows == 0
+    assert len(jagged) == 0
     assert jagged.lengths.shape == (0,)
     assert jagged.to_list() == []
     assert jagged.to_padded().shape == (0, 0)
@@ -172,7 +223,7 @@ def test_no_rows() -> None:
     assert strings([]).to_str() == strings([]).to_bytes() == []
     assert lists_of_strings([]).to_str() == []
     with pytest.raises(IndexError, match=re.escape("range(0, 0); got 0")):
-        jagged.row(0)
+        jagged[0]
 
 
 # Chosen rows
@@ -412,7 +463,7 @@ def test_lists_of_strings(rows: Any, before: Any) -> None:
     assert jagged.to_str() == rows
     assert jagged.to_bytes() == bytes_of(rows)
     for index, row in enumerate(rows):
-        assert jagged.row(index).to_str() == row  # type: ignore[union-attr]
+        assert jagged[index].to_str() == row
 
 
 def test_lists_of_lists_of_strings() -> None:
@@ -420,7 +471,7 @@ def test_lists_of_lists_of_strings() -> None:
     jagged = Jagged.from_lists(rows)
     assert jagged.to_str() == rows
     assert jagged.to_bytes() == bytes_of(rows)
-    assert jagged.row(2).row(1).to_str() == ["bc", "", "d"]  # type: ignore[union-attr]
+    assert jagged[2][1].to_str() == ["bc", "", "d"]
 
 
 def test_bytes_may_be_anything() -> None:
@@ -556,7 +607,7 @@ def test_page_locked_rows_go_to_the_device_and_back() -> None:
     assert there.to("cpu").to_str() == there.to_str() == [["ä"], ["b", ""]]
 
 
-# A plain tuple, wherever torch moves batches
+# Wherever torch moves batches
 
 
 def batch() -> dict[str, object]:
@@ -615,9 +666,10 @@ def test_pickle_and_torch_save(tmp_path: Path) -> None:
     check_batch(torch.load(tmp_path / "batch.pt", weights_only=False))
 
 
-def test_it_is_a_tuple_of_two() -> None:
-    jagged = Jagged(torch.arange(3), torch.tensor([0, 3]))
-    values, offsets = jagged
-    assert len(jagged) == 2
-    assert jagged[0] is values is jagged.values
-    assert jagged[1] is offsets is jagged.offsets
+def test_a_compiled_function_takes_it() -> None:
+    def lengths_and_sum(jagged: Jagged) -> Any:
+        return jagged.lengths + len(jagged), jagged.values.sum()  # type: ignore[union-attr]
+
+    compiled = torch.compile(lengths_and_sum, backend="eager", fullgraph=True)
+    lengths, total = compiled(Jagged.from_lists([[1, 2], [3]]))
+    assert (lengths.tolist(), total.item()) == ([4, 3], 6)

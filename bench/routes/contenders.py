@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from passes.consumption import consume, count, examine
 from passes.sides import ForkedSide, take_turns
 from report.verdicts import OURS
@@ -42,7 +44,7 @@ def torchparquet_route(num_threads: int, name: str = OURS, **options: Any) -> Ro
     def batches(path: Path, batch_size: int | None) -> Iterator[Batch]:
         stream = iter(dataset(path, batch_size))
         for batch in stream:
-            if not any(isinstance(value, tuple) for value in batch.values()):
+            if all(isinstance(value, torch.Tensor) for value in batch.values()):
                 yield batch
                 yield from stream
                 return
@@ -54,10 +56,10 @@ def torchparquet_route(num_threads: int, name: str = OURS, **options: Any) -> Ro
 def _flat(batch: dict[str, Any]) -> Batch:
     flat: Batch = {}
     for name, value in batch.items():
-        if isinstance(value, tuple):
-            flat |= {name: value[0], name + routes.OFFSETS: value[1]}
-        else:
+        if isinstance(value, torch.Tensor):
             flat[name] = value
+        else:
+            flat |= {name: value.values, name + routes.OFFSETS: value.offsets}
     return flat
 
 

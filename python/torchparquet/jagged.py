@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import reprlib
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 # torch has few kernels for these dtypes, so their bits are moved as signed integers.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _NOT_FINITE = (float("inf"), float("-inf"))
+# For repr.
+_ROWS_SHOWN = 3
+_shortened = reprlib.Repr()
 
 
-class Jagged(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Jagged:
     """B rows of different lengths: row i is ``values[offsets[i]:offsets[i + 1]]``.
 
     A batch holds one for each column of lists, strings or binary. The items of strings and binary
@@ -27,9 +35,9 @@ class Jagged(NamedTuple):
 
         Jagged(values=Jagged(values=uint8 [N], offsets=int64 [S + 1]), offsets=int64 [B + 1])
 
-    A Jagged is a named tuple of two, so torch's pin_memory, DataLoader workers and pytrees move it
-    like any other tuple. For this reason ``len()``, ``[]``, ``in``, iteration and ``==`` are those
-    of a tuple. Use ``num_rows`` and ``row(i)`` for the rows.
+    As in a list, ``len(j)``, ``j[i]`` and ``for row in j`` are about the rows. ``j[2:5]``,
+    ``j[mask]`` and ``j[numbers]`` are a Jagged of fewer rows. Take the two tensors by name,
+    ``j.values`` and ``j.offsets``. torch's pin_memory, DataLoader workers and pytrees move both.
 
     Many operations take the two tensors unchanged, for example a sum of embeddings per row::
 
@@ -82,9 +90,8 @@ class Jagged(NamedTuple):
         assert isinstance(values, Jagged)  # noqa: S101
         return values
 
-    @property
-    def num_rows(self) -> int:
-        """The number of rows, B."""
+    def __len__(self) -> int:
+        """Return the number of rows, B."""
         return self.offsets.shape[0] - 1
 
     @property
@@ -92,24 +99,69 @@ class Jagged(NamedTuple):
         """The number of items in each row, int64 ``[B]``; the items of strings are bytes."""
         return self.offsets.diff()
 
-    def row(self, index: int) -> Tensor | Jagged:
-        """Return the items of one row: a view of ``values``.
+    @overload
+    def __getitem__(self, rows: int) -> Any: ...
 
-        The call waits for a device that is not the CPU. Negative indices count from the end.
+    @overload
+    def __getitem__(self, rows: slice | Tensor | Sequence[int]) -> Jagged: ...
 
-        Returns:
-            ``[length, ...]``; for nested levels a Jagged of as many rows, whose offsets start at
-            0.
+    def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> Any:
+        """Return one row, or a Jagged of several.
+
+        The call waits for a device that is not the CPU.
+
+        Args:
+            rows: A number, which may be negative: the items of this row, a view ``[length, ...]``
+                of ``values``, or a Jagged for nested levels. A slice without a step: a Jagged that
+                shares ``values``, whose offsets start at 0. Anything else: see :meth:`select`.
 
         Raises:
             IndexError: There is no such row.
         """
-        index, num_rows = operator.index(index), self.num_rows
+        if isinstance(rows, slice):
+            begin, end, step = rows.indices(len(self))
+            if step != 1:
+                return self.select(list(range(begin, end, step)))
+            return _stretch(self, begin, max(begin, end))
+        if isinstance(rows, Sequence) or (isinstance(rows, Tensor | np.ndarray) and rows.ndim):
+            return self.select(rows)
+        index, num_rows = operator.index(rows), len(self)
         if not -num_rows <= index < num_rows:
             raise IndexError(f"row must be in range({-num_rows}, {num_rows}); got {index}")
         index %= num_rows
         begin, end = self.offsets[index : index + 2].tolist()
         return _stretch(self.values, begin, end)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the rows, each as ``j[i]`` returns it."""
+        for begin, end in pairwise(self.offsets.tolist()):
+            yield _stretch(self.values, begin, end)
+
+    def __contains__(self, row: object) -> bool:
+        """Raise: rows are tensors, which compare item by item."""
+        raise TypeError("to look for a row, take a list: value in j.to_str(), or in j.to_list()")
+
+    def __eq__(self, other: object) -> bool:
+        """Raise for what may hold rows, like ``bool(tensor == other)``; see `__contains__`."""
+        if self is not other and isinstance(other, Jagged | Tensor | Sequence):
+            raise TypeError(
+                "to compare rows, take lists: [row == value for row in j.to_str()], or "
+                "j.to_list(), or compare the tensors j.values and j.offsets"
+            )
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        """Return the number of rows, the kind of the items, and the first rows."""
+        level: Tensor | Jagged = self
+        num_levels = 0
+        while isinstance(level, Jagged):
+            level, num_levels = level.values, num_levels + 1
+        nested = f" in {num_levels} levels" if num_levels > 1 else ""
+        place = "" if level.device.type == "cpu" else f" on {level.device}"
+        kind = f"{len(self)} rows of {_name_of(level.dtype)}{nested}{place}"
+        return f"Jagged({kind}{_first_rows(self, level)})"
 
     def select(self, rows: Tensor | Sequence[int]) -> Jagged:
         """Return chosen rows in the given order, as ``tensor[rows]`` does for ``[B]`` tensors.
@@ -117,7 +169,8 @@ class Jagged(NamedTuple):
         The call waits for a device that is not the CPU.
 
         Args:
-            rows: Row numbers, which may repeat and be negative, or a bool mask ``[B]``.
+            rows: Row numbers, which may repeat and be negative, or a bool mask ``[B]``. ``j[rows]``
+                is the same.
 
         Returns:
             A copy, whose offsets start at 0.
@@ -127,7 +180,7 @@ class Jagged(NamedTuple):
             ValueError: ``rows`` is not one-dimensional.
         """
         device = self.offsets.device
-        numbers = torch.arange(self.num_rows, device=device)[rows]
+        numbers = torch.arange(len(self), device=device)[rows]
         if numbers.dim() != 1:
             raise ValueError(f"rows must be one-dimensional; got {rows!r}")
         begins = self.offsets[numbers]
@@ -199,7 +252,7 @@ class Jagged(NamedTuple):
         lengths = self.lengths
         width = _checked_pad_to(pad_to)
         if width is None:
-            width = int(lengths.max()) if self.num_rows else 0
+            width = int(lengths.max()) if len(self) else 0
         return torch.arange(width, device=lengths.device) < lengths[:, None]
 
     def to_nested(self) -> Tensor:
@@ -212,7 +265,7 @@ class Jagged(NamedTuple):
             TypeError: There are nested levels, for which torch has no layout.
         """
         values = self._only_level("to_nested", "j.values.to_nested()")
-        lengths = self.lengths if self.num_rows else self.offsets.new_zeros(1)
+        lengths = self.lengths if len(self) else self.offsets.new_zeros(1)
         ends = (self.offsets[0], self.offsets[-1], *lengths.aminmax())
         begin, end, shortest, longest = torch.stack(ends).tolist()
         # Without the longest length torch pads each row to the number of all items.
@@ -310,7 +363,7 @@ class Jagged(NamedTuple):
 
     def _flat(self) -> tuple[Tensor, list[list[int]]]:
         """Return the innermost values and each level's offsets, outermost first, starting at 0."""
-        level, begin, end = self, 0, self.num_rows
+        level, begin, end = self, 0, len(self)
         cuts = []
         while True:
             offsets = level.offsets[begin : end + 1].tolist()
@@ -328,6 +381,19 @@ class Jagged(NamedTuple):
                 f"{_name_of(values.dtype)} of shape {list(values.shape)}"
             )
         return values.numpy(force=True).tobytes(), cuts
+
+
+def _first_rows(rows: Jagged, items: Tensor) -> str:
+    """Return the first rows, to be shown, if they are on the CPU; text where they are UTF-8."""
+    if items.device.type != "cpu" or not len(rows):
+        return ""
+    shown = _stretch(rows, 0, min(len(rows), _ROWS_SHOWN))
+    found = shown.to_list()
+    if items.dtype == torch.uint8 and items.dim() == 1:
+        with contextlib.suppress(UnicodeDecodeError):
+            found = shown.to_str()
+    more = ", ..." if len(rows) > _ROWS_SHOWN else ""
+    return ": " + ", ".join(map(_shortened.repr, found)) + more
 
 
 def _stretch(values: Tensor | Jagged, begin: int, end: int) -> Tensor | Jagged:
@@ -437,3 +503,15 @@ def _checked_pad_value(value: Any, dtype: torch.dtype) -> int | float | bool:
 
 def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+pytree.register_pytree_node(
+    Jagged,
+    lambda rows: ([rows.values, rows.offsets], None),
+    lambda parts, _: Jagged(*parts),
+    serialized_type_name="torchparquet.Jagged",
+    flatten_with_keys_fn=lambda rows: (
+        [(pytree.GetAttrKey(name), getattr(rows, name)) for name in ("values", "offsets")],
+        None,
+    ),
+)

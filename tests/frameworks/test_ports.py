@@ -80,7 +80,7 @@ def test_ranks_and_workers_of_the_row_stream_read_every_row_once(
                     assert batch["stars"][place] == expected[row]["stars"] - 1
                     words = expected[row]["text"].split()
                     buckets = [sum(word.encode()) % port_row_stream.BUCKETS for word in words]
-                    assert batch["text"].row(place).tolist() == buckets
+                    assert batch["text"][place].tolist() == buckets
         assert set(found) == set(expected)
         assert len(found) - len(expected) <= 2 * max(1, num_workers)
         orders.append(found)

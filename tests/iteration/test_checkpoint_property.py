@@ -212,4 +212,6 @@ def test_the_checker_of_grain(folder: str, order: str) -> None:
 
 def as_arrays(value: Any) -> Any:
     """Return NumPy's arrays of a tensor or of the tensors of a Jagged."""
-    return tuple(map(as_arrays, value)) if isinstance(value, Jagged) else value.numpy()
+    if isinstance(value, Jagged):
+        return as_arrays(value.values), as_arrays(value.offsets)
+    return value.numpy()

@@ -19,11 +19,7 @@ _OF_BATCH = ("cu_seqlens", "max_seqlen")
 
 def num_rows_of(batch: Batch) -> int:
     """Return the number of rows of a batch, B."""
-    return _length(next(value for name, value in batch.items() if not is_of_batch(batch, name)))
-
-
-def _length(value: Any) -> int:
-    return value.num_rows if isinstance(value, Jagged) else len(value)
+    return len(next(value for name, value in batch.items() if not is_of_batch(batch, name)))
 
 
 def check_rows(batch: Batch, num_rows: int | None) -> None:
@@ -42,7 +38,7 @@ def check_rows(batch: Batch, num_rows: int | None) -> None:
         if element_mask_owner(batch, name) is not None or is_of_batch(batch, name):
             continue
         try:
-            found = _length(value)
+            found = len(value)
         except TypeError:
             found = -1
         if found != num_rows:
@@ -68,7 +64,7 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
             first, last = owner.offsets[[begin, end]].tolist()
             found[name] = value[first:last]
         else:
-            found[name] = _stretch(value, begin, end)
+            found[name] = value[begin:end]
     return found
 
 
@@ -171,14 +167,6 @@ def _kind(value: Any) -> str:
     shape = ", ".join(["B", *map(str, value.shape[1:])])
     place = "" if value.device.type == "cpu" else f" on {value.device}"
     return f"{str(value.dtype).removeprefix('torch.')} [{shape}]{place}"
-
-
-def _stretch(value: Any, begin: int, end: int) -> Any:
-    if not isinstance(value, Jagged):
-        return value[begin:end]
-    offsets = value.offsets[begin : end + 1]
-    first, last = offsets[[0, -1]].tolist()
-    return Jagged(_stretch(value.values, first, last), offsets - first)
 
 
 def _joined(values: Sequence[Any]) -> Any:

@@ -75,5 +75,5 @@ def _split(value: Any, text: str | None) -> Sequence[Any]:
     if text == "bytes":
         return value.to_bytes()
     if isinstance(value.values, Jagged):
-        return [value.row(index) for index in range(value.num_rows)]
+        return list(value)
     return torch.split(value.values, value.lengths.tolist())

@@ -117,7 +117,7 @@ class ParquetTrainerMixin(_Trainer):
         return self.accelerator.prepare(ParquetLoader(source, **options))
 
     def _prepare_input(self, data: Any) -> Any:
-        # The Trainer would rebuild a Jagged as a tuple, from one argument.
+        # The Trainer moves tensors and what holds them, and knows no Jagged.
         if isinstance(data, Jagged):
-            return Jagged(*map(self._prepare_input, data))
+            return Jagged(self._prepare_input(data.values), self._prepare_input(data.offsets))
         return super()._prepare_input(data)

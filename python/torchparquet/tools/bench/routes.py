@@ -15,7 +15,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from torchparquet.batches.fields import Field
 from torchparquet.files.manifest import Manifest
 from torchparquet.files.opening import source_of
-from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 from torchparquet.reading.read_options import ReadOptions
@@ -80,10 +79,8 @@ def torchparquet_pass(data: Data, setting: Setting) -> Pass:
         stream = source.open([plan.share(0)], 1)
         try:
             for batch in stream:
-                first = next(iter(batch.values()))
-                rows = len(first.offsets) - 1 if isinstance(first, Jagged) else len(first)
                 parts = (part for values in batch.values() for part in bytes_of_tensors(values))
-                totals.add(rows, parts)
+                totals.add(len(next(iter(batch.values()))), parts)
         finally:
             stream.close()
         return totals

@@ -15,7 +15,6 @@ from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.manifest import Manifest
 from torchparquet.files.opening import opened, source_of
 from torchparquet.files.schemas import Schemas
-from torchparquet.jagged import Jagged
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
 from torchparquet.reading.read_options import ReadOptions
@@ -181,8 +180,7 @@ class FileDecoder:
             num_rows = 0
             for column in columns:
                 name = column.field.name
-                values = batch[name]
-                num_rows = len(values.offsets) - 1 if isinstance(values, Jagged) else len(values)
+                num_rows = len(batch[name])
                 rows[name] += num_rows
                 nulls[name] += num_rows - int(batch[f"{name}.valid"].sum())
             advance(num_rows)
