@@ -145,7 +145,7 @@ def test_it_is_used_as_a_list_of_rows(case: Any) -> None:
     rows, jagged = laid_out(case)
     for found, row in zip(jagged, rows, strict=True):
         assert (found.to_list() if isinstance(found, Jagged) else found.tolist()) == row
-    assert [len(row) for row in reversed(jagged)] == [len(row) for row in reversed(rows)]  # type: ignore[call-overload]
+    assert [len(row) for row in reversed(jagged)] == [len(row) for row in reversed(rows)]
 
 
 @given(numbers(), st.slices(6))
@@ -159,7 +159,7 @@ def test_slices_are_those_of_a_list(case: Any, part: slice) -> None:
 
 def test_a_slice_shares_memory() -> None:
     jagged = Jagged(torch.arange(6), torch.tensor([0, 2, 6, 6]))
-    jagged[1:].values[0] = 99  # type: ignore[index]
+    jagged[1:].values[0] = 99
     assert jagged.to_list() == [[0, 1], [99, 3, 4, 5], []]
 
 
@@ -167,7 +167,7 @@ def test_rows_are_chosen_as_those_of_a_tensor() -> None:
     jagged = strings(["a", "b", "c"])
     mask = np.array([True, False, True])
     for rows in ([0, -1], torch.tensor([0, 2]), torch.tensor(mask), mask, range(0, 3, 2)):
-        assert jagged[rows].to_str() == ["a", "c"]  # type: ignore[index]
+        assert jagged[rows].to_str() == ["a", "c"]
 
 
 def test_strings_are_not_compared_with_a_tensor_of_bytes() -> None:
@@ -207,7 +207,7 @@ def test_rows_are_numbered_by_any_integer() -> None:
     for index in (np.int64(1), torch.tensor(1)):
         assert jagged[index].tolist() == [2, 3, 4, 5]
     with pytest.raises(TypeError, match="float"):
-        jagged[1.0]
+        jagged[1.0]  # type: ignore[index]
 
 
 def test_no_rows() -> None:
@@ -424,7 +424,7 @@ def test_nested_tensor(case: Any) -> None:
 def test_nested_tensor_shares_memory_and_knows_its_longest_row() -> None:
     jagged = Jagged(torch.arange(8.0), torch.tensor([2, 4, 4, 7]))
     nested = jagged.to_nested()
-    assert nested.values().data_ptr() == jagged.values[2:].data_ptr()  # type: ignore[union-attr]
+    assert nested.values().data_ptr() == jagged.values[2:].data_ptr()
     assert nested.to_padded_tensor(-1.0).equal(jagged.to_padded(pad_value=-1))
     with pytest.raises(TypeError, match="to_nested takes one level of rows"):
         Jagged(jagged, torch.tensor([0, 3])).to_nested()

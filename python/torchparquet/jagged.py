@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
-from typing import Any, Literal, overload
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import torch
@@ -99,13 +99,7 @@ class Jagged:
         """The number of items in each row, int64 ``[B]``; the items of strings are bytes."""
         return self.offsets.diff()
 
-    @overload
-    def __getitem__(self, rows: int) -> Any: ...
-
-    @overload
-    def __getitem__(self, rows: slice | Tensor | Sequence[int]) -> Jagged: ...
-
-    def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> Any:
+    def __getitem__(self, rows: SupportsIndex | slice | Tensor | Sequence[int]) -> Any:
         """Return one row, or a Jagged of several.
 
         The call waits for a device that is not the CPU.
@@ -124,7 +118,7 @@ class Jagged:
                 return self.select(list(range(begin, end, step)))
             return _stretch(self, begin, max(begin, end))
         if isinstance(rows, Sequence) or (isinstance(rows, Tensor | np.ndarray) and rows.ndim):
-            return self.select(rows)
+            return self.select(rows)  # type: ignore[arg-type]
         index, num_rows = operator.index(rows), len(self)
         if not -num_rows <= index < num_rows:
             raise IndexError(f"row must be in range({-num_rows}, {num_rows}); got {index}")
@@ -387,7 +381,7 @@ def _first_rows(rows: Jagged, items: Tensor) -> str:
     """Return the first rows, to be shown, if they are on the CPU; text where they are UTF-8."""
     if items.device.type != "cpu" or not len(rows):
         return ""
-    shown = _stretch(rows, 0, min(len(rows), _ROWS_SHOWN))
+    shown = rows[:_ROWS_SHOWN]
     found = shown.to_list()
     if items.dtype == torch.uint8 and items.dim() == 1:
         with contextlib.suppress(UnicodeDecodeError):

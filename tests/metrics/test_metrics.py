@@ -44,7 +44,7 @@ RING = {
     "memory_bytes",
     "max_memory_bytes",
 }
-RATES = {"rows_per_second", "wait_fraction"}
+RATES = {"rows_per_second", "wait_fraction", "python_seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -327,9 +327,9 @@ def test_a_mix_has_those_of_each_source(folder: Path, within_batch: bool) -> Non
         assert metrics.rows == sum(source.rows for source in metrics.sources)  # type: ignore[misc, union-attr]
         assert metrics.columns["id"].bytes_produced == metrics.bytes_produced == 8 * metrics.rows
         assert metrics.as_dict()["source/1/rows"] == metrics.sources[1].rows  # type: ignore[union-attr]
-        own_work = metrics.elapsed_seconds - metrics.wait_seconds
+        own_work = metrics.elapsed_seconds - metrics.next_seconds
         for source in metrics.sources:
-            assert source.elapsed_seconds - source.wait_seconds == pytest.approx(own_work)  # type: ignore[union-attr]
+            assert source.elapsed_seconds - source.next_seconds == pytest.approx(own_work)  # type: ignore[union-attr]
     assert mixed.metrics(all_iterations=True).rows > metrics.rows
 
 
@@ -397,6 +397,26 @@ def test_a_slow_loop_is_told(folder: Path) -> None:
     assert metrics.threads_waited_for_loop_seconds > metrics.threads_waited_for_memory_seconds
 
 
+def test_small_batches_are_told(tmp_path: Path) -> None:
+    """An empty loop has no time of its own: all is within `next`, as a clock around it sees."""
+    table = pa.table({f"x{i}": np.arange(2_000, dtype=np.float32) for i in range(10)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    dataset = ParquetDataset(tmp_path, batch_size=1)
+    list(dataset)
+    batches, within = iter(dataset), 0.0
+    for _ in range(2_000):
+        begin = time.perf_counter()
+        next(batches)
+        within += time.perf_counter() - begin
+    metrics = dataset.metrics()
+    parts = metrics.wait_seconds + metrics.function_seconds + metrics.python_seconds
+    assert parts == pytest.approx(metrics.next_seconds)
+    assert metrics.next_seconds <= within
+    assert metrics.next_seconds <= metrics.elapsed_seconds
+    assert "torchparquet's own Python" in metrics.bottleneck
+    assert "larger batch_size" in metrics.bottleneck
+
+
 def test_threads_without_work_are_told(tmp_path: Path) -> None:
     """A few rows of one column are work for one thread of four."""
     path = tmp_path / "short.parquet"
@@ -437,6 +457,7 @@ EVEN = Sides(
     wait=6.0,
     first_wait=1.0,
     functions=0.0,
+    python=0.0,
     num_threads=2,
     reading=0.0,
     decompressing=0.0,
@@ -469,6 +490,9 @@ EVEN = Sides(
             "decoding is the slower side",
             "9 s in zstd.*a faster codec",
         ),
+        ({"python": 7.0, "wait": 2.0}, "torchparquet's own Python", "7 of 10 s, 70 ms for each"),
+        ({"python": 7.0, "wait": 2.0}, "torchparquet's own Python", "larger batch_size helps"),
+        ({"python": 3.0, "wait": 1.5}, "the training loop", "batch_size saves up to 3 s"),
         ({"functions": 7.0}, "processors and transform", "7 of 10 s on them"),
         ({"decoding": 9.0, "num_threads": 0}, "decoding is the slower side", "more num_threads"),
         ({"batches": 1, "decoding": 9.0}, "decoding is the slower side", "55% of 11 s"),

@@ -22,7 +22,6 @@ from torchparquet.batches.tensors import Batch
 from torchparquet.functions.batch_seed import mixed_seed
 from torchparquet.iteration.iteration import Iteration
 from torchparquet.iteration.provenance import BatchOrigin, row_group_origin
-from torchparquet.metrics.wait_ranges import in_wait_range
 from torchparquet.plan.order import epoch_order
 from torchparquet.plan.plan_options import Int64Array
 from torchparquet.plan.share import Share
@@ -146,7 +145,7 @@ class DynamicIteration(Iteration):
         """
         try:
             self._enter()
-            return in_wait_range(self._next_claimed)
+            return self._timed(self._next_claimed)
         finally:
             self._leave()
 
@@ -192,7 +191,7 @@ class DynamicIteration(Iteration):
         self._at = (row_group, 0)
         begin = time.perf_counter()
         first.result()
-        self.totals.add(self._stream, waited=time.perf_counter() - begin)
+        self.totals.add(self._stream, begin, waited=time.perf_counter() - begin)
         self._look_ahead()
         return next(self._stream)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet.batches.tensors import Batch
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torchparquet.iteration.feed import Feed
     from torchparquet.plan.share import Share
     from torchparquet.reading.batch_stream import Batches
+
+_Fetched = TypeVar("_Fetched")
 
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
 # have none, with all rows on other ranks.
@@ -68,12 +70,20 @@ class Iteration(ExactIterator[Batch, Place]):
         self._looks = False
         self._middle = -1
         self.is_held = False
+        self._asked_at = 0.0
         feed.follow(self)
 
     def _next_item(self) -> tuple[Batch, Place]:
         if self._looks and not self.is_held:
             self.take_epoch()
-        return in_wait_range(super()._next_item)
+        return self._timed(super()._next_item)
+
+    def _timed(self, fetch: Callable[[], _Fetched]) -> _Fetched:
+        """Return what `fetch` does; count its time, and show it in traces."""
+        self._asked_at = time.perf_counter()
+        fetched = in_wait_range(fetch)
+        self.totals.add_seconds("next_seconds", time.perf_counter() - self._asked_at)
+        return fetched
 
     def _take(self, position: Place) -> tuple[Batch, Place]:
         place = position if position.steps < position.end else self._go_to(position)
@@ -121,7 +131,7 @@ class Iteration(ExactIterator[Batch, Place]):
         except FunctionFailedError as error:
             raise error.of_batch(partial(self._origin_at, place)) from error.__cause__
         self._num_rows_read = stream.num_rows_given
-        self.totals.add_functions(stream.wait_seconds)
+        self.totals.add_seconds("function_seconds", stream.wait_seconds)
         return batch
 
     def _check_rows(self, made: Batch, place: Place) -> None:
@@ -141,7 +151,7 @@ class Iteration(ExactIterator[Batch, Place]):
             with seeded(seed):
                 return transforms.apply(batch, origin)
         finally:
-            self.totals.add_functions(time.perf_counter() - begin)
+            self.totals.add_seconds("function_seconds", time.perf_counter() - begin)
 
     def begin(self) -> Place:
         """Begin the iteration where it has not begun, and return where it stands."""
@@ -259,7 +269,7 @@ class Iteration(ExactIterator[Batch, Place]):
     def _open(self, place: Place) -> None:
         self._opened_at = place
         stream = self._stream_at(place)
-        self.totals.add(stream)
+        self.totals.add(stream, self._asked_at)
         pool = self._feed.function_pool()
         if pool is None:
             self._stream = stream

@@ -21,6 +21,7 @@ class Sides:
         wait: Part of it in which the loop waited for batches.
         first_wait: Part of `wait` for the first batch.
         functions: Part of `elapsed`, but not of `wait`, for the user's functions.
+        python: Part of `elapsed`, beside these, for torchparquet's own Python within `next`.
         num_threads: Decode threads.
         reading: Threads opened files and read them.
         decompressing: Threads decompressed pages.
@@ -39,6 +40,7 @@ class Sides:
     wait: float
     first_wait: float
     functions: float
+    python: float
     num_threads: int
     reading: float
     decompressing: float
@@ -61,6 +63,14 @@ def describe(sides: Sides) -> str:
         # No batch can be ready before the first request.
         wait, elapsed = wait - sides.first_wait, elapsed - sides.first_wait
     fraction = wait / elapsed if elapsed > 0 else 0.0
+    loop = elapsed - wait - sides.functions - sides.python
+    if sides.python > max(wait, sides.functions, loop):
+        each = 1000 * sides.python / sides.batches
+        return (
+            "torchparquet's own Python is the slower side: it took "
+            f"{sides.python:.3g} of {elapsed:.3g} s, {each:.2g} ms for each batch of any size; a "
+            "larger batch_size helps"
+        )
     if sides.functions > max(wait, elapsed - wait - sides.functions):
         return (
             "processors and transform are the slower side: the training loop spent "
@@ -75,7 +85,7 @@ def describe(sides: Sides) -> str:
         return (
             f"the training loop is the slower side: it {waited}, and decode threads waited "
             f"{sides.for_loop:.3g} s for it; faster reading gains nothing, and fewer num_threads "
-            "may be enough"
+            "may be enough" + _python(sides, elapsed)
         )
     beside = f"the training loop {waited}"
     busy = sides.decompressing + sides.decoding
@@ -100,6 +110,15 @@ def describe(sides: Sides) -> str:
             "columns, larger files, a denser codec, faster storage or more num_threads help"
         )
     return f"decoding is the slower side: {beside}, and {_decoding(sides)}"
+
+
+def _python(sides: Sides, elapsed: float) -> str:
+    if sides.python < _SMALL_FRACTION * elapsed:
+        return ""
+    return (
+        f"; a larger batch_size saves up to {sides.python:.3g} s of torchparquet's own Python "
+        "within next()"
+    )
 
 
 def _decoding(sides: Sides) -> str:

@@ -76,10 +76,11 @@ class Metrics:
 
     Attributes:
         elapsed_seconds: Time since the loop asked for its first batch, up to the end or to now.
-        wait_seconds: Part of it in which the loop waited for batches; the rest is its own work.
+        wait_seconds: Part of it in which the loop waited for batches.
         first_wait_seconds: Part of `wait_seconds` for the first batch.
         function_seconds: Time in which the loop ran `processors` and `transform`, or waited for
             the threads or processes that run them; not part of `wait_seconds`.
+        next_seconds: Time within the `next` calls that returned a batch.
         batches: Delivered batches.
         rows: Delivered rows, before the user's functions.
         bytes_read: Stored bytes read from the source, without footers.
@@ -118,6 +119,7 @@ class Metrics:
     wait_seconds: float = 0.0
     first_wait_seconds: float = 0.0
     function_seconds: float = 0.0
+    next_seconds: float = 0.0
     batches: int = 0
     rows: int = 0
     bytes_read: int = 0
@@ -157,6 +159,11 @@ class Metrics:
         return self.wait_seconds / self.elapsed_seconds if self.elapsed_seconds else 0.0
 
     @property
+    def python_seconds(self) -> float:
+        """The time of torchparquet's own Python: `next`, without waits and your functions."""
+        return max(0.0, self.next_seconds - self.wait_seconds - self.function_seconds)
+
+    @property
     def bottleneck(self) -> str:
         """One sentence: which side is slower, the figures that say so, and what to change."""
         sides = Sides(
@@ -165,6 +172,7 @@ class Metrics:
             wait=self.wait_seconds,
             first_wait=self.first_wait_seconds,
             functions=self.function_seconds,
+            python=self.python_seconds,
             num_threads=self.ring.num_threads,
             reading=self.open_seconds + self.read_seconds,
             decompressing=self.decompress_seconds,
@@ -192,6 +200,7 @@ class Metrics:
         numbers = _numbers(self) | _numbers(self.ring)
         numbers["rows_per_second"] = self.rows_per_second
         numbers["wait_fraction"] = self.wait_fraction
+        numbers["python_seconds"] = self.python_seconds
         if not columns:
             return numbers
         for kind, named in (("column", self.columns), ("codec", self.codecs)):
@@ -265,20 +274,20 @@ def metrics_of(sums: Sums, ring: Ring, sources: Iterable[Metrics | None] = ()) -
 def side_by_side(sources: Iterable[Metrics | None]) -> Metrics:
     """Return the metrics of a mix, whose data sets one loop reads side by side.
 
-    The time of each data set is that of the mix, without the loop's waits for the others.
+    The time of each data set is that of the mix, without the time in `next` of the others.
     """
     known = [source for source in sources if source is not None]
     elapsed = max((source.elapsed_seconds for source in known), default=0.0)
     total = summed([(source.sums(), 1) for source in known])
     total["all", "", "elapsed_seconds"] = elapsed
-    wait = total.get(("all", "", "wait_seconds"), 0.0)
+    within = total.get(("all", "", "next_seconds"), 0.0)
     own: list[Metrics | None] = []
     for source in sources:
         if source is None:
             own.append(None)
             continue
         sums = source.sums()
-        sums["all", "", "elapsed_seconds"] = elapsed - (wait - source.wait_seconds)
+        sums["all", "", "elapsed_seconds"] = elapsed - (within - source.next_seconds)
         own.append(metrics_of(sums, source.ring, source.sources))
     return metrics_of(total, rings([source.ring for source in known]), own)
 

@@ -8,7 +8,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torchparquet.metrics.read_metrics import Metrics, Ring, Sums, metrics_of, rings, summed
 
@@ -37,16 +37,15 @@ class Reading:
     stream end with it.
     """
 
-    def __init__(self, stream: Batches, waited: float | None, is_first: bool) -> None:
+    def __init__(self, stream: Batches, begin: float, waited: float | None, is_first: bool) -> None:
         """Begin to count; see `ReadTotals.add`."""
         self._owner_pid = os.getpid()
         self._stream = weakref.ref(stream)
-        self._begin = time.perf_counter()
+        self._begin = begin
         self._sums: Sums | None = None
         self._other_wait: Sums = {}
         if waited is not None:
             stats = stream.stats
-            self._begin -= waited
             first = waited if is_first else 0.0
             self._other_wait["all", "", "wait_seconds"] = waited - stats.wait_seconds
             self._other_wait["all", "", "first_wait_seconds"] = first - stats.first_wait_seconds
@@ -146,24 +145,25 @@ class ReadTotals:
         if self._owner_pid != os.getpid():
             self._reset()  # a fork has read nothing yet
 
-    def add(self, stream: Batches, waited: float | None = None) -> None:
+    def add(self, stream: Batches, begin: float, waited: float | None = None) -> None:
         """Count the reading of a stream.
 
         Args:
             stream: The stream that delivers batches to the loop.
+            begin: When the loop asked for its first batch, by `time.perf_counter`.
             waited: Seconds that the loop waited for the first batch, if another caller asked for
                 that one; None if the loop will ask.
         """
         self._own()
-        self._count(Reading(stream, waited, self._is_first))
+        self._count(Reading(stream, begin, waited, self._is_first))
 
-    def add_functions(self, seconds: float) -> None:
-        """Count time that the loop spent on the user's functions."""
+    def add_seconds(self, quantity: Literal["function_seconds", "next_seconds"], by: float) -> None:
+        """Count time that the loop spent on the user's functions, or within `next`."""
         self._own()
-        key = ("all", "", "function_seconds")
-        self._ended[key] = self._ended.get(key, 0.0) + seconds
+        key = ("all", "", quantity)
+        self._ended[key] = self._ended.get(key, 0.0) + by
         if self._of_all is not None:
-            self._of_all.add_functions(seconds)
+            self._of_all.add_seconds(quantity, by)
 
     def _count(self, reading: Reading) -> None:
         self._own()

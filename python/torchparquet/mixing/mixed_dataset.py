@@ -285,7 +285,7 @@ class MixedDataset(IterableOnly[Batch]):
         """Return the metrics of this process: of the mix, and of each data set in `sources`.
 
         See `ParquetDataset.metrics`. The data sets are read side by side, so the time of each is
-        the time of the mix, without the loop's waits for the others.
+        the time of the mix, without the time in `next` of the others.
 
         Raises:
             RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.
