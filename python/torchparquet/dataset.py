@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchparquet.batches.column import Nulls
-from torchparquet.batches.columns import ColumnsArgument
+from torchparquet.batches.columns import ColumnsArgument, NullsArgument
 from torchparquet.batches.fields import Field
 from torchparquet.batches.iterable_only import IterableOnly
 from torchparquet.batches.pack import Pack
@@ -81,7 +80,7 @@ class ParquetDataset(IterableOnly[Batch]):
         *,
         batch_size: int | ByLength | None,
         columns: ColumnsArgument = None,
-        nulls: Nulls = None,
+        nulls: NullsArgument = None,
         pack: Pack | None = None,
         filters: FiltersArgument = None,
         where: WhereArgument = None,
@@ -139,10 +138,13 @@ class ParquetDataset(IterableOnly[Batch]):
                 `even="split"` may cut. Or a `ByLength`, for batches of rows of similar length. A
                 row is then a batch, for all other arguments.
             columns: Names to read; or a mapping from output name to a source name, a list of
-                them (one `[B, F]` tensor) or a `Column`. None for all columns.
+                them (one `[B, F]` tensor) or a `Column`. A `Column` without a source takes its
+                key's. `"*"` stands for all columns that are not named, in both forms:
+                `["*", Column("age", nulls=0)]`. None for all columns.
             nulls: The value of a null in columns whose `Column` has no policy: "error", "nan",
-                "mask", "empty" or a fill value. None for "nan" in float columns and "error"
-                elsewhere.
+                "mask", "empty" or a fill value; or a dict of these by column, such as
+                `{"age": 0}`, in which "*" stands for all others. None for "nan" in float
+                columns and "error" elsewhere.
             pack: Pack lists, such as the tokens of documents, into sequences of one length; see
                 `Pack`. A row is then a sequence, for all other arguments.
             filters: pyarrow's tuples or Expression. Row groups that statistics or the partition

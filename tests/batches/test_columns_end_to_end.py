@@ -26,6 +26,57 @@ def dataset(paths: Any, columns: Any = None, **options: Any) -> ParquetDataset:
     return ParquetDataset(paths, columns=columns, **options)
 
 
+@pytest.mark.parametrize(
+    ("columns", "nulls", "names"),
+    [
+        (["*", Column("age", nulls=0)], None, ["x", "s.t", "s.u", "age"]),
+        ([Column("age", nulls=0), "*"], None, ["age", "x", "s.t", "s.u"]),
+        ({"age": Column(nulls=0), "*": "*"}, None, ["age", "x", "s.t", "s.u"]),
+        ({"years": Column("age", nulls=0), "*": "*"}, None, ["years", "x", "s.t", "s.u"]),
+        ({"*": "*", "s.t": "x"}, {"age": 0}, ["age", "s.u", "s.t"]),
+        (
+            {"*": Column("*", dtype="float64"), "age": Column(nulls=0)},
+            None,
+            ["x", "s.t", "s.u", "age"],
+        ),
+        (["age", "x"], {"age": 0}, ["age", "x"]),
+        (None, {"age": 0}, ["age", "x", "s.t", "s.u"]),
+        (None, {"*": 0, "x": "error"}, ["age", "x", "s.t", "s.u"]),
+    ],
+)
+def test_one_column_differs_and_all_others_stay(
+    tmp_path: Path, columns: Any, nulls: Any, names: list[str]
+) -> None:
+    structs = [{"t": 5, "u": 6}, {"t": 7, "u": 8}]
+    table = pa.table({"age": [30, None], "x": [1, 2], "s": structs})
+    pq.write_table(table, tmp_path / "a.parquet")
+    (batch,) = dataset(tmp_path, columns, nulls=nulls)
+    assert list(batch) == names
+    ages = table["age"].fill_null(0).to_pylist()
+    flat = {"age": ages, "years": ages, "x": [1, 2], "s.t": [5, 7], "s.u": [6, 8]}
+    if names[-1] == "s.t":
+        flat["s.t"] = flat["x"]
+    assert {name: batch[name].tolist() for name in names} == {name: flat[name] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"columns": [Column(["a", "c"])]}, ValueError, "columns={name: Column"),
+        ({"columns": [Column(nulls=0)]}, ValueError, "columns={name: Column"),
+        ({"columns": ["a", Column("a")]}, ValueError, "only once; repeated: 'a'"),
+        ({"nulls": {"z": 0}}, ValueError, "not among them: 'z'"),
+        ({"nulls": {"a": "none"}}, ValueError, "policy for each column: nulls must be"),
+    ],
+)
+def test_columns_beside_others_are_refused(
+    tmp_path: Path, options: dict[str, Any], error: Any, message: str
+) -> None:
+    pq.write_table(flat_table(), tmp_path / "a.parquet")
+    with pytest.raises(error, match=message):
+        dataset(tmp_path, **options)
+
+
 def flat_table(first: int = 0) -> pa.Table:
     ids = np.arange(first, first + NUM_ROWS)
     return pa.table(
@@ -170,7 +221,7 @@ def test_kinds_not_covered_fail_at_construction_and_name_the_rest(nested: Any) -
     names = eval(suggested)
     leaves = {"s.inner.x", "s.inner.y", "s.z", "plain", "money", "with.dot"}
     assert set(names) == {*leaves, "text", "raw", "list", "fixed"}
-    assert sum(batch["text"].num_rows for batch in dataset(path, names)) == NUM_ROWS
+    assert sum(len(batch["text"]) for batch in dataset(path, names)) == NUM_ROWS
 
 
 def test_a_kind_not_covered_is_named_when_chosen(nested: Any) -> None:

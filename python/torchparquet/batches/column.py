@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ class Column:
         source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
             a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. A name that no file
             has may be a partition key: ``year`` if all files are below ``year=...`` directories.
+            None: the key of the Column in a dict of columns.
         nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: it becomes NaN (floats
             only). A number or bool: it becomes that value. ``"mask"``: it becomes 0, and a bool
             tensor ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and
@@ -79,7 +80,7 @@ class Column:
             a word twice.
     """
 
-    source: str | Sequence[str]
+    source: str | Sequence[str] | None = None
     nulls: Nulls = None
     dtype: str | torch.dtype | None = None
     default: int | float | bool | str | bytes | Sequence[int | float | bool] | None = None
@@ -93,7 +94,7 @@ class Column:
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
-        if not isinstance(self.source, str):
+        if self.source is not None and not isinstance(self.source, str):
             object.__setattr__(self, "source", checked_names(self.source, "source"))
         object.__setattr__(self, "nulls", checked_nulls(self.nulls))
         object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
@@ -125,7 +126,7 @@ class Column:
         # A null has no bytes to decode.
         nulls = "mask" if self.on_error == "flag" else "error"
         if (
-            not isinstance(self.source, str)
+            isinstance(self.source, tuple)
             or self.vocab is not None
             or self.nulls not in (None, nulls)
         ):
@@ -140,7 +141,9 @@ class Column:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the columns, one or more."""
+        """The names of the columns, one or more; none if the key in a dict is to name it."""
+        if self.source is None:
+            return ()
         return (self.source,) if isinstance(self.source, str) else tuple(self.source)
 
     @property
@@ -171,6 +174,16 @@ def checked_names(names: Any, argument: str) -> tuple[str, ...]:
     if repeated:
         raise ValueError(f"{argument} must name a column only once; repeated: {listed(repeated)}")
     return tuple(names)
+
+
+def nulls_by_name(nulls: Nulls | Mapping[str, Nulls]) -> dict[str, Nulls]:
+    """Return the checked policy of each column that has one, and of ``"*"``, all others."""
+    if not isinstance(nulls, Mapping):
+        return {"*": checked_nulls(nulls)}
+    try:
+        return {"*": None} | {name: checked_nulls(policy) for name, policy in nulls.items()}
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"nulls holds a policy for each column: {error}") from None
 
 
 def checked_nulls(nulls: Any) -> Nulls:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchparquet.batches.column import Column, Nulls, checked_names, checked_nulls
+from torchparquet.batches.column import Column, Nulls, checked_names, nulls_by_name
 from torchparquet.batches.fields import Field, make_field, with_file_values, with_pack
 from torchparquet.batches.pack import Pack
 from torchparquet.errors import UnsupportedColumnError
@@ -23,13 +23,16 @@ _RESERVED_NAMES = ("row.id", "row.valid")
 _MAX_SUGGESTION_CHARACTERS = 300
 
 
-ColumnsArgument = Sequence[str] | Mapping[str, str | Sequence[str] | Column] | None
+ColumnsArgument = Sequence[str | Column] | Mapping[str, str | Sequence[str] | Column] | None
+NullsArgument = Nulls | Mapping[str, Nulls]
+# In `columns`: all columns that are not named there.
+_OTHERS = "*"
 
 
 def resolve_columns(
     columns: ColumnsArgument,
     manifest: Manifest | Schemas,
-    nulls: Nulls = None,
+    nulls: NullsArgument = None,
     pack: Pack | None = None,
 ) -> tuple[Field, ...]:
     """Resolve the selected columns, and check that all files agree about them.
@@ -37,10 +40,12 @@ def resolve_columns(
     The schemas of files without rows do not count, because nothing of them is read.
 
     Args:
-        columns: None: every column. A sequence of names: one tensor each, under the same name. A
-            mapping: output name to name, sequence of names or :class:`Column`.
+        columns: None: every column. A sequence of names, or of :class:`Column` of one name: one
+            tensor each, under the same name. A mapping: output name to name, sequence of names or
+            :class:`Column`. ``"*"``, as a name or a key, stands for all columns not named.
         manifest: The files, or their schemas.
-        nulls: The policy of columns that have none of their own; see :class:`Column`.
+        nulls: The policy of columns that have none of their own; see :class:`Column`. Or a
+            mapping from output name to policy, in which ``"*"`` stands for all others.
         pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
             names are read.
 
@@ -56,11 +61,12 @@ def resolve_columns(
             of one tensor differ in dtype, a null policy does not fit, or output names collide.
         TypeError: An argument has a wrong type.
     """
-    default = checked_nulls(nulls)
+    policies = nulls_by_name(nulls)
     schemas = manifest if isinstance(manifest, Schemas) else Schemas(manifest)
     if pack is not None and columns is None:
         columns = pack.names
     requests = _requests(columns, schemas)
+    _check_policies(policies, requests)
     if pack is not None:
         requests = _packed(requests, pack)
     requests = {name: _with_bytes(column, schemas) for name, column in requests.items()}
@@ -91,7 +97,9 @@ def resolve_columns(
     }
     fields = tuple(
         with_file_values(
-            _with_added(make_field(name, column, found[name], default), schemas),
+            _with_added(
+                make_field(name, column, found[name], policies.get(name, policies["*"])), schemas
+            ),
             [
                 schemas.partition_values(source) if schemas.is_partition_key(source) else ()
                 for source in column.sources
@@ -191,21 +199,64 @@ def _cast(column: Column) -> str | None:
 
 def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
     if columns is None:
-        names, others = schemas.default_names()
-        if not names:
-            raise UnsupportedColumnError(
-                f"no column can be read by its name (columns=... selects some): {shortened(others)}"
+        columns = [_OTHERS]
+    if not isinstance(columns, Mapping):
+        columns = _by_name(columns)
+    requests = _checked_mapping(columns)
+    others = requests.get(_OTHERS)
+    if others is None or others.source != _OTHERS:
+        return requests
+    named = [
+        name
+        for key, column in requests.items()
+        if key != _OTHERS
+        for name in (key, *column.sources)
+    ]
+    within = tuple(f"{name}." for name in named)
+    left = [n for n in _default_names(schemas, named) if not n.startswith(within)]
+    made: dict[str, Column] = {}
+    for key, column in requests.items():
+        made |= {n: replace(others, source=n) for n in left} if key == _OTHERS else {key: column}
+    return made
+
+
+def _default_names(schemas: Schemas, named: Sequence[str]) -> list[str]:
+    """Return the columns that can be read by their names, without those in `named`."""
+    names, others = schemas.default_names()
+    others = [text for text in others if not text.startswith(tuple(f"{n!r} (" for n in named))]
+    if not (names or named):
+        raise UnsupportedColumnError(
+            f"no column can be read by its name (columns=... selects some): {shortened(others)}"
+        )
+    if others:
+        warnings.warn(
+            "columns are left out (columns=... selects what is read, and ends this warning): "
+            f"{shortened(others)}",
+            stacklevel=6,
+        )
+    return [name for name in names if name not in named]
+
+
+def _by_name(columns: Sequence[str | Column]) -> dict[str, str | Column]:
+    """Return a sequence of names and columns as a mapping."""
+    named: Sequence[Any] = columns
+    if isinstance(columns, list | tuple):
+        named = [one.source if isinstance(one, Column) else one for one in columns]
+        if any(isinstance(one, Column) and not isinstance(one.source, str) for one in columns):
+            raise ValueError(
+                "a Column in a list of columns must have one source, which names it; give others a "
+                "name: columns={name: Column(...)}"
             )
-        if others:
-            warnings.warn(
-                "columns are left out (columns=... selects what is read, and ends this warning): "
-                f"{shortened(others)}",
-                stacklevel=5,
-            )
-        return {name: Column(name) for name in names}
-    if isinstance(columns, Mapping):
-        return _checked_mapping(columns)
-    return {name: Column(name) for name in checked_names(columns, "columns")}
+    return dict(zip(checked_names(named, "columns"), columns, strict=True))
+
+
+def _check_policies(policies: Mapping[str, Nulls], requests: Mapping[str, Column]) -> None:
+    unknown = [name for name in policies if name != _OTHERS and name not in requests]
+    if unknown:
+        raise ValueError(
+            "nulls={name: policy} must name columns of the batch; not among them: "
+            f"{shortened([repr(name) for name in unknown])}"
+        )
 
 
 def _checked_mapping(columns: Mapping[str, str | Sequence[str] | Column]) -> dict[str, Column]:
@@ -218,7 +269,10 @@ def _checked_mapping(columns: Mapping[str, str | Sequence[str] | Column]) -> dic
         if not name:
             raise ValueError(f"an output name in columns must not be empty; got {name!r}")
         try:
-            requests[name] = column if isinstance(column, Column) else Column(column)
+            if column is None:
+                raise TypeError("a source must be a name, a list of names or a Column; got None")
+            made = column if isinstance(column, Column) else Column(column)
+            requests[name] = made if made.source is not None else replace(made, source=name)
         except (TypeError, ValueError) as error:
             raise type(error)(f"columns[{name!r}]: {error}") from None
     return requests

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from torchparquet.batches.column import Nulls
-from torchparquet.batches.columns import ColumnsArgument, resolve_columns
+from torchparquet.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet.batches.device_transfer import parsed_device
 from torchparquet.batches.pack import Pack
 from torchparquet.checks import checked_bool, checked_int
@@ -61,7 +60,7 @@ class ColumnArguments(NamedTuple):
     """
 
     columns: ColumnsArgument
-    nulls: Nulls = None
+    nulls: NullsArgument = None
     pack: Pack | None = None
     batch_size: int | ByLength | None = None
 
