@@ -91,14 +91,20 @@ def resolve_columns(
         if not (requests[name].vocab and leaf.is_bytes)
     ]
     _check_covered(leaves, suggest=not isinstance(columns, Mapping))
+    asked = requests
     requests = {
         name: _with_declared_length(column, found[name], schemas)
         for name, column in requests.items()
     }
     fields = tuple(
         with_file_values(
-            _with_added(
-                make_field(name, column, found[name], policies.get(name, policies["*"])), schemas
+            _with_declared_tensor(
+                _with_added(
+                    make_field(name, column, found[name], policies.get(name, policies["*"])),
+                    schemas,
+                ),
+                asked[name],
+                schemas,
             ),
             [
                 schemas.partition_values(source) if schemas.is_partition_key(source) else ()
@@ -175,6 +181,14 @@ def _with_added(field: Field, schemas: Schemas) -> Field:
         if file is not None:
             return replace(field, missing_is_null=True)
     return field
+
+
+def _with_declared_tensor(field: Field, column: Column, schemas: Schemas) -> Field:
+    """Return the field with the shape that files declare for its rows, if no length is stated."""
+    if column.length is not None or not isinstance(column.source, str) or not field.has_lists:
+        return field
+    declared = None if field.words else schemas.declared_tensor(column.source)
+    return field if declared is None else replace(field, shape=declared[0], order=declared[1])
 
 
 def _with_declared_length(

@@ -45,6 +45,9 @@ class Field:
         pack: How lists are packed into sequences of ``length``; None if a row is a row.
         lengths_only: True if the value of a row is the length of its list.
         unit: The unit of points in time and durations, such as "us", if they are converted to it.
+        shape: The shape in which a row is stored, if rows are tensors of more dimensions than one
+            list; else empty. With offsets, rows are lists of lists of these lengths.
+        order: The dimensions of ``shape`` as the batch has them; empty for as they are stored.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
         fill: The value of a null, representable in ``dtype``.
     """
@@ -69,6 +72,8 @@ class Field:
     pack: PackedColumn | None = None
     lengths_only: bool = False
     unit: str | None = None
+    shape: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
 
     @property
     def identity(self) -> str:

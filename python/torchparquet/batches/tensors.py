@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchparquet.batches.pack import Boundaries, boundaries_of
+from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class BatchViews:
             if field.pack is not None and field.has_mask:
                 self._boundaries = field.pack.boundaries
                 self._boundary_names = field.mask_names
+        self._shaped = [field for field in fields if field.shape]
         self._names = [name for block in self._blocks for name in block.names]
         self._blocks += offsets
         # The cuts of a batch of `_cut_rows` rows; all batches but the last have as many.
@@ -166,6 +168,8 @@ class BatchViews:
                 batch[jagged.names[0]] = _jagged(jagged, offsets, of_field)
                 if len(jagged.names) > 1:
                     _add_masks(jagged, slab, num_rows, of_field, batch)
+        for field in self._shaped:
+            _shape(field, batch)
         return batch
 
 
@@ -207,6 +211,61 @@ def _add_masks(
     value_mask = items[2]
     if value_mask is not None:
         batch[block.names[2]] = value_mask.view(torch.bool)
+
+
+def _shape(field: Field, batch: Batch) -> None:
+    """Give the values of a field, and its mask of values, the shape of its rows."""
+    if not field.num_offsets:
+        for name in (field.name, *field.mask_names):
+            batch[name] = _in_order(batch[name].view(-1, *field.shape), field.order)
+        return
+    lists: Jagged = batch[field.name]
+    batch[field.name] = _dense(lists, None, field, field.shape, field.fill)
+    if len(field.mask_names) > 1:
+        values = field.mask_names[1]
+        batch[values] = _dense(lists, batch[values], field, field.shape, False)
+
+
+def _in_order(values: Tensor, order: tuple[int, ...]) -> Tensor:
+    return values.permute(0, *(dimension + 1 for dimension in order)) if order else values
+
+
+def _dense(
+    lists: Jagged, leaves: Tensor | None, field: Field, shape: tuple[int, ...], fill: float
+) -> Tensor:
+    """Return lists of lists as `[B, *shape]`; null lists, which are empty, are filled.
+
+    Args:
+        lists: Of these lengths.
+        leaves: Stands for their values; None for the values themselves.
+        field: Whose values they are.
+        shape: The lengths, outermost first.
+        fill: The value in place of a null list's.
+
+    Raises:
+        ListLengthError: A list has another length.
+    """
+    inner = lists.values
+    if isinstance(inner, Jagged):
+        values = _dense(inner, leaves, field, shape[1:], fill)
+    else:
+        values = inner if leaves is None else leaves
+    lengths = lists.lengths
+    full = lengths == shape[0]
+    rows = values.view(-1, shape[0], *values.shape[1:]) if full.any() else None
+    if rows is not None and len(rows) == len(lengths) and bool(full.all()):
+        return rows
+    wrong = lengths[~full & (lengths != 0)]
+    if len(wrong):
+        raise ListLengthError(
+            f"list of {int(wrong[0])} is not of the length {shape[0]} that the Arrow schema in the "
+            'files says; Column(..., length="any") reads lists of any length: column '
+            f"{field.name!r}"
+        )
+    made = values.new_full((len(lengths), shape[0], *values.shape[1:]), fill)
+    if rows is not None:
+        made[full] = rows
+    return made
 
 
 def _part_sizes(block: _Block, num_rows: int) -> list[int]:

@@ -221,6 +221,26 @@ class Schemas:
                 )
         return found[0][0] if found else None
 
+    def declared_tensor(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the shape and the order of dimensions that files declare for a row, or None.
+
+        Raises:
+            SchemaMismatchError: Files declare different ones.
+        """
+        found = [
+            (leaf.tensor, file)
+            for number, file in enumerate(self._files)
+            if (leaf := self._leaf(number, name)) is not None and not leaf.holds_nulls
+        ]
+        for tensor, file in found:
+            if tensor != found[0][0]:
+                raise SchemaMismatchError(
+                    f"files disagree about the shape of the tensors of column {name!r} "
+                    '(Column(..., length="any") reads all as lists): '
+                    f"{found[0][0] or 'none'} in {found[0][1]!r}, {tensor or 'none'} in {file!r}"
+                )
+        return found[0][0] if found else None
+
     @cached_property
     def _partition_keys(self) -> dict[str, tuple[str | None, ...]]:
         # This parses every path, so it happens only for a name that no file has.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -67,6 +69,22 @@ class Leaf:
     def element_kind(self) -> str:
         """The kind without the lists around it."""
         return self.kind[len("list<") * self.num_lists : len(self.kind) - self.num_lists]
+
+    @property
+    def tensor(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The shape in which a row is stored and the order of its dimensions, if it has one."""
+        if self.is_bytes:
+            return None
+        if self.num_lists > 1:
+            return (self.list_lengths, ()) if self.list_lengths else None
+        try:
+            said = json.loads(self.tensor_shape)
+            shape = tuple(map(int, said["shape"]))
+            order = tuple(map(int, said.get("permutation") or ()))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+        fits = math.prod(shape) == self.list_length and min(shape, default=0) > 0
+        return (shape, order) if fits and sorted(order) in ([], list(range(len(shape)))) else None
 
     @property
     def holds_nulls(self) -> bool:

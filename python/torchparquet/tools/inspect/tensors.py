@@ -75,6 +75,10 @@ def tensor_of(name: str, manifest: Manifest | Schemas) -> tuple[TensorFacts, Fie
         (field,) = resolve_columns({name: name}, manifest, nulls="mask")
     except (ValueError, TypeError) as error:
         return TensorFacts(None, None, None, 0, str(error)), None
+    if field.shape:
+        dimensions = [field.shape[at] for at in field.order] or field.shape
+        shape = f"[B, {', '.join(map(str, dimensions))}]"
+        return TensorFacts("tensor", field.dtype, shape, 0, None), field
     if field.num_offsets:
         return TensorFacts("jagged", field.dtype, None, field.num_offsets, None), field
     trailing = field.trailing
