@@ -58,7 +58,12 @@ def with_footer(content: bytes, old: bytes, new: bytes) -> bytes:
 
 def rows_of(path: Any, name: str, **options: Any) -> list[Any]:
     """All rows of a column of lists or of strings."""
-    given = {"batch_size": 2, "rank": 0, "world_size": 1, "columns": [name]} | options
+    given: dict[str, Any] = {
+        "batch_size": 2,
+        "rank": 0,
+        "world_size": 1,
+        "columns": [name],
+    } | options
     return [row for batch in ParquetDataset(path, **given) for row in batch[name].to_list()]
 
 
@@ -247,11 +252,11 @@ def test_null_arrays_by_duckdb(tmp_path: Path, name: str, batch_size: int) -> No
     query, row = ARRAYS[name]
     duckdb.sql(f"COPY (SELECT {query} AS x FROM range(3000) t(i)) TO '{path}' (FORMAT parquet)")
     rows = [row(i) for i in range(3000)]
-    kind = pa.list_(pa.list_(pa.int32())) if " of arrays" in name else None
-    table = pa.table({"x": pa.array(rows, kind or pa.infer_type(rows[:4]))})
-    if name == "array":
-        table = pa.table({"x": pa.array(rows, pa.list_(pa.int32()))})
-    assert duckdb.sql(f"FROM '{path}' LIMIT 9").fetchall()[1] == (None,)
+    items = {"array": pa.int32(), "array of strings": pa.string()}
+    kind = pa.list_(items.get(name, pa.list_(pa.int32())))
+    table = pa.table({"x": pa.array(rows, kind)})
+    with duckdb.connect() as connection:
+        assert connection.execute(f"FROM '{path}' LIMIT 9").fetchall()[1] == (None,)
     assert_table_reads_as(table, path, batch_size=batch_size)
     for selected in (range(1, 3000, 3), range(0, 3000, 17)):
         found = rows_of(path, "x", nulls="mask", rows=list(selected))

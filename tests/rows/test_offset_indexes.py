@@ -108,7 +108,10 @@ def test_an_index_that_tells_of_other_rows(tmp_path: Path, table: pa.Table, layo
         path.write_bytes(content)
         runs = ((-10, 110), (5, 900), (5, 6), (-2, -1))
         for batch_size in (97, None):
-            options = {"batch_size": batch_size, "num_threads": 1 if name in LISTS else 3}
+            options: dict[str, Any] = {
+                "batch_size": batch_size,
+                "num_threads": 1 if name in LISTS else 3,
+            }
             assert_batches_are(
                 ParquetDataset(path, nulls="mask", columns={name: ANY[name]}, **options),
                 {name: table_leaves(table.select([name]))[0]},
