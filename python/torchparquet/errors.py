@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 
 
 class CorruptFileError(OSError):
@@ -117,3 +120,25 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         if error.errno is None and type(error) is OSError:
             raise OSError(errno.EIO, str(error), os.fspath(path)) from error
         raise
+
+
+def users_level() -> int:
+    """Return the `stacklevel` by which a warning names the line of the user's own program.
+
+    How many frames of the package lie between depends on the way of the call, and those of torch's
+    DataLoader may lie between too.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and _is_between(frame.f_code.co_filename):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def _is_between(file: str) -> bool:
+    return file.startswith(_PACKAGE) or _LOADERS in file
+
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
+_LOADERS = f"{os.sep}{Path('torch/utils/data')}{os.sep}"

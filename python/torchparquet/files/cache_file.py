@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from torchparquet.errors import naming, one_line
+from torchparquet.errors import naming, one_line, users_level
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments, storage_beside
 from torchparquet.files.remote.urls import is_remote_url, without_credentials
 
@@ -81,7 +81,7 @@ class CacheFile:
                 warnings.warn(
                     f"a cache of {what} is damaged ({one_line(error)}), it is written anew: "
                     f"{self.shown!r}",
-                    stacklevel=3,
+                    stacklevel=users_level(),
                 )
             else:
                 return content
@@ -116,7 +116,7 @@ class CacheFile:
                 self._is_ignored = True
                 warnings.warn(
                     f"a cache is ignored, {why}; name a file of your own: {self.shown!r}",
-                    stacklevel=5,
+                    stacklevel=users_level(),
                 )
                 return None
             return file.read()

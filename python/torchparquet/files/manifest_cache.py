@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from torchparquet.errors import one_line
+from torchparquet.errors import one_line, users_level
 from torchparquet.files.cache_file import CacheArgument, CacheFile
 from torchparquet.files.discovery import FoundFile, find_files
 from torchparquet.files.footers.leaf import Leaf
@@ -159,7 +159,7 @@ def _load(file: CacheFile, with_chunk_sizes: bool) -> Manifest | None:
     except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
             f"manifest_cache is damaged ({one_line(error)}), it is written anew: {file.shown!r}",
-            stacklevel=4,
+            stacklevel=users_level(),
         )
         return None
 

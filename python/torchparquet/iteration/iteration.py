@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from torchparquet.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet.batches.tensors import Batch
+from torchparquet.errors import users_level
 from torchparquet.functions.batch_seed import seeded
 from torchparquet.functions.transforms import FunctionFailedError, Origin
 from torchparquet.iteration.course import Course, ExactIterator
@@ -211,7 +212,7 @@ class Iteration(ExactIterator[Batch, Place]):
             f"{topology.world_size * topology.num_workers} shares (even={options.even!r}, "
             f"batch_size={options.batch_size}, drop_last={options.drop_last}, "
             f"{manifest.num_rows} rows in {manifest.num_row_groups} row groups)",
-            stacklevel=4,
+            stacklevel=users_level(),
         )
 
     def _go_to(self, position: Place | None) -> Place:

@@ -12,6 +12,7 @@ import torch
 
 from torchparquet.batches.device_transfer import resolved_device
 from torchparquet.batches.tensors import batch_names
+from torchparquet.errors import users_level
 from torchparquet.files.manifest_reading import native_keys
 from torchparquet.native import ReaderMemory
 from torchparquet.ranks.sharding import in_worker
@@ -138,7 +139,9 @@ class StreamOpener:
         if wanted is False or torch.cuda.is_available():
             return wanted is not False
         if wanted:
-            warnings.warn("pin_memory=True has no effect: CUDA is not available", stacklevel=5)
+            warnings.warn(
+                "pin_memory=True has no effect: CUDA is not available", stacklevel=users_level()
+            )
         return False
 
     def __getstate__(self) -> dict[str, Any]:

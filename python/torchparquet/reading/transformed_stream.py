@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchparquet.batches.batch_rows import num_rows_of
+from torchparquet.errors import users_level
 from torchparquet.functions.transforms import FunctionFailedError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class TransformedStream(Iterator["Batch"]):
         warnings.warn(
             "a process of transform_processes ended abruptly, so batches are worked on again",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=users_level(),
         )
         for given in list(self._given)[1:]:
             assert given.batch is not None  # noqa: S101

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from torchparquet.errors import users_level
+
 PathArgument = str | os.PathLike[str]
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
@@ -97,5 +99,5 @@ def warn_of_left_out(root: str, path: str) -> None:
         f"left out files below {root!r} that begin like Parquet files but do not end in "
         f"{', '.join(PARQUET_SUFFIXES)}, such as {path!r}; to read them, add their "
         "names or a pattern to paths",
-        stacklevel=2,
+        stacklevel=users_level(),
     )
