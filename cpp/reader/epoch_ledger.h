@@ -14,24 +14,25 @@ namespace torchparquet {
 // number of workers. The first of them takes the next free entry; the others find the key
 // there. A worker never takes the same entry twice. So a base seed that repeats, for
 // example because the user seeds torch before each epoch, still moves on.
+//
+// Entries form a ring. Those of iterations that began kNumEntries ago are taken again, so
+// a worker finds its iteration unless as many others have begun since.
 class EpochLedger {
  public:
   static constexpr int64_t kMaxWorkers = 1024;
-  static constexpr int64_t kMaxIterations = 262144;
-  static constexpr int64_t kNumWords = 1 + kMaxWorkers + 2 * kMaxIterations;
+  static constexpr int64_t kNumEntries = 16384;
+  static constexpr int64_t kNumWords = 2 + kMaxWorkers + 3 * kNumEntries;
 
   // `words` has kNumWords entries and outlives the ledger.
   explicit EpochLedger(std::span<int64_t> words);
 
   // Returns the number of the iteration that `worker` begins under `key`, which must not
-  // be 0. Throws Error(kInvalidArgument) if the ledger is full or the worker's number is
-  // too large.
+  // be 0. Throws Error(kInvalidArgument) if the worker's number is too large.
   int64_t Begin(int64_t key, int64_t worker);
 
   // Sets the epoch of an iteration that has begun or is the next to begin. Later
   // iterations count on from there. Earlier ones keep their epochs, also for workers that
-  // have not begun them yet. Throws Error(kInvalidArgument) if the ledger has no such
-  // entry.
+  // have not begun them yet. Throws Error(kInvalidArgument) if `iteration` is negative.
   void SetEpochOf(int64_t iteration, int64_t epoch);
 
   // Counts from the latest epoch that was set for this iteration or an earlier one; from
@@ -42,6 +43,8 @@ class EpochLedger {
   int64_t NumIterations() const;
 
  private:
+  void Record(int64_t iteration, int64_t epoch);
+
   std::span<int64_t> words_;
 };
 

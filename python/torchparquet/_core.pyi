@@ -511,4 +511,4 @@ def window_row_bytes(
     batch_rows: typing.SupportsInt | typing.SupportsIndex,
 ) -> float: ...
 
-EPOCH_LEDGER_WORDS: int = 525313
+EPOCH_LEDGER_WORDS: int = 50178

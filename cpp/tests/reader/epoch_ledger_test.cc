@@ -162,9 +162,46 @@ TEST_CASE("limits are errors") {
   CHECK(BeginEpoch(ledger, 1, EpochLedger::kMaxWorkers - 1) == 0);
   CHECK(Throws(ErrorKind::kInvalidArgument,
                [&] { EpochLedger{std::span(words).subspan(1)}; }));
-  for (int64_t i = 1; i < EpochLedger::kMaxIterations; ++i) BeginEpoch(ledger, 1 + i, 0);
-  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { BeginEpoch(ledger, 1, 0); }));
-  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { SetEpoch(ledger, 1); }));
+}
+
+TEST_CASE("a data set can be iterated without end") {
+  std::vector<int64_t> words(EpochLedger::kNumWords);
+  EpochLedger ledger(words);
+  SetEpoch(ledger, 7);
+  int64_t num_wrong = 0;
+  for (int64_t i = 0; i < 300'000; ++i) {
+    const int64_t worker = i % 2;
+    num_wrong += NextEpoch(ledger) != 7 + i;
+    num_wrong += BeginEpoch(ledger, 1 + i, worker) != 7 + i;
+    num_wrong += BeginEpoch(ledger, 1 + i, 2) != 7 + i;
+  }
+  CHECK(num_wrong == 0);
+  CHECK(ledger.NumIterations() == 300'000);
+  // A worker that took no part so far, and one that took part in each other one.
+  CHECK(BeginEpoch(ledger, 300'000, 3) == 7 + 299'999);
+  CHECK(BeginEpoch(ledger, 1'000'000, 0) == 7 + 300'000);
+}
+
+TEST_CASE("epochs that are set hold across the end of the entries") {
+  std::vector<int64_t> words(EpochLedger::kNumWords);
+  EpochLedger ledger(words);
+  int64_t num_wrong = 0;
+  int64_t epoch = 0;
+  for (int64_t i = 0; i < 3 * EpochLedger::kNumEntries; ++i) {
+    if (i % 5000 == 3) SetEpoch(ledger, epoch = 2 * i);
+    num_wrong += BeginEpoch(ledger, 1 + i, 0) != epoch++;
+  }
+  CHECK(num_wrong == 0);
+  // The same entry as an epoch that was set before, which others still count from.
+  std::vector<int64_t> others(EpochLedger::kNumWords);
+  EpochLedger other(others);
+  SetEpoch(other, 100);
+  for (int64_t i = 0; i < EpochLedger::kNumEntries; ++i) other.Begin(1 + i, 0);
+  SetEpoch(other, 5);
+  CHECK(NextEpoch(other) == 5);
+  CHECK(other.EpochOf(EpochLedger::kNumEntries - 1) ==
+        100 + EpochLedger::kNumEntries - 1);
+  CHECK(other.EpochOf(EpochLedger::kNumEntries + 3) == 8);
 }
 
 // Every worker begins `kNumIterations` under the key of each; returns all epochs.
