@@ -12,7 +12,7 @@ import torch
 from torchparquet.batches.column import Column, Nulls, checked_names, nulls_by_name
 from torchparquet.batches.fields import Field, make_field, with_file_values, with_pack
 from torchparquet.batches.pack import Pack
-from torchparquet.errors import UnsupportedColumnError
+from torchparquet.errors import UnsupportedColumnError, users_level
 from torchparquet.files.footers.leaf import Leaf
 from torchparquet.files.schemas import Schemas, shortened
 
@@ -246,7 +246,7 @@ def _default_names(schemas: Schemas, named: Sequence[str]) -> list[str]:
         warnings.warn(
             "columns are left out (columns=... selects what is read, and ends this warning): "
             f"{shortened(others)}",
-            stacklevel=6,
+            stacklevel=users_level(),
         )
     return [name for name in names if name not in named]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from torchparquet.batches.fields import columns_digest
 from torchparquet.checks import checked_int
+from torchparquet.errors import users_level
 from torchparquet.functions.batch_seed import mixed_seed
 from torchparquet.functions.function_pools import NO_POOL, FunctionPool, PoolOptions
 from torchparquet.iteration.course import Course
@@ -203,7 +204,7 @@ class Feed:
                 "same: an iteration takes its epoch when its second batch is asked for. For the "
                 "next batch keep one iterator and call next() on it; for other rows call "
                 "set_epoch() first",
-                stacklevel=8,
+                stacklevel=users_level(),
             )
 
     def live_iteration(self) -> Followed | None:
@@ -285,7 +286,7 @@ class Feed:
                     'even="none", "drop" or "pad" to keep them whole, or a batch_size. The first '
                     f"of this rank that is cut is row group {row_group}, of {rows[row_group]} "
                     f"rows, {share.num_rows[cut[0]]} of them here",
-                    stacklevel=11,
+                    stacklevel=users_level(),
                 )
                 return
 

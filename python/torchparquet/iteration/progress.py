@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from torchparquet.errors import users_level
 from torchparquet.iteration.course import Course
 from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.iteration.planner import EpochPlanner, Place
@@ -221,7 +222,7 @@ def warn_of_dropped_state(epoch: int, epoch_of_state: int) -> None:
         "the state after set_epoch, or go on with its epoch. A framework that sets epochs by "
         "itself resumes from its own checkpoints (in Lightning, fit(..., ckpt_path=...)). Got "
         f"set_epoch({epoch}) after a state of epoch {epoch_of_state}",
-        stacklevel=4,
+        stacklevel=users_level(),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from torchparquet.errors import users_level
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.agreement import Standing, begin_together, shortened, tell_failure
 
@@ -164,7 +165,7 @@ class _Epochs:
             "if it asks for a second batch: call dataset.set_epoch(n) before each epoch; to read "
             "on one rank alone, make a data set with rank=0, world_size=1. "
             f"Rank {own} is in epoch {epoch}, rank {other} in epoch {theirs}",
-            stacklevel=8,
+            stacklevel=users_level(),
         )
 
 
