@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
+_FIELDS_SHOWN = 15  # by repr, on one screen
+
+
 class ParquetDataset(IterableOnly[Batch]):
     """An iterable data set that gives each rank and worker its exact share of Parquet files.
 
@@ -302,6 +305,17 @@ class ParquetDataset(IterableOnly[Batch]):
     def fields(self) -> tuple[Field, ...]:
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
         return self._feed.streams.fields
+
+    def __repr__(self) -> str:
+        """Return the numbers of files, row groups and rows, the order, and the first columns."""
+        manifest, options = self.manifest, self._feed.planner.options
+        files = f"{len(manifest.files):,} files, {manifest.num_row_groups:,} row groups"
+        order = f"batch_size={options.batch_size}, shuffle={options.shuffle}"
+        lines = [f"ParquetDataset: {files}, {manifest.num_rows:,} rows, {order}"]
+        lines += [f"  {field!r}" for field in self.fields[:_FIELDS_SHOWN]]
+        if len(self.fields) > _FIELDS_SHOWN:
+            lines.append(f"  and {len(self.fields) - _FIELDS_SHOWN:,} more, see fields")
+        return "\n".join(lines)
 
     @property
     def num_epochs(self) -> int | None:

@@ -77,6 +77,25 @@ def test_columns_beside_others_are_refused(
         dataset(tmp_path, **options)
 
 
+def test_a_data_set_is_shown_on_one_screen(tmp_path: Path) -> None:
+    columns = {f"x{i}": pa.array([1.5, 2.5]) for i in range(1_000)}
+    table = pa.table({"id": [1, 2], "text": ["a", "b"], **columns})
+    pq.write_table(table, tmp_path / "a.parquet")
+    shown = repr(dataset(tmp_path, nulls={"id": 7})).splitlines()
+    assert shown[0] == (
+        "ParquetDataset: 1 files, 1 row groups, 2 rows, batch_size=64, shuffle=False"
+    )
+    assert shown[1:4] == [
+        "  id: int64 [B], nulls=fill 7",
+        "  text: Jagged of uint8 [B], nulls=error",
+        "  x0: float64 [B], nulls=fill nan",
+    ]
+    assert shown[-1] == "  and 987 more, see fields"
+    assert len(shown) < 24
+    (field,) = dataset(tmp_path, {"pair": ["x0", "x1"]}).fields
+    assert repr(field) == "pair: float64 [B, 2] of x0, x1, nulls=fill nan"
+
+
 def flat_table(first: int = 0) -> pa.Table:
     ids = np.arange(first, first + NUM_ROWS)
     return pa.table(

@@ -294,6 +294,28 @@ def test_as_dict_has_plain_numbers(folder: Path) -> None:
     assert numbers["rows_per_second"] == pytest.approx(NUM_ROWS / metrics.elapsed_seconds)
 
 
+def test_a_report_shares_the_time_out() -> None:
+    metrics = Metrics(
+        elapsed_seconds=10.0,
+        wait_seconds=1.0,
+        function_seconds=2.0,
+        next_seconds=8.0,
+        batches=100,
+        rows=3_200,
+    )
+    first, *parts, last = metrics.report().splitlines()
+    assert first == "100 batches, 3,200 rows in 10 s, 320 rows/s"
+    assert [re.split(r"  +", line) for line in parts] == [
+        ["reader", "1 s", "10%"],
+        ["torchparquet's own Python", "5 s", "50%"],
+        ["your functions", "2 s", "20%"],
+        ["your loop", "2 s", "20%"],
+    ]
+    assert last == metrics.bottleneck
+    assert repr(metrics) == metrics.report()
+    assert "no batch" in repr(Metrics())
+
+
 def test_since_needs_an_earlier_one(folder: Path) -> None:
     dataset = ParquetDataset(folder, batch_size=100, columns=["id"])
     read(dataset)

@@ -18,7 +18,7 @@ from torchparquet.files.schemas import shortened
 _NOT_FINITE = (float("inf"), float("-inf"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Field:
     """One tensor of a batch, checked against the files.
 
@@ -102,6 +102,19 @@ class Field:
             and (pack.strategy, pack.separator, pack.padding, pack.window, pack.boundaries),
         }
         return repr(sorted(facts.items()))
+
+    @property
+    def description(self) -> str:
+        """The value in a batch, the sources if their name differs, and what nulls become."""
+        shape = "[B]" if self.trailing is None else f"[B, {self.trailing}]"
+        sources = "" if self.sources == (self.name,) else f" of {shortened(self.sources)}"
+        fill = f" {self.fill}" if self.nulls == "fill" else ""
+        kind = "Jagged of " if self.num_offsets else ""
+        return f"{kind}{self.dtype} {shape}{sources}, nulls={self.nulls}{fill}"
+
+    def __repr__(self) -> str:
+        """Return a line for people."""
+        return f"{self.name}: {self.description}"
 
     @property
     def trailing(self) -> int | None:

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchparquet.errors import users_level
@@ -191,23 +191,13 @@ def _data_values(manifest: Manifest, fields: Sequence[Field]) -> dict[str, str]:
 
     Times of change do not count, so that each node may have its own copy of the files.
     """
-    digest = _digest(repr(fields))
+    digest = _digest(repr([astuple(field) for field in fields]))
     names = ", ".join(field.name for field in fields)
     values = {
         "files": f"{len(manifest.files)} files with {manifest.num_rows} rows in "
         f"{manifest.num_row_groups} row groups ({manifest.content_fingerprint})",
     }
     for field in fields[:_MAX_COLUMNS]:
-        values[f"column {field.name!r}"] = shortened(_description(field))
+        values[f"column {field.name!r}"] = shortened(field.description)
     values["columns"] = f"{shortened(names)} ({digest})"
     return values
-
-
-def _description(field: Field) -> str:
-    shape = [None, field.trailing] if field.trailing else [None]
-    sources = "" if field.sources == (field.name,) else f" of {', '.join(field.sources)}"
-    fill = f" {field.fill}" if field.nulls == "fill" else ""
-    kind = "Jagged of " if field.num_offsets else ""
-    return (
-        f"{kind}{field.dtype} {str(shape).replace('None', 'B')}{sources}, nulls={field.nulls}{fill}"
-    )

@@ -67,7 +67,7 @@ class Ring:
     max_memory_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metrics:
     """The reading and the waits of a data set in this process; see `metrics()`.
 
@@ -189,6 +189,25 @@ class Metrics:
             },
         )
         return describe(sides)
+
+    def report(self) -> str:
+        """Return lines for people: the shares of the loop's time, and the slower side."""
+        within = self.wait_seconds + self.function_seconds + self.python_seconds
+        parts = {
+            "reader": self.wait_seconds,
+            "torchparquet's own Python": self.python_seconds,
+            "your functions": self.function_seconds,
+            "your loop": max(0.0, self.elapsed_seconds - within),
+        }
+        total = max(self.elapsed_seconds, within) or 1.0
+        rate = f"{self.rows_per_second:,.0f} rows/s"
+        lines = [
+            f"{self.batches:,} batches, {self.rows:,} rows in {self.elapsed_seconds:.3g} s, {rate}"
+        ]
+        lines += [f"{name:<26}{s:>9.3g} s {s / total:>5.0%}" for name, s in parts.items()]
+        return "\n".join([*lines, self.bottleneck])
+
+    __repr__ = report
 
     def as_dict(self, *, columns: bool = True) -> dict[str, float]:
         """Return all numbers by name, flat, for loggers, with rates and the numbers of the ring.
