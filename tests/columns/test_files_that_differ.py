@@ -17,6 +17,7 @@ from torchparquet import (
     Column,
     Jagged,
     NullValueError,
+    Pack,
     ParquetDataset,
     SchemaMismatchError,
     UnsupportedColumnError,
@@ -119,7 +120,7 @@ def test_null_typed_files_beside_lists(tmp_path: Path, some: pa.Array) -> None:
 
 def row_of(column: Jagged, at: int) -> Any:
     if isinstance(column.values, Jagged):
-        begin, end = column.offsets[at].item(), column.offsets[at + 1].item()
+        begin, end = int(column.offsets[at]), int(column.offsets[at + 1])
         return [row_of(column.values, inner) for inner in range(begin, end)]
     return column.values[column.offsets[at] : column.offsets[at + 1]].tolist()
 
@@ -146,11 +147,8 @@ def test_structs_that_are_null_typed_in_one_file(tmp_path: Path) -> None:
 
 
 def test_packed_lists_beside_a_null_typed_file(tmp_path: Path) -> None:
-    from torchparquet import Pack
-
     folder = write(tmp_path, NULLS, pa.table({"x": [4], "c": [[1, 2, 3, 4]]}))
-    options = {"columns": ["c"], "nulls": 0, "pack": Pack("c", 4)}
-    assert rows(folder, **options) == [[1, 2, 3, 4]]
+    assert rows(folder, columns=["c"], nulls=0, pack=Pack("c", 4)) == [[1, 2, 3, 4]]
 
 
 def test_a_column_that_is_null_typed_in_all_files_is_left_out_and_named(tmp_path: Path) -> None:

@@ -275,4 +275,4 @@ def test_a_missing_column_reads_its_default(tmp_path: Path) -> None:
             tmp_path, batch_size=5, columns={"x": Column("x", dtype="int8", default=300)}
         )
     with pytest.raises(TypeError, match="default must be a number"):
-        Column("x", default=["a"])  # type: ignore[arg-type]
+        Column("x", default=["a"])  # type: ignore[list-item]

@@ -341,7 +341,12 @@ def test_fingerprint_depends_on_the_order_of_files(data: Any) -> None:
 
 def footer_leaf(**changes: Any) -> SimpleNamespace:
     parts = {"path": "a", "kind": "int32", "dtype": "int32", "nullable": True}
-    more = {"dtypes": ["int32", "float32"], "items": None, "num_lists": 0, "is_bytes": False}
+    more: dict[str, Any] = {
+        "dtypes": ["int32", "float32"],
+        "items": None,
+        "num_lists": 0,
+        "is_bytes": False,
+    }
     more |= {"list_length": None, "list_lengths": [], "tensor_shape": ""}
     more["field_id"] = -1
     return SimpleNamespace(**(parts | more | changes))

@@ -228,10 +228,10 @@ def _checked_default(
 
 
 def _checked_unit(column: Column) -> str | None:
-    unit = column.unit
+    unit: Any = column.unit
     if unit is None:
         return None
-    if not isinstance(unit, str) or unit not in NANOSECONDS:
+    if unit not in tuple(NANOSECONDS):
         raise ValueError(f"unit must be one of {', '.join(NANOSECONDS)} or None; got {unit!r}")
     if column.dtype_name is None:
         object.__setattr__(column, "dtype", "int64")
@@ -239,7 +239,7 @@ def _checked_unit(column: Column) -> str | None:
         raise ValueError(f"times of a unit are int64 or floats; got dtype={column.dtype!r}")
     if column.vocab is not None or column.decode is not None:
         raise ValueError("unit goes neither with vocab nor with decode")
-    return unit
+    return str(unit)
 
 
 def _checked_length(length: Any) -> int | Literal["any"] | None:

@@ -54,8 +54,8 @@ def tensors_of(
         return {name: tensor_of(name, schemas) for name in names}
     leaves = {leaf.path: leaf for leaf in manifest.schemas[0]}
     repeated = len(leaves) < len(manifest.schemas[0])
-    known: dict[tuple[object, ...], tuple[TensorFacts, Field]] = {}
-    found = {}
+    known: dict[tuple[object, ...], tuple[TensorFacts, Field | None]] = {}
+    found: dict[str, tuple[TensorFacts, Field | None]] = {}
     for name in names:
         leaf = leaves[name]
         alike = (*(getattr(leaf, part) for part in _ALIKE), leaf.row_bytes)
@@ -64,8 +64,7 @@ def tensors_of(
             found[name] = (facts, replace(field, name=name, sources=(name,)))
             continue
         found[name] = tensor_of(name, schemas)
-        if found[name][1] is not None:
-            known[alike] = found[name]
+        known.setdefault(alike, found[name])
     return found
 
 
