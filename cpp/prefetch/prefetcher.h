@@ -58,7 +58,9 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Asks for what the budget has room for. May wait for footers. Call it without locks.
+  // Asks for what the budget has room for. May wait for footers. Returns at once if
+  // another call is at it, also on this thread: that one then looks again. Call it
+  // without locks.
   void Advance();
   // True if a task would not wait for bytes. Also if nothing would ever make it ready:
   // what the budget had no room for is read by the task itself. `others_run` says that
@@ -134,6 +136,11 @@ class Prefetcher {
   const std::shared_ptr<BufferPool> memory_;
   const std::shared_ptr<Signal> signal_;
   HeldBlocks held_;
+
+  std::atomic<bool> is_advancing_ = false;
+  std::atomic<bool> advances_again_ = false;
+  std::mutex announce_;
+  std::vector<std::vector<ReadStep>> announced_;  // guarded by announce_
 
   std::mutex advance_;  // held while footers are read; guards all below
   std::deque<Waiting> waiting_;
