@@ -86,6 +86,11 @@ void SlabPool::Grow() {
       std::clamp<int64_t>(2 * (mapped_bytes_ / slab_bytes_), 1, num_slabs);
   const int64_t arena_bytes = RoundUp(wanted_slabs * slab_bytes_, kHugePageBytes);
   const auto mapped_bytes = static_cast<size_t>(arena_bytes + kHugePageBytes);
+  // Before the mapping, so that nothing after it throws; and Return never allocates.
+  const int64_t added_slabs = arena_bytes / slab_bytes_;
+  arenas_.reserve(arenas_.size() + 1);
+  warm_.reserve(static_cast<size_t>(num_slabs_ + added_slabs));
+  cold_.reserve(static_cast<size_t>(num_slabs_ + added_slabs));
   void* mapping = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) {
@@ -105,11 +110,7 @@ void SlabPool::Grow() {
     madvise(base, static_cast<size_t>(arena_bytes), MADV_HUGEPAGE);
   }
 #endif
-  const int64_t added_slabs = arena_bytes / slab_bytes_;
   num_slabs_ += added_slabs;
-  // So that Return never allocates.
-  warm_.reserve(static_cast<size_t>(num_slabs_));
-  cold_.reserve(static_cast<size_t>(num_slabs_));
   for (int64_t i = added_slabs; i-- > 0;) cold_.push_back(base + i * slab_bytes_);
 }
 

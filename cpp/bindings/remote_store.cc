@@ -12,6 +12,7 @@
 #include "bindings/without_gil.h"
 #include "errors.h"
 #include "network/http_fetcher.h"
+#include "process_owned.h"
 
 namespace py = pybind11;
 
@@ -85,14 +86,14 @@ RemoteStore::RemoteStore(const std::vector<std::string>& paths,
                          const std::vector<std::string>& etags,
                          const std::vector<std::string>& identities, bool with_addresses,
                          const FetchOptions& options, std::shared_ptr<BlockCache> cache)
-    : broker_(std::make_shared<Broker>(static_cast<int64_t>(paths.size()))),
+    : broker_(MakeProcessOwned<Broker>(static_cast<int64_t>(paths.size()))),
       fetcher_(broker_) {
   if (with_addresses) {
     fetcher_ = ProcessFetcher(options);
     broker_->Tell(fetcher_);
   }
   if (cache != nullptr) {
-    cached_ = std::make_shared<CachedFetcher>(std::move(cache), fetcher_);
+    cached_ = MakeProcessOwned<CachedFetcher>(std::move(cache), fetcher_);
   }
   for (size_t i = 0; i < paths.size(); ++i) {
     objects_.push_back(std::make_shared<const RemoteObject>(

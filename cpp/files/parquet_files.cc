@@ -84,6 +84,12 @@ bool ParquetFiles::have_keys() const {
 }
 
 void ParquetFiles::BeginReader() {
+  // All files of a reader are in one store, which has one book of addresses.
+  const RemoteObject* const remote =
+      planned_.empty() ? nullptr : planned_.front().remote.get();
+  if (remote != nullptr && remote->addresses != nullptr) {
+    remote->addresses->ForgetFailures();
+  }
   const std::lock_guard lock(mutex_);
   ++num_readers_;
 }

@@ -10,6 +10,8 @@ std::shared_ptr<const ParquetFile> ReaderFiles::Open(int64_t file) {
   // Without the lock, since a footer may come over the network.
   auto opened = files_->OpenRemote(file, reads_);
   const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(open_, file, &OpenFile::file);
+  if (found != open_.end()) return found->opened;  // another thread was faster
   if (open_.size() >= kMaxOpenFiles) open_.pop_back();
   open_.push_front({file, opened});
   return opened;

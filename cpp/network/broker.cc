@@ -86,6 +86,7 @@ void Broker::Fail(const BrokerRequest& request, const Error& error) {
     if (request.kind == BrokerRequest::Kind::kAddress) {
       Known& known = addresses_[static_cast<size_t>(request.object)];
       known = {.failure = error.what()};
+      has_failures_ = true;
       fetcher = fetcher_.lock();
     } else {
       std::erase(in_work_, request.fetch);
@@ -169,6 +170,14 @@ void Broker::Refused(int64_t object, const ObjectAddress& address) {
 std::string Broker::Failure(int64_t object) const {
   const std::lock_guard lock(mutex_);
   return addresses_[static_cast<size_t>(object)].failure;
+}
+
+void Broker::ForgetFailures() {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(has_failures_, false)) return;
+  for (Known& known : addresses_) {
+    if (!known.failure.empty()) known = {};
+  }
 }
 
 void Broker::Ask(int64_t object) {

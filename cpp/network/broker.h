@@ -59,6 +59,7 @@ class Broker : public Fetcher, public AddressBook {
   std::shared_ptr<const ObjectAddress> Find(int64_t object) override;
   void Refused(int64_t object, const ObjectAddress& address) override;
   std::string Failure(int64_t object) const override;
+  void ForgetFailures() override;
 
  private:
   struct Known {
@@ -78,6 +79,7 @@ class Broker : public Fetcher, public AddressBook {
   std::vector<Known> addresses_;  // by object
   std::weak_ptr<Fetcher> fetcher_;
   FetchStats stats_;
+  bool has_failures_ = false;
   bool closed_ = false;
 };
 

@@ -28,6 +28,9 @@ class AddressBook {
   virtual void Refused(int64_t object, const ObjectAddress& address) = 0;
   // Why no address can be had for the object: a message, empty if there is no reason.
   virtual std::string Failure(int64_t object) const = 0;
+  // Addresses that could not be had are asked for again: a later reader may have more
+  // luck.
+  virtual void ForgetFailures() {}
 };
 
 // How patient fetches of an object are, where that differs from what the fetcher was

@@ -1,7 +1,10 @@
 #include "network/broker.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "caught.h"
+#include "process_owned.h"
 
 namespace torchparquet {
 namespace {
@@ -44,6 +48,42 @@ TEST_CASE("threads answer fetches in their order, those in a hurry first") {
   third->Await(5);
   CHECK(third->data()[4] == 6);
   CHECK(broker.stats().bytes_received == 12);
+}
+
+TEST_CASE("an address that could not be had is asked for again by a later reader") {
+  Broker broker(1);
+  CHECK(broker.Find(0) == nullptr);
+  broker.Fail(*broker.Next(), Error(ErrorKind::kIo, "no credentials"));
+  CHECK(broker.Find(0) == nullptr);
+  CHECK(broker.Failure(0) == "no credentials");
+  broker.ForgetFailures();
+  CHECK(broker.Failure(0).empty());
+  CHECK(broker.Find(0) == nullptr);
+  broker.GiveAddress(*broker.Next(), {.url = "http://a", .expires_at = HUGE_VAL});
+  REQUIRE(broker.Find(0) != nullptr);
+  CHECK(broker.Find(0)->url == "http://a");
+}
+
+TEST_CASE("a forked child frees no broker that threads of its parent wait for") {
+  auto broker = MakeProcessOwned<Broker>(1);
+  std::atomic<bool> waits = false;
+  std::thread waiter([&] {
+    waits = true;
+    CHECK_FALSE(broker->Next());
+  });
+  while (!waits) std::this_thread::yield();
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(30);
+    broker.reset();
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  broker->Close();
+  waiter.join();
 }
 
 TEST_CASE("an answer of another length is refused, and the fetch can still fail") {
