@@ -47,7 +47,7 @@ def _encoding(text: str) -> tuple[str, str]:
     "groups if that is less.",
 )
 @click.option("--row-groups-per-file", type=_POSITIVE, default=16, show_default=True, metavar="N")
-@click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True)
+@click.option("--codec", type=click.Choice(CODECS), help="Default: as each column has it.")
 @click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
 @click.option(
     "--encoding",
@@ -113,6 +113,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     console.print(
         f"{order}; {size(report['input_bytes'])} before, {size(report['output_bytes'])} now"
     )
+    console.print(f"codec: {', '.join(dict.fromkeys(report['codecs'].values()))}")
     for change in report["schema_changes"]:
         console.print(f"[yellow]stored otherwise[/]  {plain(change)}")
     for key in report["differing_metadata"]:

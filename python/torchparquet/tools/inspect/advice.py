@@ -87,7 +87,6 @@ def advise(findings: Findings) -> list[Advice]:
         *_codecs(findings),
         *_encodings(findings),
         *_strings(findings),
-        *_checksums(findings),
     ]
 
 
@@ -124,8 +123,8 @@ def _row_groups(findings: Findings) -> Iterator[Advice]:
         yield Advice(
             "row-groups-few",
             f"{counted(len(rows), 'row group')} for {counted(readers, 'reader')} (ranks times "
-            f"workers): {what}; smaller row groups would deal and mix rows better: torchparquet "
-            "rewrite --row-group-rows",
+            f"workers): {what}; smaller row groups would divide and mix rows better: torchparquet "
+            f"rewrite --row-group-rows {max(1, int(rows.sum()) // (DEFAULT_WINDOW * readers))}",
         )
     if findings.fields:
         yield from _large_row_groups(findings)
@@ -134,7 +133,8 @@ def _row_groups(findings: Findings) -> Iterator[Advice]:
             "row-groups-small",
             f"half of the {len(rows):,} row groups are smaller than "
             f"{int(np.median(num_bytes)):,} bytes: opening each of their column chunks takes "
-            "longer than decoding it; larger ones would be faster: torchparquet rewrite",
+            "longer than decoding it; larger ones would be faster: torchparquet rewrite "
+            "--row-group-bytes 64MiB",
         )
 
 
@@ -172,7 +172,8 @@ def _codecs(findings: Findings) -> Iterator[Advice]:
         columns = findings.named(lambda facts, codec=codec: codec in facts.codecs)  # type: ignore[misc]
         if columns:
             text = (
-                f"are compressed by {codec}, which is slow to decode; zstd is as small and faster"
+                f"are compressed by {codec}, which is slow to decode; zstd is as small and faster: "
+                "torchparquet rewrite --codec zstd"
             )
             yield Advice("codec-slow", text, columns)
 
@@ -205,17 +206,3 @@ def _strings(findings: Findings) -> Iterator[Advice]:
             "Column(..., vocab=[...]) reads them as codes"
         )
         yield Advice("strings-without-vocab", text, columns)
-
-
-def _checksums(findings: Findings) -> Iterator[Advice]:
-    columns = tuple(
-        name
-        for name, pages in findings.pages.items()
-        if pages.num_pages and not pages.has_checksums
-    )
-    if columns:
-        text = (
-            "have pages without checksums: damage that still decodes goes unseen; "
-            "torchparquet rewrite adds them"
-        )
-        yield Advice("no-page-checksums", text, columns)

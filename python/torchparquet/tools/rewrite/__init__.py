@@ -21,10 +21,11 @@ from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.files.remote.urls import split_scheme, without_credentials
 from torchparquet.tools.inspect import look_at
+from torchparquet.tools.inspect.column_chunks import ColumnFacts
 from torchparquet.tools.inspect.pages import PageFacts
 from torchparquet.tools.rewrite import journal
 from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
-from torchparquet.tools.rewrite.options import Layout, RewriteOptions, make_layout
+from torchparquet.tools.rewrite.options import CODECS, Layout, RewriteOptions, make_layout
 from torchparquet.tools.rewrite.output_files import FileWriter, OutputFile, planned_files
 from torchparquet.tools.rewrite.output_place import output_place
 from torchparquet.tools.rewrite.schemas import OutputSchema, common_schema
@@ -185,13 +186,17 @@ class Rewrite:
         return self._manifest.schemas[int(self._manifest.file_schema[with_rows])]
 
     def _make_layout(self) -> Layout:
-        _, pages = look_at(self._manifest, all_pages=False, advance=lambda _: None)
+        footers, pages = look_at(self._manifest, all_pages=False, advance=lambda _: None)
         encodings = tuple(
             self._options.encodings.get(leaf.path) or _kept_encoding(pages[leaf.path])
             for leaf in self._leaves()
         )
+        codecs = tuple(
+            self._options.codec or _kept_codec(footers.columns[leaf.path])
+            for leaf in self._leaves()
+        )
         bytes_per_row = max(part.rows.bytes_per_row() for part in self._parts)
-        return make_layout(self._options, self.num_rows, bytes_per_row, encodings)
+        return make_layout(self._options, self.num_rows, bytes_per_row, encodings, codecs)
 
     def _check(self, files: list[OutputFile]) -> None:
         written = self._output.manifest([file.name for file in files])
@@ -219,6 +224,9 @@ class Rewrite:
                 leaf.path: encoding
                 for leaf, encoding in zip(self._leaves(), layout.encodings, strict=True)
             },
+            "codecs": {
+                leaf.path: codec for leaf, codec in zip(self._leaves(), layout.codecs, strict=True)
+            },
             "shuffled": self._options.shuffle,
             "seed": self._options.seed if self._options.shuffle else None,
             "input_files": len(self._manifest.files),
@@ -235,6 +243,13 @@ def _kept_encoding(pages: PageFacts) -> str:
         return "dictionary"
     others = {name for name in pages.encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
     return others.pop().lower() if len(others) == 1 and others == pages.encodings else "plain"
+
+
+def _kept_codec(facts: ColumnFacts) -> str:
+    """Return the codec of most column chunks of a column; zstd for one that cannot be written."""
+    codec = facts.codecs.most_common(1)[0][0].lower()
+    codec = "none" if codec == "uncompressed" else codec
+    return codec if codec in CODECS else "zstd"
 
 
 def _check_apart(paths: Sequence[str], manifest: Manifest, output: str) -> None:

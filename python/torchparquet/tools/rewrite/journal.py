@@ -45,7 +45,9 @@ def begun_layout(output: OutputPlace, request: dict[str, Any]) -> Layout | None:
         )
         raise ValueError(f"{output.shown!r} holds a rewrite {what}; take another --output")
     layout = journal["layout"]
-    return Layout(**{**layout, "encodings": tuple(layout["encodings"])})
+    return Layout(
+        **{**layout, "encodings": tuple(layout["encodings"]), "codecs": tuple(layout["codecs"])}
+    )
 
 
 def _read(path: str, text: str) -> dict[str, Any]:

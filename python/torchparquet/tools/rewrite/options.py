@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchparquet.checks import checked_int
+from torchparquet.reading.window_limits import DEFAULT_WINDOW
 
 CODECS = ("zstd", "lz4", "snappy", "none", "gzip", "brotli")
 ENCODINGS = (
@@ -26,10 +27,10 @@ class RewriteOptions:
     Attributes:
         row_group_rows: Rows of each row group; None to follow `row_group_bytes`.
         row_group_bytes: Bytes of each row group in memory. None for 64 MiB, or less if that gives
-            fewer than 64 row groups.
+            fewer than 63 row groups.
         row_groups_per_file: Row groups of each file but the last.
-        codec: One of `CODECS`.
-        codec_level: Compression level; None for the codec's default.
+        codec: One of `CODECS`; None to keep the codec of each column.
+        codec_level: Compression level of `codec`; None for the codec's default.
         encodings: Encoding by column; other columns keep theirs.
         page_checksums: True to write a checksum for each page.
         shuffle: Permute the rows of all files.
@@ -40,7 +41,7 @@ class RewriteOptions:
     row_group_rows: int | None = None
     row_group_bytes: int | None = None
     row_groups_per_file: int = 16
-    codec: str = "zstd"
+    codec: str | None = None
     codec_level: int | None = None
     encodings: Mapping[str, str] = field(default_factory=dict)
     page_checksums: bool = True
@@ -57,7 +58,12 @@ class RewriteOptions:
         checked_int("row_groups_per_file", self.row_groups_per_file, 1, 2**15)
         checked_int("seed", self.seed, 0, 2**64)
         checked_int("max_memory", self.max_memory, 1 << 20, 2**62)
-        if self.codec not in CODECS:
+        if self.codec is None and self.codec_level is not None:
+            raise ValueError(
+                "codec_level needs a codec (--codec), since columns keep theirs without one; got "
+                f"level {self.codec_level}"
+            )
+        if self.codec not in (None, *CODECS):
             raise ValueError(f"codec must be one of {CODECS}, got {self.codec!r}")
         for name, encoding in self.encodings.items():
             if encoding not in ENCODINGS:
@@ -74,6 +80,7 @@ class Layout:
         row_group_rows: Rows of each row group but a file's last.
         rows_per_file: Rows of each file but the last.
         encodings: One of `ENCODINGS` per leaf column, in the order of the files.
+        codecs: One of `CODECS` per leaf column.
         piece_rows: Rows read at once.
         slice_rows: Rows dealt to buckets at once when shuffling.
         num_buckets: Buckets when shuffling; each fits memory.
@@ -82,6 +89,7 @@ class Layout:
     row_group_rows: int
     rows_per_file: int
     encodings: tuple[str, ...]
+    codecs: tuple[str, ...]
     piece_rows: int
     slice_rows: int
     num_buckets: int
@@ -95,11 +103,16 @@ _BUCKETS_IN_MEMORY = 6
 _MAX_BUCKET_BYTES = 1 << 30
 _ROUND_ROWS = 1024
 _ROW_GROUP_BYTES = 64 << 20
-_ROW_GROUPS = 64
+# Fewer than `inspect` calls many, where half of them may be small.
+_ROW_GROUPS = 63
 
 
 def make_layout(
-    options: RewriteOptions, num_rows: int, bytes_per_row: float, encodings: tuple[str, ...]
+    options: RewriteOptions,
+    num_rows: int,
+    bytes_per_row: float,
+    encodings: tuple[str, ...],
+    codecs: tuple[str, ...],
 ) -> Layout:
     """Return the layout of `num_rows` rows.
 
@@ -108,6 +121,7 @@ def make_layout(
         num_rows: Rows of all files.
         bytes_per_row: Bytes of a row in memory.
         encodings: The encoding of each leaf column.
+        codecs: The codec of each leaf column.
 
     Raises:
         ValueError: A row group does not fit `max_memory`.
@@ -118,7 +132,9 @@ def make_layout(
         rows = max(1, min(int(wanted_bytes / bytes_per_row), 2**31 - 1))
         if options.row_group_bytes is None:
             # Dealing and shuffling work on row groups, so small data needs several too.
-            rows = min(rows, max(_ROUND_ROWS, -(-num_rows // _ROW_GROUPS)))
+            least = min(_ROUND_ROWS, max(1, num_rows // DEFAULT_WINDOW))
+            wanted = max(least, -(-num_rows // _ROW_GROUPS))
+            rows = min(rows, -(-wanted // _ROUND_ROWS) * _ROUND_ROWS if wanted > least else least)
         rows = rows // _ROUND_ROWS * _ROUND_ROWS or rows
     if min(rows, num_rows) * bytes_per_row > options.max_memory / 2:
         fitting = max(1, int(options.max_memory / 2 / bytes_per_row))
@@ -133,6 +149,7 @@ def make_layout(
         rows,
         rows * options.row_groups_per_file,
         encodings,
+        codecs,
         max(1, min(int(_PIECE_BYTES / bytes_per_row), _MAX_PIECE_ROWS)),
         bucket_rows,
         -(-num_rows // bucket_rows),

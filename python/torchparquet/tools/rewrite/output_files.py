@@ -75,7 +75,7 @@ class FileWriter:
         named = _named_encodings(encodings)
         self._options = {
             **schema.writer_options,
-            "compression": options.codec,
+            "compression": dict(zip(schema.leaves, layout.codecs, strict=True)),
             "compression_level": options.codec_level,
             "use_dictionary": [n for n, encoding in encodings.items() if encoding == "dictionary"],
             "column_encoding": named or None,
