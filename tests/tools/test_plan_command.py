@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracles.window_oracle import permuted
-from torchparquet import ParquetDataset
+from torchparquet import Pack, ParquetDataset
 from torchparquet.cli import main
 from torchparquet.native import window_order
 from torchparquet.plan.epoch_plan import EpochPlan
@@ -43,7 +43,17 @@ def test_the_permutation_is_that_of_the_reader() -> None:
 
 
 def test_ranks_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
-    arguments = ("--world-size", 5, "--batch-size", 64, "--num-workers", 2, "--epoch", 3)
+    arguments = (
+        "--world-size",
+        5,
+        "--batch-size",
+        64,
+        "--num-workers",
+        2,
+        "--epoch",
+        3,
+        "--shuffle",
+    )
     report = report_of(capsys, data, *arguments)
     assert report["rows"] == 3000
     for rank in range(5):
@@ -51,6 +61,36 @@ def test_ranks_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
         dataset.set_epoch(3)
         assert report["ranks"][rank]["steps"] == dataset.num_steps(2)
         assert report["ranks"][rank]["rows"] == 600
+
+
+@pytest.mark.parametrize("separator", [None, 0])
+def test_packed_steps_are_those_of_training(capsys: Any, tmp_path: Path, separator: Any) -> None:
+    lengths = np.random.default_rng(0).integers(1, 60, 900).tolist()
+    table = pa.table({"t": [list(range(length)) for length in lengths]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
+    arguments = ["--pack", "t", "--pack-length", 64, "--world-size", 2, "--batch-size", 8]
+    arguments += [] if separator is None else ["--pack-separator", separator]
+    report = report_of(capsys, tmp_path, *arguments)
+    dataset = ParquetDataset(
+        tmp_path,
+        batch_size=8,
+        pack=Pack("t", length=64, separator=separator),
+        rank=0,
+        world_size=2,
+    )
+    assert report["ranks"][0]["steps"] == len(list(dataset))
+    each = 1 if separator is not None else 0
+    places = [sum(part) + each * len(part) for part in np.split(np.array(lengths), 3)]
+    assert report["rows"] == sum(-(-one // 64) for one in places)
+
+
+def test_the_defaults_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
+    arguments = ("--world-size", 2, "--batch-size", 50, "--canonical-world-size", 4)
+    report = report_of(capsys, data, *arguments)
+    assert report["mixing"]["rows_travelled"] == 0
+    options: Any = {"batch_size": 50, "canonical_world_size": 4, "world_size": 2}
+    steps = [len(list(ParquetDataset(data, rank=rank, **options))) for rank in range(2)]
+    assert [rank["steps"] for rank in report["ranks"]] == steps
 
 
 def test_reports_on_many_ranks_do_not_make_the_share_of_each(
@@ -79,17 +119,17 @@ def test_mixing_is_what_batches_show(capsys: Any, data: Any) -> None:
     )
     rows = np.concatenate([batch["x"].numpy() for batch in dataset])
     met = [len(np.unique(batch // 250)) for batch in np.split(rows, 60)]
-    report = report_of(capsys, data, "--batch-size", 50, "--shuffle-window", 4)
+    report = report_of(capsys, data, "--batch-size", 50, "--shuffle", "--shuffle-window", 4)
     assert report["mixing"]["row_groups_per_batch"] == pytest.approx(np.mean(met))
     assert report["mixing"]["rows_looked_at"] == 3000
-    unshuffled = report_of(capsys, data, "--batch-size", 50, "--no-shuffle")
+    unshuffled = report_of(capsys, data, "--batch-size", 50)
     assert unshuffled["mixing"]["row_groups_per_batch"] == 1
     assert unshuffled["mixing"]["rows_travelled"] == 0
     assert report["mixing"]["rows_travelled"] > 100
 
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
-@pytest.mark.parametrize("shuffle", [[], ["--no-shuffle"]])
+@pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
 def test_the_heat_map_is_of_the_rows_that_are_delivered(
     capsys: Any, data: Any, even: str, shuffle: list[Any]
 ) -> None:
@@ -100,7 +140,7 @@ def test_the_heat_map_is_of_the_rows_that_are_delivered(
         dataset = ParquetDataset(
             data,
             batch_size=64,
-            shuffle=not shuffle,
+            shuffle=bool(shuffle),
             even=even,  # type: ignore[arg-type]
             rank=rank,
             world_size=5,

@@ -155,7 +155,7 @@ def test_every_row_exactly_once_in_any_world(
     worlds = (1, 2, 3, 7)
     arguments = [data, "--no-decode", "--even", even, "--batch-size", 16, "--num-workers", 2]
     arguments += [part for world in worlds for part in ("--world-size", world)]
-    report = verified(capsys, *arguments, *([] if shuffle else ["--no-shuffle"]))
+    report = verified(capsys, *arguments, *(["--shuffle"] if shuffle else []))
     assert report["holds"]
     for audit, world in zip(report["audits"], worlds, strict=True):
         assert (audit["world_size"], audit["num_workers"]) == (world, 2)
@@ -214,7 +214,7 @@ def test_sound_files_without_a_column_that_is_a_tensor_hold(capsys: Any, tmp_pat
     assert "no column can be read" in report["audits_left_out"]
 
 
-@pytest.mark.parametrize("wrong", [["--column", "none"], ["--shuffle-window", "5", "--no-shuffle"]])
+@pytest.mark.parametrize("wrong", [["--column", "none"], ["--shuffle-window", "5"]])
 def test_wrong_options_are_no_failure_of_files(
     capsys: Any, tmp_path: Path, wrong: list[str]
 ) -> None:

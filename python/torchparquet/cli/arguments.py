@@ -179,7 +179,9 @@ class _Window(click.ParamType):  # type: ignore[type-arg]
 _ORDER_OPTIONS = (
     click.option("--epoch", type=_WHOLE, default=0, show_default=True, metavar="N"),
     click.option("--seed", type=_WHOLE, default=0, show_default=True, metavar="N"),
-    click.option("--no-shuffle", is_flag=True, help="Keep the order of files."),
+    click.option(
+        "--shuffle/--no-shuffle", help="Permute row groups and rows, as shuffle=True does."
+    ),
     click.option(
         "--shuffle-window",
         type=_Window(),
@@ -218,6 +220,15 @@ _ORDER_OPTIONS = (
         show_default=True,
         help="How documents are packed.",
     ),
+    click.option(
+        "--pack-separator", type=int, metavar="N", help="A token that follows each document."
+    ),
+    click.option(
+        "--canonical-world-size",
+        type=_POSITIVE,
+        metavar="N",
+        help="Ranks whose global batches other worlds keep.",
+    ),
 )
 
 
@@ -235,7 +246,7 @@ class Order:
     batch_size: int
     epoch: int
     seed: int
-    no_shuffle: bool
+    shuffle: bool
     shuffle_window: int | str | None
     max_memory: int
     even: str
@@ -244,6 +255,8 @@ class Order:
     pack: tuple[str, ...] = ()
     pack_length: int = 2048
     pack_strategy: Strategy = "concat"
+    pack_separator: int | None = None
+    canonical_world_size: int | None = None
 
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
@@ -253,13 +266,16 @@ class Order:
         return ParquetDataset(
             paths,
             batch_size=self.batch_size,
-            shuffle=not self.no_shuffle,
+            shuffle=self.shuffle,
             shuffle_window=self.shuffle_window,
             seed=self.seed,
             even=self.even,  # type: ignore[arg-type]
             drop_last=self.drop_last,
             where=self.where,
-            pack=Pack(self.pack, self.pack_length, self.pack_strategy) if self.pack else None,
+            canonical_world_size=self.canonical_world_size,
+            pack=Pack(self.pack, self.pack_length, self.pack_strategy, self.pack_separator)
+            if self.pack
+            else None,
             max_memory=self.max_memory,
             rank=0,
             world_size=world_size,
