@@ -230,7 +230,8 @@ def test_a_null_is_an_error_that_names_its_row(
     with pytest.raises(NullValueError, match=message):
         before.extend(iterator)
     # Batches that are complete before it arrive.
-    assert sum(len(batch["o"]) for batch in before) == 141 // batch_size * batch_size
+    num_rows = [len(batch["o"]) for batch in before]
+    assert sum(num_rows) == 141 // batch_size * batch_size
     with pytest.raises(NullValueError, match=message):
         next(iterator)
 
