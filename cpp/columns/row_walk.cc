@@ -120,8 +120,8 @@ PageLevels RowWalk::LevelsOf(const PageHeader& header, const PageParts& parts) c
 }
 
 // Compares a page of lists with the offset index, and leaves an index that it
-// contradicts. Returns false if the page was gone to by that index: then the first page
-// is the next one.
+// contradicts. Returns false if that index led to the page: then the first page is the
+// next one.
 bool RowWalk::FitsIndex(const PageLevels& levels, bool is_sought) {
   if (!pages_.indexed().exist()) return true;
   // Rows of a page that is not read to its end, since another reader may go on after it,
@@ -143,8 +143,9 @@ bool RowWalk::FitsIndex(const PageLevels& levels, bool is_sought) {
 
 // Goes on without an index that is wrong only in this: that it names pages that begin in
 // the middle of a row, by the rows that begin before them or by the row that goes on. So
-// do parquet-rs before 41 and hyparquet-writer. No reader goes to such pages, and other
-// pages have the rows that are told. Any other index is refused with the error `wrong`.
+// do parquet-rs before 41 and hyparquet-writer. No reader goes to such pages, and all
+// other entries are right. Any other index is refused with the error `wrong`, also one
+// that names a page within another, which a reader might go to.
 void RowWalk::LeaveIndex(const Error& wrong) {
   ColumnBuffers buffers;
   DecodeScratch scratch;
@@ -152,8 +153,10 @@ void RowWalk::LeaveIndex(const Error& wrong) {
                     &buffers);
   pages.BeginTask(&scratch, {0, pages.group_rows()});
   int64_t row = 0;
+  size_t num_pages = 0;
   while (const PageHeader* header = pages.Next()) {
     if (!header->is_data()) continue;
+    ++num_pages;
     const auto told = pages_.indexed().FirstRow(pages.page_offset());
     const PageLevels levels = LevelsOf(*header, pages.ReadDataPage(/*goes_on=*/false));
     const bool is_row_that_goes_on =
@@ -162,6 +165,9 @@ void RowWalk::LeaveIndex(const Error& wrong) {
       return pages_.indexed().Refuse(wrong);
     }
     row += levels.NumRows();
+  }
+  if (num_pages != pages_.indexed().num_pages() || row != pages.group_rows()) {
+    return pages_.indexed().Refuse(wrong);
   }
   pages_.indexed().Leave();
 }

@@ -241,7 +241,7 @@ std::optional<ColumnPages::NextPage> ColumnPages::ViewNextPage() {
            PageCodec::GainsByPair(chunk_.codec, header.compressed_bytes,
                                   header.uncompressed_bytes);
   };
-  if (!gains(header_)) return {};
+  if (next_offset_ >= chunk_.pages_end || !gains(header_)) return {};
   try {
     CheckUncompressedBytes(header_);
     const auto view = read_ahead_.View({begin, header_end - begin}, header_end);

@@ -64,6 +64,7 @@ class IndexedPages {
   Contradiction CheckRowWithin(int64_t page, int64_t row) const;
   // The first row of the page, and nothing if the index does not tell of the page.
   std::optional<int64_t> FirstRow(int64_t page) const;
+  size_t num_pages() const { return index_->num_pages(); }
   // The first of the pages.
   int64_t first_offset() const { return index_->first_offset(); }
 

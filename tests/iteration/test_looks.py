@@ -69,11 +69,11 @@ def test_iterators_side_by_side_are_of_different_epochs() -> None:
     assert dataset.epoch == 2
 
 
-def test_an_epoch_of_one_batch_is_taken_by_a_whole_loop() -> None:
+def test_an_epoch_of_one_batch_is_taken_with_it() -> None:
     dataset = open_dataset(batch_size=NUM_ROWS)
     assert rows_of(dataset) != rows_of(dataset)
-    next(iter(dataset))
-    assert dataset.epoch == 2
+    next(iter(dataset))  # a loop over range(len(dataset)) asks for no second batch
+    assert dataset.epoch == 3
 
 
 @pytest.mark.parametrize("set_again", [False, True])

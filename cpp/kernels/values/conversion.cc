@@ -187,7 +187,9 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
                         std::to_string(Load<int32_t>(in + 12 * i + 8)));
       }
     }
-    Store(Cast<Out>(nanoseconds), i, out);
+    // The compiler's function for 128 bits is slow, and rarely needed.
+    const auto narrow = static_cast<int64_t>(nanoseconds);
+    Store(nanoseconds == narrow ? Cast<Out>(narrow) : Cast<Out>(nanoseconds), i, out);
   }
 }
 

@@ -223,9 +223,15 @@ class Iteration(ExactIterator[Batch, Place]):
             self._stream = None
         place = self._with_steps(self.begin())
         self._looks = self._begun is not None
+        if self._looks and not self.is_held and self._may_end_apart(place):
+            self.take_epoch()
         if self._stream is None:
             self._open(place)
         return place
+
+    def _may_end_apart(self, place: Place) -> bool:
+        """True if other ranks may ask for no second batch, or this one for no more."""
+        return self._feed.planner.options.steps_may_differ or place.end - place.steps == 1
 
     def _stream_stands_at(self, position: Place | None) -> bool:
         """True if the next batch of the stream is the one at `position`.

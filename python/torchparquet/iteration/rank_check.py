@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from torchparquet.errors import users_level
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.agreement import Standing, begin_together, shortened, tell_failure
+from torchparquet.ranks.job_start import job_start
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
@@ -138,18 +138,19 @@ class _Epochs:
 
     def __init__(self, peers: Peers) -> None:
         """Begin after all ranks have compared, so that all count the same comparisons."""
-        ranks = peers.ranks
+        start = job_start(peers)
         self._peers = peers
-        self._place = f"torchparquet/epochs/{_digest(repr(ranks))}/{_num_compared[ranks]}"
+        self._place = f"torchparquet/epochs/{start.name}/{start.number('epochs')}"
         self._has_told = False
-        _num_compared[ranks] += 1
+        self._noted: int | None = None
 
     def note(self, epoch: int | None) -> None:
+        self._noted = epoch
         text = _BETWEEN if epoch is None else str(epoch)
         self._peers.store.set(f"{self._place}/{self._peers.own}", text)
 
     def check(self, epoch: int) -> None:
-        if self._has_told:
+        if self._has_told or epoch != self._noted:  # another iteration is in that epoch
             return
         own, ranks = self._peers.own, self._peers.ranks
         other = ranks[(ranks.index(own) + 1) % len(ranks)]
@@ -167,10 +168,6 @@ class _Epochs:
             f"Rank {own} is in epoch {epoch}, rank {other} in epoch {theirs}",
             stacklevel=users_level(),
         )
-
-
-# By ranks: how many comparisons they have made, of any data set.
-_num_compared: Counter[tuple[int, ...]] = Counter()
 
 
 def _digest(text: str) -> str:

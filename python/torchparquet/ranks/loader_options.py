@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 _OPTIONS = ("shuffle", "sampler", "batch_sampler")
+_LOADERS = ("DataLoader.__init__", "StatefulDataLoader.__init__")
 # Between a look at `__class__` and the loader there is `ABCMeta.__instancecheck__`.
 _MAX_FRAMES = 3
 
@@ -29,7 +30,7 @@ class LoaderChecked:
         for _ in range(_MAX_FRAMES):
             if frame is None:
                 break
-            if frame.f_code.co_qualname.endswith("DataLoader.__init__"):
+            if frame.f_code.co_qualname in _LOADERS:
                 _refuse(frame.f_locals)
                 break
             frame = frame.f_back

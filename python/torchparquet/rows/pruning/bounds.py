@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+_LEAST_STORED_BITS = 32
 _FORMATS = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -78,6 +79,16 @@ class StoredColumn:
             return None
         return self.value(struct.unpack(form, content)[0])
 
+    def trusted(self, *bounds: pa.Scalar | None) -> tuple[pa.Scalar | None, ...]:
+        """Return the lowest and the highest value as far as the order of both can be known.
+
+        Some writers store small integers with the other extension, and order them by that: a bound
+        that does not fit the type shows it.
+        """
+        is_small = pa.types.is_integer(self._kind) and self._kind.bit_width < _LEAST_STORED_BITS
+        is_unknown = is_small and any(bound is None for bound in bounds)
+        return (None, None) if is_unknown else bounds
+
     def value(self, stored: Any) -> pa.Scalar | None:
         """Return a value from that of the physical type; None if it is not known."""
         try:
@@ -120,7 +131,7 @@ def bounds_of_chunk(chunk: pq.ColumnChunkMetaData, stored: StoredColumn) -> Boun
     if not statistics.has_min_max:
         return Bounds(may_be_null=may_be_null)
     low, high = stored.value(statistics.min_raw), stored.value(statistics.max_raw)
-    return Bounds(low, high, may_be_null)
+    return Bounds(*stored.trusted(low, high), may_be_null)
 
 
 def known_conditions(values: Mapping[str, pa.Scalar]) -> list[pc.Expression]:

@@ -97,8 +97,9 @@ class PageIndexes:
             Bounds(is_null=True)
             if is_null[page]
             else Bounds(
-                stored.value_of_bytes(low[page]),
-                stored.value_of_bytes(high[page]),
+                *stored.trusted(
+                    stored.value_of_bytes(low[page]), stored.value_of_bytes(high[page])
+                ),
                 may_be_null=not num_nulls or num_nulls[page] != 0,
             )
             for page in range(len(is_null))
