@@ -52,11 +52,6 @@ def test_of_an_epoch_without_steps(data: str, way: str) -> None:
     assert set(files_of(lambda: WAYS[way](dataset))) == {__file__}
 
 
-def test_of_batches_that_are_stacked(data: str) -> None:
-    loader = DataLoader(ParquetDataset(data, batch_size=5), batch_size=2)
-    assert set(files_of(lambda: list(loader))) == {__file__}
-
-
 def test_of_a_cache_that_is_damaged(data: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.write_bytes(b"nothing")

@@ -190,7 +190,9 @@ def test_each_pass_is_the_next_epoch(folder: Any) -> None:
 
 def test_a_pass_left_early_is_a_pass(folder: Any) -> None:
     planned = dataset(folder, shuffle=True)
-    next(iter(planned))
+    left = iter(planned)
+    for _ in range(2):  # one would be a look
+        next(left)
     second = ids_of(planned)
     assert second == planned_rows(1, batch_size=50, shuffle=True)[0].tolist()
 

@@ -182,7 +182,7 @@ def test_states_of_other_rows_are_refused(stored: Stored) -> None:
     one = open_rows(stored.path, rows=random_mask(1, 0.5, 1))
     next(iter(one))
     other = open_rows(stored.path, rows=random_mask(2, 0.5, 1))
-    with pytest.raises(ValueError, match="fingerprint"):
+    with pytest.raises(ValueError, match="other files or rows: rows are"):
         other.load_state_dict(one.state_dict())
 
 

@@ -183,6 +183,10 @@ def manifest_of(content: bytes, with_chunk_sizes: bool) -> Manifest | None:
         return _manifest(texts, {name: stored[name] for name in names})
 
 
+# Of a leaf; JSON has lists.
+_TUPLES = ("dtypes", "list_lengths")
+
+
 def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
     for array in arrays.values():
         array.flags.writeable = False
@@ -190,7 +194,7 @@ def _manifest(texts: dict[str, Any], arrays: dict[str, Any]) -> Manifest:
         files=tuple(texts["files"]),
         root=texts["root"],
         schemas=tuple(
-            tuple(Leaf(**(leaf | {"dtypes": tuple(leaf["dtypes"])})) for leaf in schema)
+            tuple(Leaf(**(leaf | {name: tuple(leaf[name]) for name in _TUPLES})) for leaf in schema)
             for schema in texts["schemas"]
         ),
         fingerprint=texts["fingerprint"],
