@@ -69,27 +69,28 @@ void Prefetcher::OrGiveUp(const Work& work) {
 }
 
 // Reading a footer or an index may reach the end of a block that is dropped then, which
-// leads back here on the same thread. Others need not wait for the footer either.
+// leads back here on the same thread. Other threads wait: afterwards, all that they may
+// take has been asked for.
 void Prefetcher::Advance() {
-  advances_again_ = true;
-  while (advances_again_ && !is_advancing_.exchange(true)) {
-    advances_again_ = false;
-    try {
-      OrGiveUp([&] { AskForAll(); });
-    } catch (...) {
-      is_advancing_ = false;
-      throw;
-    }
-    is_advancing_ = false;
+  if (advancing_ == std::this_thread::get_id()) {
+    advances_again_ = true;
+    return;
   }
+  OrGiveUp([&] {
+    const std::lock_guard advance_lock(advance_);
+    struct Marked {
+      std::atomic<std::thread::id>& thread;
+      ~Marked() { thread = std::thread::id(); }
+    } marked{advancing_};
+    advancing_ = std::this_thread::get_id();
+    do {
+      advances_again_ = false;
+      AskForAll();
+    } while (advances_again_);
+  });
 }
 
 void Prefetcher::AskForAll() {
-  const std::lock_guard advance_lock(advance_);
-  {
-    const std::lock_guard announce_lock(announce_);
-    next_epoch_.Announce(std::exchange(announced_, {}));
-  }
   while (true) {
     if (!waiting_.empty()) {
       if (!held_.HasRoomFor(waiting_.front().wish())) return;
@@ -112,8 +113,8 @@ void Prefetcher::AskForAll() {
 
 void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
   {
-    const std::lock_guard announce_lock(announce_);
-    std::ranges::move(steps, std::back_inserter(announced_));
+    const std::lock_guard advance_lock(advance_);
+    next_epoch_.Announce(std::move(steps));
   }
   Advance();
 }

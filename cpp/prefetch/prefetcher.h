@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -58,9 +59,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Asks for what the budget has room for. May wait for footers. Returns at once if
-  // another call is at it, also on this thread: that one then looks again. Call it
-  // without locks.
+  // Asks for what the budget has room for. May wait for footers. Called by what it calls,
+  // it returns at once, and the outer call looks again. Call it without locks.
   void Advance();
   // True if a task would not wait for bytes. Also if nothing would ever make it ready:
   // what the budget had no room for is read by the task itself. `others_run` says that
@@ -137,12 +137,9 @@ class Prefetcher {
   const std::shared_ptr<Signal> signal_;
   HeldBlocks held_;
 
-  std::atomic<bool> is_advancing_ = false;
-  std::atomic<bool> advances_again_ = false;
-  std::mutex announce_;
-  std::vector<std::vector<ReadStep>> announced_;  // guarded by announce_
-
+  std::atomic<std::thread::id> advancing_;  // the thread that holds `advance_` to ask
   std::mutex advance_;  // held while footers are read; guards all below
+  bool advances_again_ = false;
   std::deque<Waiting> waiting_;
   StepsAhead steps_ahead_;
   RequestSizes sizes_;
