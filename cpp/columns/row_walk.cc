@@ -129,7 +129,8 @@ bool RowWalk::FitsIndex(const PageLevels& levels, bool is_sought) {
   const bool counts = selection_ != nullptr || is_sought || pages_.TaskEndsInPage();
   auto wrong = pages_.CheckRows(row_, counts ? levels.NumRows() : -1);
   if (!wrong && is_sought && levels.begins_in_row()) {
-    wrong = CorruptFile("offset index leads to a page that begins in the middle of a row");
+    wrong =
+        CorruptFile("offset index leads to a page that begins in the middle of a row");
   }
   if (!wrong) return true;
   const int64_t first_page = pages_.indexed().first_offset();

@@ -27,7 +27,9 @@ class Quiet(dist.ProcessGroup):
 def main() -> None:
     data, growing, record = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     dist.Backend.register_backend(
-        "quiet", lambda _, rank, size, timeout: Quiet(rank, size), devices=["cpu"]
+        "quiet",
+        lambda _, rank, size, timeout: Quiet(rank, size),  # type: ignore[call-arg]
+        devices=["cpu"],
     )
     dist.init_process_group("quiet", timeout=timedelta(seconds=60))
     rank, start = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])

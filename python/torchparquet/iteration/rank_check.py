@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from torchparquet.errors import users_level
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.agreement import Standing, begin_together, shortened, tell_failure
-from torchparquet.ranks.job_start import job_start
+from torchparquet.ranks.job_start import Peers, job_start
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
     from torchparquet.files.manifest import Manifest
     from torchparquet.iteration.planner import EpochPlanner, Place
-    from torchparquet.ranks.agreement import Peers
     from torchparquet.ranks.membership import Membership
 
 _BETWEEN = "-"  # the note of a rank that has ended an epoch

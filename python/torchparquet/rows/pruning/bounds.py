@@ -79,15 +79,17 @@ class StoredColumn:
             return None
         return self.value(struct.unpack(form, content)[0])
 
-    def trusted(self, *bounds: pa.Scalar | None) -> tuple[pa.Scalar | None, ...]:
+    def trusted(
+        self, low: pa.Scalar | None, high: pa.Scalar | None
+    ) -> tuple[pa.Scalar | None, pa.Scalar | None]:
         """Return the lowest and the highest value as far as the order of both can be known.
 
         Some writers store small integers with the other extension, and order them by that: a bound
         that does not fit the type shows it.
         """
         is_small = pa.types.is_integer(self._kind) and self._kind.bit_width < _LEAST_STORED_BITS
-        is_unknown = is_small and any(bound is None for bound in bounds)
-        return (None, None) if is_unknown else bounds
+        is_unknown = is_small and (low is None or high is None)
+        return (None, None) if is_unknown else (low, high)
 
     def value(self, stored: Any) -> pa.Scalar | None:
         """Return a value from that of the physical type; None if it is not known."""
