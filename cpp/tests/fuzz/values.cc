@@ -178,6 +178,15 @@ bool Holds(const IntegerType& type, Wide value) {
   return value >= least && value - least < one << type.bits;
 }
 
+// The number of a small integer stored in 32 bits with either extension, and nothing if
+// the other bits are no extension.
+std::optional<Wide> SmallInteger(const IntegerType& type, Wide stored) {
+  const Wide one = 1;
+  if (stored < -(one << (type.bits - 1)) || stored >= one << type.bits) return {};
+  const Wide value = stored & ((one << type.bits) - 1);
+  return Holds(type, value) ? value : value - (one << type.bits);
+}
+
 // Integers to integers, against arithmetic that is wide enough.
 void CheckIntegers(const StoredType& type, Dtype dtype, ExactBuffer<uint8_t>& in,
                    ExactBuffer<uint8_t>& out, bool is_refused) {
@@ -187,9 +196,11 @@ void CheckIntegers(const StoredType& type, Dtype dtype, ExactBuffer<uint8_t>& in
   const int64_t out_bytes = to->bits / 8;
   bool fits = true;
   for (int64_t i = 0; i < static_cast<int64_t>(in.size()) / type.num_bytes; ++i) {
-    const Wide value =
-        IntegerOf(in.data() + i * type.num_bytes, type.num_bytes, from->is_signed);
-    fits &= Holds(*from, value) && Holds(*to, value);
+    const bool is_small = from->bits < 32;
+    const Wide stored = IntegerOf(in.data() + i * type.num_bytes, type.num_bytes,
+                                  is_small || from->is_signed);
+    const auto value = is_small ? SmallInteger(*from, stored) : std::optional(stored);
+    fits &= value && Holds(*to, *value);
     Require(is_refused ||
                 IntegerOf(out.data() + i * out_bytes, out_bytes, to->is_signed) == value,
             "an integer of another value");
