@@ -81,7 +81,8 @@ void Prefetcher::Advance() {
     struct Marked {
       std::atomic<std::thread::id>& thread;
       ~Marked() { thread = std::thread::id(); }
-    } marked{advancing_};
+    };
+    const Marked marked{advancing_};
     advancing_ = std::this_thread::get_id();
     do {
       advances_again_ = false;

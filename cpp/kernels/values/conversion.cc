@@ -214,7 +214,8 @@ void ConvertTime(const StoredType& type, const uint8_t* in, int64_t num_values,
     const Int128 value = LoadTime<kStored>(in, i) * factor;
     if constexpr (kIsFloat<Out>) {
       // A remainder below the divisor, at most a day, is exact.
-      const double whole = static_cast<double>(value / divisor);
+      const Int128 quotient = value / divisor;
+      const auto whole = static_cast<double>(quotient);
       const double rest =
           static_cast<double>(value % divisor) / static_cast<double>(divisor);
       Store(ToFloat<Out>(whole + rest), i, out);
@@ -368,12 +369,10 @@ template <Stored kStored, typename Out>
 constexpr Function FunctionFor() {
   if constexpr (!IsAllowed<kStored, Out>()) {
     return nullptr;
-  } else if constexpr (kStored == Stored::kBool) {
-    return &ConvertBool<Out>;
+  } else if constexpr (kStored == Stored::kBool || kStored == Stored::kNull) {
+    return &ConvertBool<Out>;  // of no value for nulls
   } else if constexpr (kStored == Stored::kFixedBytes) {
     return &CopyBytes;
-  } else if constexpr (kStored == Stored::kNull) {
-    return &ConvertBool<Out>;  // of no value
   } else if constexpr (kStored == Stored::kInt96) {
     return &ConvertInt96<Out>;
   } else if constexpr (kStored == Stored::kFloat16) {
