@@ -24,7 +24,7 @@ def main() -> None:
         for name, size in sizes.items()
         if size > MOST_KIB * 1024
     ]
-    # What one machine alone excludes does not count.
+    # Patterns in the settings of one machine do not count.
     refused += [
         f"tracked, but a .gitignore names it; untrack it by git rm --cached, or change that: {name}"
         for name in tracked("--ignored", "--exclude-per-directory=.gitignore")

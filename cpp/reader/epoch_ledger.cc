@@ -64,7 +64,7 @@ int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
     const int64_t lap = LapOf(iteration);
     const int64_t taken = (lap << kKeyBits) | (key & ((int64_t{1} << kKeyBits) - 1));
     int64_t found = entry.load();
-    // What an earlier lap left is free.
+    // Entries of an earlier lap are free.
     while ((found >> kKeyBits) < lap && !entry.compare_exchange_weak(found, taken)) {
     }
     if ((found >> kKeyBits) < lap || found == taken) {

@@ -72,9 +72,8 @@ class ParquetDataset(IterableOnly[Batch]):
     `[B, L]` for lists of a stated length, a `Jagged` for strings and other lists.
 
     Every iteration reads the next epoch, unless `set_epoch` names another. A look at one batch
-    takes no epoch. The order of rows
-    depends only on the files, the seed, the epoch, the options of the plan, and the number of
-    ranks and workers.
+    takes no epoch. The order of rows depends only on the files, the seed, the epoch, the options of
+    the plan, and the number of ranks and workers.
     """
 
     def __init__(

@@ -77,10 +77,10 @@ class Field:
 
     @property
     def identity(self) -> str:
-        """What two data sets must agree about for the states of one to fit the other.
+        """The facts about which two data sets must agree for states of one to fit the other.
 
         An attribute that joins belongs here only where it is used, so that states which were saved
-        before stay valid. What follows from the files is left out.
+        before stay valid. Facts that follow from the files are left out.
         """
         pack = self.pack
         facts: dict[str, object] = {
@@ -101,6 +101,8 @@ class Field:
             "pack": pack
             and (pack.strategy, pack.separator, pack.padding, pack.window, pack.boundaries),
         }
+        if self.unit is not None:
+            facts["unit"] = self.unit
         return repr(sorted(facts.items()))
 
     @property

@@ -58,7 +58,7 @@ class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
     def __init__(self, course: Course[_Position]) -> None:
         """Deliver the items after the position of `course`."""
         self.course = course
-        self._in_next: int | None = None  # the thread that is
+        self._in_next: int | None = None  # the thread in `next`
 
     def __next__(self) -> _Item:
         """Return the next item. After an exception that item is still the next one.
@@ -82,7 +82,7 @@ class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
 
     def _enter(self) -> None:
         own = get_ident()
-        # Of two threads one sees the other's mark: no call stands between.
+        # Of two threads one sees the mark of the other: nothing is called in between.
         if self._in_next is not None and self._in_next != own:
             raise RuntimeError(
                 "another thread waits for the next item of this iterator: let one thread call "

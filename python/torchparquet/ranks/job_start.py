@@ -39,7 +39,7 @@ class Peers:
 
 
 class JobStart:
-    """What one rank knows of the others that were started with it.
+    """The knowledge of one rank about the others that were started with it.
 
     The first rank invents the name. Each other rank leaves a random word in the store, which the
     first one answers with the name. A rank that finds an answer to its own word knows that it comes

@@ -28,7 +28,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "one_line" not in api
     code = html.unescape(re.sub("<[^>]*>", "", api))
     assert max(map(len, code.split("ParquetDataset(")[1].split("Args")[0].splitlines())) < 100
-    # What people look for is on pages for users, and pages about the code do not hide it.
+    # Users find these words on pages for users: pages about the code do not hide them.
     found = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())["docs"]
     assert not any(page["location"].startswith(("cpp/", "python/", "bench/")) for page in found)
     titles = " ".join(page["title"].casefold() for page in found)
