@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from torchparquet.files.footers.leaf import DTYPES, NULL_KEY, Leaf
 
 if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest
+
+_Declared = TypeVar("_Declared")
 
 _NUMBER_DTYPES = DTYPES[1:]
 
@@ -207,19 +209,13 @@ class Schemas:
         Raises:
             SchemaMismatchError: Files declare different lengths.
         """
-        found = [
-            (leaf.list_length, file)
-            for number, file in enumerate(self._files)
-            if (leaf := self._leaf(number, name)) is not None and not leaf.holds_nulls
-        ]
-        for length, file in found:
-            if length != found[0][0]:
-                raise SchemaMismatchError(
-                    f"files disagree about the length of the lists of column {name!r} "
-                    '(Column(..., length=...) states one, length="any" reads all): '
-                    f"{found[0][0] or 'any'} in {found[0][1]!r}, {length or 'any'} in {file!r}"
-                )
-        return found[0][0] if found else None
+        return self._declared(
+            name,
+            lambda leaf: leaf.list_length,
+            f"files disagree about the length of the lists of column {name!r} "
+            '(Column(..., length=...) states one, length="any" reads all)',
+            "any",
+        )
 
     def declared_tensor(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Return the shape and the order of dimensions that files declare for a row, or None.
@@ -227,17 +223,28 @@ class Schemas:
         Raises:
             SchemaMismatchError: Files declare different ones.
         """
+        return self._declared(
+            name,
+            lambda leaf: leaf.tensor,
+            f"files disagree about the shape of the tensors of column {name!r} "
+            '(Column(..., length="any") reads all as lists)',
+            "none",
+        )
+
+    def _declared(
+        self, name: str, of: Callable[[Leaf], _Declared | None], disagreement: str, nothing: str
+    ) -> _Declared | None:
+        """Return what all files with values declare of a column alike; raise if they differ."""
         found = [
-            (leaf.tensor, file)
+            (of(leaf), file)
             for number, file in enumerate(self._files)
             if (leaf := self._leaf(number, name)) is not None and not leaf.holds_nulls
         ]
-        for tensor, file in found:
-            if tensor != found[0][0]:
+        for value, file in found:
+            if value != found[0][0]:
                 raise SchemaMismatchError(
-                    f"files disagree about the shape of the tensors of column {name!r} "
-                    '(Column(..., length="any") reads all as lists): '
-                    f"{found[0][0] or 'none'} in {found[0][1]!r}, {tensor or 'none'} in {file!r}"
+                    f"{disagreement}: {found[0][0] or nothing} in {found[0][1]!r}, "
+                    f"{value or nothing} in {file!r}"
                 )
         return found[0][0] if found else None
 
