@@ -546,8 +546,7 @@ UNITS = {
 @pytest.mark.parametrize(
     ("first", "second", "dtype", "values"),
     [
-        ("ms", "us", "int64", None),
-        ("ms", "us", "float64", None),
+        ("ms", "us", "int32", None),
         ("ms", "utc", "int64", [1, 2, 3, 4]),
         ("date", "int", "int64", None),
         ("ms", "int", "int64", None),
@@ -564,7 +563,7 @@ def test_files_that_mean_different_units_are_not_mixed(
     for name, kind in (("a", first), ("b", second)):
         pq.write_table(pa.table({"x": UNITS[kind]}), tmp_path / f"{name}.parquet")
     columns = {"x": Column("x", dtype=dtype)}
-    hint = 'unit="us"' if (first, second) == ("ms", "us") else "'x' in what its values mean"
+    hint = 'unit="us"' if dtype == "int32" else "'x' in what its values mean"
     if values is None:
         with pytest.raises(SchemaMismatchError, match=rf"{hint}.*a\.parquet"):
             ParquetDataset(tmp_path, batch_size=4, columns=columns)

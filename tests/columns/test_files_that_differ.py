@@ -305,6 +305,23 @@ def test_times_of_several_units_are_read_in_one(tmp_path: Path, make: Any, unit:
         ParquetDataset(folder, batch_size=2)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_times_of_several_units_have_the_finest_of_them(tmp_path: Path, dtype: str) -> None:
+    seconds = pa.array([5, None, 1_700_000_000], pa.int64())
+    for make, units in ((pa.timestamp, ("s", "us")), (pa.duration, ("us", "ms"))):
+        kinds = [make(unit) for unit in units]
+        tables = [pa.table({"c": seconds.cast(make("s")).cast(kind)}) for kind in kinds]
+        folder = tmp_path / str(kinds[0])
+        folder.mkdir()
+        columns = {"c": Column("c", dtype=dtype, nulls=0)}
+        with pytest.warns(UserWarning, match=r"unit=.*'c' is read in us"):
+            dataset = ParquetDataset(write(folder, *tables), batch_size=6, columns=columns)
+        (batch,) = dataset
+        expected = [5e6, 0, 1.7e15] * 2
+        assert batch["c"].tolist() == expected
+        assert dataset.fields[0].unit == "us"
+
+
 def test_times_that_a_unit_cannot_hold_raise(tmp_path: Path) -> None:
     fine = pa.array([1_500], pa.duration("us"))
     far = pa.array([2**62], pa.timestamp("ms"))

@@ -71,7 +71,8 @@ class Column:
         unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
             unit, with and without UTC, become int64 of this unit. A value that it cannot hold
             exactly raises :class:`~torchparquet.errors.CastError`; a float ``dtype`` rounds it.
-            None: the unit that the files store, which must be one.
+            None: the unit that the files store. If it is not one, a ``dtype`` reads the finest,
+            with a warning, and without it files disagree.
 
     Raises:
         TypeError: A source is not a str, or another argument has a wrong type.

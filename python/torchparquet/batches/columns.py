@@ -71,6 +71,7 @@ def resolve_columns(
         requests = _packed(requests, pack)
     requests = {name: _with_bytes(column, schemas) for name, column in requests.items()}
     requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
+    requests = {name: _in_one_unit(column, schemas) for name, column in requests.items()}
     found = {
         name: [
             _as_words(
@@ -172,6 +173,23 @@ def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
         if dtype is not None:
             return replace(column, dtype=getattr(torch, dtype))
     return column
+
+
+def _in_one_unit(column: Column, schemas: Schemas) -> Column:
+    """Return a column of a dtype with a unit that holds all times of the files, if these differ."""
+    dtype = column.dtype_name or ""
+    takes_unit = dtype == "int64" or "float" in dtype
+    if column.unit is not None or not takes_unit or not isinstance(column.source, str):
+        return column
+    unit = schemas.finest_unit(column.source)
+    if unit is None or column.vocab is not None:
+        return column
+    warnings.warn(
+        "files store times in several units, which are read in the finest of them (Column(..., "
+        f"unit=...) sets one, and ends this warning): {column.source!r} is read in {unit}",
+        stacklevel=users_level(),
+    )
+    return replace(column, unit=unit)
 
 
 def _with_added(field: Field, schemas: Schemas) -> Field:

@@ -189,6 +189,16 @@ class Schemas:
             found.setdefault(leaf.kind, (leaf, file))
         return _with_nulls(name, [leaf for leaf, _ in found.values()], nulls, dtype)
 
+    def finest_unit(self, name: str) -> str | None:
+        """Return the finest unit of a column's times, or None if files do not store several."""
+        leaves = [self._leaf(number, name) for number in range(len(self._leaves))]
+        kinds = [leaf.kind for leaf in leaves if leaf is not None and not leaf.holds_nulls]
+        found = [_TIME.match(kind.replace("list<", "")) for kind in kinds]
+        units = {"ns" if one[2] == "int96" else one[2] for one in found if one is not None}
+        named = [unit for unit in NANOSECONDS if unit in units]
+        several = len(units) > 1 and None not in found and len(set(map(time_of, kinds))) == 1
+        return named[-1] if several else None
+
     def _check_key_everywhere(self, name: str, *, everywhere: bool) -> None:
         values = self._partition_keys[name]
         has_rows = (self._manifest.file_num_rows > 0).tolist()
