@@ -99,6 +99,8 @@ class ColumnReader {
   virtual int64_t row() const = 0;
   // From there another reader can continue with row() and the rows after it.
   virtual PagePlace place() const = 0;
+  // Bytes that another reader reads once more if it begins within the same page.
+  virtual int64_t restart_bytes() const { return 0; }
   int64_t held_bytes() const { return buffers_.num_bytes() + other_bytes(); }
   // Takes the buffers. The reader must not be used after that.
   virtual ColumnBuffers TakeBuffers() { return std::move(buffers_); }

@@ -32,8 +32,8 @@ class FixedListReader : public RowWalk {
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
     page_values_->ReadDictionary(header, bytes);
   }
-  void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    values_ = page_values_->Open(header, bytes);
+  void OpenValues(const PageHeader& header, const ValueBytes& values) override {
+    values_ = page_values_->Open(header, values);
   }
   void SkipValues(int64_t num_values) override { values_->Skip(num_values); }
   void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) override {

@@ -38,6 +38,7 @@ class FlatReader : public ColumnReader {
 
   int64_t row() const override { return row_; }
   PagePlace place() const override { return place_; }
+  int64_t restart_bytes() const override { return pages_.restart_bytes(); }
 
  private:
   int64_t other_bytes() const override { return pages_.page_reader_bytes(); }

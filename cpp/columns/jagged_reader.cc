@@ -51,8 +51,8 @@ class JaggedReader : public RowWalk {
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
     appender_->ReadDictionary(header, bytes);
   }
-  void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    appender_->OpenPage(header, bytes);
+  void OpenValues(const PageHeader& header, const ValueBytes& values) override {
+    appender_->OpenPage(header, values);
   }
   void SkipValues(int64_t num_values) override { appender_->Skip(num_values); }
   void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) override {

@@ -19,7 +19,7 @@ class ListLengthsReader : public RowWalk {
  private:
   // Values stay encoded.
   void ReadDictionary(const PageHeader&, std::span<const uint8_t>) override {}
-  void OpenValues(const PageHeader&, std::span<const uint8_t>) override {}
+  void OpenValues(const PageHeader&, const ValueBytes&) override {}
   void SkipValues(int64_t) override {}
   void SelectValues(std::span<const kernels::BitWord>, int64_t) override {}
   void EndSelected() override {}

@@ -18,6 +18,7 @@ class RowWalk : public ColumnReader {
  public:
   int64_t row() const override { return index_; }
   PagePlace place() const override { return place_; }
+  int64_t restart_bytes() const override { return pages_.restart_bytes(); }
 
  protected:
   RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
@@ -69,7 +70,7 @@ class RowWalk : public ColumnReader {
 
   virtual void ReadDictionary(const PageHeader& header,
                               std::span<const uint8_t> bytes) = 0;
-  virtual void OpenValues(const PageHeader& header, std::span<const uint8_t> bytes) = 0;
+  virtual void OpenValues(const PageHeader& header, const ValueBytes& values) = 0;
   // Calls TakeRows for each segment.
   virtual void WriteRows(const ColumnTarget& target, DecodeProgress* progress) = 0;
   // `row` is the row of the first entry or, if that entry continues a row, the next row.

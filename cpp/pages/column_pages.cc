@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "bridge/format.h"
 #include "errors.h"
 #include "kernels/crc32.h"
 
@@ -200,13 +201,44 @@ void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
   }
 }
 
+// True for a long page that is stored as it is. A checksum is compared before the first
+// value is delivered, which takes the whole page.
+bool ColumnPages::StaysInFile() const {
+  constexpr int64_t kLongBytes = int64_t{4} << 20;
+  const bool has_packed_levels =
+      header_.definition_level_encoding == Encoding::kBitPacked ||
+      header_.repetition_level_encoding == Encoding::kBitPacked;
+  return !chunk_.is_compressed && !decrypted_ && !header_.checksum &&
+         header_.encoding == Encoding::kPlain && !has_packed_levels &&
+         header_.compressed_bytes >= kLongBytes;
+}
+
+// Reads the levels of a page only.
+PageParts ColumnPages::ReadInFile() {
+  const int64_t begin = page_offset_ + header_.header_bytes;
+  const int64_t level_bytes = LevelBytes(chunk_, header_, begin, &read_ahead_);
+  // Not in use: it is for compressed pages.
+  uint8_t* levels = buffers_->page.Reserve(static_cast<size_t>(level_bytes));
+  if (level_bytes > 0) read_ahead_.Copy({begin, level_bytes}, levels);
+  PageParts parts = PartsOf(chunk_, header_, {levels, static_cast<size_t>(level_bytes)},
+                            &buffers_->levels);
+  parts.values = ValueBytes(
+      &read_ahead_, {begin + level_bytes, header_.compressed_bytes - level_bytes});
+  return parts;
+}
+
 PageParts ColumnPages::ReadDataPage(bool goes_on) {
+  restart_bytes_ = std::max(header_.compressed_bytes, header_.uncompressed_bytes);
   if (next_page_.offset == page_offset_) {
     std::swap(buffers_->page, buffers_->next_page);
     return PartsOf(chunk_, header_, std::exchange(next_page_, {}).page,
                    &buffers_->levels);
   }
   next_page_ = {};
+  if (StaysInFile()) {
+    restart_bytes_ = 0;
+    return ReadInFile();
+  }
   // Both pages are viewed before this one, whose view is then a part of theirs.
   std::optional<NextPage> next;
   if (goes_on && indexed_.Wants(next_offset_)) next = ViewNextPage();

@@ -48,6 +48,9 @@ class ColumnPages {
   // The offset in the file of the header that Next returned last; in an encrypted column
   // chunk, the number of its page.
   int64_t page_offset() const { return page_offset_; }
+  // Bytes of the page that was read last that another reader would read, or decompress,
+  // once more to begin within it.
+  int64_t restart_bytes() const { return restart_bytes_; }
   // Memory that is held outside the buffers, in an encrypted column chunk.
   int64_t page_reader_bytes() const { return decrypted_ ? decrypted_->held_bytes() : 0; }
   // Makes Next continue at `offset`, an earlier page_offset().
@@ -78,7 +81,8 @@ class ColumnPages {
   IndexedPages& indexed() { return indexed_; }
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
-  // Seek, dictionary pages within the task. Throws Error(kCorruptFile) if the bytes
+  // Seek, dictionary pages within the task. The values of a long page may stay in the
+  // file. Throws Error(kCorruptFile) if the bytes
   // contradict the header. If the task goes on with the next page, that page may be
   // decompressed together with this one; its errors come when it is read itself.
   PageParts ReadDataPage(bool goes_on);
@@ -96,6 +100,8 @@ class ColumnPages {
 
   const PageHeader* NextDecrypted();
   std::span<const uint8_t> ReadBody();
+  bool StaysInFile() const;
+  PageParts ReadInFile();
   void CheckPageBytes(int64_t num_bytes) const;
   void CheckUncompressedBytes(const PageHeader& header) const;
   std::optional<NextPage> ViewNextPage();
@@ -116,6 +122,7 @@ class ColumnPages {
   int64_t next_offset_ = 0;
   PageHeader header_;
   NextPage next_page_;
+  int64_t restart_bytes_ = 0;
 };
 
 }  // namespace torchparquet

@@ -120,6 +120,29 @@ PageParts PartsOfV2(const PageHeader& header, std::span<const uint8_t> body) {
 
 }  // namespace
 
+int64_t LevelBytes(const ColumnChunk& chunk, const PageHeader& header, int64_t offset,
+                   ReadAhead* file) {
+  int64_t num_bytes = 0;
+  const auto take = [&](int64_t count) {
+    if (count < 0 || count > header.compressed_bytes - num_bytes) {
+      throw CorruptFile("page is too short for its levels");
+    }
+    num_bytes += count;
+  };
+  if (IsV2(header)) {
+    take(header.repetition_level_bytes);
+    take(header.definition_level_bytes);
+    return num_bytes;
+  }
+  for (const int max_level : {chunk.max_repetition_level, chunk.max_definition_level}) {
+    if (max_level == 0) continue;
+    const ByteRange length{offset + num_bytes, 4};
+    take(length.num_bytes);
+    take(ReadLength(file->View(length, length.end())));
+  }
+  return num_bytes;
+}
+
 bool IsCompressed(const ColumnChunk& chunk, const PageHeader& header) {
   if (!IsV2(header)) return chunk.is_compressed;
   return chunk.is_compressed && (header.is_compressed || chunk.always_compressed);
@@ -127,12 +150,14 @@ bool IsCompressed(const ColumnChunk& chunk, const PageHeader& header) {
 
 CompressedPage LayOut(const ColumnChunk& chunk, const PageHeader& header,
                       std::span<const uint8_t> body, ScratchBuffer* memory) {
-  PageParts parts{.values = body};
+  PageParts parts;
+  std::span<const uint8_t> values = body;
   int64_t num_bytes = header.uncompressed_bytes;
   if (IsV2(header)) {
     parts = PartsOfV2(header, body);
+    values = parts.values.whole();
     num_bytes -= header.repetition_level_bytes + header.definition_level_bytes;
-    if (!IsCompressed(chunk, header)) num_bytes = std::ssize(parts.values);
+    if (!IsCompressed(chunk, header)) num_bytes = std::ssize(values);
   }
   if (num_bytes < 0) throw CorruptFile("page is too short for its levels");
   uint8_t* out = memory->Reserve(parts.repetition.size() + parts.definition.size() +
@@ -146,14 +171,15 @@ CompressedPage LayOut(const ColumnChunk& chunk, const PageHeader& header,
   CompressedPage page;
   page.repetition = copy(parts.repetition);
   page.definition = copy(parts.definition);
-  page.block = {parts.values, {out, static_cast<size_t>(num_bytes)}};
+  page.block = {values, {out, static_cast<size_t>(num_bytes)}};
   return page;
 }
 
 PageParts PartsOf(const ColumnChunk& chunk, const PageHeader& header,
                   const CompressedPage& page, ScratchBuffer* levels) {
   if (!IsV2(header)) return PartsOfV1(chunk, header, page.block.out, levels);
-  return WantedParts(chunk, {page.repetition, page.definition, page.block.out});
+  const std::span<const uint8_t> values = page.block.out;
+  return WantedParts(chunk, {page.repetition, page.definition, values});
 }
 
 PageParts PartsOf(const ColumnChunk& chunk, const PageHeader& header,

@@ -6,16 +6,42 @@
 #include "kernels/codecs/block_lanes.h"
 #include "pages/column_chunk.h"
 #include "pages/page_header.h"
+#include "pages/read_ahead.h"
 #include "scratch_buffer.h"
 
 namespace torchparquet {
+
+// The encoded values of a data page: in memory or, of a long page that is stored as it
+// is, still in the file. Valid as long as the page.
+class ValueBytes {
+ public:
+  ValueBytes() = default;
+  // Implicit: most pages are in memory.
+  ValueBytes(std::span<const uint8_t> bytes) : bytes_(bytes) {}  // NOLINT(*-explicit-*)
+  // `file` must outlive the values.
+  ValueBytes(ReadAhead* file, const ByteRange& range) : file_(file), range_(range) {}
+
+  // Null if they are in memory.
+  ReadAhead* file() const { return file_; }
+  const ByteRange& range() const { return range_; }
+  bool empty() const { return file_ == nullptr ? bytes_.empty() : range_.num_bytes == 0; }
+  // All of them, in memory.
+  std::span<const uint8_t> whole() const {
+    return file_ == nullptr ? bytes_ : file_->View(range_, range_.end());
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  ReadAhead* file_ = nullptr;
+  ByteRange range_;
+};
 
 // The parts of a data page, decompressed. Levels are in the RLE/bit-packing hybrid, and
 // empty if the column has none.
 struct PageParts {
   std::span<const uint8_t> repetition = {};
   std::span<const uint8_t> definition = {};
-  std::span<const uint8_t> values = {};
+  ValueBytes values = {};
 };
 
 // A data page before it is decompressed: levels of a V2 page, already copied, and the
@@ -27,6 +53,11 @@ struct CompressedPage {
 };
 
 // All throw Error(kCorruptFile) if the bytes contradict the header.
+
+// The number of bytes of its levels, in front of its values, of a page that stands at
+// `offset` of the file and is not compressed.
+int64_t LevelBytes(const ColumnChunk& chunk, const PageHeader& header, int64_t offset,
+                   ReadAhead* file);
 
 // True if the page's values, or all of a V1 page, are compressed.
 bool IsCompressed(const ColumnChunk& chunk, const PageHeader& header);

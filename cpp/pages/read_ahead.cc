@@ -18,6 +18,17 @@ void ReadAhead::Read(const ByteRange& range, uint8_t* out) {
   ++costs_->num_reads;
 }
 
+void ReadAhead::Copy(const ByteRange& wanted, uint8_t* out) {
+  int64_t num_held = 0;
+  if (wanted.offset >= held_.offset && wanted.offset < held_.end()) {
+    num_held = std::min(wanted.end(), held_.end()) - wanted.offset;
+    std::memcpy(out, memory_->data() + (wanted.offset - held_.offset),
+                static_cast<size_t>(num_held));
+  }
+  if (num_held == wanted.num_bytes) return;
+  Read({wanted.offset + num_held, wanted.num_bytes - num_held}, out + num_held);
+}
+
 bool ReadAhead::HasRoom(int64_t num_bytes) const {
   return static_cast<size_t>(num_bytes + kPaddingBytes) <= memory_->capacity();
 }

@@ -28,6 +28,8 @@ class ReadAhead {
   // call that wants other bytes than these. If they have to be read, reads the bytes up
   // to `ahead_end` too. Throws Error as Source::ReadAt does.
   std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
+  // Copies such bytes to `out`. Those that it does not hold go there from the file.
+  void Copy(const ByteRange& wanted, uint8_t* out);
 
  private:
   void Read(const ByteRange& range, uint8_t* out);

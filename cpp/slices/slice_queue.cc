@@ -4,10 +4,21 @@
 #include <utility>
 
 namespace torchparquet {
+namespace {
+
+// True if beginning within the reader's page takes long.
+bool HasLongPage(const ColumnReader& reader) {
+  constexpr int64_t kLongBytes = int64_t{8} << 20;
+  return reader.restart_bytes() >= kLongBytes;
+}
+
+}  // namespace
 
 SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
                        std::vector<ColumnBuffers> spare)
-    : num_tasks_(num_tasks), max_held_bytes_(max_held_bytes) {
+    : num_tasks_(num_tasks),
+      max_held_bytes_(max_held_bytes),
+      has_long_pages_(static_cast<size_t>(num_tasks)) {
   for (ColumnBuffers& buffers : spare) KeepSpare(&buffers);
 }
 
@@ -42,8 +53,8 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
     for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
       const auto i = static_cast<size_t>(index);
       if (entry.taken[i]) continue;
-      if (choice == Choice::kUnshared && entry.chunk->columns[i].num_running > 0)
-        continue;
+      const bool is_alone = choice == Choice::kUnshared || has_long_pages_[i];
+      if (is_alone && entry.chunk->columns[i].num_running > 0) continue;
       if (pressure && MustWait(entry, index, *pressure)) continue;
       if (is_ready && MustAwaitBytes(&entry, index, is_ready)) continue;
       return TakeFrom(&entry, index);
@@ -110,7 +121,7 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
     if (task.reader == nullptr)
       task.buffers = TakeSpare();
     else
-      held_bytes_ -= task.reader->held_bytes();
+      Release(*task.reader);
     return task;
   }
   // Slices of a column are taken in order, so no reader and no kept place is past the
@@ -146,10 +157,8 @@ SliceTask SliceQueue::Pause(SliceTask task) {
   Paused paused{.num_spans_done = task.num_spans_done,
                 .reader = nullptr,
                 .place = task.reader->place()};
-  if (MayHold(task.reader->held_bytes())) {
-    held_bytes_ += task.reader->held_bytes();
-    paused.reader = std::move(task.reader);
-  }
+  Learn(task);
+  if (Hold(*task.reader)) paused.reader = std::move(task.reader);
   entry.paused.emplace(task.index, std::move(paused));
   entry.taken[static_cast<size_t>(task.index)] = false;
   entry.first_untaken = std::min(entry.first_untaken, task.index);
@@ -160,12 +169,38 @@ SliceTask SliceQueue::Pause(SliceTask task) {
 }
 
 std::unique_ptr<ColumnReader> SliceQueue::TakeIdle(Column* column) {
-  if (column->idle != nullptr) held_bytes_ -= column->idle->held_bytes();
+  if (column->idle != nullptr) Release(*column->idle);
   return std::move(column->idle);
 }
 
 bool SliceQueue::MayHold(int64_t num_bytes) const {
   return held_bytes_ + num_bytes <= max_held_bytes_;
+}
+
+// Counts an idle reader. Returns false if there is no room for it.
+bool SliceQueue::Hold(const ColumnReader& reader) {
+  const int64_t num_bytes = reader.held_bytes();
+  if (IsLarge(reader)) {
+    if (large_bytes_ > 0) return false;
+    large_bytes_ = num_bytes;
+    return true;
+  }
+  if (!MayHold(num_bytes)) return false;
+  held_bytes_ += num_bytes;
+  return true;
+}
+
+void SliceQueue::Release(const ColumnReader& reader) {
+  (IsLarge(reader) ? large_bytes_ : held_bytes_) -= reader.held_bytes();
+}
+
+bool SliceQueue::IsLarge(const ColumnReader& reader) const {
+  return HasLongPage(reader) && reader.held_bytes() > max_held_bytes_;
+}
+
+// Each thread that shared a column of long pages would read such a page, and hold it.
+void SliceQueue::Learn(const SliceTask& task) {
+  if (HasLongPage(*task.reader)) has_long_pages_[static_cast<size_t>(task.index)] = true;
 }
 
 SliceTask SliceQueue::Finish(SliceTask task) {
@@ -174,6 +209,7 @@ SliceTask SliceQueue::Finish(SliceTask task) {
   Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
   --column.num_running;
   if (task.reader != nullptr) {
+    Learn(task);
     Keep(&task, &column);
   } else {
     KeepSpare(&task.buffers);  // a generated column needs none
@@ -200,9 +236,7 @@ void SliceQueue::Keep(SliceTask* task, Column* column) {
     task->buffers = replaced->TakeBuffers();
     KeepSpare(&task->buffers);
   }
-  if (!MayHold(task->reader->held_bytes())) return;
-  held_bytes_ += task->reader->held_bytes();
-  column->idle = std::move(task->reader);
+  if (Hold(*task->reader)) column->idle = std::move(task->reader);
 }
 
 // Adds the buffers to the spare ones if they hold memory and there is room.
@@ -217,7 +251,7 @@ std::vector<ColumnBuffers> SliceQueue::Clear() {
   entries_.clear();
   first_open_ = entries_.end();
   last_chunks_.clear();
-  held_bytes_ = 0;
+  held_bytes_ = large_bytes_ = 0;
   return std::exchange(spare_, {});
 }
 

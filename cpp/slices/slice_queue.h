@@ -51,15 +51,17 @@ struct SliceTask {
 class SliceQueue {
  public:
   // Idle readers and spare buffers hold at most `max_held_bytes`. Anything beyond is
-  // given up, and costs reading a page and a dictionary again. `spare` are buffers of an
-  // earlier queue.
+  // given up, and costs reading a page and a dictionary again. One reader of a long
+  // page may hold more by itself: the page was in memory as a whole anyway, and would be
+  // read again in each slice. `spare` are buffers of an earlier queue.
   SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
              std::vector<ColumnBuffers> spare = {});
 
   void Push(OpenSlice slice);
 
   // Another thread may be reading the column in an earlier slice of the chunk. A second
-  // reader can then read it too, at the price of decoding a page twice.
+  // reader can then read it too, at the price of decoding a page twice. Columns of long
+  // pages wait.
   using Choice = TaskStream::Choice;
   // Says which tasks have to wait for memory: those with an index in `waits`, except for
   // what the batch at the front still needs.
@@ -79,6 +81,10 @@ class SliceQueue {
   // Takes back a task with its reader, which is null after a failure. Returns the memory
   // that is given up, to be destroyed without the lock.
   SliceTask Finish(SliceTask task);
+  // True if other tasks of the column wait while one runs.
+  bool has_long_pages(int64_t index) const {
+    return has_long_pages_[static_cast<size_t>(index)];
+  }
   // Gives up all readers. Returns the spare buffers.
   std::vector<ColumnBuffers> Clear();
 
@@ -87,7 +93,7 @@ class SliceQueue {
   // True if a task that nobody has taken could fail before `key`.
   bool HasUntakenBefore(const FailureKey& key) const;
   int64_t num_running() const { return num_running_; }
-  int64_t held_bytes() const { return held_bytes_; }
+  int64_t held_bytes() const { return held_bytes_ + large_bytes_; }
 
  private:
   struct Column {  // of an open chunk
@@ -129,6 +135,10 @@ class SliceQueue {
   void Keep(SliceTask* task, Column* column);
   void KeepSpare(ColumnBuffers* buffers);
   bool MayHold(int64_t num_bytes) const;
+  bool Hold(const ColumnReader& reader);
+  bool IsLarge(const ColumnReader& reader) const;
+  void Release(const ColumnReader& reader);
+  void Learn(const SliceTask& task);
 
   const int64_t num_tasks_;
   const int64_t max_held_bytes_;
@@ -141,6 +151,8 @@ class SliceQueue {
   // Last in, first out: the memory that a thread has just used is in its cache.
   std::vector<ColumnBuffers> spare_;
   int64_t held_bytes_ = 0;
+  int64_t large_bytes_ = 0;  // of a reader that holds more than max_held_bytes_
+  std::vector<bool> has_long_pages_;  // by task, as far as readers have met them
   int64_t num_running_ = 0;
   int64_t num_takes_ = 0;
 };

@@ -26,7 +26,7 @@ class SliceStream::Task : public DecodeTask {
   void Pause() override { task_ = stream_->slices_.Pause(std::move(task_)); }
   bool Finish() override {
     task_ = stream_->slices_.Finish(std::move(task_));
-    return false;
+    return stream_->slices_.has_long_pages(task_.index);
   }
 
  private:

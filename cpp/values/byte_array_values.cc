@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "kernels/levels/selected.h"
 #include "values/encoded_reader.h"
+#include "values/file_values.h"
 #include "values/page_values.h"
 
 namespace torchparquet {
@@ -125,7 +126,11 @@ void ByteArrayValues::ReadDictionary(const PageHeader& header,
 }
 
 std::unique_ptr<kernels::ByteArrayReader> ByteArrayValues::Open(
-    const PageHeader& header, std::span<const uint8_t> bytes) const {
+    const PageHeader& header, const ValueBytes& values) const {
+  if (values.file() != nullptr && header.encoding == Encoding::kPlain) {
+    return OpenFileByteArrays(values);
+  }
+  const std::span<const uint8_t> bytes = values.whole();
   if (bytes.empty()) return std::make_unique<NoByteArrays>();
   if (header.encoding == Encoding::kPlainDictionary ||
       header.encoding == Encoding::kRleDictionary) {

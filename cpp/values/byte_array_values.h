@@ -9,6 +9,7 @@
 #include "kernels/encodings/dictionary.h"
 #include "pages/decode_scratch.h"
 #include "pages/page_header.h"
+#include "pages/page_parts.h"
 
 namespace torchparquet {
 
@@ -46,9 +47,9 @@ class ByteArrayValues {
 
   // `bytes` are used within the call only.
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes);
-  // `bytes` and this must outlive the reader.
+  // `values` and this must outlive the reader.
   std::unique_ptr<kernels::ByteArrayReader> Open(const PageHeader& header,
-                                                 std::span<const uint8_t> bytes) const;
+                                                 const ValueBytes& values) const;
 
   const ByteArrayDictionary& dictionary() const { return dictionary_; }
 

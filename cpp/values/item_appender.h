@@ -30,7 +30,7 @@ class ItemAppender {
   // As in PageValues.
   virtual void ReadDictionary(const PageHeader& header,
                               std::span<const uint8_t> bytes) = 0;
-  virtual void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) = 0;
+  virtual void OpenPage(const PageHeader& header, const ValueBytes& values) = 0;
   // If values are strings, writes to `starts`, for each value of the run, where it begins
   // in the sink. A null writes nothing.
   virtual void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
@@ -52,8 +52,8 @@ class NumberAppender : public ItemAppender {
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
     values_->ReadDictionary(header, bytes);
   }
-  void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    page_ = values_->Open(header, bytes);
+  void OpenPage(const PageHeader& header, const ValueBytes& values) override {
+    page_ = values_->Open(header, values);
   }
 
   void Append(const ValueRun& run, DecodeScratch* scratch, int64_t*,
@@ -99,8 +99,8 @@ class BytesAppender : public ItemAppender {
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
     values_.ReadDictionary(header, bytes);
   }
-  void OpenPage(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    page_ = values_.Open(header, bytes);
+  void OpenPage(const PageHeader& header, const ValueBytes& values) override {
+    page_ = values_.Open(header, values);
   }
 
   void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,

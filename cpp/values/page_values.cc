@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "values/encoded_reader.h"
+#include "values/file_values.h"
 #include "values/fixed_bytes_dictionary.h"
 #include "values/lengthened_reader.h"
 
@@ -77,8 +78,13 @@ class FixedSizeValues : public PageValues<Out> {
 
   // A page of nulls may have no bytes, not even the header of an encoding.
   std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
-                                         std::span<const uint8_t> bytes) override {
+                                         const ValueBytes& values) override {
     const int encoding = header.encoding;
+    if (values.file() != nullptr && encoding == Encoding::kPlain && !is_binary() &&
+        physical_ != PhysicalType::kBoolean) {
+      return std::make_unique<FilePlainReader<Out>>(values, conversion_);
+    }
+    const std::span<const uint8_t> bytes = values.whole();
     if (bytes.empty()) return std::make_unique<PlainReader<Out>>(bytes, conversion_);
     if (encoding == Encoding::kPlain) return OpenPlain(bytes, header.num_values);
     // Without a dictionary page the dictionary is empty: reading any index throws, and a

@@ -8,6 +8,7 @@
 #include "kernels/values/conversion.h"
 #include "pages/decode_scratch.h"
 #include "pages/page_header.h"
+#include "pages/page_parts.h"
 #include "values/value_reader.h"
 
 namespace torchparquet {
@@ -21,9 +22,9 @@ class PageValues {
   // `bytes` are used within the call only.
   virtual void ReadDictionary(const PageHeader& header,
                               std::span<const uint8_t> bytes) = 0;
-  // `bytes` and this must outlive the reader.
+  // `values` and this must outlive the reader.
   virtual std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
-                                                 std::span<const uint8_t> bytes) = 0;
+                                                 const ValueBytes& values) = 0;
 };
 
 // Throws Error(kCorruptFile) for a second dictionary of the column chunk, or for an

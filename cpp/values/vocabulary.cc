@@ -76,13 +76,13 @@ class CodeValues : public PageValues<Out> {
   }
 
   std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
-                                         std::span<const uint8_t> bytes) override {
+                                         const ValueBytes& values) override {
     const bool has_indices = header.encoding == Encoding::kRleDictionary ||
                              header.encoding == Encoding::kPlainDictionary;
-    if (has_indices && !bytes.empty()) {
-      return std::make_unique<DictionaryValueReader<Out>>(bytes, &codes_);
+    if (has_indices && !values.empty()) {
+      return std::make_unique<DictionaryValueReader<Out>>(values.whole(), &codes_);
     }
-    return std::make_unique<CodeReader<Out>>(strings_.Open(header, bytes),
+    return std::make_unique<CodeReader<Out>>(strings_.Open(header, values),
                                              vocabulary_.get(), max_bytes_);
   }
 

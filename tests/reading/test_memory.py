@@ -88,9 +88,9 @@ SHUFFLE = {"shuffle": True, "num_threads": 2}
 PAGE_KEY = "0123456789abcdef"
 # A batch itself takes more than its rows.
 FEW_ROWS = {"batch_size": 2, "max_memory": 128 * MIB, "num_threads": 1, "num_batches": 50_000}
-# Every case but "one page", which meets one page of many rows, "encrypted", which meets a page of
-# each of many columns, and those of few rows reads 256 MiB or more. If a shuffle window of row
-# groups is asked for, one more in it would be refused.
+# Every case but "one page", which meets one page of many rows, "images", whose page has 200 MiB,
+# "encrypted", which meets a page of each of many columns, and those of few rows reads 256 MiB or
+# more. If a shuffle window of row groups is asked for, one more in it would be refused.
 CASES = {
     "one thread": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 1},
     "two threads": {"batch_size": 8192, "max_memory": 16 * MIB, "num_threads": 2},
@@ -104,6 +104,7 @@ CASES = {
         "key": PAGE_KEY,
     },
     "texts": {"batch_size": 64, "max_memory": 32 * MIB, "num_threads": 2},
+    "one page of images": {"batch_size": 2, "max_memory": 16 * MIB, "num_threads": 2},
     "window": {"batch_size": 8192, "max_memory": 150 * MIB, "shuffle_window": 4, **SHUFFLE},
     "window of one column": {
         **{"batch_size": 8192, "max_memory": 132 * MIB, "shuffle_window": 5},
@@ -117,12 +118,14 @@ CASES = {
     "default window of few rows of a column": FEW_ROWS | SHUFFLE | {"num_threads": 1},
 }
 TEXTS_ROWS, TEXT_BYTES = 20_000, 20_000
+IMAGES = 200  # of a megabyte
 ROWS_READ = {
     "two epochs": 2 * RUNS_ROWS,
     "noise": NOISE_ROWS,
     "one page": 8192,
     "encrypted": 4 * 4096,
     "texts": TEXTS_ROWS,
+    "one page of images": IMAGES,
     "window of one column": COLUMN_ROWS,
     "window of words": WORDS_ROWS,
     "default window of words": WORDS_ROWS,
@@ -227,6 +230,18 @@ def words(tmp_path_factory: Any) -> str:
 
 
 @pytest.fixture(scope="module")
+def images(tmp_path_factory: Any) -> str:
+    """A page that is longer than the memory of two threads."""
+    path = tmp_path_factory.mktemp("memory") / "images.parquet"
+    image = np.random.default_rng(0).bytes(MIB)
+    pq.write_table(
+        pa.table({"x": [image] * IMAGES}), path, compression="none", use_dictionary=False
+    )
+    assert len(pages(path)) == 1
+    return str(path)
+
+
+@pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: Any) -> str:
     """80 columns with a page of a megabyte each."""
     path = tmp_path_factory.mktemp("memory") / "encrypted.parquet"
@@ -245,12 +260,19 @@ def encrypted(tmp_path_factory: Any) -> str:
 
 @pytest.fixture(scope="module")
 def measured(
-    runs: Any, noise: Any, one_page: Any, texts: Any, column: Any, words: Any, encrypted: Any
+    runs: Any,
+    noise: Any,
+    one_page: Any,
+    texts: Any,
+    column: Any,
+    words: Any,
+    images: Any,
+    encrypted: Any,
 ) -> Any:
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
     kinds = {"noise": noise, "page": one_page, "texts": texts, "column": column, "words": words}
-    kinds["encrypted"] = encrypted
+    kinds |= {"encrypted": encrypted, "images": images}
     cases = [
         {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}  # type: ignore[dict-item]
         for name, case in CASES.items()

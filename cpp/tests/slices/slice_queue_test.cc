@@ -40,6 +40,8 @@ class FakeReader : public ColumnReader {
 
   int64_t row() const override { return row_; }
   PagePlace place() const override { return place_; }
+  int64_t restart_bytes() const override { return restart_bytes_; }
+  void MeetPage(int64_t num_bytes) { restart_bytes_ = num_bytes; }
 
   // Stands at `row`, in a page that began some rows before it.
   void MoveTo(int64_t row) {
@@ -59,6 +61,7 @@ class FakeReader : public ColumnReader {
 
   Ledger* ledger_;
   int64_t row_ = 0;
+  int64_t restart_bytes_ = 0;
   PagePlace place_;
 };
 
@@ -270,6 +273,48 @@ TEST_CASE("a reader for which there is no room is given up and leaves its place"
   CHECK(setting.queue.Finish(std::move(kept)).reader != nullptr);
   CHECK(Same(setting.Take().place, FakeReader::PlaceFor(20)));
   CHECK(setting.Take().reader != nullptr);
+}
+
+void RunInLongPage(SliceTask* task, Ledger* ledger) {
+  Run(task, ledger);
+  static_cast<FakeReader&>(*task->reader).MeetPage(int64_t{100} << 20);
+}
+
+TEST_CASE("a column of long pages is read by one thread, in later chunks too") {
+  Setting setting(2, kPlenty, {3, 2});
+  SliceTask a0 = setting.Take();
+  const SliceTask b0 = setting.Take();
+  SliceTask a1 = setting.Take();  // no long page is known yet
+  CHECK(a1.index == 0);
+  CHECK_FALSE(setting.queue.has_long_pages(0));
+  RunInLongPage(&a0, &setting.ledger);
+  setting.queue.Finish(std::move(a0));
+  CHECK(setting.queue.has_long_pages(0));
+  CHECK_FALSE(setting.queue.has_long_pages(1));
+  CHECK(setting.Take().index == 1);  // of the second slice
+  CHECK(setting.Take().slice->number == 2);
+  Run(&a1, &setting.ledger);
+  setting.queue.Finish(std::move(a1));
+  CHECK(setting.Take().slice->number == 2);
+  CHECK(setting.Take().slice->number == 3);
+  CHECK(setting.Take().slice->number == 3);
+  const SliceTask last = setting.Take();
+  CHECK(last.slice->number == 4);
+  CHECK(last.index == 1);
+  CHECK_FALSE(setting.queue.Take(Choice::kAny));
+}
+
+TEST_CASE("without room one reader of a long page is kept, and no second one") {
+  Setting setting(2, 0, {4});
+  for (int64_t slice = 0; slice < 4; ++slice) {
+    for (int64_t index = 0; index < 2; ++index) {
+      SliceTask task = setting.Take();
+      CHECK((task.reader != nullptr) == (slice > 0 && index == 0));
+      RunInLongPage(&task, &setting.ledger);
+      setting.given_up = setting.queue.Finish(std::move(task));
+      CHECK(setting.queue.held_bytes() == (slice < 3 ? kBufferBytes : 0));
+    }
+  }
 }
 
 TEST_CASE("without room nothing is kept, and places lead on") {

@@ -1,0 +1,113 @@
+#include "values/file_values.h"
+
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "errors.h"
+#include "kernels/encodings/plain_byte_array.h"
+
+namespace torchparquet {
+namespace {
+
+constexpr int64_t kLengthBytes = sizeof(uint32_t);
+
+class FileByteArrayReader : public kernels::ByteArrayReader {
+ public:
+  explicit FileByteArrayReader(const ValueBytes& bytes)
+      : file_(bytes.file()), next_(bytes.range().offset), end_(bytes.range().end()) {}
+
+  // Values that end within a piece are read as those of a page. Others go from the file
+  // to their place.
+  void Read(int64_t num_values, uint32_t* lengths, kernels::ByteSink* sink) override {
+    while (num_values > 0) {
+      const Whole whole = WholeIn(num_values, kFilePieceBytes);
+      if (whole.num_values > 0) {
+        kernels::PlainByteArrayReader(whole.bytes).Read(whole.num_values, lengths, sink);
+        next_ += std::ssize(whole.bytes);
+      } else {
+        *lengths = TakeLength();
+        file_->Copy({next_, *lengths}, sink->Extend(*lengths));
+        next_ += *lengths;
+      }
+      const int64_t num_read = std::max<int64_t>(1, whole.num_values);
+      lengths += num_read;
+      num_values -= num_read;
+    }
+  }
+
+  // Of long values, little more than their lengths is read.
+  void Skip(int64_t num_values) override {
+    constexpr int64_t kFewBytes = int64_t{4} << 10;
+    int64_t ahead_bytes = kFewBytes;
+    while (num_values > 0) {
+      const Whole whole = WholeIn(num_values, ahead_bytes);
+      next_ += std::ssize(whole.bytes);
+      num_values -= whole.num_values;
+      ahead_bytes = whole.num_values > 1 ? kFilePieceBytes : kFewBytes;
+      if (whole.num_values == 0) {
+        const int64_t length = TakeLength();
+        next_ += length;
+        --num_values;
+      }
+    }
+  }
+
+ private:
+  struct Whole {
+    std::span<const uint8_t> bytes;
+    int64_t num_values = 0;
+  };
+
+  // Throws unless so many bytes are left.
+  void CheckLeft(int64_t num_bytes) const {
+    if (num_bytes > end_ - next_) {
+      throw CorruptFile("page holds fewer values than its header says");
+    }
+  }
+
+  // The next values, of at most `max_values`, that end within a piece of the file.
+  Whole WholeIn(int64_t max_values, int64_t piece_bytes) {
+    CheckLeft(kLengthBytes);
+    const int64_t num_bytes = std::min(piece_bytes, end_ - next_);
+    const auto piece = file_->View({next_, num_bytes}, next_ + num_bytes);
+    Whole whole;
+    size_t size = 0;
+    while (whole.num_values < max_values) {
+      const auto left = piece.subspan(size);
+      uint32_t length = 0;
+      if (left.size() < sizeof(length)) break;
+      std::memcpy(&length, left.data(), sizeof(length));
+      if (length > left.size() - sizeof(length)) break;
+      size += sizeof(length) + length;
+      ++whole.num_values;
+    }
+    whole.bytes = piece.first(size);
+    return whole;
+  }
+
+  uint32_t TakeLength() {
+    CheckLeft(kLengthBytes);
+    const ByteRange bytes{next_, kLengthBytes};
+    uint32_t length;
+    std::memcpy(&length, file_->View(bytes, bytes.end()).data(), sizeof(length));
+    next_ += kLengthBytes;
+    if (length > end_ - next_) {
+      throw CorruptFile("length of a value goes beyond its page: " +
+                        std::to_string(length));
+    }
+    return length;
+  }
+
+  ReadAhead* const file_;
+  int64_t next_;  // in the file
+  const int64_t end_;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::ByteArrayReader> OpenFileByteArrays(const ValueBytes& bytes) {
+  return std::make_unique<FileByteArrayReader>(bytes);
+}
+
+}  // namespace torchparquet

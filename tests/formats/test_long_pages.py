@@ -1,0 +1,117 @@
+"""Pages of many megabytes: every value, little memory, and no page that is read over and over."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fixtures.thrift_bytes import pages
+from tests.oracles.arrow_leaves import assert_table_reads_as
+from torchparquet import CorruptFileError, ParquetDataset
+
+MIB = 2**20
+# Lengths at which values end before, at and after the end of a piece of 256 KiB.
+PIECE = 2**18
+LENGTHS = (0, 1, 3, 100, PIECE - 5, PIECE - 4, PIECE - 3, PIECE, PIECE + 1, 3 * PIECE + 7)
+
+
+def binary(seed: int, num_rows: int, lengths: tuple[int, ...] = LENGTHS) -> pa.Array:
+    draw = random.Random(seed)
+    drawn = [draw.choice((*lengths, None)) for _ in range(num_rows)]
+    return pa.array([n if n is None else draw.randbytes(n) for n in drawn], pa.binary())
+
+
+def lists(values: pa.Array, most: int) -> pa.Array:
+    lengths = np.random.default_rng(most).integers(0, most, 2 * len(values) // most)
+    offsets = np.minimum(np.cumsum([0, *lengths]), len(values))
+    is_null = np.append(lengths % 10 == 9, False)  # a null list has no values
+    offsets[1:][is_null[:-1]] = offsets[:-1][is_null[:-1]]
+    return pa.ListArray.from_arrays(
+        pa.array(np.maximum.accumulate(offsets), pa.int32(), mask=is_null), values
+    )
+
+
+def numbers(count: int) -> pa.Array:
+    drawn = np.random.default_rng(count)
+    return pa.array(drawn.random(count, "float32"), mask=drawn.random(count) < 0.1)
+
+
+COLUMNS = {
+    "binary": binary(1, 60),
+    "short binary": binary(2, 300_000, tuple(range(40))),
+    "lists of binary": lists(binary(3, 60), 4),
+    "lists": lists(numbers(1_300_000), 400),
+    "numbers": numbers(1_300_000),
+    "cells": binary(4, 20_000, (512,)).cast(pa.binary(512)),
+}
+
+
+def write(path: Path, column: pa.Array, **options: Any) -> None:
+    options = {"compression": "none", "use_dictionary": False} | options
+    options |= {"data_page_size": 2**30, "write_batch_size": 2**22, "row_group_size": 2**22}
+    if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters:
+        options["max_rows_per_page"] = 2**30  # releases without it have no such bound
+    pq.write_table(pa.table({"c": column}), path, **options)
+    assert max(page.end - page.begin for page in pages(path)) > 4 * MIB
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_all_values_are_read(tmp_path: Path, kind: str, version: str) -> None:
+    path = tmp_path / "a.parquet"
+    write(path, COLUMNS[kind], data_page_version=version)
+    table = pq.read_table(path)
+    for options in ({}, {"max_memory": "16MiB", "num_threads": 2}):
+        assert_table_reads_as(table, path, batch_size=1 + len(table) // 13, **options)
+    rows = np.flatnonzero(np.random.default_rng(7).random(len(table)) < 0.3)
+    assert_table_reads_as(table.take(rows), path, batch_size=1 + len(rows) // 7, rows=rows)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_page_is_read_at_most_once_by_each_thread(
+    tmp_path: Path, compression: str, num_threads: int
+) -> None:
+    path = tmp_path / "a.parquet"
+    images = binary(5, 40, (MIB,))
+    write(path, images, compression=compression)
+    dataset = ParquetDataset(
+        path, batch_size=1, max_memory="33MiB", num_threads=num_threads, nulls="empty"
+    )
+    read = [row for batch in dataset for row in batch["c"].to_bytes()]
+    assert read == [row or b"" for row in images.to_pylist()]
+    most = 1 if compression == "none" else num_threads
+    assert dataset.metrics().bytes_read < (most + 0.1) * path.stat().st_size
+
+
+def test_long_values_of_rows_that_are_left_out_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write(path, binary(6, 40, (MIB,)), write_statistics=False)
+    expected = pq.read_table(path)["c"].to_pylist()
+    rows = [3, 4, 31]
+    dataset = ParquetDataset(path, batch_size=3, rows=rows, nulls="empty")
+    (batch,) = dataset
+    assert batch["c"].to_bytes() == [expected[row] or b"" for row in rows]
+    assert dataset.metrics().bytes_read < 4 * MIB
+
+
+@pytest.mark.parametrize("length", [2**30, 2**32 - 1])
+@pytest.mark.parametrize("kind", ["binary", "short binary"])
+def test_a_length_beyond_the_page_is_an_error(tmp_path: Path, kind: str, length: int) -> None:
+    path = tmp_path / "a.parquet"
+    write(path, COLUMNS[kind].drop_null(), write_statistics=False)
+    content, (page,) = bytearray(path.read_bytes()), pages(path)
+    row = next(i for i, value in enumerate(pq.read_table(path)["c"]) if i > 5 and value.as_py())
+    place = page.end - sum(4 + len(v.as_py()) for v in pq.read_table(path)["c"][row:])
+    content[place : place + 4] = length.to_bytes(4, "little")
+    path.write_bytes(content)
+    dataset = ParquetDataset(path, batch_size=1, num_threads=1)
+    with pytest.raises(CorruptFileError, match=f"beyond its page: {length}"):
+        list(dataset)
