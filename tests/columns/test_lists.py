@@ -218,7 +218,7 @@ def test_a_null_is_an_error_that_names_its_row(
     }
     path = write(tmp_path / "a.parquet", table, **layout)
     name = "x.f" if "struct" in place else "x"
-    message = rf"row 41 of its row group: .*row group 1, column '{name}'"
+    message = rf"column '{name}' .*row 41 of its row group: .*row group 1\b"
     dataset = ParquetDataset(
         path,
         columns={"o": Column(name, nulls="error")},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tests.fixtures.parquet_files import (
     with_nulls,
     write,
 )
-from torchparquet import Column, NullValueError, ParquetDataset
+from torchparquet import Column, NullValueError, Pack, ParquetDataset
 
 NUM_ROWS = 2500
 FILLS = {"bool": True, "uint8": 255, "int8": -128, "uint64": 2**64 - 1, "int64": -(2**63)}
@@ -142,7 +144,8 @@ def test_error_names_the_place_and_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(NullValueError) as caught:
         read_all(str(folder))
     message = str(caught.value)
-    for part in (path, "row group 1", "'y'", "row 1234", "'mask'", "'nan'", "Column("):
+    assert message.startswith("""column 'y' has a null (nulls={"y": 0} """)
+    for part in (path, "row group 1", "row 1234", '"mask"'):
         assert part in message, part
     assert isinstance(caught.value, ValueError)
 
@@ -183,8 +186,84 @@ def test_error_is_the_default_except_for_floats(numbers: Any, policy: str | None
 
 def test_error_in_a_group_names_its_column(numbers: Any) -> None:
     _, path = numbers
-    with pytest.raises(NullValueError, match=r"row 0\b.*'j'"):
+    with pytest.raises(NullValueError, match=r"column 'j' of 'g' .*row 0\b"):
         read_all(path, columns={"g": ["k", "j"]})
+
+
+def test_the_way_out_is_for_all_columns_with_nulls(tmp_path: Path) -> None:
+    """What the error offers is taken as it stands, and leaves no null."""
+    columns = {
+        "i": [1, None, 3],
+        "full": [1, 2, 3],
+        "s": ["a", None, "c"],
+        "b": [True, None, False],
+        "l": [[1], None, [2, None]],
+        "word": [None, "x", "y"],
+        "x.y": [None, 2, 3],
+    }
+    path = write(tmp_path / "a.parquet", pa.table(columns))
+    asked: list[Any] = [
+        "*",
+        Column("word", vocab=["x", "y"]),
+        Column("i", dtype="float32", nulls="error"),
+    ]
+    with pytest.raises(NullValueError) as caught:
+        list(ParquetDataset(path, batch_size=3, columns=asked))
+    message = str(caught.value)
+    assert re.match(r"column '\S+' has a null \(nulls=\{", message)
+    offered = json.loads(message[message.index("{") : message.index("}") + 1].replace("False", "0"))
+    assert offered == {"s": "empty", "b": 0, "l": 0, "word": -1, "x.y": 0, "i": "nan"}
+    (batch,) = ParquetDataset(
+        path, batch_size=3, columns=[*asked[:2], Column("i", dtype="float32")], nulls=offered
+    )
+    assert batch["s"].to_str() == ["a", "", "c"]
+    assert batch["l"].to_list() == [[1], [], [2, 0]]
+
+
+def test_a_mask_is_not_offered_to_what_takes_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", pa.table({"t": [[1], None], "image": [b"", None]}))
+    with pytest.raises(NullValueError, match=r'nulls=\{"t": 0\} gives each null a value\)'):
+        list(ParquetDataset(path, batch_size=2, pack=Pack("t", length=4)))
+    decoded = {"image": Column("image", decode=len)}
+    with pytest.raises(NullValueError, match=r'\(Column\(..., on_error="flag"\) flags'):
+        list(ParquetDataset(path, batch_size=2, columns=decoded))
+
+
+def test_each_column_of_a_tensor_has_a_value_for_its_nulls(numbers: Any) -> None:
+    table, path = numbers
+    columns = {"g": Column(["i", "j", "k"], nulls={"i": -1, "k": 7})}
+    for shuffle in (False, True):
+        dataset = ParquetDataset(
+            path, batch_size=100, columns=columns, nulls=-9, row_ids=True, shuffle=shuffle
+        )
+        for batch in dataset:
+            ids = batch["row.id"].numpy()
+            for place, (name, fill) in enumerate({"i": -1, "j": -9, "k": 7}.items()):
+                expected = stored_values(table[name], fill)[ids]
+                assert same_bits(batch["g"][:, place].numpy(), expected)
+    with pytest.raises(NullValueError, match=r"column 'j' of 'g' has a null"):
+        list(ParquetDataset(path, batch_size=100, columns=columns))
+    other = {"g": Column(["i", "j", "k"], nulls={"i": -2, "k": 7})}
+    state = dataset.state_dict()
+    with pytest.raises(ValueError, match="columns"):
+        ParquetDataset(
+            path, batch_size=100, columns=other, nulls=-9, row_ids=True, shuffle=True
+        ).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("source", "nulls", "match"),
+    [
+        (["i", "j"], {"k": 0}, "not among them: 'k'"),
+        ("i", {"i": 0}, "for the columns of one tensor"),
+        (["i", "j"], {"i": "mask"}, "all columns of a tensor"),
+        (["i", "j"], {"i": "none"}, "nulls must be"),
+        ([Column("i", nulls=0), "j"], None, r"nulls=\{"),
+    ],
+)
+def test_policies_by_column_that_are_refused(source: Any, nulls: Any, match: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=match):
+        Column(source, nulls=nulls)
 
 
 def test_nullable_without_nulls_is_no_error(numbers: Any) -> None:

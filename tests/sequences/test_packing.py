@@ -301,7 +301,7 @@ def test_device_boundaries_are_those_of_the_cpu() -> None:
 def test_nulls(tmp_path: Path) -> None:
     table = pa.table({"tokens": [[1, None, 2], None, [3]]})
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(NullValueError, match=r"a\.parquet', row group 0, column 'tokens"):
+    with pytest.raises(NullValueError, match=r"column 'tokens.*a\.parquet', row group 0"):
         list(ParquetDataset(tmp_path, batch_size=1, pack=Pack("tokens", 2)))
     filled = ParquetDataset(tmp_path, batch_size=2, pack=Pack("tokens", 2), nulls=7)
     (batch,) = filled

@@ -36,6 +36,8 @@ class Column:
             elements. A null list raises under ``"error"`` and becomes empty otherwise. The mask of
             strings and lists is ``[B]``, False for null rows. Lists have a second one,
             ``"<name>.values.valid"``, with a bool per value.
+            A tensor of several columns takes a mapping too, from column to any of these but
+            ``"mask"``; it is stored as pairs.
         dtype: A torch dtype or its name, stored as the name. Values are cast while they are
             decoded. Integers and bools become any float, or any integer that holds the value;
             otherwise reading it raises :class:`~torchparquet.errors.CastError`. Floats become any
@@ -82,7 +84,7 @@ class Column:
     """
 
     source: str | Sequence[str] | None = None
-    nulls: Nulls = None
+    nulls: Nulls | Mapping[str, Nulls] | tuple[tuple[str, Nulls], ...] = None
     dtype: str | torch.dtype | None = None
     default: int | float | bool | str | bytes | Sequence[int | float | bool] | None = None
     length: int | Literal["any"] | None = None
@@ -96,8 +98,13 @@ class Column:
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
         if self.source is not None and not isinstance(self.source, str):
+            if any(isinstance(one, Column) for one in self.source):
+                raise TypeError(
+                    "a tensor of several columns takes their names; nulls of each are set as in "
+                    'Column(["age", "income"], nulls={"age": 0})'
+                )
             object.__setattr__(self, "source", checked_names(self.source, "source"))
-        object.__setattr__(self, "nulls", checked_nulls(self.nulls))
+        object.__setattr__(self, "nulls", _checked_policies(self.nulls, self.source))
         object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
         object.__setattr__(self, "default", _checked_default(self.default))
         object.__setattr__(self, "unit", _checked_unit(self))
@@ -185,6 +192,22 @@ def nulls_by_name(nulls: Nulls | Mapping[str, Nulls]) -> dict[str, Nulls]:
         return {"*": None} | {name: checked_nulls(policy) for name, policy in nulls.items()}
     except (TypeError, ValueError) as error:
         raise type(error)(f"nulls holds a policy for each column: {error}") from None
+
+
+def _checked_policies(nulls: Any, source: Any) -> Nulls | tuple[tuple[str, Nulls], ...]:
+    """Return one policy, or pairs of columns of a tensor and their policies."""
+    if not isinstance(nulls, Mapping | tuple):
+        return checked_nulls(nulls)
+    policies = dict(nulls)
+    unknown = [name for name in policies if not isinstance(source, tuple) or name not in source]
+    if unknown:
+        raise ValueError(
+            "nulls of a Column by name are for the columns of one tensor; not among them: "
+            f"{listed(list(map(str, unknown)))}"
+        )
+    if "mask" in policies.values():
+        raise ValueError('nulls="mask" is for all columns of a tensor, which has one mask')
+    return tuple((name, checked_nulls(policy)) for name, policy in policies.items())
 
 
 def checked_nulls(nulls: Any) -> Nulls:

@@ -189,7 +189,7 @@ def _in_one_unit(column: Column, schemas: Schemas) -> Column:
         f"unit=...) sets one, and ends this warning): {column.source!r} is read in {unit}",
         stacklevel=users_level(),
     )
-    return replace(column, unit=unit)
+    return replace(column, unit=unit)  # type: ignore[arg-type]
 
 
 def _with_added(field: Field, schemas: Schemas) -> Field:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -50,6 +50,9 @@ class Field:
         order: The dimensions of ``shape`` as the batch has them; empty for as they are stored.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
         fill: The value of a null, representable in ``dtype``.
+        fills: For each source the value of its nulls, or None if they are errors; empty if
+            ``nulls`` and ``fill`` hold for all sources.
+        decoded: True if values go to a decoder, to which a null is an error.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Field:
     unit: str | None = None
     shape: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
+    fills: tuple[int | float | bool | None, ...] = ()
+    decoded: bool = False
 
     @property
     def identity(self) -> str:
@@ -103,6 +108,8 @@ class Field:
         }
         if self.unit is not None:
             facts["unit"] = self.unit
+        if self.fills:
+            facts["fills"] = self.fills
         return repr(sorted(facts.items()))
 
     @property
@@ -111,6 +118,8 @@ class Field:
         shape = "[B]" if self.trailing is None else f"[B, {self.trailing}]"
         sources = "" if self.sources == (self.name,) else f" of {shortened(self.sources)}"
         fill = f" {self.fill}" if self.nulls == "fill" else ""
+        if self.fills:
+            fill = f" {shortened(['error' if one is None else str(one) for one in self.fills])}"
         kind = "Jagged of " if self.num_offsets else ""
         return f"{kind}{self.dtype} {shape}{sources}, nulls={self.nulls}{fill}"
 
@@ -125,6 +134,17 @@ class Field:
             return None
         inner = (self.length or 1) * (self.items or 1)
         return self.width or (inner if self.length or self.items else None)
+
+    @property
+    def source_fills(self) -> tuple[int | float | bool | None, ...]:
+        """For each source the value of its nulls, or None if they are errors."""
+        fill = None if self.nulls == "error" else self.fill
+        return self.fills or (fill,) * len(self.sources)
+
+    @property
+    def refuses_nulls(self) -> bool:
+        """True if a null of some source is an error."""
+        return None in self.source_fills
 
     @property
     def has_mask(self) -> bool:
@@ -174,9 +194,7 @@ def make_field(
     if width is not None:
         _check_grouped(name, column, sources, num_offsets)
     has_strings = first.is_bytes and not is_words
-    nulls, fill = _resolve_nulls(
-        default_nulls if column.nulls is None else column.nulls, name, dtype, has_strings
-    )
+    nulls, fill, fills = _resolved_nulls(column, default_nulls, name, dtype, has_strings)
     if column.decode is not None and (num_offsets != 1 or not has_strings or first.num_lists):
         raise ValueError(f"decode is for strings and binary; {name!r} is {_kinds(column, sources)}")
     return Field(
@@ -187,6 +205,8 @@ def make_field(
         width=width,
         nulls=nulls,
         fill=fill,
+        fills=fills,
+        decoded=column.decode is not None,
         items=first.items,
         default=_checked_default(column, name, dtype, num_offsets, leaves),
         num_offsets=num_offsets,
@@ -373,6 +393,29 @@ def _checked_list(
             f"{name!r} is {leaves[0].kind}, default={default!r}"
         )
     return tuple(_checked_value(value, "default", name, dtype) for value in default)
+
+
+def _resolved_nulls(
+    column: Column, default: Nulls, name: str, dtype: str, has_strings: bool
+) -> tuple[
+    Literal["error", "fill", "mask"], int | float | bool, tuple[int | float | bool | None, ...]
+]:
+    """Return the policy and the fill of all sources, or a fill of each."""
+    policy = default if column.nulls is None else column.nulls
+    if not isinstance(policy, Mapping | tuple):
+        return *_resolve_nulls(policy, name, dtype, has_strings), ()
+    policies = dict(policy)
+    found = [
+        _resolve_nulls(policies.get(source, default), name, dtype, has_strings)
+        for source in column.sources
+    ]
+    if any(how == "mask" for how, _ in found):
+        raise ValueError(
+            'nulls="mask" is for all columns of a tensor; give each of them another policy: '
+            f"{name!r} has nulls={policies}"
+        )
+    fills = tuple(None if how == "error" else fill for how, fill in found)
+    return "fill", _kind_of(dtype)(0), fills
 
 
 def _resolve_nulls(

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from torchparquet.batches.device_transfer import DeviceHandOver, HandOver
 from torchparquet.batches.tensors import Batch, BatchViews, LentSlabs
+from torchparquet.errors import NullValueError
 from torchparquet.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet.reading import interpreter_exit
+from torchparquet.reading.null_values import with_way_out
 from torchparquet.reading.reader_arguments import first_steps, native_share
 
 if TYPE_CHECKING:
@@ -177,6 +179,8 @@ class BatchStream(Iterator[Batch]):
         self._closed = False
         self._is_taken_from = False
         self._manifest = parts.manifest
+        self._fields = parts.fields
+        self._is_encrypted = parts.is_encrypted
         self._has_announced = parts.reading is None
         interpreter_exit.close_before(self)
 
@@ -194,6 +198,10 @@ class BatchStream(Iterator[Batch]):
         self._is_taken_from = True
         try:
             return self._next()
+        except NullValueError as error:
+            raise with_way_out(
+                error, self._fields, self._manifest, may_look=not self._is_encrypted
+            ) from None
         except RuntimeError:
             self._is_taken_from = False
             interpreter_exit.hold_daemon_thread()

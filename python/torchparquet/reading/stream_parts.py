@@ -43,6 +43,7 @@ class StreamParts:
 
     Attributes:
         manifest: Of the files.
+        is_encrypted: True if files have keys.
         files: The native files, which keep footers from stream to stream.
         fields: The fields in slab order, with `row.id` and `row.valid` if they are wanted.
         names: Keys of a batch in the user's order.
@@ -75,6 +76,7 @@ class StreamParts:
             num_workers: Processes of this rank that read at once.
         """
         self.manifest = manifest
+        self.is_encrypted = decryption is not None
         self.reading = None
         options: dict[str, Any] = {}
         if manifest.remote is not None:
@@ -146,8 +148,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 vocabulary=vocabulary,
                 field=index,
                 element=element,
-                nulls_are_errors=field.nulls == "error",
-                fill_bits=bit_pattern(field.fill, field.dtype),
+                nulls_are_errors=fill is None,
+                fill_bits=bit_pattern(0 if fill is None else fill, field.dtype),
                 default_bits=_default_bits(field),
                 default_bytes=_default_bytes(field),
                 default_items=len(field.default) if isinstance(field.default, tuple) else None,
@@ -159,8 +161,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 pack=pack_request(field),
                 lengths_only=field.lengths_only,
             )
-            for element, (source, kinds, values, (paths, path_of_file)) in enumerate(
-                zip(field.sources, field.kinds, values_of, stored, strict=True)
+            for element, (source, kinds, values, fill, (paths, path_of_file)) in enumerate(
+                zip(field.sources, field.kinds, values_of, field.source_fills, stored, strict=True)
             )
         ]
     return specs
