@@ -10,10 +10,10 @@ namespace torchparquet {
 // number without talking. A view of shared memory that starts zeroed; its operations are
 // atomic and never wait.
 //
-// Workers of one iteration present the same key, made of the DataLoader's base seed and
-// number of workers. The first of them takes the next free entry; the others find the key
-// there. A worker never takes the same entry twice. So a base seed that repeats, for
-// example because the user seeds torch before each epoch, still moves on.
+// Workers of one iteration present the same key, made of the DataLoader's base seed, its
+// number of workers, and the order in which processes are started. The first of them
+// takes the next free entry; the others find the key there. A worker never takes the same
+// entry twice. So a key that repeats, for example with workers that stay, still moves on.
 //
 // Entries form a ring. Those of iterations that began kNumEntries ago are taken again, so
 // a worker finds its iteration unless as many others have begun since.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,32 @@ def test_the_same_generator_seed_still_moves_on(data: Any) -> None:
     loader = open_loader(open_dataset(data), 2, "fork", generator=generator)
     for epoch in range(3):
         generator.manual_seed(5)
+        check_epoch(loader, epoch)
+
+
+def fail_once(unlucky: int, mark: Path, worker: int) -> None:
+    if worker == unlucky and not mark.exists():
+        mark.touch()
+        raise LookupError("before it began")
+
+
+@pytest.mark.parametrize("unlucky", [0, 1])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
+def test_the_same_seed_after_a_worker_that_did_not_begin(
+    data: Any, tmp_path: Path, method: str, unlucky: int
+) -> None:
+    """All workers are of one epoch, whichever iterations each of them has missed."""
+    loader = open_loader(
+        open_dataset(data),
+        2,
+        method,
+        worker_init_fn=partial(fail_once, unlucky, tmp_path / "mark"),
+    )
+    torch.manual_seed(0)
+    with pytest.raises(LookupError, match="before it began"):
+        list(loader)
+    for epoch in (1, 2):
+        torch.manual_seed(0)
         check_epoch(loader, epoch)
 
 

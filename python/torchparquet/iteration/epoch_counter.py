@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import threading
 import weakref
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +69,9 @@ class EpochCounter:
             self._claim = _Claim(_key(secrets.token_bytes(8)))
             self._num_seen = self._num_own = number = self.num_iterations()
         else:
-            # All workers of one iteration see the same base seed.
-            identity = f"{worker.seed - worker.id} {worker.num_workers}".encode()
-            number = begin_iteration(self._words(), _key(identity), worker.id)
+            # All workers of one iteration see the same base seed. Those of another may see it too.
+            identity = f"{worker.seed - worker.id} {worker.num_workers} {_loader_of(worker.id)}"
+            number = begin_iteration(self._words(), _key(identity.encode()), worker.id)
             self._claim = None
             self._num_seen = self._num_own = number + 1
         return number
@@ -159,10 +161,13 @@ class EpochCounter:
     def __getstate__(self) -> dict[str, Any]:
         """Own the counter before a spawned worker gets it."""
         self.own()
-        return self.__dict__.copy()
+        return self.__dict__ | {"_start": _starts.of_spawned()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Share the counter of the process that pickled it, if it can be shared."""
+        start = state.pop("_start", None)
+        if start is not None:
+            _own_start[:] = [start]
         self.__dict__.update(state)
         if self._shared.is_copy:
             self._owner_pid = -1
@@ -175,13 +180,62 @@ def _key(identity: bytes) -> int:
     return int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
 
 
+class _Start(NamedTuple):
+    """The start of a process: the thread that started it, and how many it had started before."""
+
+    thread: str
+    number: int
+
+
+class _Starts(threading.local):
+    """Numbers the processes that one thread starts.
+
+    A loader starts its workers one after another on one thread. So the number less that of the
+    worker is the same for all workers of an iteration, and another for those of another iteration.
+    """
+
+    def __init__(self) -> None:
+        self._thread = secrets.token_hex(8)
+        self._number = 0
+        self._latest: weakref.ref[Any] | None = None
+
+    def next(self) -> None:
+        self._number += 1
+
+    def present(self) -> _Start:
+        return _Start(self._thread, self._number)
+
+    def of_spawned(self) -> _Start | None:
+        """Return the start of the process that is being spawned; None if none is."""
+        started = get_spawning_popen()
+        if started is None:
+            return None
+        if self._latest is None or self._latest() is not started:
+            self._latest = weakref.ref(started)
+            self.next()
+        return self.present()
+
+
+_starts = _Starts()
+_own_start: list[_Start] = []  # that of this process, where it is known
 _counters: weakref.WeakSet[EpochCounter] = weakref.WeakSet()
 
 
-def _own_all() -> None:
+def _loader_of(worker: int) -> str:
+    """Return what the workers of one iteration have in common, by the number of this one."""
+    return f"{_own_start[0].thread} {_own_start[0].number - worker}" if _own_start else ""
+
+
+def _before_fork() -> None:
     """Own the counters before a forked worker inherits them."""
+    _starts.next()
     for counter in list(_counters):
         counter.own()
 
 
-os.register_at_fork(before=_own_all)
+def _note_start() -> None:
+    """Keep, in a forked child, the start that the thread has just made."""
+    _own_start[:] = [_starts.present()]
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_note_start)
