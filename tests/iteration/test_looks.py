@@ -112,6 +112,43 @@ def test_workers_begin_where_the_look_did() -> None:
     assert rows_of(loaders[0]) == rows_of(loaders[1])
 
 
+def by_workers(dataset: Any, num_workers: int, method: str = "fork") -> list[int]:
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=num_workers, multiprocessing_context=method
+    )
+    return rows_of(loader)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "method"),
+    [(1, "fork"), (2, "fork"), pytest.param(2, "spawn", marks=pytest.mark.long)],
+)
+def test_workers_begin_the_epoch_after_that_of_an_iterator_in_use(
+    num_workers: int, method: str
+) -> None:
+    dataset, other = open_dataset(), open_dataset()
+    batches = iter(dataset)
+    looked = rows_of([next(batches)])
+    found = [by_workers(dataset, num_workers, method) for _ in range(2)]
+    found.insert(0, looked + rows_of(batches))
+    found.append(rows_of(dataset))
+    expected = [rows_of(other)]
+    for epoch in (1, 2):
+        other.set_epoch(epoch)
+        expected.append(by_workers(other, num_workers))
+    assert found == [*expected, rows_of(other)]
+
+
+@pytest.mark.parametrize("kind", ["mix", "mix of rows"])
+def test_a_mix_in_use_beside_workers_leaves_out_no_epoch(kind: str) -> None:
+    mixed, other = KINDS[kind](), KINDS[kind]()
+    batches = iter(mixed)
+    looked = rows_of([next(batches)])
+    by_workers(mixed, 1)
+    assert looked + rows_of(batches) == rows_of(other)
+    assert rows_of(mixed) == rows_of(other)
+
+
 def test_batch_by_batch_from_new_iterators_is_warned_of() -> None:
     dataset = open_dataset()
     with warnings.catch_warnings():

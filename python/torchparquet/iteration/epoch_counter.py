@@ -23,7 +23,7 @@ from torchparquet.native import (
 )
 from torchparquet.ranks.sharding import in_worker
 
-# A claim that is made again must not look like that of a loader's worker, of which there are few.
+# A claim must not look like that of a loader's worker, of which there are few.
 _LAST_WORKER = 1023
 _MAX_CLAIMS = 512
 
@@ -33,10 +33,12 @@ class _Claim(NamedTuple):
 
     Attributes:
         key: Of its entry in the ledger.
+        number: The iteration's number, unless another one takes that first.
         num_tries: How often the entry was asked for. An exception may hide whether it was had.
     """
 
     key: int
+    number: int
     num_tries: int = 0
 
 
@@ -66,8 +68,8 @@ class EpochCounter:
         """
         worker = get_worker_info()
         if worker is None:
-            self._claim = _Claim(_key(secrets.token_bytes(8)))
             self._num_seen = self._num_own = number = self.num_iterations()
+            self._claim = _Claim(_key(secrets.token_bytes(8)), number)
         else:
             # All workers of one iteration see the same base seed. Those of another may see it too.
             identity = f"{worker.seed - worker.id} {worker.num_workers} {_loader_of(worker.id)}"
@@ -77,15 +79,26 @@ class EpochCounter:
         return number
 
     def commit(self) -> None:
-        """Number the iteration of the latest `begin` of this process, which goes on."""
-        claim = self._claim
-        if claim is not None:
-            # The same key leads to the same entry, for each worker once.
-            self._claim = claim._replace(num_tries=(claim.num_tries + 1) % _MAX_CLAIMS)
-            worker = _LAST_WORKER - claim.num_tries if claim.num_tries else 0
-            number = begin_iteration(self._words(), claim.key, worker)
-            self._num_seen = self._num_own = number + 1
+        """Number the iteration of the latest `begin` of this process, which goes on.
+
+        In a worker it is that of the process that forked the worker.
+        """
+        claim, worker = self._claim, get_worker_info()
+        if claim is None:
+            return
+        # The same key leads to the same entry, for each worker once.
+        if worker is not None:
+            if claim.number == self.num_iterations():
+                begin_iteration(self._words(), claim.key, worker.id)
             self._claim = None
+            return
+        self._claim = claim._replace(num_tries=(claim.num_tries + 1) % _MAX_CLAIMS)
+        number = begin_iteration(self._words(), claim.key, _LAST_WORKER - claim.num_tries)
+        if number != claim.number:
+            # Workers have taken that number. The epoch stays, and the next iteration follows it.
+            self.set_epoch_of(number, self.epoch_of(claim.number))
+        self._num_seen = self._num_own = number + 1
+        self._claim = None
 
     def epoch_of(self, iteration: int) -> int:
         """Return the epoch of an iteration that has begun, or is the next to begin."""

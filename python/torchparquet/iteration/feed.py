@@ -6,6 +6,7 @@ import copy
 import os
 import warnings
 import weakref
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
@@ -67,7 +68,7 @@ class Followed(Protocol):
 
     @property
     def is_look(self) -> bool:
-        """True if it has begun in this process, and has not taken its epoch."""
+        """True if it began, here or in a worker's parent, and has not taken its epoch."""
 
     def take_epoch(self) -> None:
         """Begin the iteration where it has not begun, and take its epoch."""
@@ -156,6 +157,8 @@ class Feed:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process alone."""
+        if get_spawning_popen() is not None:
+            self.take_epochs_of_looks()  # A worker that is forked does so itself.
         return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from torchparquet.iteration.provenance import batch_origin
 from torchparquet.iteration.state import OtherData
 from torchparquet.metrics.read_totals import ReadTotals
 from torchparquet.metrics.wait_ranges import in_wait_range
+from torchparquet.ranks.sharding import in_worker
 from torchparquet.reading.transformed_stream import TransformedStream
 
 if TYPE_CHECKING:
@@ -169,8 +170,9 @@ class Iteration(ExactIterator[Batch, Place]):
 
     @property
     def is_look(self) -> bool:
-        """True if it has begun in this process, and has not taken its epoch."""
-        return self._looks and not self.closed and self._owner_pid == os.getpid()
+        """True if it began, here or in a worker's parent, and has not taken its epoch."""
+        is_inherited = self._owner_pid != os.getpid()
+        return self._looks and not self.closed and (not is_inherited or in_worker())
 
     def take_epoch(self) -> None:
         """Take the epoch, which all ranks begin or none; not again."""
