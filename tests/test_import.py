@@ -277,6 +277,33 @@ def test_version_is_that_of_the_installation() -> None:
     assert "version" in PROJECT["project"]["dynamic"]  # of git's tags; none is written down
 
 
+FORKS = """
+    import os
+    import numpy, pyarrow, pyarrow.dataset, torch, torch.distributed
+    found = []
+    register = os.register_at_fork
+    def noting(**hooks):
+        found.extend(hooks)
+        register(**hooks)
+    os.register_at_fork = noting
+    import torchparquet
+    print("before" in found)
+    torchparquet.ParquetDataset(pyarrow.table({"x": [1]}), batch_size=1)
+    print("before" in found)
+"""
+
+
+def test_forks_of_a_process_that_has_no_data_set_do_not_wait() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORKS)],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_types_are_announced() -> None:
     assert (Path(torchparquet.__file__).parent / "py.typed").is_file()
 

@@ -34,12 +34,10 @@ from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
 from torchparquet.mixing.unbatched import UnbatchedDataset  # noqa: E402
 from torchparquet.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
-from torchparquet.reading.forks import let_threads_finish_before_forks  # noqa: E402
 from torchparquet.rows.splits import Split  # noqa: E402
 from torchparquet.sequences.by_length import ByLength  # noqa: E402
 
 import_torch_functions_without_group()
-let_threads_finish_before_forks()
 
 __all__ = [
     "ByLength",

@@ -13,6 +13,7 @@ import pytest
 # has had it before a child is forked. Python alone would let it wait for 100 s.
 FORK = """
     import ctypes, os, sys, threading
+    import pyarrow as pa
     import torch.distributed as dist
     import torchparquet
 
@@ -20,6 +21,7 @@ FORK = """
     sys.setswitchinterval(100)
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    dataset = torchparquet.ParquetDataset(pa.table({"x": [1]}), batch_size=1)
     for _ in range(20):
         call_has_ended = threading.Lock()
         call_has_ended.acquire()

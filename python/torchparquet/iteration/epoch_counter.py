@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import secrets
@@ -22,6 +23,7 @@ from torchparquet.native import (
     set_epoch_of,
 )
 from torchparquet.ranks.sharding import in_worker
+from torchparquet.reading.forks import let_threads_finish_before_forks
 
 # A claim must not look like that of a loader's worker, of which there are few.
 _LAST_WORKER = 1023
@@ -58,7 +60,11 @@ class EpochCounter:
         self._num_seen = 0
         self._num_own = 0  # up to the latest of this process
         self._claim: _Claim | None = None
+        self._join()
+
+    def _join(self) -> None:
         _counters.add(self)
+        _watch_forks()
 
     def begin(self) -> int:
         """Return the number of an iteration that begins in this process.
@@ -184,7 +190,7 @@ class EpochCounter:
         self.__dict__.update(state)
         if self._shared.is_copy:
             self._owner_pid = -1
-        _counters.add(self)
+        self._join()
 
 
 def _key(identity: bytes) -> int:
@@ -251,4 +257,8 @@ def _note_start() -> None:
     _own_start[:] = [_starts.present()]
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_note_start)
+@functools.cache
+def _watch_forks() -> None:
+    """Begin to with the first counter, for a process may import the package and read nothing."""
+    os.register_at_fork(before=_before_fork, after_in_child=_note_start)
+    let_threads_finish_before_forks()
