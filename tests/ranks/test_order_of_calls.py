@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch.distributed as dist
 
-from torchparquet import ParquetDataset
+from torchparquet import ParquetDataset, batch_seed
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 NUM_FILES = 5
@@ -141,3 +141,40 @@ def test_a_wrong_environment_is_told_by_every_call(
             call(dataset)
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert len(dataset) < length
+
+
+@pytest.mark.parametrize("change", ["the group ends", "a variable changes"])
+def test_an_iteration_keeps_the_rank_that_it_began_with(
+    data: Path, begin_group: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Its rows do, and so must the seeds of functions, in its later epochs too."""
+
+    def batches(disturb: Callable[[], object]) -> list[tuple[list[int], int]]:
+        dataset = ParquetDataset(
+            data,
+            batch_size=3,
+            shuffle=True,
+            num_epochs=2,
+            transform=lambda batch: batch | {"seed": batch_seed()},
+        )
+        found = []
+        for batch in dataset:
+            found.append((batch["x"].tolist(), batch["seed"]))
+            if len(found) == 2:
+                disturb()
+        return found
+
+    def end_group() -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    if change == "the group ends":
+        begin_group()
+        disturbed = batches(end_group)
+        begin_group()
+    else:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "4")
+        disturbed = batches(lambda: monkeypatch.delenv("WORLD_SIZE"))
+        monkeypatch.setenv("WORLD_SIZE", "4")
+    assert disturbed == batches(lambda: None)

@@ -248,7 +248,7 @@ class DynamicIteration(Iteration):
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         (row_group, step), feed = self._at, self._feed
-        origin = BatchOrigin(self.begin().epoch, step, feed.membership.topology(), (), row)
+        origin = BatchOrigin(self.begin().epoch, step, self.topology, (), row)
         return row_group_origin(feed.streams.manifest, self._share_of(row_group), origin)
 
     def close(self) -> None:

@@ -247,9 +247,8 @@ class Feed:
             self._pool = FunctionPool(self.transforms, self._pool_options)
         return self._pool
 
-    def seed_at(self, place: Place, num_after: int = 0) -> int:
-        """Return the seed of the batch at a place, or of one after it."""
-        topology = self.membership.topology()
+    def seed_at(self, topology: Topology, place: Place, num_after: int = 0) -> int:
+        """Return the seed of the batch at a place, or of one after it, on one rank and worker."""
         return mixed_seed(
             self.planner.options.seed,
             place.epoch,
@@ -272,13 +271,13 @@ class Feed:
             plan, topology = self.planner.present_plan(place), self.membership.topology()
             warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
 
-    def warn_of_cut_row_groups(self, place: Place) -> None:
+    def warn_of_cut_row_groups(self, topology: Topology, place: Place) -> None:
         """Warn once where a batch is to be a row group, and `even` cuts row groups."""
         options = self.planner.options
         if options.batch_size is not None or options.even != "split" or self._told_of_cuts:
             return
         rows = self.streams.manifest.row_group_num_rows
-        for share in self.planner.shares(place, self.membership.topology()):
+        for share in self.planner.shares(place, topology):
             cut = np.flatnonzero((share.num_rows > 0) & (share.num_rows < rows[share.row_group]))
             if len(cut) and not place.window[1]:
                 self._told_of_cuts = True

@@ -27,6 +27,7 @@ from torchparquet.reading.transformed_stream import TransformedStream
 if TYPE_CHECKING:
     from torchparquet.iteration.feed import Feed
     from torchparquet.plan.share import Share
+    from torchparquet.plan.topology import Topology
     from torchparquet.reading.batch_stream import Batches
 
 _Fetched = TypeVar("_Fetched")
@@ -68,6 +69,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None
         self._closed = False
+        self._topology: Topology | None = None
         self._begun: Place | None = None  # where it began, until it takes the epoch
         self._looks = False
         self._middle = -1
@@ -105,7 +107,7 @@ class Iteration(ExactIterator[Batch, Place]):
             stream.announce(self._next_shares(place))
         if self._feed.transforms is not None:
             if not isinstance(stream, TransformedStream):
-                seed = self._feed.seed_at(place)
+                seed = self._feed.seed_at(self.topology, place)
                 batch = self._apply(batch, partial(self._origin_at, place), seed)
             self._check_rows(batch, place)
         if place.num_rows:
@@ -120,7 +122,7 @@ class Iteration(ExactIterator[Batch, Place]):
         # Who iterates once may not do so again. Who has done so twice goes on.
         if not follows and place.epoch < (num_epochs or 0):
             return ()
-        topology = feed.membership.topology()
+        topology = self.topology
         try:
             following = feed.planner.begin(place.epoch + 1, topology)
         except ValueError:
@@ -169,6 +171,11 @@ class Iteration(ExactIterator[Batch, Place]):
         return place
 
     @property
+    def topology(self) -> Topology:
+        """This process's rank and worker when the iteration began: later changes do not count."""
+        return self._topology or self._feed.membership.topology()
+
+    @property
     def is_look(self) -> bool:
         """True if it began, here or in a worker's parent, and has not taken its epoch."""
         is_inherited = self._owner_pid != os.getpid()
@@ -194,10 +201,11 @@ class Iteration(ExactIterator[Batch, Place]):
             is_awaited: True if other ranks wait to hear that it succeeds.
         """
         feed = self._feed
-        place = feed.progress.begin(self.course)
+        self._topology = topology = feed.membership.topology()
+        place = feed.progress.begin(self.course, topology)
         if place.end == 0:
             self._warn_of_no_steps(place)
-        feed.warn_of_cut_row_groups(place)
+        feed.warn_of_cut_row_groups(topology, place)
         if is_awaited and place.steps < place.end:
             # Other ranks are to hear of batches that do not fit the memory.
             self._stream_at(place).close()
@@ -208,7 +216,7 @@ class Iteration(ExactIterator[Batch, Place]):
         options, manifest = feed.planner.options, feed.streams.manifest
         if options.steps_may_differ or place.steps_before:
             return
-        topology = feed.membership.topology()
+        topology = self.topology
         warnings.warn(
             "this epoch has no step: the rows do not make one batch for each of "
             f"{topology.world_size * topology.num_workers} shares (even={options.even!r}, "
@@ -262,7 +270,7 @@ class Iteration(ExactIterator[Batch, Place]):
                 self.course.has_ended = True
                 self._feed.rank_check.note_epoch(None)
                 raise StopIteration
-            place = self._feed.progress.begin_after(self.course, place)
+            place = self._feed.progress.begin_after(self.course, place, self.topology)
             self._note_epoch(place)
             self.course.position = place
         return place
@@ -284,15 +292,15 @@ class Iteration(ExactIterator[Batch, Place]):
             self._stream = stream
         else:
             # A method of this iterator would form a cycle with it, and keep its threads.
-            self._stream = TransformedStream(stream, pool, partial(self._feed.seed_at, place))
+            seed_at = partial(self._feed.seed_at, self.topology, place)
+            self._stream = TransformedStream(stream, pool, seed_at)
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
 
     def _stream_at(self, place: Place) -> Batches:
         """Open a stream of the rest of the epoch that stands at `place`."""
-        feed = self._feed
-        topology = feed.membership.topology()
+        feed, topology = self._feed, self.topology
         return feed.streams.open(feed.planner.shares(place, topology), topology.num_workers)
 
     def _check_usable(self) -> None:
@@ -332,7 +340,7 @@ class Iteration(ExactIterator[Batch, Place]):
             ValueError: The epoch has no such batch, or another world has delivered it.
         """
         feed = self._feed
-        place = feed.planner.sought(self.begin(), feed.membership.topology(), step)
+        place = feed.planner.sought(self.begin(), self.topology, step)
         feed.progress.follow(self.course)
         self.course.move(place)
 
@@ -343,8 +351,7 @@ class Iteration(ExactIterator[Batch, Place]):
 
     def _origin_at(self, place: Place, row: int | None = None) -> object:
         feed = self._feed
-        topology = feed.membership.topology()
-        return batch_origin(feed.streams.manifest, feed.planner, place, topology, row)
+        return batch_origin(feed.streams.manifest, feed.planner, place, self.topology, row)
 
     def go_back(self, mark: Place) -> None:
         """Deliver again what was delivered since `mark`, which serves any number of times."""

@@ -120,25 +120,25 @@ class Progress:
         Raises:
             ValueError: A state, or a step, does not fit the epoch.
         """
+        topology = topology or self._membership.topology()
         return self._resolved(self._next_start(), self._epochs.next(), topology)
 
-    def _resolved(self, start: _Start | None, epoch: int, topology: Topology | None) -> Place:
-        topology = topology or self._membership.topology()
+    def _resolved(self, start: _Start | None, epoch: int, topology: Topology) -> Place:
         if start is None or start.state is None:
             return self._planner.begin(epoch, topology, 0 if start is None else start.step)
         place = self._planner.resume(start.state, topology)
         # After the last batch of its epoch a state leads to the next one.
         return place or self._planner.begin(start.state.epoch + 1, topology)
 
-    def begin(self, course: Course[Place]) -> Place:
-        """Return where the next iteration, which is that of `course`, begins.
+    def begin(self, course: Course[Place], topology: Topology) -> Place:
+        """Return where the next iteration, which is that of `course`, begins in a world.
 
         Raises:
             ValueError: A state, or a step, does not fit the epoch, which is the next one's then.
         """
         self._beginning = course
         number = self._epochs.begin()
-        place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), None)
+        place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), topology)
         if place.epoch != self._epochs.epoch_of(number):
             self._epochs.set_epoch_of(number, place.epoch)
         return place
@@ -164,9 +164,9 @@ class Progress:
         if self._beginning is course:
             self._latest = course
 
-    def begin_after(self, course: Course[Place], place: Place) -> Place:
+    def begin_after(self, course: Course[Place], place: Place, topology: Topology) -> Place:
         """Return the start of the epoch after that of `place`, within the same iteration."""
-        following = self._planner.begin(place.epoch + 1, self._membership.topology())
+        following = self._planner.begin(place.epoch + 1, topology)
         self._epochs.set_epoch_of(self._epochs.num_iterations(), place.epoch + 2)
         self.follow(course)
         return following
