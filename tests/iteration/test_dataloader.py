@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.failing_loaders import raises_in_worker
@@ -206,6 +206,33 @@ def test_the_same_seed_after_a_worker_that_did_not_begin(
     for epoch in (1, 2):
         torch.manual_seed(0)
         check_epoch(loader, epoch)
+
+
+class Tripled(ParquetDataset):
+    def __len__(self) -> int:
+        return 3 * super().__len__()
+
+
+class Wrapped(IterableDataset[Any]):
+    def __init__(self, inner: ParquetDataset) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Any:
+        return iter(self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
+def test_the_length_of_a_loader_counts_workers_through_subclasses_and_wrappers(data: Any) -> None:
+    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "even": "none", "columns": ["id"]}
+    expected = sum(1 for _ in open_loader(ParquetDataset(data, **options), 3, "fork"))
+    tripled = Tripled(data, **options)
+    assert len(open_loader(tripled, 3, "fork")) == 3 * expected
+    assert len(tripled) < 3 * expected
+    wrapped = Wrapped(Wrapped(ParquetDataset(data, **options)))  # type: ignore[arg-type]
+    assert len(open_loader(wrapped, 3, "fork")) == expected
+    assert len(wrapped) < expected
 
 
 def test_the_same_seed_and_an_early_break(data: Any) -> None:

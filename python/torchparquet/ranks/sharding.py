@@ -263,10 +263,14 @@ def num_workers_of_caller(dataset: object) -> int:
     """Return the number of workers of the DataLoader that asks for the length of `dataset`.
 
     `len(loader)` calls `len(loader.dataset)` without naming the loader. The number of workers
-    affects the number of batches, so this looks at the caller of the caller. It returns 0 if that
-    is not a loader.
+    affects the number of batches, so this looks at the callers of the caller: first come the
+    `__len__` of subclasses, and of data sets that read this one, then that of the loader. It
+    returns 0 if there is no loader.
     """
-    loader = _self_of(sys._getframe(1).f_back, "__len__")
-    if not isinstance(loader, DataLoader) or loader.dataset is not dataset:
-        return 0
-    return loader.num_workers
+    frame = sys._getframe(1).f_back
+    while (caller := _self_of(frame, "__len__")) is not None:
+        if isinstance(caller, DataLoader):
+            return caller.num_workers if caller.dataset is dataset else 0
+        assert frame is not None  # noqa: S101
+        dataset, frame = caller, frame.f_back
+    return 0
