@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -17,7 +18,13 @@ import torch.distributed as dist
 
 from torchparquet import ParquetDataset, RankMismatchError
 from torchparquet.ranks import agreement
-from torchparquet.ranks.agreement import Standing, begin_together, disagreement, listed
+from torchparquet.ranks.agreement import (
+    Standing,
+    begin_together,
+    disagreement,
+    listed,
+    tell_failure,
+)
 from torchparquet.ranks.job_start import Peers
 
 
@@ -155,6 +162,69 @@ def test_a_rank_that_does_not_come_is_named(absent: int, caplog: Any, monkeypatc
         assert isinstance(error, RankMismatchError)
         assert f"waited for rank {absent}" in str(error)
     assert "waited for rank" in caplog.text
+
+
+class WatchedStore:
+    """A store that tells when its rank has left a note that is not of a failure."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.has_come = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def set(self, key: str, value: str) -> None:
+        self.store.set(key, value)
+        if "OSError" not in value:
+            self.has_come.set()
+
+
+def peers_that_met(num_ranks: int) -> list[Peers]:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    store.set_timeout(timedelta(seconds=10))
+    ranks = tuple(range(num_ranks))
+    stores: list[Any] = [WatchedStore(store) for _ in ranks]
+    peers = [Peers(ranks, rank, stores[rank]) for rank in ranks]
+    assert outcomes(peers) == ["begun"] * num_ranks
+    return peers
+
+
+def outcomes(peers: list[Peers]) -> list[str]:
+    """What becomes of each rank; the first in the list leaves its note before the others come."""
+
+    def join(own: Peers) -> str:
+        try:
+            return begin_together(own, lambda: Standing(own.own, 3, {}), lambda: "begun")
+        except RankMismatchError as error:
+            return str(error)
+
+    store: Any = peers[0].store
+    store.has_come.clear()
+    with ThreadPoolExecutor(len(peers)) as pool:
+        early = pool.submit(join, peers[0])
+        assert store.has_come.wait(60)
+        others = list(pool.map(join, peers[1:]))
+    return [early.result(), *others]
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_rank_that_begins_after_a_failure_meets_the_others(failing: int) -> None:
+    peers = peers_that_met(3)
+    for _ in range(2):
+        tell_failure(peers[failing], OSError("no such file"))
+        tell_failure(peers[failing], OSError("no such file yet"))
+        assert outcomes([*peers[failing:], *peers[:failing]]) == ["begun"] * 3
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_ranks_that_heard_of_a_failure_meet_again(failing: int) -> None:
+    peers = peers_that_met(3)
+    for _ in range(2):
+        tell_failure(peers[failing], OSError("no such file"))
+        others = outcomes([own for own in peers if own.own != failing])
+        assert all(f"OSError: no such file on rank {failing}" in text for text in others)
+        assert outcomes(peers) == ["begun"] * 3
 
 
 # Of a data set

@@ -122,8 +122,11 @@ def begin_together(
 
 
 def tell_failure(peers: Peers, error: Exception) -> None:
-    """Tell the ranks that compare next why this one cannot begin; wait for few seconds at most."""
-    _Meeting(peers).excuse(f"{type(error).__name__}: {error}")
+    """Tell the ranks that compare next why this one cannot begin; wait for few seconds at most.
+
+    If this rank begins after all before they compare, they do not hear of it.
+    """
+    _Meeting(peers, is_ahead=True).excuse(f"{type(error).__name__}: {error}")
 
 
 def start_of_job(peers: Peers) -> str:
@@ -221,11 +224,13 @@ class _Meeting:
     compare their data sets in the same order. Notes of an earlier start of the job are not met.
     """
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, *, is_ahead: bool = False) -> None:
+        """Take part in the next comparison; `is_ahead` is whether this rank may do so again."""
         self._peers = peers
         self._first = peers.own == peers.ranks[0]
-        self._start = job_start(peers)
-        self._number = self._start.number("agreement")
+        self._start = start = job_start(peers)
+        self._number = start.next_number("agreement") if is_ahead else start.number("agreement")
+        self._is_ahead = is_ahead
 
     def excuse(self, failure: str) -> None:
         """Tell the others that this rank cannot begin.
@@ -235,6 +240,8 @@ class _Meeting:
         note = Standing(0, 1, {}, failure)
         if not self._enter(_SLACK_SECONDS):
             return
+        if self._is_ahead:
+            self._start.excused_at = self._number
         self._leave(note)
         if self._first:
             self._announce(disagreement({self._peers.own: note}))
@@ -246,6 +253,8 @@ class _Meeting:
         first = self._peers.ranks[0]
         if not self._enter():
             return self._absence([first])
+        if self._start.excused_at == self._number:
+            self._withdraw_excuse()
         self._leave(own)
         if self._first:
             verdict = self._judge(own)
@@ -259,6 +268,15 @@ class _Meeting:
             return self._absence(absent)
         self._start.has_met_all = True
         return str(json.loads(self._peers.store.get(self._verdict_key)))
+
+    def _withdraw_excuse(self) -> None:
+        """Take part after all; in the next comparison, if others have come to this one."""
+        store = self._peers.store
+        others = self._notes_of_others.values() if self._first else [self._verdict_key]
+        if any(store.check([key]) for key in others):
+            self._number = self._start.number("agreement")
+        elif self._first:
+            store.delete_key(self._verdict_key)
 
     def _enter(self, limit_seconds: float | None = None) -> bool:
         """Learn the name of this start of the job; False if the first rank did not come."""

@@ -48,6 +48,8 @@ class JobStart:
     Attributes:
         name: Unique among all starts that share the store; "" until it is known.
         has_met_all: True once no rank waits for an answer any more.
+        excused_at: The number of the latest comparison to come of which this rank has said that it
+            cannot begin; -1 for none.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -59,11 +61,16 @@ class JobStart:
         self._counts: Counter[str] = Counter()
         self.name = uuid.uuid4().hex if peers.own == peers.ranks[0] else ""
         self.has_met_all = False
+        self.excused_at = -1
 
     def number(self, what: str) -> int:
         """Return how often this was called before for the same `what`."""
         self._counts[what] += 1
         return self._counts[what] - 1
+
+    def next_number(self, what: str) -> int:
+        """Return what `number` will return."""
+        return self._counts[what]
 
     def learn_name(self, peers: Peers, wait: Callable[[str], bool]) -> bool:
         """Learn the name from the first rank; return False if that did not come.
