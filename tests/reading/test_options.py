@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from torchparquet.reading.read_options import ReadOptions, parse_size
 
@@ -58,6 +59,62 @@ def test_processors_are_shared_by_ranks_and_workers(monkeypatch: pytest.MonkeyPa
     assert ReadOptions().threads_per_worker(1) == 3
     assert ReadOptions().threads_per_worker(100) == 1
     assert ReadOptions(num_threads=7).threads_per_worker(3) == 7
+
+
+SLURM = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_CPUS_ON_NODE")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "node", "of_node", "usable", "threads"),
+    [
+        ("4", "0", "12", 12, 3),
+        ("4(x2),2", "1", "12", 12, 3),
+        ("4(x2),2", "2", "12", 12, 6),
+        ("4(x2),2", "", "12", 12, 3),
+        # Tasks that are bound to processors of their own, or of a socket.
+        ("4", "0", "12", 3, 3),
+        ("4", "0", "12", 6, 3),
+        ("4", "0", "", 12, 3),
+        ("1", "0", "12", 12, 12),
+        ("a lot", "0", "12", 12, 12),
+    ],
+)
+def test_processors_are_shared_by_tasks_of_slurm(
+    monkeypatch: pytest.MonkeyPatch,
+    tasks: str,
+    node: str,
+    of_node: str,
+    usable: int,
+    threads: int,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(usable)))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    for name, value in zip(SLURM, (tasks, node, of_node), strict=True):
+        monkeypatch.setenv(name, value)
+    assert ReadOptions().threads_per_worker(1) == threads
+    # A launcher within the task knows better.
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(usable))
+    assert ReadOptions().threads_per_worker(1) == 1
+
+
+@pytest.mark.parametrize(("host", "threads"), [("localhost", 3), ("127.0.0.1", 3), (None, 12)])
+def test_processors_are_shared_by_ranks_whose_store_is_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, host: str | None, threads: int
+) -> None:
+    """As under `torch.multiprocessing.spawn`. Of other stores nobody knows who uses them."""
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    for name in ("LOCAL_WORLD_SIZE", *SLURM):
+        monkeypatch.delenv(name, raising=False)
+    store = fake.FakeStore()
+    if host is not None:
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    dist.init_process_group("fake", store=store, rank=0, world_size=4)
+    try:
+        assert ReadOptions().threads_per_worker(1) == threads
+    finally:
+        dist.destroy_process_group()
+    assert ReadOptions().threads_per_worker(1) == 12
 
 
 def test_memory_is_shared_by_workers() -> None:

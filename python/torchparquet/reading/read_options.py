@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchparquet.checks import checked_int
-from torchparquet.processors import checked_processors, num_processors, num_ranks_here
+from torchparquet.processors import checked_processors, num_own_processors
 
 # As in Kubernetes and Dask: "1G" is "1GB", "1Gi" is "1GiB".
 _UNITS = {"B": 1} | {
@@ -25,7 +25,7 @@ class ReadOptions:
 
     Attributes:
         num_threads: Decode threads. None divides the processors of this process by the ranks of the
-            node and the DataLoader workers of the rank, and takes at most 16.
+            node, where they are known, and the DataLoader workers of the rank; at most 16.
         max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
             DataLoader workers share it.
         pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
@@ -60,7 +60,7 @@ class ReadOptions:
         if self.cpus is not None:
             share = len(self.cpus) // num_workers
         else:
-            share = num_processors() // (num_workers * num_ranks_here())
+            share = num_own_processors() // num_workers
         return max(1, min(_MAX_DEFAULT_THREADS, share))
 
     def memory_per_worker(self, num_workers: int) -> int:
