@@ -130,6 +130,32 @@ def test_repeat_goes_on_until_each_was_read_as_a_whole(paths: list[Path]) -> Non
     assert second[:9] != second[9:18]
 
 
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 33}], ids=["", "rows"])
+@pytest.mark.parametrize("loads", [False, True])
+def test_the_length_moves_no_data_set(paths: list[Path], rows: dict[str, Any], loads: bool) -> None:
+    datasets = open_datasets(paths)
+    mixed = mix(datasets, **rows)
+    if loads:
+        other = open_mix(paths, [1, 1, 1], **rows)
+        batches = iter(other)
+        next(batches), next(batches)
+        mixed.load_state_dict(other.state_dict())
+    datasets[0].set_epoch(7)
+    resumed = open_datasets(paths)[1]
+    resumed.seek(5)
+    datasets[1].load_state_dict(resumed.state_dict())
+    under_way = iter(datasets[2])
+    next(under_way), next(under_way)
+    states = [dataset.state_dict() for dataset in datasets]
+    length = len(mixed)
+    assert [dataset.state_dict() for dataset in datasets] == states
+    assert datasets[0].epoch == 7
+    rest = open_datasets(paths)[2]
+    rest.seek(2)
+    assert ids_by_batch(under_way) == ids_by_batch(rest)
+    assert length == len(list(mixed)) + (2 if loads else 0)
+
+
 @pytest.mark.parametrize("stopping", STOPPINGS)
 def test_each_iteration_is_the_next_epoch_in_another_order(
     paths: list[Path], stopping: str

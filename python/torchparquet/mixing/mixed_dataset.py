@@ -17,7 +17,14 @@ from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.iteration.progress import warn_of_dropped_state
 from torchparquet.metrics.read_metrics import Metrics, side_by_side
 from torchparquet.mixing.batch_mixing import BatchMixture
-from torchparquet.mixing.members import Metered, Mixable, begin_epoch, own_copies, worlds
+from torchparquet.mixing.members import (
+    Metered,
+    Mixable,
+    begin_epoch,
+    copies_to_count,
+    own_copies,
+    worlds,
+)
 from torchparquet.mixing.mix_order import MixOptions, MixProgress, Stopping
 from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
@@ -182,7 +189,7 @@ class MixedDataset(IterableOnly[Batch]):
         begun: Iterator[Batch] = iter(())
         if not progress.over:
             if states is None:
-                self._set_epochs(progress.epoch)
+                _set_epochs(self._datasets, progress.epoch)
             begun = self._latest = self._kind(
                 self._latest_options, self._datasets, progress, states, self._source_key
             )
@@ -198,10 +205,6 @@ class MixedDataset(IterableOnly[Batch]):
     @property
     def _kind(self) -> type[BatchMixture] | type[RowMixture]:
         return BatchMixture if self._options.batch_size is None else RowMixture
-
-    def _set_epochs(self, epoch: int) -> None:
-        for dataset in self._datasets:
-            begin_epoch(dataset, epoch)
 
     def __len__(self) -> int:
         """Return the batches of the epoch under way, or else of the next one.
@@ -225,9 +228,10 @@ class MixedDataset(IterableOnly[Batch]):
         states = None if state is None else state["sources"]
         key = (options, progress, num_workers, worlds(self._datasets), states is None)
         if self._counted is None or self._counted[0] != key:
+            counted = copies_to_count(self._datasets)
             if states is None:
-                self._set_epochs(progress.epoch)
-            num = self._kind.count(options, self._datasets, progress, states, num_workers)
+                _set_epochs(counted, progress.epoch)
+            num = self._kind.count(options, counted, progress, states, num_workers)
             self._counted = key, num
         return self._counted[1]
 
@@ -359,6 +363,11 @@ class MixedDataset(IterableOnly[Batch]):
 
 def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
     weights = list(weights)
+def _set_epochs(datasets: Sequence[Mixable], epoch: int) -> None:
+    for dataset in datasets:
+        begin_epoch(dataset, epoch)
+
+
     if len(weights) != count:
         raise ValueError(f"weights must be as many as data sets, got {len(weights)} for {count}")
     for weight in weights:
