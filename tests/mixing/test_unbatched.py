@@ -321,6 +321,41 @@ def test_rows_of_a_mix_go_on_at_every_row(data: Any) -> None:
         len(rows)
 
 
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_look_leaves_a_state_within_a_batch_of_a_mix_in_force(data: Any, looks: int) -> None:
+    expected = ids(mixed(data))
+    rows = mixed(data)
+    iterator = iter(rows)
+    for _ in range(11):  # a batch of 8, and 3 rows
+        next(iterator)
+    state = json.loads(json.dumps(rows.state_dict()))
+    resumed = mixed(data)
+    resumed.load_state_dict(state)
+    for _ in range(looks):
+        assert ids([next(iter(resumed))]) == expected[11:12]
+        after = mixed(data)
+        after.load_state_dict(resumed.state_dict())
+        assert ids(after) == expected[12:]
+    assert ids(resumed) == expected[11:]
+    # The next epoch begins with its first row.
+    whole = mixed(data)
+    ids(whole)
+    assert ids(resumed) == ids(whole)
+
+
+def test_a_state_within_a_batch_is_dropped_with_its_epoch(data: Any) -> None:
+    rows = mixed(data)
+    iterator = iter(rows)
+    next(iterator), next(iterator)
+    resumed = mixed(data)
+    resumed.load_state_dict(rows.state_dict())
+    with pytest.warns(UserWarning, match="drops a loaded state"):
+        resumed.set_epoch(1)
+    whole = mixed(data)
+    whole.set_epoch(1)
+    assert ids(resumed) == ids(whole)
+
+
 def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data: Any) -> None:
     rows = mixed(data, rank=0, world_size=2)
     iterator = iter(rows)

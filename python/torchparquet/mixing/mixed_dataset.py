@@ -148,7 +148,7 @@ class MixedDataset(IterableOnly[Batch]):
         """The epoch of the iteration under way, or else of the next one."""
         if self._latest is not None and not self._latest.over:
             return self._latest.progress.epoch
-        state = self._next_state()
+        state = self.loaded_state
         return self._epochs.next() if state is None else int(state["progress"]["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
@@ -159,7 +159,7 @@ class MixedDataset(IterableOnly[Batch]):
             ValueError: `epoch` is negative.
         """
         epoch = checked_int("epoch", epoch, 0, 2**62)
-        loaded = self._next_state()
+        loaded = self.loaded_state
         if loaded is not None and loaded["progress"]["epoch"] != epoch:
             warn_of_dropped_state(epoch, loaded["progress"]["epoch"])
             self._state = None
@@ -215,7 +215,7 @@ class MixedDataset(IterableOnly[Batch]):
         Raises:
             TypeError: Rows are mixed, and a data set has no known number of rows.
         """
-        latest, state = self._latest, self._next_state()
+        latest, state = self._latest, self.loaded_state
         if latest is not None and not latest.closed:
             return latest.length
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
@@ -244,7 +244,7 @@ class MixedDataset(IterableOnly[Batch]):
         Raises:
             RuntimeError: DataLoader workers have iterated the mix.
         """
-        loaded = self._next_state() if self._latest is None else None
+        loaded = self.loaded_state if self._latest is None else None
         if loaded is not None:
             return dict(copied(loaded))
         self._epochs.check_seen("mix")
@@ -329,8 +329,10 @@ class MixedDataset(IterableOnly[Batch]):
             if close is not None:
                 close()
 
-    def _next_state(self) -> dict[str, Any] | None:
-        """Return the state that the next iteration resumes at; workers may have begun it."""
+    @property
+    def loaded_state(self) -> dict[str, Any] | None:
+        """The loaded state that the next iteration resumes at; None if it begins an epoch."""
+        # Workers may have begun that iteration.
         if self._state_is_for in (None, self._epochs.num_iterations()):
             return self._state
         return None
@@ -361,13 +363,13 @@ class MixedDataset(IterableOnly[Batch]):
         return MixOptions(weights, own.seed, own.stopping, own.batch_size)
 
 
-def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
-    weights = list(weights)
 def _set_epochs(datasets: Sequence[Mixable], epoch: int) -> None:
     for dataset in datasets:
         begin_epoch(dataset, epoch)
 
 
+def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
+    weights = list(weights)
     if len(weights) != count:
         raise ValueError(f"weights must be as many as data sets, got {len(weights)} for {count}")
     for weight in weights:

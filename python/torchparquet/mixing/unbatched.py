@@ -12,6 +12,7 @@ from torchparquet.functions.transforms import Processor, Transform, Transforms
 from torchparquet.iteration.course import Course
 from torchparquet.metrics.read_metrics import Metrics
 from torchparquet.mixing.members import Metered, Mixable, RowMixable, worlds
+from torchparquet.mixing.mix_state import copied
 from torchparquet.mixing.row_cursor import RowCursor, RowPlace
 from torchparquet.mixing.row_iteration import EpochRowCursor, RowIteration
 from torchparquet.ranks.orphans import end_orphaned_worker
@@ -43,7 +44,9 @@ class UnbatchedDataset(IterableOnly[Row]):
         self._dataset = dataset
         has_functions = processors is not None or transform is not None
         self._transforms = Transforms(processors, transform) if has_functions else None
+        # Of a loaded state within a batch: the rows taken, the state before it, the world.
         self._skipped = 0
+        self._skipped_in: Any = None
         self._world: list[Any] | None = None
         self._course: Course[RowPlace] | None = None
         self._latest: weakref.ref[RowIteration] | None = None
@@ -66,8 +69,6 @@ class UnbatchedDataset(IterableOnly[Row]):
             TypeError: `epoch` is not an int.
             ValueError: `epoch` is negative.
         """
-        if self._skipped and self.epoch != epoch:
-            self._skipped = 0
         self._dataset.set_epoch(epoch)
         self._course = None
 
@@ -96,14 +97,20 @@ class UnbatchedDataset(IterableOnly[Row]):
             The data set's state before the first batch, None if no row is skipped; and the number
             of rows of that batch to skip.
         """
-        if self._skipped and self._world != self._present_world():
+        skipped = self._num_to_skip
+        if skipped and self._world != self._present_world():
             raise ValueError(
                 "a state within a batch of a mix fits the same ranks and workers only, got "
                 f"[world_size, num_workers] of its data sets {self._world}, here "
                 f"{self._present_world()}; take it between two batches"
             )
-        skipped, self._skipped = self._skipped, 0
-        return self._dataset.state_dict() if skipped else None, skipped
+        return copied(self._skipped_in) if skipped else None, skipped
+
+    @property
+    def _num_to_skip(self) -> int:
+        """The rows that the next iteration skips, as long as the mix resumes at their batch."""
+        present = getattr(self._dataset, "loaded_state", None)
+        return self._skipped if present is not None and present is self._skipped_in else 0
 
     def __len__(self) -> int:
         """Return the rows of the epoch, of this rank in the present world, repeats included.
@@ -133,7 +140,7 @@ class UnbatchedDataset(IterableOnly[Row]):
             if place is not None and is_read:
                 return self._dataset.state_at_row(place.taken)
             return self._dataset.state_dict()
-        state, num_rows, world = self._dataset.state_dict(), self._skipped, self._world
+        state, num_rows, world = self._dataset.state_dict(), self._num_to_skip, self._world
         if course is not None:
             num_rows, world = 0, self._present_world()
             if place is not None and not place.is_at_end and (is_read or place.used):
@@ -169,6 +176,7 @@ class UnbatchedDataset(IterableOnly[Row]):
                 )
             self._dataset.load_state_dict(state["state"])
             self._skipped, self._world = state["rows"], state["world"]
+            self._skipped_in = getattr(self._dataset, "loaded_state", None)
         self._course = None
         latest = None if self._latest is None else self._latest()
         if latest is not None:
