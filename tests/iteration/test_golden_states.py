@@ -10,9 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import Column, Pack, ParquetDataset
+from torchparquet.files.manifest_reading import read_manifest
 
 GOLDEN = Path(__file__).parent / "golden"
 STATES = GOLDEN / "states.json"
@@ -58,10 +61,48 @@ def test_a_state_that_was_saved_before_resumes(case: str) -> None:
     assert seen(next(iter(dataset))) == golden["next"]
 
 
-def write() -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def test_the_names_of_types_stay_as_they_are(tmp_path: Path) -> None:
+    """States hold a digest of the files' content, and these names are a part of it.
 
+    To reword one would make states of all files with such a column useless. If a message needs
+    other words, give it other words there.
+    """
+    types = {
+        **{name: getattr(pa, name)() for name in ("int8", "int16", "int32", "int64")},
+        **{name: getattr(pa, name)() for name in ("uint8", "uint16", "uint32", "uint64")},
+        **{"bool": pa.bool_(), "float16": pa.float16(), "null": pa.null(), "date": pa.date32()},
+        **{"float32": pa.float32(), "float64": pa.float64()},
+        **{f"time[{unit}]": pa.time32(unit) for unit in ("ms",)},
+        **{f"time[{unit}]": pa.time64(unit) for unit in ("us", "ns")},
+        **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in ("ms", "us", "ns")},
+        **{f"timestamp[{unit}, UTC]": pa.timestamp(unit, "UTC") for unit in ("ms", "us", "ns")},
+        **{f"duration[{unit}]": pa.duration(unit) for unit in ("s", "ms", "us", "ns")},
+        "decimal(5, 2)": pa.decimal128(5, 2),
+        "decimal(38, 10)": pa.decimal128(38, 10),
+        "fixed_size_binary(3)": pa.binary(3),
+        "uuid": pa.uuid(),
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "json": pa.json_(),
+        "list<int32>": pa.list_(pa.int32()),
+        "list<list<string>>": pa.list_(pa.list_(pa.string())),
+    }
+    table = pa.table({str(number): pa.nulls(1, kind) for number, kind in enumerate(types.values())})
+    path = tmp_path / "key=1" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(table, path)
+    manifest = read_manifest(tmp_path)
+    assert [leaf.kind for leaf in manifest.schemas[0]] == list(types)
+
+
+def test_the_digest_of_golden_files_stays_as_it_is() -> None:
+    states = json.loads(STATES.read_text())
+    assert (
+        opened("all columns").manifest.content_fingerprint == states["all columns"]["state"]["data"]
+    )
+
+
+def write() -> None:
     file = GOLDEN / "kinds.parquet"
     ids = range(64)
     columns = {
