@@ -126,13 +126,16 @@ void HeldBlocks::DropUnwanted(int64_t file, const std::vector<ByteRange>& blocks
   }
 }
 
-void HeldBlocks::End(int64_t file, const std::vector<ByteRange>& blocks) {
+void HeldBlocks::End(int64_t file, const std::vector<ByteRange>& blocks,
+                     const Request* request) {
   const std::lock_guard lock(mutex_);
   --num_in_flight_;
   for (const ByteRange& range : blocks) {
     const auto found = blocks_.find({file, range.offset});
     if (found == blocks_.end()) continue;
     Block& block = found->second;
+    // Dropped, wanted again by another step, and perhaps asked for again.
+    if (block.request.get() != request) continue;
     if (std::exchange(block.is_over, true)) continue;
     for (const User& user : block.users) --ColumnOf(user).num_unfinished;
   }

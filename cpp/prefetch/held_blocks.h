@@ -68,8 +68,8 @@ class HeldBlocks {
               const std::shared_ptr<Fetch>& fetch, bool for_cache);
   // Drops those of the blocks that nobody wants any more.
   void DropUnwanted(int64_t file, const std::vector<ByteRange>& blocks);
-  // The fetch of these blocks is over.
-  void End(int64_t file, const std::vector<ByteRange>& blocks);
+  // The fetch of these blocks is over, for which `request` was made.
+  void End(int64_t file, const std::vector<ByteRange>& blocks, const Request* request);
   // The cache has what it keeps of the request.
   void Release(Request* request);
   // Bytes that came from the reader before and are not asked for yet.

@@ -263,12 +263,11 @@ void Prefetcher::Ask(const Waiting& waiting) {
                          : std::make_shared<Fetch>(parts_.files->remote(waiting.file),
                                                    waiting.fetch.range, memory_);
   const bool is_kept = parts_.cached != nullptr && !waiting.is_cached && !is_carried;
-  HeldBlocks::Begun begun =
+  const HeldBlocks::Begun begun =
       held_.Begin(waiting.file, waiting.fetch.blocks, waiting.wish(), fetch, is_kept);
   if (begun.request == nullptr) return;
   if (is_carried) parts_.reads->Adopt(fetch, begun.blocks);
-  WhenOver(fetch, waiting.file, begun.blocks,
-           is_kept ? Keeping{std::move(begun.request), begun.blocks} : Keeping());
+  WhenOver(fetch, waiting.file, begun, is_kept);
   if (!is_carried) {
     parts_.reads->Hold(fetch, begun.blocks,
                        waiting.is_cached ? parts_.cached.get() : nullptr);
@@ -278,28 +277,27 @@ void Prefetcher::Ask(const Waiting& waiting) {
 }
 
 void Prefetcher::WhenOver(const std::shared_ptr<Fetch>& fetch, int64_t file,
-                          std::vector<ByteRange> blocks, Keeping kept) {
-  fetch->OnOver(
-      [signal = signal_, file, blocks = std::move(blocks), kept = std::move(kept)] {
-        const std::lock_guard lock(signal->mutex);
-        Prefetcher* const told = signal->prefetcher;
-        if (told == nullptr) return;
-        if (kept.request != nullptr) told->KeepInCache(kept);
-        told->held_.End(file, blocks);
-        told->parts_.on_ready();
-      });
+                          HeldBlocks::Begun begun, bool is_kept) {
+  fetch->OnOver([signal = signal_, file, begun = std::move(begun), is_kept] {
+    const std::lock_guard lock(signal->mutex);
+    Prefetcher* const told = signal->prefetcher;
+    if (told == nullptr) return;
+    if (is_kept) told->KeepInCache(begun);
+    told->held_.End(file, begun.blocks, begun.request.get());
+    told->parts_.on_ready();
+  });
 }
 
 // Called with what came over the network, or failed to.
-void Prefetcher::KeepInCache(const Keeping& kept) {
-  const auto fetch = kept.request->fetch.lock();
+void Prefetcher::KeepInCache(const HeldBlocks::Begun& begun) {
+  const auto fetch = begun.request->fetch.lock();
   const bool is_whole =
       fetch != nullptr && fetch->num_arrived() == fetch->range().num_bytes;
   if (!is_whole || fetch->object().identity.empty()) {
-    return held_.Release(kept.request.get());
+    return held_.Release(begun.request.get());
   }
   try {
-    parts_.cached->Keep(fetch, kept.blocks, [signal = signal_, request = kept.request] {
+    parts_.cached->Keep(fetch, begun.blocks, [signal = signal_, request = begun.request] {
       const std::lock_guard lock(signal->mutex);
       if (signal->prefetcher == nullptr) return;
       signal->prefetcher->held_.Release(request.get());
@@ -307,7 +305,7 @@ void Prefetcher::KeepInCache(const Keeping& kept) {
     });
   } catch (...) {
     // For want of memory. Blocks that are not kept are fetched again.
-    held_.Release(kept.request.get());
+    held_.Release(begun.request.get());
   }
 }
 

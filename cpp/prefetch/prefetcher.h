@@ -81,11 +81,6 @@ class Prefetcher {
  private:
   using Place = HeldBlocks::Place;
 
-  // The blocks that a request leaves in the cache.
-  struct Keeping {
-    std::shared_ptr<HeldBlocks::Request> request = nullptr;
-    std::vector<ByteRange> blocks = {};
-  };
   // A request that is still to be made.
   struct Waiting {
     int64_t file = 0;
@@ -125,8 +120,8 @@ class Prefetcher {
   std::vector<Waiting> Requests(int64_t file, std::vector<WantedBlock> blocks);
   void Ask(const Waiting& waiting);
   void WhenOver(const std::shared_ptr<Fetch>& fetch, int64_t file,
-                std::vector<ByteRange> blocks, Keeping kept);
-  void KeepInCache(const Keeping& kept);
+                HeldBlocks::Begun begun, bool is_kept);
+  void KeepInCache(const HeldBlocks::Begun& begun);
   void TakeCarried();
   void DropCarried();
   Waiting Carried(int64_t file, std::shared_ptr<Fetch> fetch);

@@ -42,15 +42,18 @@ struct Setting {
     const ByteRange range{blocks.front().range.offset, wish.num_bytes};
     fetches.push_back(std::make_shared<Fetch>(object, range));
     const auto begun = held.Begin(0, blocks, wish, fetches.back(), /*for_cache=*/false);
-    if (begun.request != nullptr) under_way.push_back(begun.blocks);
+    if (begun.request != nullptr) under_way.push_back(begun);
     return true;
+  }
+  void End(const HeldBlocks::Begun& begun) {
+    held.End(0, begun.blocks, begun.request.get());
   }
 
   const std::shared_ptr<const RemoteObject> object =
       std::make_shared<RemoteObject>(RemoteObject{.path = "s3://bucket/a"});
   std::map<HeldBlocks::Place, int64_t> num_dropped;
   std::vector<std::shared_ptr<Fetch>> fetches;
-  std::vector<std::vector<ByteRange>> under_way;
+  std::vector<HeldBlocks::Begun> under_way;
   HeldBlocks held;
 };
 
@@ -83,7 +86,7 @@ TEST_CASE("nothing is held once all steps are done, whatever the order") {
       CHECK(setting.held.totals().held_bytes <=
             std::max(budget_bytes, 3 * kNumColumns * kBlockBytes));
       if (!setting.under_way.empty() && draws.OneIn(2)) {
-        setting.held.End(0, setting.under_way.back());
+        setting.End(setting.under_way.back());
         setting.under_way.pop_back();
       }
       if (draws.OneIn(4)) setting.held.Passed({0, draws.Below(30) * kBlockBytes});
@@ -92,9 +95,7 @@ TEST_CASE("nothing is held once all steps are done, whatever the order") {
       setting.held.Done(task->first, task->second);
       tasks.erase(task);
     }
-    for (const auto& blocks : std::exchange(setting.under_way, {})) {
-      setting.held.End(0, blocks);
-    }
+    for (const auto& begun : std::exchange(setting.under_way, {})) setting.End(begun);
     CHECK(setting.held.totals().held_bytes == 0);
     CHECK(setting.held.totals().num_in_flight == 0);
     CHECK(setting.num_dropped == num_asked);
@@ -111,9 +112,29 @@ TEST_CASE("a column is ready when the last of its blocks is there") {
       const bool is_there = static_cast<int64_t>(i) >= 3 * (column + 1);
       CHECK(setting.held.IsReady(step, column, false) == is_there);
     }
-    setting.held.End(0, setting.under_way[i]);
+    setting.End(setting.under_way[i]);
   }
   CHECK(setting.held.IsReady(step, kNumColumns - 1, true));
+}
+
+TEST_CASE("the end of a fetch tells nothing of blocks that were asked for again") {
+  Setting setting(100 * kBlockBytes);
+  const ReadStep first{.num_rows = 10, .begin = 0};
+  const ReadStep second{.num_rows = 10, .begin = 10};
+  const auto ask_for = [&](const ReadStep& step) {
+    const auto blocks = setting.held.Want(step, Setting::BlocksOf(step), {});
+    CHECK(blocks.size() == 3 * kNumColumns);
+    CHECK(setting.Ask(blocks));
+  };
+  ask_for(first);
+  for (int64_t column = 0; column < kNumColumns; ++column) {
+    setting.held.Done(first, column);
+  }
+  ask_for(second);
+  setting.End(setting.under_way[0]);
+  CHECK_FALSE(setting.held.IsReady(second, 0, true));
+  setting.End(setting.under_way[1]);
+  CHECK(setting.held.IsReady(second, 0, true));
 }
 
 TEST_CASE("fetches that nobody wants any more are told once") {
