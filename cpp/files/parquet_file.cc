@@ -41,7 +41,7 @@ class FileWithEnd : public ByteSource {
   void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
     const int64_t begin = offset - end_begin_;
     if (begin < 0 || num_bytes > std::ssize(end_) - begin) {
-      return file_.ReadAt(offset, num_bytes, out);
+      return file_.LookAt(offset, num_bytes, out);
     }
     std::copy_n(end_.begin() + begin, num_bytes, out);
   }
@@ -190,7 +190,7 @@ std::shared_ptr<const OffsetIndex> ParquetFile::ReadOffsetIndex(int64_t row_grou
   const ByteRange range = OffsetIndexRange(row_group, column);
   if (range.num_bytes > 0) {
     std::vector<uint8_t> bytes(static_cast<size_t>(range.num_bytes));
-    file_->ReadAt(range.offset, range.num_bytes, bytes.data());
+    file_->LookAt(range.offset, range.num_bytes, bytes.data());
     const int64_t num_rows = row_groups()[static_cast<size_t>(row_group)].num_rows;
     auto found = OffsetIndex::Parse(bytes, ChunkRange(row_group, column), num_rows);
     if (found) index = std::make_shared<const OffsetIndex>(std::move(*found));

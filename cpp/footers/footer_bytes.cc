@@ -35,7 +35,7 @@ FooterBytes::FooterBytes(const Source& file) {
 
 void FooterBytes::Read(const Source& file, int64_t num_bytes) {
   bytes_.resize(static_cast<size_t>(num_bytes));
-  file.ReadAt(file.num_bytes() - num_bytes, num_bytes, bytes_.data());
+  file.LookAt(file.num_bytes() - num_bytes, num_bytes, bytes_.data());
 }
 
 std::span<const uint8_t> FooterBytes::bytes() const {

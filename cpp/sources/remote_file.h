@@ -19,6 +19,7 @@ class RemoteFile : public Source {
              std::shared_ptr<RemoteReads> reads, const FileIdentity& expected);
 
   void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+  void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
   // A request costs as much as some hundred KiB, so one should do.
   int64_t footer_read_bytes() const override { return kFooterReadBytes; }
 
@@ -30,6 +31,9 @@ class RemoteFile : public Source {
   }
 
  private:
+  void Read(int64_t offset, int64_t num_bytes, RemoteReads::Blocks blocks,
+            uint8_t* out) const;
+
   const std::shared_ptr<const RemoteObject> object_;
   const std::shared_ptr<RemoteReads> reads_;
 };

@@ -10,7 +10,7 @@
 namespace torchparquet {
 
 void RemoteReads::Read(const std::shared_ptr<const RemoteObject>& object,
-                       const ByteRange& range, uint8_t* out) {
+                       const ByteRange& range, uint8_t* out, Blocks blocks) {
   ByteRange rest = range;
   while (rest.num_bytes > 0) {
     Block block = Find(*object, rest);
@@ -24,7 +24,8 @@ void RemoteReads::Read(const std::shared_ptr<const RemoteObject>& object,
                 static_cast<size_t>(num_bytes));
     out += num_bytes;
     rest = {end, rest.end() - end};
-    if (is_held && end == block.range.end() && passed_) {
+    const bool is_passed = blocks == Blocks::kPass && end == block.range.end();
+    if (is_held && is_passed && passed_) {
       passed_(*object, block.range.offset);
     }
     if (!is_held) {
@@ -39,7 +40,7 @@ RemoteReads::Block RemoteReads::Find(const RemoteObject& object,
   const std::lock_guard lock(mutex_);
   const auto of_object = blocks_.find(object.number);
   if (of_object == blocks_.end()) return {wanted, nullptr};
-  const Blocks& blocks = of_object->second;
+  const BlocksOfObject& blocks = of_object->second;
   const auto after = blocks.upper_bound(wanted.offset);
   if (after != blocks.begin()) {
     const Block& before = std::prev(after)->second;
@@ -93,7 +94,7 @@ bool RemoteReads::Register(const std::shared_ptr<Fetch>& fetch,
                            const std::vector<ByteRange>& blocks) {
   const std::lock_guard lock(mutex_);
   if (stopped_) return false;
-  Blocks& of_object = blocks_[fetch->object().number];
+  BlocksOfObject& of_object = blocks_[fetch->object().number];
   for (const ByteRange& block : blocks) {
     of_object.insert_or_assign(block.offset, Block{block, fetch});
   }
@@ -114,7 +115,7 @@ void RemoteReads::Drop(const RemoteObject& object, int64_t offset) {
 
 void RemoteReads::Stop() {
   std::vector<std::shared_ptr<Fetch>> demanded;
-  std::unordered_map<int64_t, Blocks> held;
+  std::unordered_map<int64_t, BlocksOfObject> held;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

@@ -23,10 +23,14 @@ class RemoteReads {
   RemoteReads(const RemoteReads&) = delete;
   RemoteReads& operator=(const RemoteReads&) = delete;
 
+  // Whether a block whose last byte is read was passed. A footer, or an index, may be
+  // read together with the end of a block that is still to be read.
+  enum class Blocks { kPass, kStay };
+
   // Reads exactly that range, out of blocks as far as they go. Waits for blocks that are
   // under way. Throws the Error of a fetch that failed, and Error(kStopped) once stopped.
   void Read(const std::shared_ptr<const RemoteObject>& object, const ByteRange& range,
-            uint8_t* out);
+            uint8_t* out, Blocks blocks = Blocks::kPass);
 
   // Begins a fetch, by `by` if that is not null, and makes its blocks available to Read.
   // Blocks of an object must not overlap.
@@ -37,7 +41,7 @@ class RemoteReads {
   // Forgets a block by its offset. Its memory goes when the last block of its fetch does
   // and nobody reads it.
   void Drop(const RemoteObject& object, int64_t offset);
-  // Called after Read has read the last byte of a block, without locks.
+  // Called after Read has passed a block, without locks.
   void OnPassed(std::function<void(const RemoteObject&, int64_t offset)> passed) {
     passed_ = std::move(passed);
   }
@@ -55,7 +59,7 @@ class RemoteReads {
     ByteRange range;
     std::shared_ptr<Fetch> fetch;
   };
-  using Blocks = std::map<int64_t, Block>;  // by offset
+  using BlocksOfObject = std::map<int64_t, Block>;  // by offset
 
   // Returns false once stopped.
   bool Register(const std::shared_ptr<Fetch>& fetch,
@@ -67,8 +71,9 @@ class RemoteReads {
 
   const std::shared_ptr<Fetcher> fetcher_;
   std::function<void(const RemoteObject&, int64_t)> passed_;
-  mutable std::mutex mutex_;                    // guards all below
-  std::unordered_map<int64_t, Blocks> blocks_;  // by number of the object
+  mutable std::mutex mutex_;  // guards all below
+  // By number of the object.
+  std::unordered_map<int64_t, BlocksOfObject> blocks_;
   std::vector<std::shared_ptr<Fetch>> demanded_;
   int64_t wait_nanoseconds_ = 0;
   bool stopped_ = false;

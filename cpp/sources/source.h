@@ -32,6 +32,11 @@ class Source : public ByteSource {
   // ReadAt throws Error(kCorruptFile) if the file ends early or is no longer the expected
   // one, and Error(kIo) if the system reports a failure.
 
+  // ReadAt for footers and indexes. Blocks of column chunks that a reader holds stay so.
+  virtual void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
+    ReadAt(offset, num_bytes, out);
+  }
+
   // The name in messages.
   const std::string& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }

@@ -191,6 +191,24 @@ TEST_CASE("what is read to plan a step may be the end of a block that is dropped
   CHECK(setting.prefetcher->IsReady(setting.steps[1], 0, true));
 }
 
+TEST_CASE("a footer read together with the end of a held block leaves it held") {
+  Setting setting(2, 600, 200);
+  setting.prefetcher->Advance();
+  setting.AwaitAll();
+  const int64_t held_bytes = setting.prefetcher->stats().held_bytes;
+  const int64_t num_requests = setting.num_requests();
+  const auto file = setting.files->Open(0);
+  for (int column = 0; column < 2; ++column) {
+    const ByteRange chunk = setting.Chunk(0, column);
+    std::vector<uint8_t> bytes(200);
+    file->file().LookAt(chunk.offset, 200, bytes.data());
+  }
+  CHECK(setting.prefetcher->stats().held_bytes == held_bytes);
+  CHECK(setting.num_requests() == num_requests);
+  setting.Read(0, 0);
+  CHECK(setting.num_requests() > num_requests);  // room for more, as blocks were passed
+}
+
 TEST_CASE("a window beyond the budget goes column by column") {
   Setting setting(6, 4'000, 1 << 20, true);
   Prefetcher& prefetcher = *setting.prefetcher;
