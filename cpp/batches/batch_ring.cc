@@ -45,8 +45,11 @@ bool BatchRing::HasRoom(int64_t num_batches) const {
 InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
                                std::vector<JaggedColumn> jagged) {
   const std::lock_guard lock(mutex_);
-  return in_flight_.emplace_back(std::move(memory), num_rows, num_cells,
-                                 std::move(jagged));
+  const int64_t number = num_taken_ + static_cast<int64_t>(in_flight_.size());
+  InFlightBatch& opened =
+      in_flight_.emplace_back(std::move(memory), num_rows, num_cells, std::move(jagged));
+  opened.number = number;
+  return opened;
 }
 
 InFlightBatch& BatchRing::At(int64_t batch) {
@@ -85,6 +88,8 @@ int64_t BatchRing::num_opened() const {
 }
 
 void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
+  // Once complete, the batch may be taken and destroyed at any moment.
+  const int64_t number = batch.number;
   // Release: the cells written before are visible to the thread that sees the count reach
   // zero. Acquire: the thread that brings it to zero passes on the writes of others.
   const int64_t before =
@@ -96,8 +101,7 @@ void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   {
     // Taking the lock orders the notification after the consumer's check of the count.
     const std::lock_guard lock(mutex_);
-    // The batch may have been taken and destroyed by now: use only its address.
-    is_front = !in_flight_.empty() && &batch == &in_flight_.front();
+    is_front = number == num_taken_;
   }
   // A batch that is not at the front is found complete when a Take brings it there.
   if (is_front) changed_.notify_one();

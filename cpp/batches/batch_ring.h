@@ -41,6 +41,7 @@ struct InFlightBatch {
 
   BatchMemory memory;
   int64_t num_rows;
+  int64_t number = 0;                  // in the stream
   std::atomic<int64_t> missing_cells;  // (row, column) pairs that are not written yet
   std::atomic<bool> is_complete{false};
   std::mutex jagged_mutex;
