@@ -5,11 +5,11 @@
 
 namespace torchparquet {
 
-RowSelection RowSelection::OfRuns(std::span<const uint32_t> bounds) {
+RowSelection RowSelection::OfRuns(std::span<const uint64_t> runs) {
   RowSelection selection;
-  selection.bounds_ = bounds;
-  selection.counts_.reserve(bounds.size() / 2);
-  for (size_t i = 0; 2 * i < bounds.size(); ++i) {
+  selection.runs_ = runs;
+  selection.counts_.reserve(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
     selection.num_rows_ += selection.RunOf(i).num_rows();
     selection.counts_.push_back(selection.num_rows_);
   }

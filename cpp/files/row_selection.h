@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,8 +22,9 @@ struct RowRun {
 // an index among the selected rows. Immutable. It views memory that must outlive it.
 class RowSelection {
  public:
-  // `bounds` has begin and end of each run: ascending, and no run empty.
-  static RowSelection OfRuns(std::span<const uint32_t> bounds);
+  // Each word has begin and end of a run, as uint32 in this order in memory: ascending,
+  // and no run empty.
+  static RowSelection OfRuns(std::span<const uint64_t> runs);
   // Rows after the last word are not selected.
   static RowSelection OfBits(std::span<const kernels::BitWord> words);
 
@@ -51,11 +54,12 @@ class RowSelection {
 
   size_t FirstRunAfter(int64_t row, size_t near = 0) const;
   RowRun RunOf(size_t number) const {
-    return {bounds_[2 * number], bounds_[2 * number + 1]};
+    const auto bounds = std::bit_cast<std::array<uint32_t, 2>>(runs_[number]);
+    return {bounds[0], bounds[1]};
   }
   int64_t end_of_bits() const { return std::ssize(words_) * kernels::kWordBits; }
 
-  std::span<const uint32_t> bounds_;
+  std::span<const uint64_t> runs_;
   std::span<const kernels::BitWord> words_;  // instead of runs
   bool has_bits_ = false;
   Counts counts_;

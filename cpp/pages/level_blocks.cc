@@ -13,8 +13,9 @@ int64_t LevelBlock::NumRows() const {
 
 int64_t LevelBlock::RowBegin(int64_t row) const {
   if (repetition == nullptr) return row;
-  const uint8_t* entry = repetition - 1;
-  for (; row >= 0; --row) entry = std::find(entry + 1, repetition + size, uint8_t{0});
+  const uint8_t* const end = repetition + size;
+  const uint8_t* entry = std::find(repetition, end, uint8_t{0});
+  for (; row > 0; --row) entry = std::find(entry + 1, end, uint8_t{0});
   return entry - repetition;
 }
 

@@ -32,9 +32,7 @@ RowSelection Selections::Made(size_t row_group) const {
   if (arrays_.form[row_group] == static_cast<uint8_t>(Form::kBits)) {
     return RowSelection::OfBits(words);
   }
-  // Each word holds begin and end of a run, as its maker wrote them.
-  return RowSelection::OfRuns(
-      {reinterpret_cast<const uint32_t*>(words.data()), 2 * words.size()});
+  return RowSelection::OfRuns(words);
 }
 
 std::shared_ptr<const RowSelection> Selections::Of(int64_t row_group) const {

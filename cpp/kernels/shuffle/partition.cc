@@ -65,6 +65,13 @@ struct Packed {
 #endif
 };
 
+// The address of an item, which may lie beyond the array, as no pointer may.
+template <typename T>
+const void* AddressOf(const T* items, uint64_t index) {
+  const auto begin = reinterpret_cast<uintptr_t>(items);
+  return reinterpret_cast<const void*>(begin + index * sizeof(T));
+}
+
 // `item` converts a staged item.
 template <typename Staged, typename Item>
 void GatherStreaming(const Staged* bucket, std::span<const uint16_t> order,
@@ -82,7 +89,7 @@ void GatherStreaming(const Staged* bucket, std::span<const uint16_t> order,
   done = std::min(done, order.size());
   gather(0, done);
   for (; done + kLineItems <= order.size(); done += kLineItems) {
-    __builtin_prefetch(next + done);
+    __builtin_prefetch(AddressOf(next, done));
     for (size_t i = done; i < done + kLineItems; i += Packed<T>::kItems) {
       const uint16_t* some = order.data() + i;
       const auto items = Packed<T>::Make([=](size_t k) { return item(bucket[some[k]]); });
@@ -98,7 +105,7 @@ void GatherRows(const Staged* bucket, std::span<const uint16_t> order, const Sta
   constexpr size_t kItemBytes = sizeof(item(Staged{}));
   constexpr size_t kLineItems = kLineBytes / kItemBytes;
   for (size_t done = 0; done < order.size(); done += kLineItems) {
-    __builtin_prefetch(next + done);
+    __builtin_prefetch(AddressOf(next, done));
     const size_t end = std::min(order.size(), done + kLineItems);
     for (size_t i = done; i < end; ++i) {
       const auto value = item(bucket[order[i]]);
@@ -132,7 +139,7 @@ void ForRuns(const StripOrder& strip, T* out, Store store) {
     for (int64_t bucket = 0; bucket < runs.num_runs; ++bucket) {
       const uint16_t* order = runs.order + (bucket ^ runs.turn) * run_items;
       T* to = begin + runs.block_places[bucket] * runs.block_items;
-      __builtin_prefetch(to + 2 * run_items, 1);
+      __builtin_prefetch(AddressOf(to, 2 * static_cast<uint64_t>(run_items)), 1);
       for (int64_t i = 0; i < run_items; i += kAtOnce) store(order + i, to + i);
       begin += runs.stride;
     }

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <vector>
 
 #include "draws.h"
@@ -20,21 +22,22 @@ TEST_CASE("runs and bits tell the same rows, by number and by index") {
     const int64_t num_rows = draws.Between(1, draws.OneIn(3) ? 5000 : 200);
     const int64_t longest = draws.OneIn(2) ? 3 : 900;
     std::vector<bool> is_selected(static_cast<size_t>(num_rows));
-    std::vector<uint32_t> bounds;
+    std::vector<uint64_t> runs;
     for (int64_t row = draws.Below(longest); row < num_rows;) {
       const int64_t end = std::min(num_rows, row + draws.Between(1, longest));
-      bounds.push_back(static_cast<uint32_t>(row));
-      bounds.push_back(static_cast<uint32_t>(end));
+      runs.push_back(std::bit_cast<uint64_t>(std::array<uint32_t, 2>{
+          static_cast<uint32_t>(row), static_cast<uint32_t>(end)}));
       std::fill(is_selected.begin() + row, is_selected.begin() + end, true);
       row = end + draws.Between(1, longest);
     }
     std::vector<kernels::BitWord> words(static_cast<size_t>(kernels::NumWords(num_rows)));
-    for (size_t i = 0; i < bounds.size(); i += 2) {
-      kernels::SetBits(bounds[i], bounds[i + 1], words.data());
+    for (const uint64_t run : runs) {
+      const auto [begin, end] = std::bit_cast<std::array<uint32_t, 2>>(run);
+      kernels::SetBits(begin, end, words.data());
     }
-    ExactBuffer<uint32_t> exact_bounds(bounds);
+    ExactBuffer<uint64_t> exact_runs(runs);
     ExactBuffer<kernels::BitWord> exact_words(words);
-    for (const RowSelection& selection : {RowSelection::OfRuns(exact_bounds.span()),
+    for (const RowSelection& selection : {RowSelection::OfRuns(exact_runs.span()),
                                           RowSelection::OfBits(exact_words.span())}) {
       int64_t index = 0;
       for (int64_t row = 0; row < num_rows; ++row) {
@@ -48,7 +51,7 @@ TEST_CASE("runs and bits tell the same rows, by number and by index") {
       CHECK(selection.IndexOf(num_rows + 10000) == index);
 
       const int64_t from = draws.Below(num_rows);
-      size_t near = static_cast<size_t>(draws.Below(std::ssize(bounds) / 2 + 2));
+      size_t near = static_cast<size_t>(draws.Below(std::ssize(runs) + 2));
       const RowRun run = selection.NextRun(from, &near);
       const auto first = std::find(is_selected.begin() + from, is_selected.end(), true);
       const bool has_none = first == is_selected.end();

@@ -258,7 +258,7 @@ void CheckSame(const Outcome& whole, const Outcome& other) {
 // Some rows of a row group.
 struct Selected {
   std::vector<RowRun> runs;
-  std::vector<uint32_t> bounds;
+  std::vector<uint64_t> bounds;  // of runs, two in a word
   std::vector<kernels::BitWord> words;
 
   // As runs or as bits.
@@ -276,8 +276,8 @@ Selected RandomRows(Draws& draws) {
   for (int64_t row = draws.Below(longest); row < kNumRows;) {
     const int64_t end = std::min(kNumRows, row + draws.Between(1, longest));
     selected.runs.push_back({row, end});
-    selected.bounds.push_back(static_cast<uint32_t>(row));
-    selected.bounds.push_back(static_cast<uint32_t>(end));
+    selected.bounds.push_back(std::bit_cast<uint64_t>(
+        std::array<uint32_t, 2>{static_cast<uint32_t>(row), static_cast<uint32_t>(end)}));
     kernels::SetBits(row, end, selected.words.data());
     row = end + draws.Between(1, widest);
   }
