@@ -11,10 +11,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 namespace torchparquet {
@@ -88,6 +86,15 @@ void CheckTrusted(int folder, const std::string& path) {
   }
 }
 
+// Makes the folders around one, as far as they do not exist. What fails is told by what
+// follows. Not std::filesystem, which the C++ libraries of older systems lack.
+void MakeFoldersAround(const std::string& path) {
+  const size_t last = path.find_last_not_of('/');
+  for (size_t end = path.find('/', 1); end < last; end = path.find('/', end + 1)) {
+    mkdir(path.substr(0, end).c_str(), 0777);
+  }
+}
+
 Error NotOurs(const std::string& path) {
   return Error(ErrorKind::kInvalidArgument,
                "the cache folder has other files: name an empty or a new one",
@@ -109,9 +116,7 @@ CacheFolder::CacheFolder(std::string path) : path_(std::move(path)) {
   if (path_.empty()) {
     throw Error(ErrorKind::kInvalidArgument, "the cache folder has no name");
   }
-  const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
-  std::error_code ignored;  // told by what follows
-  if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
+  MakeFoldersAround(path_);
   // Nobody else reads data that may be private, unless the user made the folder.
   if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
     throw SystemError("cannot make the cache folder", errno);

@@ -29,14 +29,17 @@ constexpr char kMarker[] = "torchparquet-blocks";
 
 TEST_CASE("a folder is made with its parents, for its user alone, and tagged") {
   const TemporaryFolder temporary;
-  const std::filesystem::path path = temporary.path() / "a" / "b" / "cache";
-  const CacheFolder folder(path);
-  struct stat status{};
-  REQUIRE(stat(path.c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0700);
-  CHECK(ReadFile(path / "CACHEDIR.TAG")
-            .starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"));
-  CHECK(ReadFile(path / kMarker) == "torchparquet blocks, format 1\n");
+  for (const char* name : {"a/b/cache", "a/other", "c//d/cache///"}) {
+    CAPTURE(name);
+    const std::filesystem::path path = temporary.path() / name;
+    const CacheFolder folder(path);
+    struct stat status{};
+    REQUIRE(stat(path.c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0700);
+    CHECK(ReadFile(path / "CACHEDIR.TAG")
+              .starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"));
+    CHECK(ReadFile(path / kMarker) == "torchparquet blocks, format 1\n");
+  }
 }
 
 TEST_CASE("empty and marked folders are taken, and so is one in the making") {
