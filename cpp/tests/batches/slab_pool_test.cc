@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <fstream>
 #include <set>
 #include <thread>
 #include <vector>
@@ -240,6 +242,64 @@ TEST_CASE("pages that were given back count as idle no more") {
     slabs.clear();
   }
 }
+
+// Address spaces of sanitizers have no such limit.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+int64_t AddressSpaceBytes() {
+  int64_t num_pages = 0;
+  std::ifstream("/proc/self/statm") >> num_pages;
+  return num_pages * sysconf(_SC_PAGESIZE);
+}
+
+// In a child, for the sake of its limit. Returns the number of calls that failed, or -1
+// if one of them left something behind.
+int64_t FailuresWithin(int64_t more_bytes) {
+  constexpr int64_t kSlabBytes = 64;
+  const auto pool = SlabPool::Make(kSlabBytes, kPlenty);
+  std::vector<SlabPool::Slab> slabs;
+  slabs.reserve(1 << 21);
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  int64_t num_failures = 0;
+  for (int64_t growth = 0; growth < 5; ++growth) {
+    while (pool->num_idle() > 0) slabs.push_back(pool->Acquire());
+    const int64_t mapped_bytes = pool->mapped_bytes();
+    const int64_t used_bytes = AddressSpaceBytes();
+    rlimit limit = before;
+    limit.rlim_cur = static_cast<rlim_t>(used_bytes + more_bytes);
+    setrlimit(RLIMIT_AS, &limit);
+    bool has_failed = false;
+    try {
+      slabs.push_back(pool->Acquire());
+    } catch (const std::exception&) {
+      has_failed = true;
+    }
+    setrlimit(RLIMIT_AS, &before);
+    if (!has_failed) continue;
+    ++num_failures;
+    const bool is_as_before =
+        pool->mapped_bytes() == mapped_bytes && pool->num_idle() == 0;
+    // Lists of slabs that have grown before the failure stay. An arena would be larger.
+    const int64_t left_bytes = AddressSpaceBytes() - used_bytes;
+    if (!is_as_before || left_bytes > mapped_bytes + (1 << 20)) return -1;
+    slabs.push_back(pool->Acquire());
+    if (pool->mapped_bytes() <= mapped_bytes) return -1;
+  }
+  return num_failures;
+}
+
+TEST_CASE("what fails for want of memory leaves nothing behind") {
+  for (int64_t more_bytes = 0; more_bytes < 6'000'000; more_bytes += 300'000) {
+    CAPTURE(more_bytes);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(FailuresWithin(more_bytes) > 0 ? 0 : 1);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+}
+#endif
 
 TEST_CASE("threads never hold the same slab at once") {
   constexpr int64_t kSlabBytes = 4096;
