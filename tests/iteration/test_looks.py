@@ -37,6 +37,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "mix of rows": lambda: mix(
         [open_dataset(seed=1), open_dataset(seed=2)], within_batch=True, batch_size=100
     ),
+    "dynamic": lambda: open_dataset(even="dynamic"),
     "epochs without end": lambda: open_dataset(num_epochs=2),
 }
 

@@ -86,6 +86,13 @@ def check_passes() -> None:
         check_once(dataset, read(dataset))
     dataset.set_epoch(1)
     check_once(dataset, read(dataset))
+    # What one rank looks at stays its own, and all make the same passes.
+    for epoch in range(2, 4):
+        for _ in range(epoch):
+            if dist.get_rank() == 0:
+                assert next(iter(dataset))["row.id"].numel()
+        check_once(dataset, read(dataset))
+        assert dataset.epoch == epoch + 1
     # Two that are equal, begun in the same order on all ranks and read in turns.
     pair = open_dataset(), open_dataset()
     found: Any = [[], []]

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -84,6 +85,35 @@ class StoreCursor:
 _num_passes: Counter[str] = Counter()
 
 
+class Pass:
+    """A pass over the rows of an epoch, as far as this process takes part in it.
+
+    Attributes:
+        epoch: The epoch.
+        order: [G] its row groups that have rows.
+    """
+
+    def __init__(self, epoch: int, order: Int64Array, cursor: Cursor) -> None:
+        """Claim nothing yet."""
+        self.epoch = epoch
+        self.order = order
+        self._cursor = cursor
+        self._claimed: list[int] = []
+        self._num_used = 0
+
+    def next_row_group(self) -> int | None:
+        """Claim a row group; None if no one is left."""
+        if self._num_used == len(self._claimed):
+            self._claimed.append(self._cursor.claim())
+        position = self._claimed[self._num_used]
+        self._num_used += 1
+        return int(self.order[position]) if position < len(self.order) else None
+
+    def begin_again(self) -> None:
+        """Begin with what this process has claimed, after a look at it."""
+        self._num_used = 0
+
+
 def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     """Return the cursor of a pass, which all ranks share.
 
@@ -124,10 +154,11 @@ class DynamicIteration(Iteration):
     so that claiming and reading overlap with the user's work.
     """
 
+    _pass: Pass | None = None
+
     def __init__(self, feed: Feed) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
         super().__init__(feed)
-        self._claimed: tuple[Int64Array, Cursor] | None = None
         self._ahead: tuple[Batches, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
@@ -163,18 +194,26 @@ class DynamicIteration(Iteration):
             self.close()
             raise
         if batch is None:
+            self.take_epoch()
             self.course.has_ended = True
             self._end_thread()
             raise StopIteration
         return batch
 
+    def take_epoch(self) -> None:
+        """Take the epoch, and what was claimed of it, which the next iteration does not read."""
+        super().take_epoch()
+        if self._feed.looked_at is self._pass:
+            self._feed.looked_at = None
+
     def _seed(self) -> int:
         return mixed_seed(self._feed.planner.options.seed, self.begin().epoch, *self._at)
 
     def _next_batch(self) -> Batch | None:
-        if self._claimed is None:
-            self.take_epoch()  # Claims cannot be undone.
-            self._claimed = self._order_and_cursor(self.begin())
+        if self._looks and not self.is_held:
+            self.take_epoch()
+        if self._pass is None:
+            self._pass = self._begin_pass()
             ident = self._thread_ident
             self._thread = ThreadPoolExecutor(
                 1, "torchparquet-dynamic", lambda: ident.append(threading.get_ident())
@@ -197,19 +236,31 @@ class DynamicIteration(Iteration):
 
     def _look_ahead(self) -> None:
         """Claim the next row group and begin to read it."""
-        assert self._claimed is not None  # noqa: S101
+        assert self._pass is not None  # noqa: S101
         assert self._thread is not None  # noqa: S101
-        order, cursor = self._claimed
-        position = cursor.claim()
+        row_group = self._pass.next_row_group()
         self._ahead = None
-        if position < len(order):
-            row_group = int(order[position])
+        if row_group is not None:
             stream = self._open_row_group(row_group)
             stream.start()
             self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
 
-    def _order_and_cursor(self, place: Place) -> tuple[Int64Array, Cursor]:
-        """Return the row groups of the epoch that have rows, in order, and the cursor over them.
+    def _begin_pass(self) -> Pass:
+        """Begin a pass of which all ranks agree, or that of an iteration that only looked.
+
+        Claims cannot be undone, so the next iteration of this process reads what a look claimed.
+        """
+        feed, place = self._feed, self.begin()
+        feed.rank_check.agree(partial(feed.standing, place=place))
+        begun = feed.looked_at
+        if begun is None or begun.epoch != place.epoch or feed.has_look:
+            begun = self._new_pass(place)
+        begun.begin_again()
+        feed.looked_at, self._looks = begun, True
+        return begun
+
+    def _new_pass(self, place: Place) -> Pass:
+        """Return a pass over the row groups of the epoch that have rows.
 
         Raises:
             ValueError: The other processes cannot be told, or are not to share the rows.
@@ -223,7 +274,8 @@ class DynamicIteration(Iteration):
             columns_digest(feed.streams.fields),
             [options.batch_size, options.shuffle, options.seed, options.epoch],
         ]
-        return order[rows[order] > 0], shared_cursor(identity, feed.membership)
+        cursor = shared_cursor(identity, feed.membership)
+        return Pass(place.epoch, order[rows[order] > 0], cursor)
 
     def _open_row_group(self, row_group: int) -> Batches:
         """Open one row group of two, with half of the threads and of the memory."""

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from torchparquet.sequences.grouped_streams import GroupedOpener
 
 # These belong to this process alone: its iterators, and the sums of their reading.
-_OF_PROCESS = ("_iterations", "_latest", "_looks", "totals", "latest_totals", "_pool")
+_OF_PROCESS = (
+    *("_iterations", "_latest", "_looks", "looked_at"),
+    *("totals", "latest_totals", "_pool"),
+)
 
 
 # A look or two are usual.
@@ -91,6 +94,7 @@ class Feed:
         is_dynamic: True if ranks claim row groups as they read.
         totals: Of all that this process has read.
         latest_totals: Of the latest iteration.
+        looked_at: The pass of the latest iteration of `even="dynamic"`, until it takes its epoch.
     """
 
     def __init__(
@@ -148,6 +152,7 @@ class Feed:
         self._forget_iterations()
         self.totals = ReadTotals()
         self.latest_totals = ReadTotals()
+        self.looked_at: Any = None
         self._pool: FunctionPool | None = None
 
     def _forget_iterations(self) -> None:
@@ -196,6 +201,11 @@ class Feed:
         for iteration in list(self._iterations):
             if iteration.is_look:
                 self.progress.commit(iteration.course)
+
+    @property
+    def has_look(self) -> bool:
+        """True if an iterator is in use that has not taken its epoch."""
+        return any(iteration.is_look for iteration in self._iterations)
 
     def count_look(self, place: Place | None) -> None:
         """Count the iterations in a row that looked at one batch; None for one that went on."""
