@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from torchparquet.metrics.bottleneck import Sides, describe
+from torchparquet.processors import num_processors
 
 # Counts: (kind, name, quantity) to a number that only grows.
 Sums = dict[tuple[str, str, str], float]
@@ -165,7 +168,7 @@ class Metrics:
 
     @property
     def bottleneck(self) -> str:
-        """One sentence: which side is slower, the figures that say so, and what to change."""
+        """One sentence: the slower side, the figures that say so, and one option to change."""
         sides = Sides(
             batches=self.batches,
             elapsed=self.elapsed_seconds,
@@ -174,6 +177,8 @@ class Metrics:
             functions=self.function_seconds,
             python=self.python_seconds,
             num_threads=self.ring.num_threads,
+            processors=num_processors(),
+            in_worker=get_worker_info() is not None,
             reading=self.open_seconds + self.read_seconds,
             decompressing=self.decompress_seconds,
             decoding=self.decode_seconds,
@@ -181,6 +186,7 @@ class Metrics:
             for_memory=self.threads_waited_for_memory_seconds,
             for_bytes=self.threads_waited_for_bytes_seconds,
             received=self.bytes_received,
+            from_cache=self.bytes_from_cache,
             max_batches=self.ring.max_batches_in_flight,
             of_codec={name: one.decompress_seconds for name, one in self.codecs.items()},
             of_column={
