@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracles.window_oracle import permuted
-from torchparquet import Pack, ParquetDataset
+from torchparquet import ByLength, Pack, ParquetDataset
 from torchparquet.cli import main
 from torchparquet.native import window_order
 from torchparquet.plan.epoch_plan import EpochPlan
@@ -82,6 +82,101 @@ def test_packed_steps_are_those_of_training(capsys: Any, tmp_path: Path, separat
     each = 1 if separator is not None else 0
     places = [sum(part) + each * len(part) for part in np.split(np.array(lengths), 3)]
     assert report["rows"] == sum(-(-one // 64) for one in places)
+
+
+BY_LENGTH: list[tuple[dict[str, Any], list[Any]]] = [
+    ({"max_tokens": 200}, ["--max-tokens", 200]),
+    (
+        {"max_tokens": 200, "max_rows": 5, "multiple_of": 8},
+        ["--max-tokens", 200, "--max-rows", 5, "--multiple-of", 8],
+    ),
+    (
+        {"bucket_boundaries": [10, 30], "bucket_batch_sizes": [20, 10, 5]},
+        ["--bucket-boundaries", "10,30", "--bucket-batch-sizes", "20,10,5"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("rules", "arguments"), BY_LENGTH, ids=str)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_by_length_are_those_of_training(
+    capsys: Any, tmp_path: Path, rules: dict[str, Any], arguments: list[Any], shuffle: bool
+) -> None:
+    lengths = np.random.default_rng(0).integers(1, 60, 900).tolist()
+    table = pa.table({"t": [list(range(n)) for n in lengths], "x": range(900)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=200)
+    arguments = ["--by-length", "t", *arguments, "--world-size", 3, "--epoch", 2]
+    arguments += ["--shuffle"] if shuffle else []
+    report = report_of(capsys, tmp_path, *arguments)
+    seen, num_batches, places = [], 0, 0
+    for rank in range(3):
+        dataset = ParquetDataset(
+            tmp_path,
+            batch_size=ByLength("t", **rules),
+            shuffle=shuffle,
+            even="none",
+            rank=rank,
+            world_size=3,
+        )
+        dataset.set_epoch(2)
+        batches = list(dataset)
+        seen += [row for batch in batches for row in batch["x"].tolist()]
+        num_batches += len(batches)
+        places += sum(batch["t"].numel() for batch in batches)
+        even = ParquetDataset(
+            tmp_path, batch_size=ByLength("t", **rules), shuffle=shuffle, rank=rank, world_size=3
+        )
+        even.set_epoch(2)
+        assert report["ranks"][rank]["steps"] == len(even) == len(list(even))
+    assert sorted(seen) == list(range(900))
+    assert report["rows"] == num_batches
+    assert report["batch_size"] is None
+    assert report["packed"] == {
+        "documents": 900,
+        "tokens": sum(lengths),
+        "unit": "batch",
+        "places": places,
+    }
+    words = list(map(str, arguments))
+    assert main(["plan", str(tmp_path), *words]) == 0
+    text = capsys.readouterr().out
+    assert f"{num_batches:,} batches" in text
+    assert f"by length: 900 rows, {sum(lengths):,} tokens" in text
+    assert main(["verify", str(tmp_path), "--no-decode", *words]) == 0
+    assert f"{num_batches} of {num_batches} batches exactly once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("--by-length t", 1, "either max_tokens or bucket_boundaries"),
+        ("--by-length t --max-tokens 9 --bucket-boundaries 5", 1, "either max_tokens or"),
+        ("--by-length t --bucket-boundaries 5 --bucket-batch-sizes 2", 1, "one size more"),
+        ("--by-length t --bucket-boundaries 5;6", 2, "numbers such as 64,256, got '5;6'"),
+        ("--by-length t --batch-size 8", 2, "does not go with --batch-size: give --max-tokens"),
+        ("--by-length t --max-tokens 99 --pack t", 1, "does not go with pack"),
+        ("--by-length t --max-tokens 99 --even pad", 1, 'does not go with even="pad"'),
+        (
+            "--by-length t --max-tokens 99 --canonical-world-size 2",
+            1,
+            "does not go with canonical_world_size",
+        ),
+        ("--by-length x --max-tokens 99", 1, "'x'"),
+        ("--by-length t --max-tokens 9", 1, "max_tokens must hold every list of 't', and is 9"),
+        ("--max-tokens 9", 2, "--max-tokens needs --by-length NAME"),
+        ("--pack-length 9", 2, "--pack-length needs --pack NAME"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "verify"])
+def test_options_that_do_not_go_together_are_named(
+    capsys: Any, tmp_path: Path, command: str, arguments: str, code: int, message: str
+) -> None:
+    table = pa.table({"t": [list(range(10))] * 4, "x": range(4)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert main([command, str(tmp_path), *arguments.split()]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
 
 
 def test_the_defaults_are_those_of_the_data_set(capsys: Any, data: Any) -> None:

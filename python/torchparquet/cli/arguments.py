@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.plan.plan_options import requested_window
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torchparquet.batches.pack import Strategy
     from torchparquet.dataset import ParquetDataset
     from torchparquet.files.manifest import Manifest
+    from torchparquet.sequences.by_length import ByLength
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -176,6 +178,21 @@ class _Window(click.ParamType):  # type: ignore[type-arg]
         return window
 
 
+class _Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Several whole numbers with commas between."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        """Return the numbers."""
+        try:
+            return [int(number) for number in str(value).split(",")]
+        except ValueError:
+            self.fail(f"it must be numbers such as 64,256, got {value!r}", param, ctx)
+
+
 _ORDER_OPTIONS = (
     click.option("--epoch", type=_WHOLE, default=0, show_default=True, metavar="N"),
     click.option("--seed", type=_WHOLE, default=0, show_default=True, metavar="N"),
@@ -224,12 +241,55 @@ _ORDER_OPTIONS = (
         "--pack-separator", type=int, metavar="N", help="A token that follows each document."
     ),
     click.option(
+        "--by-length",
+        metavar="NAME",
+        help="Batch rows by the length of their lists in this column, as ByLength does.",
+    ),
+    click.option(
+        "--max-tokens",
+        type=_POSITIVE,
+        metavar="N",
+        help="Entries of a batch by length, padding included.",
+    ),
+    click.option("--max-rows", type=_POSITIVE, metavar="N", help="Rows of a batch by length."),
+    click.option(
+        "--bucket-boundaries",
+        type=_Numbers(),
+        metavar="N,...",
+        help="Lengths at which the next bucket begins.",
+    ),
+    click.option(
+        "--bucket-batch-sizes",
+        type=_Numbers(),
+        metavar="N,...",
+        help="Rows of a batch of each bucket, one more than there are boundaries.",
+    ),
+    click.option(
+        "--multiple-of",
+        type=_POSITIVE,
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Batches by length are padded to a multiple of this.",
+    ),
+    click.option(
         "--canonical-world-size",
         type=_POSITIVE,
         metavar="N",
         help="Ranks whose global batches other worlds keep.",
     ),
 )
+# Options that need another one.
+_PARTS = {
+    "pack": ("pack_length", "pack_strategy", "pack_separator"),
+    "by_length": (
+        "max_tokens",
+        "max_rows",
+        "bucket_boundaries",
+        "bucket_batch_sizes",
+        "multiple_of",
+    ),
+}
 
 
 def order_options(function: Function) -> Function:
@@ -256,7 +316,50 @@ class Order:
     pack_length: int = 2048
     pack_strategy: Strategy = "concat"
     pack_separator: int | None = None
+    by_length: str | None = None
+    max_tokens: int | None = None
+    max_rows: int | None = None
+    bucket_boundaries: list[int] | None = None
+    bucket_batch_sizes: list[int] | None = None
+    multiple_of: int = 1
     canonical_world_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that no option is given in vain.
+
+        Raises:
+            UsageError: An option needs another one, or excludes it.
+        """
+        context = click.get_current_context()
+        given = {
+            name
+            for name in context.params
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        }
+        for whole, parts in _PARTS.items():
+            for part in parts:
+                if part in given and whole not in given:
+                    raise click.UsageError(f"{_option(part)} needs {_option(whole)} NAME")
+        if {"by_length", "batch_size"} <= given:
+            raise click.UsageError(
+                "--by-length does not go with --batch-size: give --max-tokens, or "
+                "--bucket-boundaries and --bucket-batch-sizes"
+            )
+
+    @property
+    def _by_length(self) -> ByLength | None:
+        from torchparquet.sequences.by_length import ByLength
+
+        if self.by_length is None:
+            return None
+        return ByLength(
+            self.by_length,
+            self.max_tokens,
+            self.bucket_boundaries,
+            self.bucket_batch_sizes,
+            self.max_rows,
+            multiple_of=self.multiple_of,
+        )
 
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
@@ -265,7 +368,7 @@ class Order:
 
         return ParquetDataset(
             paths,
-            batch_size=self.batch_size,
+            batch_size=self._by_length or self.batch_size,
             shuffle=self.shuffle,
             shuffle_window=self.shuffle_window,
             seed=self.seed,
@@ -281,6 +384,10 @@ class Order:
             world_size=world_size,
             **options,
         )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def readable_columns(manifest: Manifest) -> list[str]:

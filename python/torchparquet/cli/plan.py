@@ -23,8 +23,8 @@ from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
 from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.plan.plan_options import ANY_CHUNKS
-from torchparquet.tools.plan.plan_report import plan_report
-from torchparquet.tools.screen import counted, make_console, make_table, print_json, size
+from torchparquet.tools.plan.plan_report import plan_report, unit_of
+from torchparquet.tools.screen import counted, make_console, make_table, print_json, several, size
 
 _SHADES = " ░▒▓█"
 _ASCII_SHADES = " .:*#"
@@ -56,23 +56,24 @@ def command(
 ) -> None:
     """Show the part of an epoch that each rank reads.
 
-    The command also shows how well rows are mixed. It reads footers only. Each line of the heat map
-    is a rank, or several ranks if there are many. It goes through the data in the order of files. A
-    darker cell means that the rank reads more of these rows.
+    The command also shows how well rows are mixed. It reads footers only, and the lengths of lists
+    that are packed or batched by length. Each line of the heat map is a rank, or several ranks if
+    there are many. It goes through the data in the order of files. A darker cell means that the
+    rank reads more of these rows.
     """
-    draw = checked_plot(plot)
+    draw, options = checked_plot(plot), Order(**order)
     console = make_console()
     chosen: list[str] | None = list(columns)
-    if order["pack"]:
+    if options.pack:
         chosen = None
     elif not chosen:
         chosen = readable_columns(read_manifest(list(paths), storage=storage))
-    dataset = Order(**order).dataset(
+    dataset = options.dataset(
         list(paths), world_size, columns=chosen, storage_options=storage.options
     )
     width = max(8, min(100, console.width - _LABEL_WIDTH - 2))
     report = plan_report(
-        dataset, dataset.plan(order["epoch"], num_workers), map_shape=(_MAX_TABLE_RANKS, width)
+        dataset, dataset.plan(options.epoch, num_workers), map_shape=(_MAX_TABLE_RANKS, width)
     )
     if draw is not None:
         plot_plan(report, draw)
@@ -85,20 +86,21 @@ def command(
 def _show(console: Console, report: dict[str, Any], *, show_workers: bool) -> None:
     files = counted(report["files"], "file")
     groups = counted(report["row_groups"], "row group")
-    packed = report.get("packed")
-    rows = counted(report["rows"], "row" if packed is None else "sequence")
-    console.print(f"{files}, {groups}, {rows}")
+    packed, unit = report.get("packed"), unit_of(report)
+    console.print(f"{files}, {groups}, {counted(report['rows'], unit)}")
     if packed is not None:
         padding = 1 - packed["tokens"] / packed["places"]
+        what, of = ("packed", "document") if unit == "sequence" else ("by length", "row")
         console.print(
-            f"packed: {counted(packed['documents'], 'document')}, "
+            f"{what}: {counted(packed['documents'], of)}, "
             f"{counted(packed['tokens'], 'token')}, {padding:.2%} padding"
         )
     ranks = counted(report["world_size"], "rank")
     console.print(f"epoch {report['epoch']}, {ranks}, {_readers(report)}, {_windows(report)}\n")
-    names: tuple[str, ...] = ("rank", "row groups", "rows", "size", "steps")
+    units = several(unit)
+    names: tuple[str, ...] = ("rank", "row groups", units, "size", "steps")
     if packed is not None:
-        names = ("rank", "row groups", "sequences", "size", "steps", "tokens")
+        names += ("tokens",)
     table = make_table("What each rank reads", names)
     for rank in report["ranks"][:_MAX_TABLE_RANKS]:
         _add(table, str(rank["rank"]), rank)
@@ -110,11 +112,11 @@ def _show(console: Console, report: dict[str, Any], *, show_workers: bool) -> No
         console.print(f"and {counted(more, 'more rank')}, which --json lists")
     _show_heat_map(console, report)
     mixing = report["mixing"]
-    noun = "rows" if packed is None else "sequences"
+    noun = "rows" if unit == "batch" else units
     console.print(
         f"\nmixing: a batch has {noun} of {mixing['row_groups_per_batch']:.1f} row groups; half "
-        f"of the {noun} move {mixing['rows_travelled']:,} places or more from the order of files "
-        f"(first {mixing['rows_looked_at']:,} {noun} of rank 0)"
+        f"of the {units} move {mixing['rows_travelled']:,} places or more from the order of files "
+        f"(first {mixing['rows_looked_at']:,} {units} of rank 0)"
     )
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import click
 
+from torchparquet.tools.plan.plan_report import unit_of
+from torchparquet.tools.screen import several
+
 _LIBRARY_OF = {".png": "matplotlib", ".svg": "matplotlib", ".html": "plotly"}
 
 plot_option = click.option(
@@ -90,8 +93,9 @@ def plot_plan(report: dict[str, Any], draw: Draw) -> None:
     num_shares = report["world_size"] * report["num_workers"]
     of = "ranks" if report["num_workers"] == 1 else "ranks and workers"
     names = tuple(str(-(-line * num_shares // num_lines)) for line in range(num_lines))
+    units = several(unit_of(report))
     draw(
-        f"Epoch {report['epoch']}: {report['rows']:,} rows for {report['world_size']:,} ranks",
+        f"Epoch {report['epoch']}: {report['rows']:,} {units} for {report['world_size']:,} ranks",
         [
             Panel(
                 "Part of the data that each rank reads",
@@ -100,7 +104,7 @@ def plot_plan(report: dict[str, Any], draw: Draw) -> None:
                 cells=report["heat_map"],
                 line_names=names,
             ),
-            Panel("Rows", "rank", "rows", bars=[rank["rows"] for rank in ranks]),
+            Panel(units.capitalize(), "rank", units, bars=[rank["rows"] for rank in ranks]),
             Panel("Bytes", "rank", "MiB", bars=[rank["bytes"] / 2**20 for rank in ranks]),
             Panel("Steps", "rank", "steps", bars=[rank["steps"] for rank in ranks]),
         ],

@@ -25,7 +25,7 @@ from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.inspect.tensors import tensor_of
-from torchparquet.tools.screen import counted, make_console, plain, print_json, progress
+from torchparquet.tools.screen import counted, make_console, plain, print_json, progress, several
 from torchparquet.tools.verify import open_files, paths_of, summary, verify_file
 from torchparquet.tools.verify.decoding import Failure
 from torchparquet.tools.verify.exactly_once import audit_world
@@ -64,7 +64,8 @@ def command(
     reader deals an epoch among the ranks and workers of each --world-size, and the command counts
     the rows that each gets. Exit code 1 if anything is wrong.
     """
-    options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
+    dealt = Order(**order)
+    options = ReadOptions(num_threads, dealt.max_memory, pin_memory=False)
     with progress("footers", None) as advance:
         manifests, without_rows, unreadable = open_files(paths, advance, storage)
     num_rows = sum(manifest.num_rows for manifest in manifests)
@@ -73,7 +74,7 @@ def command(
     # First, so that wrong options fail before everything is decoded.
     if manifests and not no_audit:
         try:
-            audits = _audits(manifests, columns, world_sizes, num_workers, options, Order(**order))
+            audits = _audits(manifests, columns, world_sizes, num_workers, options, dealt)
         except SchemaMismatchError as error:
             # Files that disagree are no data set.
             disagreements.append(Failure(manifests[0].files[0], None, None, one_line(error)))
@@ -177,8 +178,8 @@ def _show_audit(console: Console, audit: dict[str, Any]) -> None:
     steps = f"{audit['most_steps']:,}"
     if audit["least_steps"] != audit["most_steps"]:
         steps = f"{audit['least_steps']:,} to {steps}"
-    rows = "rows" if audit["num_tokens"] is None else "sequences"
-    told = f"{audit['num_distinct']:,} of {audit['num_rows']:,} {rows} exactly once"
+    units = several(audit["unit"])
+    told = f"{audit['num_distinct']:,} of {audit['num_rows']:,} {units} exactly once"
     if audit["num_tokens"] is not None:
         told += f" ({counted(audit['num_tokens'], 'token')} in all)"
     if audit["planned_repeats"]:

@@ -76,7 +76,12 @@ def size(num_bytes: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, such as "2 files"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f"{count:,} {noun if count == 1 else several(noun)}"
+
+
+def several(noun: str) -> str:
+    """Return the plural of a noun."""
+    return noun + ("es" if noun.endswith("ch") else "s")
 
 
 @contextmanager

@@ -78,7 +78,8 @@ def plan_report(
         map_shape: The largest numbers of lines and columns of the heat map.
     """
     options, manifest = plan.options, dataset.manifest
-    counts = plan.row_counts()
+    counts, packed = plan.row_counts(), manifest.packed
+    is_by_length = packed is not None and packed.unit == "batch"
     report = {
         "files": len(manifest.files),
         "row_groups": manifest.num_row_groups,
@@ -87,7 +88,7 @@ def plan_report(
         "epoch": options.epoch,
         "seed": options.seed,
         "even": options.even,
-        "batch_size": options.batch_size,
+        "batch_size": None if is_by_length else options.batch_size,
         "world_size": options.world_size,
         "num_workers": options.num_workers,
         "shuffle_window": options.shuffle_window,
@@ -96,7 +97,6 @@ def plan_report(
         "mixing": asdict(mixing_of(plan.share(0))),
         "heat_map": heat_map(counts, plan.num_shares, manifest.row_group_num_rows, map_shape),
     }
-    packed = manifest.packed
     if packed is not None:
         report["packed"] = {
             "documents": int(packed.num_documents.sum()),
@@ -105,6 +105,12 @@ def plan_report(
             "places": int(packed.num_places.sum()),
         }
     return report
+
+
+def unit_of(report: dict[str, Any]) -> str:
+    """Return what a report counts as rows: "row", "sequence" or "batch"."""
+    unit: str = report["packed"]["unit"] if "packed" in report else "row"
+    return unit
 
 
 def _ranks(manifest: Manifest, plan: EpochPlan, counts: RowCounts) -> list[dict[str, Any]]:

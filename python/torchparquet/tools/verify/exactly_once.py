@@ -75,6 +75,7 @@ def audit_world(
         "even": of.even,
         "seed": of.seed,
         **found,
+        "unit": "row" if packed is None else packed.unit,
         "num_tokens": None if packed is None else int(packed.num_tokens.sum()),
         "least_steps": min(steps_of_ranks),
         "most_steps": max(steps_of_ranks),
