@@ -11,6 +11,7 @@ namespace torchparquet {
 // Each kind becomes a Python exception class; see bindings/exceptions.cc.
 enum class ErrorKind {
   kCorruptFile,
+  kChanged,  // since the data set was made
   kEncrypted,
   kFileNotFound,
   kIo,

@@ -28,6 +28,7 @@ PUBLIC = [
     "Column",
     "CorruptFileError",
     "EncryptedFileError",
+    "FileChangedError",
     "Jagged",
     "ListLengthError",
     "MixedDataset",

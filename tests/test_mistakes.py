@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 
 from torchparquet import Column, Pack, ParquetDataset, mix
 from torchparquet.cli import main
-from torchparquet.errors import CastError, CorruptFileError, TransformError
+from torchparquet.errors import CastError, CorruptFileError, FileChangedError, TransformError
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_file_that_changes_between_epochs_asks_for_a_new_data_set(data: Path) ->
     with pytest.raises(FileNotFoundError, match=r"put it back, or make the data set anew.*1\.par"):
         list(dataset)
     pq.write_table(pa.table({"label": [1, 2]}), data / "1.parquet")
-    with pytest.raises(CorruptFileError, match=r"make the data set anew to read it.*1\.parquet"):
+    with pytest.raises(FileChangedError, match=r"make the data set anew to read it.*1\.parquet"):
         list(dataset)
     assert len(list(ParquetDataset(data, batch_size=4, columns=["label"]))) == 2
 

@@ -22,6 +22,8 @@ py::object ExceptionClass(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kCorruptFile:
       return ours("CorruptFileError");
+    case ErrorKind::kChanged:
+      return ours("FileChangedError");
     case ErrorKind::kEncrypted:
       return ours("EncryptedFileError");
     case ErrorKind::kNullValue:

@@ -41,7 +41,7 @@ class BufferView {
 
 ErrorKind KindNamed(const std::string& name) {
   if (name == "not_found") return ErrorKind::kFileNotFound;
-  if (name == "changed") return ErrorKind::kCorruptFile;
+  if (name == "changed") return ErrorKind::kChanged;
   if (name == "io") return ErrorKind::kIo;
   throw py::value_error("no such kind of failure: " + name);
 }

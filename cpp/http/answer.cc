@@ -94,7 +94,7 @@ Verdict Failure(ErrorKind kind, std::string reason) {
 }
 
 Verdict Changed(std::string_view how) {
-  return Failure(ErrorKind::kCorruptFile,
+  return Failure(ErrorKind::kChanged,
                  "the object changed since the data set was made; make the data set anew "
                  "to read it as it is: " +
                      std::string(how));

@@ -14,7 +14,7 @@ namespace torchparquet {
 // A file of a store, read through the blocks of one reader.
 class RemoteFile : public Source {
  public:
-  // Throws Error(kCorruptFile) if the object is not of the size that `expected` says.
+  // Throws Error(kChanged) if the object is not of the size that `expected` says.
   RemoteFile(std::shared_ptr<const RemoteObject> object,
              std::shared_ptr<RemoteReads> reads, const FileIdentity& expected);
 

@@ -63,12 +63,13 @@ void Source::CheckIdentity(const FileIdentity& found, const FileIdentity& expect
   const bool same_time = expected.mtime_ns < 0 || found.mtime_ns == expected.mtime_ns;
   const bool same_inode = expected.inode < 0 || found.inode == expected.inode;
   if (same_size && same_time && same_inode) return;
-  throw CorruptFile(
+  throw Error(
+      ErrorKind::kChanged,
       "file changed since the data set was made; make the data set anew to read it as it "
       "is: " +
-      std::to_string(found.num_bytes) + " bytes now, " +
-      std::to_string(expected.num_bytes) + " then" +
-      (same_inode ? "" : ", and another file is in its place"));
+          std::to_string(found.num_bytes) + " bytes now, " +
+          std::to_string(expected.num_bytes) + " then" +
+          (same_inode ? "" : ", and another file is in its place"));
 }
 
 void Source::Identify(const FileIdentity& found, const FileIdentity& expected) {
@@ -110,7 +111,7 @@ void LocalFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
       if (errno == EINTR) continue;
       throw ReadFailure(num_bytes, offset, errno);
     }
-    if (count == 0) throw EarlyEnd(num_bytes, offset);
+    if (count == 0) break;
     out += count;
     offset += count;
     num_bytes -= count;
@@ -118,6 +119,7 @@ void LocalFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
   // Data read before a write that this check sees may be mixed with the new data. For
   // reads of 128 KiB the check takes a hundredth of the time.
   if (expected_.num_bytes >= 0) CheckIdentity(IdentityOf(descriptor_), expected_);
+  if (num_bytes > 0) throw EarlyEnd(num_bytes, offset);
 }
 
 MemoryFile::MemoryFile(std::string name, std::span<const uint8_t> content,

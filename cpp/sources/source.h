@@ -29,8 +29,8 @@ class Source : public ByteSource {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // ReadAt throws Error(kCorruptFile) if the file ends early or is no longer the expected
-  // one, and Error(kIo) if the system reports a failure.
+  // ReadAt throws Error(kCorruptFile) if the file ends early, Error(kChanged) if it is no
+  // longer the expected one, and Error(kIo) if the system reports a failure.
 
   // ReadAt for footers and indexes. Blocks of column chunks that a reader holds stay so.
   virtual void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
@@ -46,8 +46,8 @@ class Source : public ByteSource {
 
  protected:
   explicit Source(std::string path) : path_(std::move(path)) {}
-  // Sets the identity that was found. Throws Error(kCorruptFile) if it is not the
-  // expected one.
+  // Sets the identity that was found. Throws Error(kChanged) if it is not the expected
+  // one.
   void Identify(const FileIdentity& found, const FileIdentity& expected);
   static void CheckIdentity(const FileIdentity& found, const FileIdentity& expected);
 
@@ -61,7 +61,7 @@ class Source : public ByteSource {
 class LocalFile : public Source {
  public:
   // Throws Error(kFileNotFound) or Error(kIo) if it cannot be opened, and
-  // Error(kCorruptFile) if it is not the file that `expected` describes.
+  // Error(kChanged) if it is not the file that `expected` describes.
   LocalFile(std::string path, const FileIdentity& expected);
   ~LocalFile() override;
 
@@ -77,7 +77,7 @@ class LocalFile : public Source {
 // used bytes, and kernels may load beyond the end of a view.
 class MemoryFile : public Source {
  public:
-  // `name` stands for the path. Throws Error(kCorruptFile) if `content` is not what
+  // `name` stands for the path. Throws Error(kChanged) if `content` is not what
   // `expected` describes.
   MemoryFile(std::string name, std::span<const uint8_t> content,
              const FileIdentity& expected);

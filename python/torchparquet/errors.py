@@ -18,6 +18,13 @@ class CorruptFileError(OSError):
     """
 
 
+class FileChangedError(CorruptFileError):
+    """A file is another one than when the data set was made; it may be sound.
+
+    A data set that is made anew reads it. The message names the path.
+    """
+
+
 class EncryptedFileError(OSError):
     """A file or a column is encrypted, and no key decrypts it.
 

@@ -49,7 +49,7 @@ TEST_CASE("the footer of a file that was replaced is not taken for its own") {
   std::filesystem::rename(other.path(0), data.path(0));
   CHECK(unplanned.Open(0)->FindLeaf("id") == -1);
   CHECK(unplanned.Open(0)->FindLeaf("y") == 0);
-  CHECK(Throws(ErrorKind::kCorruptFile, [&] { planned.Open(0); }));
+  CHECK(Throws(ErrorKind::kChanged, [&] { planned.Open(0); }));
 }
 
 TEST_CASE("footers are kept up to a bound") {

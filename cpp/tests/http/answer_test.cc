@@ -64,7 +64,7 @@ TEST_CASE("other ranges are tried again, and another size is another object") {
   CHECK(judged("bytes 100-199/1000", "99").kind == Kind::kAgain);
   const Verdict changed = judged("bytes 100-199/1001");
   CHECK(changed.kind == Kind::kFailure);
-  CHECK(changed.error == ErrorKind::kCorruptFile);
+  CHECK(changed.error == ErrorKind::kChanged);
   CHECK(Says(changed, "changed since the data set was made"));
   for (const char* wrong : {"", "bytes", "bytes 5", "bytes 199-100/1000", "bytes */1000",
                             "items 100-199/1000", "bytes 100-199/1000 x",
@@ -86,7 +86,7 @@ TEST_CASE("an answer of another ETag is another object") {
   CHECK(judged("a", "\"a\"").kind == Kind::kBody);
   const Verdict changed = judged("\"a\"", "\"b\"");
   CHECK(changed.kind == Kind::kFailure);
-  CHECK(changed.error == ErrorKind::kCorruptFile);
+  CHECK(changed.error == ErrorKind::kChanged);
   CHECK(IsStrongETag("\"a\""));
   CHECK_FALSE(IsStrongETag("W/\"a\""));
   CHECK_FALSE(IsStrongETag("a"));
@@ -112,10 +112,10 @@ TEST_CASE("the whole object is a body if little of it is wasted") {
   CHECK(Says(part, "ignores ranges"));
   CHECK(Judge(Told({"HTTP/1.1 200 OK", "Content-Length: 999", "ETag: \"a\""}),
               Asked({0, 1000}))
-            .error == ErrorKind::kCorruptFile);
+            .error == ErrorKind::kChanged);
   CHECK(
       Judge(Told({"HTTP/1.1 200 OK", "Content-Length: 999"}), Asked({0, 1000}, 1000, ""))
-          .error == ErrorKind::kCorruptFile);
+          .error == ErrorKind::kChanged);
   // The message of an error, perhaps, since objects of that store have ETags.
   CHECK(Judge(Told({"HTTP/1.1 200 OK", "Content-Length: 999"}), Asked({0, 1000})).kind ==
         Kind::kAgain);
@@ -154,7 +154,7 @@ TEST_CASE("each status has its consequence") {
   }
   for (const int status : {412, 416}) {
     CHECK(judged(status).kind == Kind::kFailure);
-    CHECK(judged(status).error == ErrorKind::kCorruptFile);
+    CHECK(judged(status).error == ErrorKind::kChanged);
   }
   for (const int status : {0, 204, 304, 400, 405, 451}) {
     CHECK(judged(status).kind == Kind::kFailure);

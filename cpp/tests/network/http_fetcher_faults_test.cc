@@ -134,7 +134,7 @@ TEST_CASE("an object that changes while it is read is an error at once") {
       },
       QuickOptions(), "");
   CHECK(read.IsError(
-      ErrorKind::kCorruptFile,
+      ErrorKind::kChanged,
       {"the object changed since the data set was made", "\"new\"", read.origin.etag()}));
   CHECK(read.origin.num_requests() == 2);
   CHECK(read.fetch->num_arrived() == 50'000);
@@ -288,8 +288,8 @@ TEST_CASE("a store that always stops is an error that says so") {
 
 TEST_CASE("a changed or missing object is not tried again") {
   for (const auto& [status, kind] :
-       std::vector<std::pair<int64_t, ErrorKind>>{{412, ErrorKind::kCorruptFile},
-                                                  {416, ErrorKind::kCorruptFile},
+       std::vector<std::pair<int64_t, ErrorKind>>{{412, ErrorKind::kChanged},
+                                                  {416, ErrorKind::kChanged},
                                                   {404, ErrorKind::kFileNotFound},
                                                   {410, ErrorKind::kFileNotFound},
                                                   {405, ErrorKind::kIo}}) {
@@ -299,20 +299,20 @@ TEST_CASE("a changed or missing object is not tried again") {
     CHECK(read.origin.num_requests() == 1);
   }
   const Read read(nullptr, QuickOptions(), "\"old\"");
-  CHECK(read.IsError(ErrorKind::kCorruptFile,
+  CHECK(read.IsError(ErrorKind::kChanged,
                      {"the object changed since the data set was made"}));
   CHECK(read.origin.num_requests() == 1);
 }
 
 TEST_CASE("another ETag or size is a changed object, whatever the store checks") {
   const Read weak(nullptr, QuickOptions(), "W/\"old\"");
-  CHECK(weak.IsError(ErrorKind::kCorruptFile, {"the object changed", "W/\"old\""}));
+  CHECK(weak.IsError(ErrorKind::kChanged, {"the object changed", "W/\"old\""}));
   CHECK(weak.origin.num_requests() == 1);
   const Read longer(Faulty(1, [](Reply reply) {
     reply.headers[1] = "Content-Range: bytes 1000-200999/300001";
     return reply;
   }));
-  CHECK(longer.IsError(ErrorKind::kCorruptFile, {"the object changed", "300001"}));
+  CHECK(longer.IsError(ErrorKind::kChanged, {"the object changed", "300001"}));
   CHECK(longer.fetch->num_arrived() == 0);
 }
 
@@ -407,7 +407,7 @@ TEST_CASE("a store that knows no condition is asked without one, and its ETags c
   CHECK(Bytes(*next) == Expected(read.origin, {0, 10}));
   CHECK(read.origin.num_requests() == 3);
   const Read changed(script, QuickOptions(), "\"old\"");
-  CHECK(changed.IsError(ErrorKind::kCorruptFile, {"the object changed"}));
+  CHECK(changed.IsError(ErrorKind::kChanged, {"the object changed"}));
 }
 
 TEST_CASE("a request that fails without a condition too says nothing about conditions") {

@@ -121,7 +121,7 @@ TEST_CASE("another size than the planned one is an error that names both") {
   const auto error =
       Caught([&] { MemoryFile("<buffer>", setting.bytes(), {.num_bytes = 9999}); });
   REQUIRE(error);
-  CHECK(error->kind() == ErrorKind::kCorruptFile);
+  CHECK(error->kind() == ErrorKind::kChanged);
   CHECK(Mentions(*error, "10000 bytes now, 9999 then"));
 }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line, unreadable
+from torchparquet.errors import EncryptedFileError, FileChangedError, one_line, unreadable
 from torchparquet.files.footers.plain_footer import footer_in, metadata_of
 from torchparquet.files.manifest import Manifest
 from torchparquet.files.opening import opened
@@ -158,7 +158,7 @@ def read_facts(manifest: Manifest, wanted: set[int], advance: Callable[[int], No
         metadata = read_footer(path, manifest.remote)
         leaves = manifest.schemas[int(manifest.file_schema[index])]
         if metadata.num_columns != len(leaves):
-            raise CorruptFileError(f"the file has changed: {path!r}")
+            raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
         columns = []
         for leaf in leaves:
             column = facts.columns.setdefault(leaf.path, ColumnFacts(leaf.path))
