@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,57 @@ def test_wrong_options_name_the_right_ones(
         ParquetDataset(data, **{"batch_size": 2, **options})
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"batch_size": 2, "suffle": True},
+            "^ParquetDataset has no such argument; did you mean 'shuffle': 'suffle'$",
+        ),
+        ({"batch_size": 2, "xyzxyz": True}, "^ParquetDataset has no such argument: 'xyzxyz'$"),
+        (
+            {},
+            r"^ParquetDataset needs batch_size, by name: batch_size=N for N rows, None .*ByLength",
+        ),
+        # An error within the call stays what it is.
+        ({"batch_size": 2, "shuffle": 3}, "^shuffle must be a bool, got 3$"),
+    ],
+)
+def test_arguments_that_do_not_exist_or_are_missing(
+    data: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        ParquetDataset(data, **options)
+
+
+def test_arguments_of_other_calls(data: Path) -> None:
+    with pytest.raises(TypeError, match="needs batch_size, by name: batch_size=N"):
+        ParquetDataset(data, 32)  # type: ignore[call-arg]
+    dataset = ParquetDataset(data, batch_size=2)
+    with pytest.raises(TypeError, match="mix has no such argument; did you mean 'weights'"):
+        mix([dataset], weight=[1])  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_told"),
+    [
+        ([("label", "==", 1)], True),
+        ([("big", ">", 3)], True),
+        ([("big", ">=", 1)], False),  # true of every row
+        ([("city", "==", "d")], True),
+    ],
+)
+def test_filters_that_leave_out_nothing_name_where(
+    data: Path, filters: list[Any], is_told: bool
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = ParquetDataset(data, batch_size=4, columns=["label"], filters=filters)
+    assert len(dataset) == 2
+    assert [("where= takes the same" in str(one.message)) for one in caught] == [True] * is_told
+    assert all(one.filename == __file__ for one in caught)
+
+
 def test_null_lists_of_numbers_become_empty_as_the_message_says() -> None:
     table = pa.table({"l": [[1], None, [2, None]]})
     columns = {"l": Column("l", nulls=0)}
@@ -105,7 +157,7 @@ def test_null_lists_of_numbers_become_empty_as_the_message_says() -> None:
 
 def test_cast_that_overflows_names_the_option(data: Path) -> None:
     dataset = ParquetDataset(data, batch_size=4, columns={"b": Column("big", dtype="int8")})
-    with pytest.raises(CastError, match=r"Column\(..., dtype=...\) needs a wider .*int8: 1000: "):
+    with pytest.raises(CastError, match=r'Column\(..., dtype="int64"\) reads a .*int8: 1000: '):
         next(iter(dataset))
 
 
@@ -137,7 +189,13 @@ def test_file_that_is_no_parquet_may_be_left_out(data: Path, spoil: Callable[[Pa
 
 def test_directory_of_hidden_files_says_so(tmp_path: Path) -> None:
     (tmp_path / "_part.parquet").write_bytes(b"PAR1")
-    with pytest.raises(FileNotFoundError, match="name its files, or a pattern"):
+    with pytest.raises(FileNotFoundError, match=r"begin with \. or _, name them or a pattern"):
+        ParquetDataset(tmp_path, batch_size=2)
+
+
+def test_directory_of_other_files_says_what_to_give(tmp_path: Path) -> None:
+    of_commas(tmp_path / "0.csv")
+    with pytest.raises(FileNotFoundError, match=r"give one that has .parquet files in it or bel"):
         ParquetDataset(tmp_path, batch_size=2)
 
 

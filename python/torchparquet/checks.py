@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 def checked_bool(name: str, value: object) -> None:
@@ -41,3 +48,46 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     if not low <= value < high:
         raise ValueError(f"{name} must be >= {low} and < {high}, got {value}")
     return int(value)
+
+
+def explaining_arguments(
+    **required: str,
+) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
+    """Return a decorator by which a call with wrong arguments says which ones to give.
+
+    Args:
+        required: For required arguments, what to give, as the user writes it.
+    """
+
+    def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        @functools.wraps(function)
+        def explained(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+            try:
+                return function(*given, **named)
+            except TypeError as error:
+                # One that the function itself has raised has a further frame.
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise
+                text = _wrong_arguments(function, named, required)
+                raise TypeError(text or str(error)) from None
+
+        return explained
+
+    return decorate
+
+
+def _wrong_arguments(
+    function: Callable[..., Any], named: dict[str, Any], required: dict[str, str]
+) -> str:
+    """Return what is wrong with the arguments of a call; empty if that is not known."""
+    known = inspect.signature(function).parameters
+    of = function.__qualname__.removesuffix(".__init__")
+    for name in named:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {close[0]!r}" if close else ""
+            return f"{of} has no such argument{meant}: {name!r}"
+    missing = [name for name in required if name not in named]
+    if missing:
+        return f"{of} needs {missing[0]}, by name: {required[missing[0]]}"
+    return ""

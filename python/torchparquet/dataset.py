@@ -13,7 +13,7 @@ from torchparquet.batches.fields import Field
 from torchparquet.batches.iterable_only import IterableOnly
 from torchparquet.batches.pack import Pack
 from torchparquet.batches.tensors import Batch
-from torchparquet.checks import checked_int
+from torchparquet.checks import checked_int, explaining_arguments
 from torchparquet.files.cache_file import CacheArgument
 from torchparquet.files.filters import FiltersArgument
 from torchparquet.files.footers.decryption import DecryptionArgument
@@ -76,6 +76,9 @@ class ParquetDataset(IterableOnly[Batch]):
     the plan, and the number of ranks and workers.
     """
 
+    @explaining_arguments(
+        batch_size="batch_size=N for N rows, None for a batch of each row group, or ByLength(...)"
+    )
     def __init__(
         self,
         paths: SourceArgument,

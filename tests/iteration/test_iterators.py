@@ -93,8 +93,11 @@ def test_an_item_by_number_is_refused_with_the_way_out(kind: str) -> None:
         lambda: next(iter(DataLoader(first, batch_size=None))),
         lambda: next(iter(DataLoader(Subset(dataset, [1]), batch_size=1))),
     ]
+    noun, item = {"mix": ("mix", "batch"), "rows": ("data set of rows", "row")}.get(
+        kind, ("ParquetDataset", "batch")
+    )
     for ask in asks:
-        with pytest.raises(TypeError, match=r"split=.*rows="):
+        with pytest.raises(TypeError, match=rf"^a {noun} is .*split=.*rows=.* the first {item}"):
             ask()
 
 

@@ -78,11 +78,10 @@ std::string TypeName() {
 
 template <typename Out>
 Error DoesNotFit(Int128 value) {
-  return Error(
-      ErrorKind::kCast,
-      "Column(..., dtype=...) needs a wider integer or a float, because a value does not "
-      "fit " +
-          TypeName<Out>() + ": " + Text(value));
+  const char* dtype = value == static_cast<int64_t>(value) ? "int64" : "float64";
+  return Error(ErrorKind::kCast, "Column(..., dtype=\"" + std::string(dtype) +
+                                     "\") reads a value that does not fit " +
+                                     TypeName<Out>() + ": " + Text(value));
 }
 
 template <typename Out, typename Value>

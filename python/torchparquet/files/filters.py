@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
+from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line, users_level
 from torchparquet.files.footers.leaf import NULL_KEY
 from torchparquet.files.footers.plain_footer import made_of_any
 from torchparquet.files.footers.walk import footers_of
@@ -77,13 +78,25 @@ def filter_row_groups(
     first_row_group = np.searchsorted(manifest.row_group_file, np.arange(len(manifest.files)))
     files = _Fragments(manifest, keys, footers)
     path_keys = _path_keys(manifest, files)
-    for file in np.flatnonzero(manifest.file_num_rows > 0).tolist():
+
+    def matching(file: int, condition: pc.Expression) -> list[int]:
         values = {name: column[file] for name, column in path_keys.items()}
         fragment = files.fragment(file, values)
-        kept = _matching_row_groups(fragment, values, expression, manifest.files[file])
+        return _matching_row_groups(fragment, values, condition, manifest.files[file])
+
+    with_rows = np.flatnonzero(manifest.file_num_rows > 0).tolist()
+    for file in with_rows:
+        kept = matching(file, expression)
         keep[first_row_group[file] + np.array(kept, dtype=np.int64)] = True
     if not manifest.row_group_num_rows[keep].any():
         raise ValueError(f"filters leave no row group of {manifest.num_row_groups}: {expression}")
+    is_whole = bool(keep[manifest.row_group_num_rows > 0].all())
+    if is_whole and any(matching(file, ~expression) for file in with_rows):
+        warnings.warn(
+            "filters leave out whole row groups, and here none, so every row is read: where= "
+            f"takes the same tuples and expressions and chooses single rows. Got {expression}",
+            stacklevel=users_level(),
+        )
     return manifest.keep(keep)
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from torchparquet.batches.iterable_only import IterableOnly
 from torchparquet.batches.tensors import Batch
-from torchparquet.checks import checked_int
+from torchparquet.checks import checked_int, explaining_arguments
 from torchparquet.functions.transforms import Processor, Transform
 from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.iteration.progress import warn_of_dropped_state
@@ -36,6 +36,7 @@ from torchparquet.ranks.sharding import in_worker, num_workers_of_caller, refuse
 Weight = int | float | Fraction
 
 
+@explaining_arguments()
 def mix(
     datasets: Sequence[Mixable],
     *,
@@ -103,6 +104,8 @@ class MixedDataset(IterableOnly[Batch]):
     Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after
     a look at one batch takes no epoch.
     """
+
+    _noun = "mix"
 
     def __init__(
         self, datasets: Sequence[Mixable], options: MixOptions, source_key: str | None

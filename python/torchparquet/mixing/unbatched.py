@@ -33,6 +33,8 @@ class UnbatchedDataset(IterableOnly[Row]):
     "dynamic".
     """
 
+    _noun, _item = "data set of rows", "row"
+
     def __init__(
         self,
         dataset: Mixable,

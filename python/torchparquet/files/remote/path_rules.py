@@ -18,8 +18,8 @@ MAGICS = (b"PAR1", b"PARE")
 
 EMPTY_FILE = "empty file (0 bytes); write it again, or leave it out of the paths"
 NO_PARQUET_FILE = (
-    "No Parquet file in the directory; name its files, or a pattern that matches them, if their "
-    "names begin with . or _"
+    "No Parquet file in the directory; give one that has .parquet files in it or below it, or, "
+    "if their names begin with . or _, name them or a pattern that matches them"
 )
 # A warning of files that are Parquet by content only looks at a few of each suffix.
 _MAX_SUFFIXES = 32
