@@ -43,7 +43,8 @@ def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
 @pytest.mark.parametrize("num_ranks", [1, 3])
 def test_an_evaluation_counts_each_row_once(tmp_path: Path, num_ranks: int) -> None:
     """103 rows on 3 ranks: two ranks repeat a row with "split", and more with "pad"."""
-    table = pa.table({"x": pa.array(range(103), pa.float32())})
+    items = [[row] * (1 + row % 5) for row in range(103)]
+    table = pa.table({"x": pa.array(range(103), pa.float32()), "items": items})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=20)
     program = JOB.parent / "transformers_evaluate.py"
     run(torchrun(num_ranks, program, tmp_path / "a.parquet", 103), tmp_path)

@@ -578,6 +578,26 @@ def test_frozen_order() -> None:
 # Other data sets, workers, arguments
 
 
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 9}])
+def test_a_mix_marks_what_its_data_sets_repeat(tmp_path: Path, rows: dict[str, Any]) -> None:
+    """103 rows on three ranks, of which two repeat one."""
+    pq.write_table(pa.table({"x": range(103)}), tmp_path / "a.parquet", row_group_size=20)
+    found: list[int] = []
+    num_rows = 0
+    for rank in range(3):
+        datasets = [
+            ParquetDataset(tmp_path, batch_size=size, shuffle=True, rank=rank, world_size=3)
+            for size in (16, 7)
+        ]
+        mixed = mix(datasets, stopping="all_exhausted", **rows)
+        for batch in mixed.marking_repeats():
+            num_rows += len(batch["x"])
+            found += batch["x"][batch["row.valid"]].tolist()
+        assert "row.valid" not in next(iter(mixed))
+    assert sorted(found) == sorted(list(range(103)) * 2)
+    assert num_rows == 2 * 105
+
+
 class Counting:
     """The smallest data set that can be mixed."""
 
@@ -622,6 +642,15 @@ def test_any_data_set_of_the_interface() -> None:
     with pytest.raises(TypeError, match="does not say its rows"):
         len(by_rows)
     assert len(list(by_rows)) == 2
+
+
+def test_a_data_set_of_another_kind_marks_nothing(paths: list[Path]) -> None:
+    (known, *_), other = open_datasets(paths), Counting(9, 3)
+    batches = list(mix([known, other], stopping="all_exhausted").marking_repeats())
+    assert {"row.valid" in batch for batch in batches} == {True, False}
+    rows = mix([known, other], within_batch=True, batch_size=4)
+    with pytest.raises(TypeError, match="data set 1 has no marking_repeats"):
+        rows.marking_repeats()
 
 
 def test_a_data_set_that_ends_early_is_an_error() -> None:

@@ -180,6 +180,28 @@ def test_even_steps_and_workers(tmp_path: Path) -> None:
     assert set(rows) == set(range(350))
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_repeated_batches_are_marked(tmp_path: Path, shuffle: bool) -> None:
+    """Eight batches for three ranks: one of them reads one again, so that all take three steps."""
+    write(tmp_path / "a.parquet", [[2] * 10, [3] * 10, [4] * 8])
+    by_length = ByLength("tokens", bucket_boundaries=[9], bucket_batch_sizes=[4, 4])
+    found, num_repeats = [], 0
+    for rank in range(3):
+        dataset = ParquetDataset(
+            tmp_path, batch_size=by_length, shuffle=shuffle, rank=rank, world_size=3
+        )
+        marked = dataset.marking_repeats()
+        for plain, batch in zip(dataset, marked, strict=True):
+            assert torch.equal(batch["label"], plain["label"])
+            valid = batch["row.valid"]
+            assert valid.dtype == torch.bool
+            assert valid.all() or not valid.any()
+            num_repeats += int(not valid.any())
+            found += batch["label"][valid].tolist()
+    assert sorted(found) == list(range(28))
+    assert num_repeats == -len(batches_of([[2] * 10, [3] * 10, [4] * 8], by_length)) % 3
+
+
 def test_several_columns_and_masks(tmp_path: Path) -> None:
     table = pa.table({"a": [[1, None], [2, 3, 4], []], "b": [[True], [False, True], []]})
     pq.write_table(table, tmp_path / "a.parquet")

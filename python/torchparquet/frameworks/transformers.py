@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from accelerate.utils import recursively_apply
 
 from torchparquet import Jagged, ParquetDataset
+from torchparquet.batches.batch_rows import check_rows, joined, sliced
+from torchparquet.errors import users_level
 from torchparquet.frameworks.accelerate import ParquetLoader
-from torchparquet.frameworks.loaders import source_of
+from torchparquet.frameworks.loaders import Source, source_of
+from torchparquet.mixing.members import begin_epoch
 from torchparquet.reading.stream_parts import ROW_VALID
 
 if TYPE_CHECKING:
@@ -23,13 +28,16 @@ class ParquetTrainerMixin(_Trainer):
 
     Use it as `class MyTrainer(ParquetTrainerMixin, Trainer)`. The columns of a batch are the
     model's keyword arguments. The data set alone makes batches: `batch_size`, `drop_last`,
-    `shuffle` and the collator of the Trainer have no effect. An evaluation counts each row once:
-    rows that `even=` repeats on some ranks are left out, and losses are weighted by rows.
+    `shuffle` and the collator of the Trainer have no effect. An evaluation counts each row once,
+    in its loss too: rows that `even=` repeats on some ranks are left out, and losses are weighted
+    by rows. All evaluations of a data set read the same epoch of it.
     """
 
     # Of the batch that is evaluated: its rows that count, and whether its loss comes next.
     _num_counted: int | None = None
     _loss_is_next = False
+    _num_evaluated = 0  # rows of all ranks whose losses were gathered
+    _is_evaluating = False  # data sets of this package
 
     def get_train_dataloader(self) -> Any:
         """Return the loader of the data to train on."""
@@ -61,20 +69,33 @@ class ParquetTrainerMixin(_Trainer):
         source = source_of(dataloader)
         if source is None:
             return super().evaluation_loop(dataloader, *args, **options)
-        self.gather_function = self._gather_counted
-        found = super().evaluation_loop(dataloader, *args, **options)
-        if isinstance(source, ParquetDataset):
-            found = found._replace(num_samples=source.manifest.num_rows)
-        return found
+        self.gather_function, self._num_evaluated = self._gather_counted, 0
+        self._is_evaluating = True
+        try:
+            found = super().evaluation_loop(dataloader, *args, **options)
+        finally:
+            self._is_evaluating = False
+        num_rows = self._num_evaluated
+        if isinstance(source, ParquetDataset) and not num_rows:
+            num_rows = source.manifest.num_rows
+        return found._replace(num_samples=num_rows) if num_rows else found
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         """Return loss, logits and labels of the rows that count."""
         counts = inputs.pop(ROW_VALID, None) if isinstance(inputs, dict) else None
+        self._num_counted = None if counts is None else int(counts.sum())
+        if counts is None and self._is_evaluating and self.accelerator.num_processes > 1:
+            warnings.warn(
+                'the batches to evaluate have no "row.valid", so rows that even= repeats on some '
+                "processes count twice: let transform keep it in the dict that it returns",
+                stacklevel=users_level(),
+            )
+        if counts is not None and self._num_counted and _leave_out_repeats(inputs, counts):
+            counts = None
         loss, *others = super().prediction_step(model, inputs, *args, **options)
+        self._loss_is_next = loss is not None
         if counts is None:
-            self._num_counted = None
             return loss, *others
-        self._num_counted, self._loss_is_next = int(counts.sum()), loss is not None
 
         def counted(tensor: torch.Tensor) -> torch.Tensor:
             has_rows = tensor.dim() > 0 and len(tensor) == len(counts)
@@ -87,11 +108,14 @@ class ParquetTrainerMixin(_Trainer):
 
     def _gather_counted(self, values: Any, **options: Any) -> Any:
         """Gather the rows of all ranks, which may have different numbers of them."""
-        if self._loss_is_next and self._num_counted is not None:
+        is_loss, self._loss_is_next = self._loss_is_next, False
+        if is_loss and self._num_counted is not None:
             # The Trainer has repeated the batch's mean.
             values = values[:1].expand(self._num_counted)
-        self._loss_is_next = False
-        return recursively_apply(self._gather_rows, values)
+        found = recursively_apply(self._gather_rows, values)
+        if is_loss:
+            self._num_evaluated += len(found)
+        return found
 
     def _gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
         accelerator, rows = self.accelerator, rows.reshape(1) if rows.dim() == 0 else rows
@@ -105,8 +129,18 @@ class ParquetTrainerMixin(_Trainer):
         source = source_of(dataset)
         if source is None:
             return None
-        if marks_repeats and isinstance(source, ParquetDataset):
-            source = source.marking_repeats()
+        if marks_repeats:
+            # The accelerator keeps what it has prepared, so that there must be one for each.
+            loaders = self.__dict__.setdefault("_evaluation_loaders", WeakKeyDictionary())
+            if source not in loaders:
+                marked = source.marking_repeats()
+                loaders[source] = self._prepared(marked), marked.epoch
+            loader, epoch = loaders[source]
+            begin_epoch(loader.dataset, epoch)
+            return loader
+        return self._prepared(source)
+
+    def _prepared(self, source: Source) -> Any:
         options: dict[str, Any] = {}
         if self.args.dataloader_num_workers:
             options = {
@@ -121,3 +155,22 @@ class ParquetTrainerMixin(_Trainer):
         if isinstance(data, Jagged):
             return Jagged(self._prepare_input(data.values), self._prepare_input(data.offsets))
         return super()._prepare_input(data)
+
+
+def _leave_out_repeats(inputs: dict[str, Any], counts: torch.Tensor) -> bool:
+    """Leave out the rows of a batch that do not count.
+
+    Returns:
+        False if a value is not row by row, and so cannot be cut.
+    """
+    if counts.all():
+        return True
+    padded = torch.nn.functional.pad(counts.to("cpu", torch.int8), (1, 1))
+    edges = padded.diff().nonzero().flatten().tolist()
+    try:
+        check_rows(inputs, len(counts))
+        runs = [sliced(inputs, *run) for run in zip(edges[::2], edges[1::2], strict=True)]
+    except (TypeError, ValueError):
+        return False
+    inputs.update(joined(runs))
+    return True

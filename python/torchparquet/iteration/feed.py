@@ -31,13 +31,13 @@ from torchparquet.metrics.read_totals import ReadTotals
 from torchparquet.plan.topology import Topology
 from torchparquet.ranks.agreement import Standing, warn_of_early_end
 from torchparquet.ranks.sharding import in_worker, is_distributed
-from torchparquet.reading.streams import StreamOpener
 
 if TYPE_CHECKING:
     from torchparquet.functions.transforms import Transforms
     from torchparquet.iteration.planner import EpochPlanner
     from torchparquet.iteration.rank_check import RankCheck
     from torchparquet.ranks.membership import Membership
+    from torchparquet.reading.streams import StreamOpener
     from torchparquet.sequences.grouped_streams import GroupedOpener
 
 # These belong to this process alone: its iterators, and the sums of their reading.
@@ -181,9 +181,8 @@ class Feed:
         return made
 
     def mark_repeats(self) -> None:
-        """Add `row.valid` to batches, where streams can mark rows."""
-        if isinstance(self.streams, StreamOpener):
-            self.streams.row_valid = True
+        """Add `row.valid` to batches."""
+        self.streams.row_valid = True
 
     # The iterations of this process.
 

@@ -312,6 +312,28 @@ class MixedDataset(IterableOnly[Batch]):
             for dataset in self._datasets
         ]
 
+    def marking_repeats(self) -> MixedDataset:
+        """Return a copy with `batch["row.valid"]`; see `ParquetDataset.marking_repeats`.
+
+        Rows that the mix itself reads again, as with `stopping="repeat"`, are no repeats. Batches
+        of data sets that cannot mark them are without.
+
+        Raises:
+            TypeError: Rows are mixed, and a data set cannot mark them.
+        """
+        made = copy.copy(self)
+        for number, dataset in enumerate(made._datasets):
+            mark = getattr(dataset, "marking_repeats", None)
+            if mark is not None:
+                made._datasets[number] = mark()
+            elif self._options.batch_size is not None:
+                raise TypeError(
+                    "a mix with within_batch=True can mark the rows that even= repeats only if "
+                    "all of its data sets can, as those of Parquet files do: data set "
+                    f"{number} has no marking_repeats()"
+                )
+        return made
+
     def unbatched(
         self,
         *,

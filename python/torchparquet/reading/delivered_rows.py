@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchparquet.native import window_order
 from torchparquet.plan.plan_options import Int64Array
@@ -19,11 +20,13 @@ class WindowRows(NamedTuple):
         row_group: int64 `[n]`, global number of the row group of each row.
         row: int64 `[n]`, number of the row in its row group.
         row_in_share: int64 `[n]`, position of the row in the share before permuting.
+        valid: bool `[n]`, False for repeats of rows.
     """
 
     row_group: Int64Array
     row: Int64Array
     row_in_share: Int64Array
+    valid: NDArray[np.bool_]
 
 
 def delivered_rows(share: Share) -> Iterator[WindowRows]:
@@ -42,7 +45,8 @@ def delivered_rows(share: Share) -> Iterator[WindowRows]:
         if windows is not None and len(row_group):
             permuted = window_order(int(windows.key[window]), len(row_group))
             order = permuted[int(windows.begin[window]) : int(windows.end[window])].astype(np.int64)
-        yield WindowRows(row_group[order], row[order], first + order)
+        valid = np.repeat(share.valid[chunks], rows)
+        yield WindowRows(row_group[order], row[order], first + order, valid[order])
         chunk, first = chunk + count, first + len(order)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchparquet.batches.batch_rows import element_mask_owner
+from torchparquet.batches.batch_rows import element_mask_owner, num_rows_of
 from torchparquet.jagged import Jagged
 from torchparquet.reading.delivered_rows import WindowRows, delivered_rows
+from torchparquet.reading.stream_parts import ROW_VALID
 from torchparquet.sequences.length_pass import RowGroupLengths
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ class GroupedOpener:
         manifest: Of the batches that rows become.
         by_length: Says which rows a batch has.
         has_single_windows: True if a window is one row group.
+        row_valid: True if batches have `row.valid`, False for a batch that is a repeat.
     """
 
     rows: StreamOpener
     manifest: Manifest
     by_length: ByLength
     has_single_windows: bool
+    row_valid: bool = False
 
     @property
     def fields(self) -> tuple[Any, ...]:
@@ -54,11 +57,12 @@ class GroupedOpener:
     def names(self) -> list[str]:
         """Keys of a batch, in its order."""
         padded = self.by_length.padding_of
-        return [
+        names = [
             key
             for name in self.rows.names
             for key in ((name, f"{name}.length") if name in padded else (name,))
         ]
+        return [*names, ROW_VALID] if self.row_valid else names
 
     def open(self, shares: Sequence[Share], num_workers: int) -> GroupedStream:
         """Open a stream of a share.
@@ -148,6 +152,9 @@ class GroupedStream(Iterator["Batch"]):
             window, place = self._window, self._place
             assert window is not None  # noqa: S101
             made = self._held[int(window.row_group[place])].batch(int(window.row[place]))
+            if self._opener.row_valid:
+                num_rows = num_rows_of(made)
+                made[ROW_VALID] = torch.full((num_rows,), bool(window.valid[place]))
             self._place += 1
         except BaseException:
             self.close()
