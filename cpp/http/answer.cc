@@ -142,7 +142,8 @@ Verdict JudgeWhole(const Answer& answer, const Question& question) {
             .num_bytes_after = object_bytes - question.range.end()};
   }
   return Failure(ErrorKind::kIo,
-                 "the store ignores ranges: it sends the whole object, of " +
+                 "the store ignores ranges and sends whole objects: copy the file to a "
+                 "disk, or have it served by a server that answers ranges; it sends " +
                      std::to_string(object_bytes) + " bytes");
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -12,6 +14,7 @@ import pytest
 
 from tests.servers.faults import Fault, Kind
 from tests.servers.faulty_origin import FaultyOrigin
+from torchparquet.files.remote.file_access import PATIENT, patiently
 from torchparquet.files.remote.fsspec_access import FsspecAccess
 
 CONTENT = bytes(range(256)) * 8
@@ -125,6 +128,57 @@ def test_all_of_an_object_is_right_where_all_was_asked_for(
         pytest.skip("Azure's library wants a Content-Range in each answer")
     origin.script.add("GET *", [Fault("whole")])
     assert access.read(name, 0, len(CONTENT)) == CONTENT
+
+
+def test_a_store_without_ranges_is_asked_once(
+    origin: FaultyOrigin, store: tuple[FsspecAccess, str]
+) -> None:
+    """It would answer another request in the same way."""
+    access, name = store
+    if access.scheme == "az":
+        pytest.skip("Azure's library wants a Content-Range in each answer")
+    access.read(name, 0, 4)
+    origin.script.add("GET *", [Fault("whole")], forever=True)
+
+    def wait(seconds: float) -> bool:
+        pytest.fail("it is asked again")
+
+    with pytest.raises(OSError, match=r"cannot read '.*a': the store ignores ranges .* copy the f"):
+        patiently(lambda: access.read(name, 100, 50), PATIENT, wait)
+
+
+def test_the_text_of_an_error_in_place_of_an_object_is_asked_for_again(
+    origin: FaultyOrigin, store: tuple[FsspecAccess, str]
+) -> None:
+    access, name = store
+    access.read(name, 0, 4)
+    origin.script.add("GET *", [Fault("error body")])
+    read = patiently(lambda: access.read(name, 100, 50), PATIENT, lambda _: False)
+    assert read == CONTENT[100:150]
+
+
+class Unknown(fsspec.AbstractFileSystem):
+    """A file system of a library whose parts have other names than those that are known."""
+
+    cachable = False
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+        return CONTENT[start:end]
+
+
+@pytest.mark.parametrize("library", ["s3fs.core", "gcsfs.core", "adlfs.spec", "huggingface_hub.x"])
+def test_a_version_with_other_parts_is_read_with_a_warning(
+    library: str, monkeypatch: Monkey
+) -> None:
+    if library.startswith("huggingface_hub"):
+        monkeypatch.setitem(sys.modules, "huggingface_hub.utils", ModuleType("utils"))
+    made = type("Unknown", (Unknown,), {"__module__": library})()
+    access = FsspecAccess(made, "x", "", ())
+    with pytest.warns(UserWarning, match=r"not compared with the ranges .*another version"):
+        assert access.read("a", 100, 50) == CONTENT[100:150]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert access.read("a", 10, 5) == CONTENT[10:15]
 
 
 def test_an_open_file_has_no_bytes_of_another_range(

@@ -273,7 +273,8 @@ def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str
     text = redacted(text, secrets)
     if isinstance(error, PermissionError) or status in (401, 403):
         return PermissionError(f"the store refuses access: {text}, cannot {action} {path!r}")
-    lasts = isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
+    is_of_ours = isinstance(error, LastingError) or isinstance(cause, LastingError)
+    lasts = is_of_ours or isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
     kind = LastingError if lasts else BusyError if status in _BUSY else OSError
     made = kind(f"cannot {action} {path!r}: {text}")
     if isinstance(made, BusyError):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from torchparquet.errors import one_line
-from torchparquet.files.remote.file_access import Entry, OpenFile, plain_errors
+from torchparquet.errors import one_line, users_level
+from torchparquet.files.remote.file_access import Entry, LastingError, OpenFile, plain_errors
 from torchparquet.files.remote.option_names import fsspec_options
 from torchparquet.files.remote.stamps import stamp_of
 from torchparquet.files.remote.urls import (
@@ -33,6 +34,8 @@ _PACKAGES = {
 # Their `find` takes a prefix.
 _WITH_PREFIX = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
 _OPENED_BLOCK_BYTES = 1 << 20
+# Of answers that are messages, and not objects.
+_KINDS_OF_TEXT = ("xml", "html", "json")
 # Headers of a request that another host may see: they say what is asked, not who asks.
 _PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
 # "bytes=0-99", "bytes=100-" and "bytes=-8"; "bytes 0-99/1000" and "bytes 0-99/*".
@@ -124,6 +127,7 @@ def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
         answer: Its headers, found by names in any case.
 
     Raises:
+        LastingError: It is all of an object, so the store knows no ranges.
         OSError: The bytes are others, or the answer does not tell which they are.
     """
     wanted = _RANGE.fullmatch(asked)
@@ -135,10 +139,18 @@ def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
         told = f"bytes 0-{int(length) - 1}/{length}" if length.isdecimal() else ""
     sent = _CONTENT_RANGE.fullmatch(told)
     if sent is None or not _is_asked(wanted, sent, length):
-        raise OSError(
-            f"the store sent other bytes than asked for: Range {asked!r}, HTTP {status}, "
-            f"Content-Range {answer.get('Content-Range', '')!r}, Content-Length {length!r}"
+        told = (
+            f"Range {asked!r}, HTTP {status}, Content-Range {answer.get('Content-Range', '')!r}, "
+            f"Content-Length {length!r}"
         )
+        # A store in trouble may send the text of an error as if it were the object.
+        is_text = any(kind in answer.get("Content-Type", "") for kind in _KINDS_OF_TEXT)
+        if status == 200 and not is_text:
+            raise LastingError(
+                "the store ignores ranges and sends whole objects: copy the file to a disk, or "
+                f"have it served by a server that answers ranges: {told}"
+            )
+        raise OSError(f"the store sent other bytes than asked for: {told}")
 
 
 def _is_asked(wanted: re.Match[str], sent: re.Match[str], length: str) -> bool:
@@ -246,18 +258,36 @@ _CLIENTS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
+# File systems whose clients are not known in the version that is installed.
+_unknown: set[type] = set()
+
+
 def _comparing_client(filesystem: Any, name: str) -> Any:
     """Have the client of a file system compare ranges, and return it.
 
     Returns:
-        The client that reads the file next; None where the file system is not of HTTP.
+        The client that reads the file next; None where the file system is not of HTTP, or has
+        other parts than the versions that are known.
     """
     while getattr(filesystem, "fs", None) is not None:  # one that wraps another
         filesystem = filesystem.fs
     for cls in type(filesystem).__mro__:
         for module, client_of in _CLIENTS.items():
-            if f"{cls.__module__}.".startswith(f"{module}."):
+            if not f"{cls.__module__}.".startswith(f"{module}."):
+                continue
+            if type(filesystem) in _unknown:
+                return None
+            try:
                 return client_of(filesystem, name)
+            except (AttributeError, ImportError, LookupError, TypeError) as error:
+                _unknown.add(type(filesystem))
+                warnings.warn(
+                    "answers of the store are not compared with the ranges that were asked for, "
+                    f"because this version of {module} has other parts than those that "
+                    f"torchparquet knows ({one_line(error)}); another version may help",
+                    stacklevel=users_level(),
+                )
+                return None
     return None
 
 
