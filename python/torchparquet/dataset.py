@@ -414,10 +414,10 @@ class ParquetDataset(IterableOnly[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: the batches that it has returned.
 
-        The state is a dict of a few hundred bytes that JSON, pickle and torch.save take. It is
-        the same on every rank at the same step, so saving it on one rank is enough. It also
-        resumes with other numbers of ranks and DataLoader workers, and with another batch size:
-        see `load_state_dict`.
+        The batch of a look counts too, until the next iteration begins. The state is a dict of a
+        few hundred bytes that JSON, pickle and torch.save take. It is the same on every rank at the
+        same step, so saving it on one rank is enough. It also resumes with other numbers of ranks
+        and DataLoader workers, and with another batch size: see `load_state_dict`.
 
         Raises:
             RuntimeError: DataLoader workers iterated the data set. Only they know the state, which

@@ -105,6 +105,22 @@ def test_the_state_after_a_look_counts_its_batch() -> None:
     assert rows_of(resumed) == whole[20:]
 
 
+@pytest.mark.parametrize("num_batches", [1, 2, 7])
+@pytest.mark.parametrize("kind", ["data set", "loader", "mix"])
+def test_a_state_counts_the_batches_of_the_latest_iteration(kind: str, num_batches: int) -> None:
+    """Of a look as of any other, and not those of the look before it."""
+    dataset, whole = KINDS[kind](), rows_of(KINDS[kind]())
+    source = dataset.dataset if kind == "loader" else dataset
+    next(iter(dataset))
+    batches = iter(dataset)
+    found = [row for _ in range(num_batches) for row in rows_of([next(batches)])]
+    del batches
+    state = source.state_dict()
+    other = KINDS[kind]()
+    (other.dataset if kind == "loader" else other).load_state_dict(state)
+    assert found + rows_of(other) == whole
+
+
 def test_workers_begin_where_the_look_did() -> None:
     dataset, other = open_dataset(), open_dataset()
     rows_of(dataset), rows_of(other)
