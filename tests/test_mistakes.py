@@ -18,7 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 
 from torchparquet import Column, Pack, ParquetDataset, mix
 from torchparquet.cli import main
-from torchparquet.errors import CastError, CorruptFileError, FileChangedError, TransformError
+from torchparquet.errors import (
+    CastError,
+    CorruptFileError,
+    FileChangedError,
+    SchemaMismatchError,
+    TransformError,
+)
 
 
 @pytest.fixture
@@ -95,6 +101,43 @@ def test_wrong_options_name_the_right_ones(
 ) -> None:
     with pytest.raises(error, match=message):
         ParquetDataset(data, **{"batch_size": 2, **options})
+
+
+INT32, INT64, CENTS = pa.int32(), pa.int64(), pa.decimal128(5, 2)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "dtype", "way_out"),
+    [
+        ([INT32, INT64], None, "int64"),
+        ([INT64, pa.float32()], None, "float64"),
+        ([CENTS, pa.decimal128(5, 3)], "int64", "float64"),
+        ([pa.string(), INT64], None, None),
+        ([pa.list_(INT64), INT64], "int64", None),
+        ([pa.timestamp("ms"), INT64], "int64", None),
+    ],
+)
+def test_files_that_disagree_name_a_dtype_that_reads_both(
+    tmp_path: Path, kinds: list[pa.DataType], dtype: str | None, way_out: str | None
+) -> None:
+    for number, kind in enumerate(kinds):
+        table = pa.table({"x": pa.nulls(2, kind)})
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+
+    def read(dtype: str | None) -> Any:
+        columns = {"x": Column("x", dtype=dtype, nulls=0)}
+        return list(ParquetDataset(tmp_path, batch_size=4, columns=columns))
+
+    told = (
+        "no dtype reads both: write one" if way_out is None else rf'dtype="{way_out}"\) reads both'
+    )
+    with pytest.raises(
+        SchemaMismatchError, match=rf"disagree about the kind of column 'x' .*{told}"
+    ):
+        read(dtype)
+    if way_out is not None:
+        (batch,) = read(way_out)
+        assert len(batch["x"]) == 4
 
 
 @pytest.mark.parametrize(

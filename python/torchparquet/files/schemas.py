@@ -390,7 +390,12 @@ def _agree(leaf: Leaf, other: Leaf, dtype: str | None, unit: str | None) -> bool
 def _way_out(leaf: Leaf, other: Leaf, dtype: str | None) -> str:
     if time_of(leaf.kind) and time_of(leaf.kind) == time_of(other.kind):
         return '(Column(..., unit="us") reads both in one unit)'
-    return "in what its values mean" if dtype else "(Column(..., dtype=...) may read both)"
+    of_both = set(leaf.dtypes) & set(other.dtypes)
+    how = "in what its values mean " if dtype in of_both else ""
+    for name in ("int64", "float64"):
+        if name in of_both and _means_the_same(leaf, other, name):
+            return f'{how}(Column(..., dtype="{name}") reads both)'
+    return f"{how}(no dtype reads both: write one of the files again, or leave it out of the paths)"
 
 
 def time_of(kind: str) -> str | None:
