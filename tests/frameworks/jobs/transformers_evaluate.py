@@ -98,6 +98,8 @@ def check(arguments: Any, dataset: Any, rows: list[int]) -> None:
         for values in (made.predictions, made.label_ids, made.inputs):
             assert sorted(values.flatten().tolist()) == rows
         assert abs(metrics["eval_loss"] - sum(rows) / len(rows)) < 1e-3, metrics
+        counted = metrics["eval_samples_per_second"] * metrics["eval_runtime"]
+        assert abs(counted / len(rows) - 1) < 0.05, metrics
         # All evaluations read the same.
         assert (made.predictions == found[0].predictions).all()
     predicted = trainer.predict(dataset)
