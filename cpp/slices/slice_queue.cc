@@ -4,15 +4,6 @@
 #include <utility>
 
 namespace torchparquet {
-namespace {
-
-// True if beginning within the reader's page takes long.
-bool HasLongPage(const ColumnReader& reader) {
-  constexpr int64_t kLongBytes = int64_t{8} << 20;
-  return reader.restart_bytes() >= kLongBytes;
-}
-
-}  // namespace
 
 SliceQueue::SliceQueue(int64_t num_tasks, int64_t max_held_bytes,
                        std::vector<ColumnBuffers> spare)
@@ -192,6 +183,12 @@ bool SliceQueue::Hold(const ColumnReader& reader) {
 
 void SliceQueue::Release(const ColumnReader& reader) {
   (IsLarge(reader) ? large_bytes_ : held_bytes_) -= reader.held_bytes();
+}
+
+// True if beginning within the reader's page takes long, or would happen in each slice.
+bool SliceQueue::HasLongPage(const ColumnReader& reader) const {
+  constexpr int64_t kLongBytes = int64_t{8} << 20;
+  return reader.restart_bytes() > std::min(kLongBytes, max_held_bytes_);
 }
 
 bool SliceQueue::IsLarge(const ColumnReader& reader) const {

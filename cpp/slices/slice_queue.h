@@ -136,6 +136,7 @@ class SliceQueue {
   void KeepSpare(ColumnBuffers* buffers);
   bool MayHold(int64_t num_bytes) const;
   bool Hold(const ColumnReader& reader);
+  bool HasLongPage(const ColumnReader& reader) const;
   bool IsLarge(const ColumnReader& reader) const;
   void Release(const ColumnReader& reader);
   void Learn(const SliceTask& task);
@@ -151,7 +152,7 @@ class SliceQueue {
   // Last in, first out: the memory that a thread has just used is in its cache.
   std::vector<ColumnBuffers> spare_;
   int64_t held_bytes_ = 0;
-  int64_t large_bytes_ = 0;  // of a reader that holds more than max_held_bytes_
+  int64_t large_bytes_ = 0;           // of a reader that holds more than max_held_bytes_
   std::vector<bool> has_long_pages_;  // by task, as far as readers have met them
   int64_t num_running_ = 0;
   int64_t num_takes_ = 0;

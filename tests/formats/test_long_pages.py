@@ -76,14 +76,16 @@ def test_all_values_are_read(tmp_path: Path, kind: str, version: str) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("image_bytes", [MIB // 2, MIB // 13])
 def test_a_page_is_read_at_most_once_by_each_thread(
-    tmp_path: Path, compression: str, num_threads: int
+    tmp_path: Path, image_bytes: int, compression: str, num_threads: int
 ) -> None:
     path = tmp_path / "a.parquet"
-    images = binary(5, 40, (MIB,))
+    images = binary(5, 110, (image_bytes,))
     write(path, images, compression=compression)
+    memory = 50 * image_bytes
     dataset = ParquetDataset(
-        path, batch_size=1, max_memory="33MiB", num_threads=num_threads, nulls="empty"
+        path, batch_size=1, max_memory=memory, num_threads=num_threads, nulls="empty"
     )
     read = [row for batch in dataset for row in batch["c"].to_bytes()]
     assert read == [row or b"" for row in images.to_pylist()]
