@@ -76,22 +76,35 @@ void Prefetcher::Advance() {
     advances_again_ = true;
     return;
   }
+  std::unique_lock lock(advance_);
+  advances_again_ = true;
+  AdvanceWith(std::move(lock));
+}
+
+void Prefetcher::AdvanceWith(std::unique_lock<std::mutex> lock) {
   OrGiveUp([&] {
-    const std::lock_guard advance_lock(advance_);
     struct Marked {
       std::atomic<std::thread::id>& thread;
       ~Marked() { thread = std::thread::id(); }
     };
-    const Marked marked{advancing_};
-    advancing_ = std::this_thread::get_id();
-    do {
-      advances_again_ = false;
-      AskForAll();
-    } while (advances_again_);
+    while (lock.owns_lock()) {
+      {
+        const Marked marked{advancing_};
+        advancing_ = std::this_thread::get_id();
+        while (advances_again_.exchange(false)) AskForAll();
+      }
+      lock.unlock();
+      // Whoever has found the lock taken meanwhile relies on this.
+      if (advances_again_) (void)lock.try_lock();
+    }
   });
 }
 
 void Prefetcher::AskForAll() {
+  {
+    const std::lock_guard announce_lock(announce_);
+    next_epoch_.Announce(std::exchange(announced_, {}));
+  }
   while (true) {
     if (!waiting_.empty()) {
       if (!held_.HasRoomFor(waiting_.front().wish())) return;
@@ -114,10 +127,11 @@ void Prefetcher::AskForAll() {
 
 void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
   {
-    const std::lock_guard advance_lock(advance_);
-    next_epoch_.Announce(std::move(steps));
+    const std::lock_guard announce_lock(announce_);
+    std::ranges::move(steps, std::back_inserter(announced_));
   }
-  Advance();
+  advances_again_ = true;
+  AdvanceWith(std::unique_lock(advance_, std::try_to_lock));
 }
 
 // Takes the fetches that the reader before left here, by block.

@@ -69,7 +69,8 @@ class Prefetcher {
   // True once nothing is left to ask for.
   bool has_asked_for_all() const { return has_asked_for_all_; }
   // Tells what the reader after this one will read first. Asks for that when nothing else
-  // is left, up to a quarter of the budget. Advances.
+  // is left, up to a quarter of the budget. Advances, unless another thread is at it,
+  // which may wait for a footer: that one looks again.
   void Announce(std::vector<std::vector<ReadStep>> steps);
   // A task has read its rows of a column, or will not. Advances. Call it without locks.
   void Done(const ReadStep& step, int64_t column);
@@ -114,6 +115,7 @@ class Prefetcher {
   bool IsFetched(const ReadStep& step, int64_t column) const;
   template <typename Work>
   void OrGiveUp(const Work& work);
+  void AdvanceWith(std::unique_lock<std::mutex> lock);
   void AskForAll();
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::vector<Waiting> PlanBeyondBudget(std::vector<PlannedStep> planned);
@@ -132,9 +134,12 @@ class Prefetcher {
   const std::shared_ptr<Signal> signal_;
   HeldBlocks held_;
 
-  std::atomic<std::thread::id> advancing_;  // the thread that holds `advance_` to ask
+  std::atomic<std::thread::id> advancing_;    // the thread that holds `advance_` to ask
+  std::atomic<bool> advances_again_ = false;  // set without `advance_`
+  std::mutex announce_;                       // taken after `advance_`
+  // Not looked at yet; guarded by announce_.
+  std::vector<std::vector<ReadStep>> announced_;
   std::mutex advance_;  // held while footers are read; guards all below
-  bool advances_again_ = false;
   std::deque<Waiting> waiting_;
   StepsAhead steps_ahead_;
   RequestSizes sizes_;

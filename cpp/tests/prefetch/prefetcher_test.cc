@@ -260,6 +260,7 @@ TEST_CASE("footers of files to come are asked for together, and once") {
   store->Stall();
   std::thread advance([&] { prefetcher.Advance(); });
   store->AwaitStarted(20);
+  prefetcher.Announce({{{0, 0, 100}}});  // does not wait for the other thread
   store->Release();
   advance.join();
   CHECK(store->num_started() == 40);
