@@ -149,9 +149,13 @@ def test_ranks_need_something_to_share_by(path: Any, monkeypatch: Any) -> None:
 
 
 def test_workers_share_no_store(path: Any) -> None:
-    loader = DataLoader(open_dataset(path), batch_size=None, num_workers=1, timeout=60)
-    with raises_in_worker(ValueError, match="num_workers=0"):
-        list(loader)
+    dataset = open_dataset(path)
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=60)
+    for _ in range(2):
+        with raises_in_worker(ValueError, match="num_workers=0"):
+            list(loader)
+        dataset.set_epoch(0)
+        next(iter(dataset))  # A worker must not go on with its pass either.
 
 
 def test_a_store_does_not_travel(path: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -89,13 +90,12 @@ class Pass:
     """A pass over the rows of an epoch, as far as this process takes part in it.
 
     Attributes:
-        epoch: The epoch.
-        order: [G] its row groups that have rows.
+        order: [G] the row groups of the epoch that have rows.
     """
 
     def __init__(self, epoch: int, order: Int64Array, cursor: Cursor) -> None:
         """Claim nothing yet."""
-        self.epoch = epoch
+        self._of = (os.getpid(), epoch)
         self.order = order
         self._cursor = cursor
         self._claimed: list[int] = []
@@ -108,6 +108,10 @@ class Pass:
         position = self._claimed[self._num_used]
         self._num_used += 1
         return int(self.order[position]) if position < len(self.order) else None
+
+    def is_of(self, epoch: int) -> bool:
+        """True if this process can go on with the pass, and it is one over that epoch."""
+        return self._of == (os.getpid(), epoch)
 
     def begin_again(self) -> None:
         """Begin with what this process has claimed, after a look at it."""
@@ -252,8 +256,8 @@ class DynamicIteration(Iteration):
         """
         feed, place = self._feed, self.begin()
         feed.rank_check.agree(partial(feed.standing, place=place))
-        begun = feed.looked_at
-        if begun is None or begun.epoch != place.epoch or feed.has_look:
+        begun: Pass | None = feed.looked_at
+        if begun is None or not begun.is_of(place.epoch) or feed.has_look:
             begun = self._new_pass(place)
         begun.begin_again()
         feed.looked_at, self._looks = begun, True
