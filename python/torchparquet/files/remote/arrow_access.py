@@ -27,9 +27,15 @@ class _Calls:
 
     def __init__(self) -> None:
         self._begin()
-        os.register_at_fork(
-            before=self._before, after_in_parent=self._after, after_in_child=self._begin
-        )
+        self._are_watched = False
+
+    def watch_forks(self) -> None:
+        """Let forks wait from now on; for whoever is about to call."""
+        if not self._are_watched:
+            self._are_watched = True
+            os.register_at_fork(
+                before=self._before, after_in_parent=self._after, after_in_child=self._begin
+            )
 
     def _begin(self) -> None:
         self._changed = threading.Condition()  # guards the two below
@@ -78,6 +84,7 @@ class ArrowAccess:
 
     def __init__(self, filesystem: Any) -> None:
         """Use a file system of pyarrow."""
+        _calls.watch_forks()
         self.filesystem = filesystem
         self.scheme = _SCHEMES.get(filesystem.type_name, str(filesystem.type_name))
         self.secrets: tuple[str, ...] = ()
