@@ -50,7 +50,7 @@ def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
 @pytest.mark.parametrize(
     ("num_ranks", "programs"),
     [
-        (2, ("shares", "faults", "dynamic")),
+        (2, ("shares", "faults", "dynamic", "vocab")),
         pytest.param(3, ("shares", "agreement", "dynamic"), marks=pytest.mark.long),
     ],
 )

@@ -50,8 +50,11 @@ class Column:
             files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
             and others write, or else ``"any"``. Files that declare different lengths raise.
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
-            ``dtype`` says otherwise. None: strings are a :class:`~torchparquet.jagged.Jagged` of
-            uint8.
+            ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
+            columns of a group, in ascending order of bytes. They are those of all rows of the
+            files or of the table, whatever ``filters``, ``where``, ``rows`` and ``split`` leave,
+            and are read once, when the data set is made; its ``fields`` have them as ``words``.
+            None: strings are a :class:`~torchparquet.jagged.Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.
         default: The value of every row of a file that lacks the column: a number, for strings a str
             or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
@@ -88,7 +91,7 @@ class Column:
     dtype: str | torch.dtype | None = None
     default: int | float | bool | str | bytes | Sequence[int | float | bool] | None = None
     length: int | Literal["any"] | None = None
-    vocab: Sequence[str | bytes] | None = None
+    vocab: Sequence[str | bytes] | Literal["auto"] | None = None
     unknown: int = -1
     decode: Literal["image", "audio"] | Callable[[bytes], Any] | None = None
     stack: bool = False
@@ -161,8 +164,8 @@ class Column:
 
     @property
     def words(self) -> tuple[bytes, ...] | None:
-        """The words of ``vocab``, encoded in UTF-8."""
-        if self.vocab is None:
+        """The words of ``vocab``, encoded in UTF-8; None if it states none."""
+        if self.vocab is None or self.vocab == "auto":
             return None
         return tuple(word.encode() if isinstance(word, str) else word for word in self.vocab)
 
@@ -278,11 +281,13 @@ def _checked_length(length: Any) -> int | Literal["any"] | None:
     return int(length)
 
 
-def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | None:
+def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | None:
     if vocab is None:
         return None
+    if isinstance(vocab, str) and vocab == "auto":
+        return "auto"
     if isinstance(vocab, str | bytes) or not isinstance(vocab, Sequence):
-        raise TypeError(f"vocab must be a sequence of str or bytes, or None; got {vocab!r}")
+        raise TypeError(f'vocab must be a sequence of str or bytes, "auto" or None; got {vocab!r}')
     words = tuple(vocab)
     if not words:
         raise ValueError("vocab must have at least one word")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ def resolve_columns(
     manifest: Manifest | Schemas,
     nulls: NullsArgument = None,
     pack: Pack | None = None,
+    find_words: Callable[[str, Column], tuple[bytes, ...]] | None = None,
 ) -> tuple[Field, ...]:
     """Resolve the selected columns, and check that all files agree about them.
 
@@ -48,6 +49,7 @@ def resolve_columns(
             mapping from output name to policy, in which ``"*"`` stands for all others.
         pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
             names are read.
+        find_words: Returns the words of ``vocab="auto"`` for a column and its name.
 
     Returns:
         The fields, in the order of ``columns`` or, without it, of the first file.
@@ -70,6 +72,7 @@ def resolve_columns(
     if pack is not None:
         requests = _packed(requests, pack)
     requests = {name: _with_bytes(column, schemas) for name, column in requests.items()}
+    requests = {name: _with_words(name, column, find_words) for name, column in requests.items()}
     requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
     requests = {name: _in_one_unit(column, schemas) for name, column in requests.items()}
     found = {
@@ -144,6 +147,16 @@ def _with_bytes(column: Column, schemas: Schemas) -> Column:
     if source not in names and f"{source}.bytes" in names:
         return replace(column, source=f"{source}.bytes")
     return column
+
+
+def _with_words(
+    name: str, column: Column, find: Callable[[str, Column], tuple[bytes, ...]] | None
+) -> Column:
+    """Return the column with the words that the files have, if it asks for them."""
+    if column.vocab != "auto":
+        return column
+    assert find is not None  # noqa: S101
+    return replace(column, vocab=find(name, column))
 
 
 def _as_words(column: Column, leaves: list[Leaf]) -> list[Leaf]:
@@ -323,7 +336,7 @@ def _check_covered(leaves: Collection[Leaf], suggest: bool) -> None:
     covered = [leaf.path for leaf in leaves if leaf.dtype]
     suggestion = f"; leave them out: {_selection(covered)}" if suggest and covered else ""
     if any(not leaf.dtype and leaf.kind.startswith("partition key") for leaf in leaves):
-        suggestion += "; Column(..., vocab=[...]) reads keys that are text as numbers"
+        suggestion += '; Column(..., vocab="auto") reads keys that are text as numbers'
     raise UnsupportedColumnError(
         f"columns of these kinds cannot be read as tensors: {shortened(uncovered)}{suggestion}"
     )

@@ -34,6 +34,7 @@ from torchparquet.ranks.shared_work import done_once
 from torchparquet.reading.read_options import ReadOptions
 from torchparquet.reading.streams import StreamOpener
 from torchparquet.reading.window_limits import DEFAULT_WINDOW, window_memory
+from torchparquet.reading.word_pass import WordPass
 from torchparquet.rows.conditions import both
 from torchparquet.rows.select_rows import RowArguments, select_rows
 from torchparquet.sequences.by_length import ByLength, group_rows
@@ -158,6 +159,26 @@ class DataArguments:
         if table is not None:
             manifest = table.narrowed(manifest)
         return select_rows(manifest, rows, keys, self.manifest_cache, storage)
+
+    def open_whole(
+        self,
+        manifest: Manifest,
+        membership: Membership,
+        num_threads: int | None,
+        keys: FileKeys | None,
+    ) -> Manifest:
+        """Return the manifest of all rows of the files or of the table.
+
+        Args:
+            manifest: As `open` returns it. It is the whole one if no argument leaves rows out.
+            membership: As in `open`.
+            num_threads: As in `open`.
+            keys: As in `open`.
+        """
+        if self.filters is None and self.rows.is_empty:
+            return manifest
+        whole = replace(self, filters=None, rows=RowArguments())
+        return whole.open(membership, num_threads, keys, with_sizes=False)
 
     def shared_storage(self, membership: Membership) -> StorageArguments:
         """Return the store's arguments, by which one of the ranks asks it for all."""
@@ -314,7 +335,14 @@ def assemble(
     by_bytes = plan.balance == "bytes"
     manifest = data.open(membership, reading.num_threads, keys, with_sizes=by_bytes)
     columns = data.columns
-    fields = resolve_columns(columns.columns, manifest, columns.nulls, columns.pack)
+    word_pass = WordPass(
+        partial(data.open_whole, manifest, membership, reading.num_threads, keys),
+        reading,
+        keys,
+        data.manifest_cache,
+        data.shared_storage(membership),
+    )
+    fields = resolve_columns(columns.columns, manifest, columns.nulls, columns.pack, word_pass.find)
     rows = manifest
     if columns.pack or columns.by_length:
         storage = data.shared_storage(membership)

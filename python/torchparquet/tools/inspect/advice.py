@@ -203,6 +203,6 @@ def _strings(findings: Findings) -> Iterator[Advice]:
         most = max(findings.pages[name].most_words for name in columns)
         text = (
             f"are strings of at most {most:,} different values in a row group: "
-            "Column(..., vocab=[...]) reads them as codes"
+            'Column(..., vocab="auto") reads them as codes'
         )
         yield Advice("strings-without-vocab", text, columns)
