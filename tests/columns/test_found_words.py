@@ -75,6 +75,7 @@ def test_words_are_of_all_rows(tmp_path: Path) -> None:
         {"manifest_cache": tmp_path / "cache"},
     ):
         assert words_of(tmp_path / "a.parquet", column, **options) == expected
+    assert len(list(tmp_path.glob("cache.*.words"))) == 1
     found = dataset_of(tmp_path / "a.parquet", column, batch_size=10)
     stated = dataset_of(tmp_path / "a.parquet", Column("s", vocab=expected), batch_size=10)
     batches = iter(stated)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.tables.reading import rows_of, sorted_rows, table_rows
-from torchparquet import NullValueError, ParquetDataset, Split
+from torchparquet import Column, NullValueError, ParquetDataset, Split
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
@@ -166,6 +166,10 @@ def test_defaults_of_columns_that_files_lack(catalog: Any) -> None:
     table.append(numbers(4, 7, **later))
     table = with_defaults(table, {"x": 7, "text": "none yet"})
     expected = table.scan().to_arrow().sort_by("id")
+    column = Column("text", vocab="auto", nulls="mask")
+    (field,) = ParquetDataset(table, batch_size=1, columns=[column]).fields
+    different = set(expected["text"].to_pylist()) - {None}
+    assert field.words == tuple(sorted(text.encode() for text in different))
     for where in (None, "x = 7", "x < 7", "text = 'none yet'", "text >= 'b' and x > 1"):
         left = expected
         if where is not None:

@@ -101,6 +101,9 @@ class WordPass:
             # The words of a vocabulary do not matter: the field tells where strings are.
             one = replace(column, source=source, vocab=(b"",), unknown=0, dtype=None, nulls="mask")
             (field,) = resolve_columns({name: one}, schemas)
+            default = schemas.default_of_table(source) if column.default is None else None
+            if isinstance(default, str):
+                found.add(default.encode())
             if schemas.is_partition_key(source):
                 values = set(schemas.partition_values(source)) - {None, NULL_KEY}
                 parts = iter([{value.encode() for value in values if value is not None}])
