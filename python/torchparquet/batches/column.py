@@ -101,7 +101,8 @@ class Column:
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
         if self.source is not None and not isinstance(self.source, str):
-            if any(isinstance(one, Column) for one in self.source):
+            is_list = isinstance(self.source, list | tuple)
+            if is_list and any(isinstance(one, Column) for one in self.source):
                 raise TypeError(
                     "a tensor of several columns takes their names; nulls of each are set as in "
                     'Column(["age", "income"], nulls={"age": 0})'
