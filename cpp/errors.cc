@@ -126,6 +126,8 @@ Error PlacedError(const ErrorPlace& place) {
   try {
     throw;
   } catch (const Error& error) {
+    // A reader of another's rows need not name the place once more.
+    if (error.is_placed()) return error;
     return Error(error.kind(), error.what(), place).WithRow(error.row());
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kOutOfMemory, kOutOfMemoryText, place);
@@ -162,7 +164,9 @@ Error::Error(ErrorKind kind, std::string_view message)
     : std::runtime_error(std::string(message)), kind_(kind) {}
 
 Error::Error(ErrorKind kind, std::string_view message, const ErrorPlace& place)
-    : std::runtime_error(Placed(message, place)), kind_(kind) {}
+    : std::runtime_error(Placed(message, place)),
+      kind_(kind),
+      is_placed_(!place.path.empty()) {}
 
 Error Error::WithRow(int64_t row) const {
   Error error = *this;

@@ -46,10 +46,13 @@ class Error : public std::runtime_error {
   // -1 if it is unknown.
   int64_t row() const { return row_; }
   Error WithRow(int64_t row) const;
+  // True if the message names a place.
+  bool is_placed() const { return is_placed_; }
 
  private:
   ErrorKind kind_;
   int64_t row_ = -1;
+  bool is_placed_ = false;
 };
 
 // Shorthand for the most frequent kind.

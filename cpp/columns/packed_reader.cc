@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
@@ -113,6 +114,8 @@ class PackedReader : public ColumnReader {
   int64_t row() const override { return first_sequence_ + taken_; }
   // Sequences have no page of their own.
   PagePlace place() const override { return {}; }
+  // Another reader would begin with the row group's first document.
+  int64_t restart_bytes() const override { return std::numeric_limits<int64_t>::max(); }
   ColumnBuffers TakeBuffers() override { return lists_->TakeBuffers(); }
 
  private:

@@ -20,6 +20,13 @@ void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   }
 }
 
+// True for columns whose PLAIN values may be read piece by piece: not for single bits,
+// and not for decimals of any length.
+bool IsReadByPieces(const LeafColumn& leaf) {
+  return leaf.physical != PhysicalType::kBoolean &&
+         (leaf.physical != PhysicalType::kByteArray || leaf.is_bytes());
+}
+
 }  // namespace
 
 ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
@@ -29,7 +36,8 @@ ColumnPages::ColumnPages(const ParquetFile& file, int64_t row_group, int column,
       max_page_bytes_(limits.max_page_bytes),
       buffers_(buffers),
       read_ahead_(&file.file()),
-      next_offset_(chunk_.range.offset) {
+      next_offset_(chunk_.range.offset),
+      may_stay_in_file_(IsReadByPieces(file.leaves()[static_cast<size_t>(column)])) {
   if (!chunk_.is_compressed) read_ahead_.Use(&buffers_->file_bytes);
   if (chunk_.is_encrypted) decrypted_.emplace(file, row_group, column);
 }
@@ -201,14 +209,14 @@ void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
   }
 }
 
-// True for a long page that is stored as it is. A checksum is compared before the first
-// value is delivered, which takes the whole page.
+// True for a long page of values that are stored as they are. A checksum is compared
+// before the first value is delivered, which takes the whole page.
 bool ColumnPages::StaysInFile() const {
   constexpr int64_t kLongBytes = int64_t{4} << 20;
   const bool has_packed_levels =
       header_.definition_level_encoding == Encoding::kBitPacked ||
       header_.repetition_level_encoding == Encoding::kBitPacked;
-  return !chunk_.is_compressed && !decrypted_ && !header_.checksum &&
+  return may_stay_in_file_ && !chunk_.is_compressed && !decrypted_ && !header_.checksum &&
          header_.encoding == Encoding::kPlain && !has_packed_levels &&
          header_.compressed_bytes >= kLongBytes;
 }

@@ -122,6 +122,7 @@ class ColumnPages {
   int64_t next_offset_ = 0;
   PageHeader header_;
   NextPage next_page_;
+  const bool may_stay_in_file_;
   int64_t restart_bytes_ = 0;
 };
 

@@ -178,8 +178,7 @@ CompressedPage LayOut(const ColumnChunk& chunk, const PageHeader& header,
 PageParts PartsOf(const ColumnChunk& chunk, const PageHeader& header,
                   const CompressedPage& page, ScratchBuffer* levels) {
   if (!IsV2(header)) return PartsOfV1(chunk, header, page.block.out, levels);
-  const std::span<const uint8_t> values = page.block.out;
-  return WantedParts(chunk, {page.repetition, page.definition, values});
+  return WantedParts(chunk, {page.repetition, page.definition, page.block.out});
 }
 
 PageParts PartsOf(const ColumnChunk& chunk, const PageHeader& header,

@@ -18,6 +18,7 @@ class ValueBytes {
   ValueBytes() = default;
   // Implicit: most pages are in memory.
   ValueBytes(std::span<const uint8_t> bytes) : bytes_(bytes) {}  // NOLINT(*-explicit-*)
+  ValueBytes(std::span<uint8_t> bytes) : bytes_(bytes) {}        // NOLINT(*-explicit-*)
   // `file` must outlive the values.
   ValueBytes(ReadAhead* file, const ByteRange& range) : file_(file), range_(range) {}
 

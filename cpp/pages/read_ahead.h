@@ -28,6 +28,11 @@ class ReadAhead {
   // call that wants other bytes than these. If they have to be read, reads the bytes up
   // to `ahead_end` too. Throws Error as Source::ReadAt does.
   std::span<const uint8_t> View(const ByteRange& wanted, int64_t ahead_end);
+  // All bytes that it holds from the offset on, where View has just found some.
+  std::span<const uint8_t> HeldFrom(int64_t offset) const {
+    return {memory_->data() + (offset - held_.offset),
+            static_cast<size_t>(held_.end() - offset)};
+  }
   // Copies such bytes to `out`. Those that it does not hold go there from the file.
   void Copy(const ByteRange& wanted, uint8_t* out);
 

@@ -148,7 +148,7 @@ SliceTask SliceQueue::Pause(SliceTask task) {
   Paused paused{.num_spans_done = task.num_spans_done,
                 .reader = nullptr,
                 .place = task.reader->place()};
-  Learn(task);
+  Learn(task, &entry.chunk->columns[static_cast<size_t>(task.index)]);
   if (Hold(*task.reader)) paused.reader = std::move(task.reader);
   entry.paused.emplace(task.index, std::move(paused));
   entry.taken[static_cast<size_t>(task.index)] = false;
@@ -195,9 +195,13 @@ bool SliceQueue::IsLarge(const ColumnReader& reader) const {
   return HasLongPage(reader) && reader.held_bytes() > max_held_bytes_;
 }
 
-// Each thread that shared a column of long pages would read such a page, and hold it.
-void SliceQueue::Learn(const SliceTask& task) {
-  if (HasLongPage(*task.reader)) has_long_pages_[static_cast<size_t>(task.index)] = true;
+// Each thread that shared a column whose slices end in the same long page would read that
+// page, and hold it.
+void SliceQueue::Learn(const SliceTask& task, Column* column) {
+  const int64_t page = task.reader->place().offset;
+  if (!HasLongPage(*task.reader)) return;
+  if (std::exchange(column->ended_in, page) != page) return;
+  has_long_pages_[static_cast<size_t>(task.index)] = true;
 }
 
 SliceTask SliceQueue::Finish(SliceTask task) {
@@ -206,7 +210,7 @@ SliceTask SliceQueue::Finish(SliceTask task) {
   Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
   --column.num_running;
   if (task.reader != nullptr) {
-    Learn(task);
+    Learn(task, &column);
     Keep(&task, &column);
   } else {
     KeepSpare(&task.buffers);  // a generated column needs none

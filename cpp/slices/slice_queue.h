@@ -101,6 +101,7 @@ class SliceQueue {
     PagePlace place;  // the furthest known
     int64_t num_running = 0;
     bool last_taken = false;  // the task of the chunk's last slice
+    int64_t ended_in = -1;    // the place of the page in which a task ended last
     int64_t unready_at = -1;  // the number of the last Take that found it not ready
   };
   struct OpenChunk {
@@ -139,7 +140,7 @@ class SliceQueue {
   bool HasLongPage(const ColumnReader& reader) const;
   bool IsLarge(const ColumnReader& reader) const;
   void Release(const ColumnReader& reader);
-  void Learn(const SliceTask& task);
+  void Learn(const SliceTask& task, Column* column);
 
   const int64_t num_tasks_;
   const int64_t max_held_bytes_;

@@ -39,12 +39,11 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
   // Of long values, little more than their lengths is read.
   void Skip(int64_t num_values) override {
     constexpr int64_t kFewBytes = int64_t{4} << 10;
-    int64_t ahead_bytes = kFewBytes;
     while (num_values > 0) {
-      const Whole whole = WholeIn(num_values, ahead_bytes);
+      const Whole whole =
+          WholeIn(num_values, last_length_ > kFewBytes ? kFewBytes : kFilePieceBytes);
       next_ += std::ssize(whole.bytes);
       num_values -= whole.num_values;
-      ahead_bytes = whole.num_values > 1 ? kFilePieceBytes : kFewBytes;
       if (whole.num_values == 0) {
         const int64_t length = TakeLength();
         next_ += length;
@@ -66,11 +65,20 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
     }
   }
 
-  // The next values, of at most `max_values`, that end within a piece of the file.
+  // The next values, of at most `max_values`, that are held. If the next one is not, and
+  // is no longer than a piece of the file, the piece that it begins is read.
   Whole WholeIn(int64_t max_values, int64_t piece_bytes) {
     CheckLeft(kLengthBytes);
-    const int64_t num_bytes = std::min(piece_bytes, end_ - next_);
-    const auto piece = file_->View({next_, num_bytes}, next_ + num_bytes);
+    const int64_t ahead_end = std::min(next_ + piece_bytes, end_);
+    uint32_t first;
+    std::memcpy(&first, file_->View({next_, kLengthBytes}, ahead_end).data(),
+                sizeof(first));
+    last_length_ = first;
+    if (const int64_t num_bytes = kLengthBytes + first; next_ + num_bytes <= ahead_end) {
+      file_->View({next_, num_bytes}, ahead_end);
+    }
+    auto piece = file_->HeldFrom(next_);
+    piece = piece.first(std::min(piece.size(), static_cast<size_t>(end_ - next_)));
     Whole whole;
     size_t size = 0;
     while (whole.num_values < max_values) {
@@ -102,6 +110,7 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
   ReadAhead* const file_;
   int64_t next_;  // in the file
   const int64_t end_;
+  int64_t last_length_ = 0;  // of some value before
 };
 
 }  // namespace

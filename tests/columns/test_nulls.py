@@ -200,24 +200,41 @@ def test_the_way_out_is_for_all_columns_with_nulls(tmp_path: Path) -> None:
         "l": [[1], None, [2, None]],
         "word": [None, "x", "y"],
         "x.y": [None, 2, 3],
+        'a "name"': [None, 2, 3],
+        "ls": [["a"], [None], None],
     }
     path = write(tmp_path / "a.parquet", pa.table(columns))
     asked: list[Any] = [
         "*",
         Column("word", vocab=["x", "y"]),
-        Column("i", dtype="float32", nulls="error"),
+        Column("i", dtype="float32"),
     ]
     with pytest.raises(NullValueError) as caught:
         list(ParquetDataset(path, batch_size=3, columns=asked))
     message = str(caught.value)
     assert re.match(r"column '\S+' has a null \(nulls=\{", message)
     offered = json.loads(message[message.index("{") : message.index("}") + 1].replace("False", "0"))
-    assert offered == {"s": "empty", "b": 0, "l": 0, "word": -1, "x.y": 0, "i": "nan"}
-    (batch,) = ParquetDataset(
-        path, batch_size=3, columns=[*asked[:2], Column("i", dtype="float32")], nulls=offered
-    )
+    numbers = {"b": 0, "l": 0, "word": -1, "x.y": 0, 'a "name"': 0}
+    assert offered == {"s": "empty", "ls": "empty", **numbers}
+    (batch,) = ParquetDataset(path, batch_size=3, columns=asked, nulls=offered)
     assert batch["s"].to_str() == ["a", "", "c"]
     assert batch["l"].to_list() == [[1], [], [2, 0]]
+
+
+def test_the_way_out_of_a_policy_that_a_column_has(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.parquet", pa.table({"a": [1, None], "b": [None, 2.0]})))
+    for columns, way in (
+        ({"u": "a", "v": Column("a", nulls=0)}, r"'a' of 'u' .* .nulls=\{\"u\": 0\} gives"),
+        ({"v": Column("a", nulls=0), "u": "a"}, r"'a' of 'u' .* .nulls=\{\"u\": 0\} gives"),
+        ([Column("b", nulls="error")], r"'b' has a null .Column\(\"b\", nulls=\"nan\"\) gives"),
+        (
+            {"g": Column(["a", "b"], dtype="float32", nulls={"a": "error"})},
+            r"'a' of 'g' .*Column\(\[...\], nulls=\{\"a\": \"nan\"\}\) gives",
+        ),
+    ):
+        asked: Any = columns
+        with pytest.raises(NullValueError, match=way):
+            list(ParquetDataset(path, batch_size=2, columns=asked))
 
 
 def test_a_mask_is_not_offered_to_what_takes_none(tmp_path: Path) -> None:
@@ -258,6 +275,7 @@ def test_each_column_of_a_tensor_has_a_value_for_its_nulls(numbers: Any) -> None
         ("i", {"i": 0}, "for the columns of one tensor"),
         (["i", "j"], {"i": "mask"}, "all columns of a tensor"),
         (["i", "j"], {"i": "none"}, "nulls must be"),
+        (["i", "j"], (1, 2), "nulls must be"),
         ([Column("i", nulls=0), "j"], None, r"nulls=\{"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.thrift_bytes import pages
 from tests.oracles.arrow_leaves import assert_table_reads_as
-from torchparquet import CorruptFileError, ParquetDataset
+from torchparquet import CorruptFileError, Pack, ParquetDataset
 
 MIB = 2**20
 # Lengths at which values end before, at and after the end of a piece of 256 KiB.
@@ -55,7 +55,8 @@ COLUMNS = {
 
 def write(path: Path, column: pa.Array, **options: Any) -> None:
     options = {"compression": "none", "use_dictionary": False} | options
-    options |= {"data_page_size": 2**30, "write_batch_size": 2**22, "row_group_size": 2**22}
+    sizes = {"data_page_size": 2**30, "write_batch_size": 2**27, "row_group_size": 2**22}
+    options = sizes | options
     if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters:
         options["max_rows_per_page"] = 2**30  # releases without it have no such bound
     pq.write_table(pa.table({"c": column}), path, **options)
@@ -91,6 +92,55 @@ def test_a_page_is_read_at_most_once_by_each_thread(
     assert read == [row or b"" for row in images.to_pylist()]
     most = 1 if compression == "none" else num_threads
     assert dataset.metrics().bytes_read < (most + 0.1) * path.stat().st_size
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_pages_that_are_needed_whole_are_read_once_too(
+    tmp_path: Path, compression: str, num_threads: int
+) -> None:
+    """Bits, and documents that are packed from the first of the row group on."""
+    path = tmp_path / "a.parquet"
+    draw = np.random.default_rng(8)
+    bits = draw.integers(0, 256, 10_000_000, "uint8")
+    column = pa.Array.from_buffers(pa.bool_(), 8 * len(bits), [None, pa.py_buffer(bits)])
+    write(path, column, compression=compression, row_group_size=2**27)
+    dataset = ParquetDataset(
+        path, batch_size=1_000_000, max_memory="16MiB", num_threads=num_threads
+    )
+    read = np.concatenate([batch["c"].numpy() for batch in dataset])
+    assert np.array_equal(np.packbits(read, bitorder="little"), bits)
+    assert dataset.metrics().bytes_read < (num_threads + 0.1) * path.stat().st_size
+
+    documents = draw.integers(0, 2**40, 40 * 60_000)
+    offsets = pa.array(range(0, len(documents) + 1, 60_000), pa.int32())
+    write(path, pa.ListArray.from_arrays(offsets, documents), compression=compression)
+    pack = Pack("c", length=60_000)
+    dataset = ParquetDataset(
+        path, batch_size=1, pack=pack, max_memory="24MiB", num_threads=num_threads
+    )
+    read = np.concatenate([batch["c"].numpy().ravel() for batch in dataset])
+    assert np.array_equal(read, documents)
+    assert dataset.metrics().bytes_read < (num_threads + 0.1) * path.stat().st_size
+
+
+def test_single_rows_of_a_long_page_take_few_reads(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    strings = [b"%08d" % i * 3 for i in range(300_000)]
+    write(path, pa.array(strings))
+    dataset = ParquetDataset(
+        path, batch_size=4096, num_threads=1, rows=np.arange(0, len(strings), 2)
+    )
+    calls = num_reads()
+    read = [row for batch in dataset for row in batch["c"].to_bytes()]
+    assert num_reads() - calls < 400
+    assert read == strings[::2]
+
+
+def num_reads() -> int:
+    """Of this process, by calls of the system."""
+    status = Path("/proc/self/io").read_text()
+    return int(status.split("syscr: ")[1].split()[0])
 
 
 def test_long_values_of_rows_that_are_left_out_are_not_read(tmp_path: Path) -> None:

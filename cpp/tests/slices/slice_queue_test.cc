@@ -41,7 +41,11 @@ class FakeReader : public ColumnReader {
   int64_t row() const override { return row_; }
   PagePlace place() const override { return place_; }
   int64_t restart_bytes() const override { return restart_bytes_; }
-  void MeetPage(int64_t num_bytes) { restart_bytes_ = num_bytes; }
+  // Stands in a page whose beginning takes reading so much.
+  void MeetPage(int64_t number, int64_t num_bytes) {
+    place_ = {.offset = 7 + number, .first_row = 0};
+    restart_bytes_ = num_bytes;
+  }
 
   // Stands at `row`, in a page that began some rows before it.
   void MoveTo(int64_t row) {
@@ -275,33 +279,55 @@ TEST_CASE("a reader for which there is no room is given up and leaves its place"
   CHECK(setting.Take().reader != nullptr);
 }
 
-void RunInLongPage(SliceTask* task, Ledger* ledger) {
+void RunInLongPage(SliceTask* task, Ledger* ledger, int64_t page = 0) {
   Run(task, ledger);
-  static_cast<FakeReader&>(*task->reader).MeetPage(int64_t{100} << 20);
+  static_cast<FakeReader&>(*task->reader).MeetPage(page, int64_t{100} << 20);
 }
 
 TEST_CASE("a column of long pages is read by one thread, in later chunks too") {
-  Setting setting(2, kPlenty, {3, 2});
+  Setting setting(2, kPlenty, {4, 2});
   SliceTask a0 = setting.Take();
   const SliceTask b0 = setting.Take();
   SliceTask a1 = setting.Take();  // no long page is known yet
   CHECK(a1.index == 0);
-  CHECK_FALSE(setting.queue.has_long_pages(0));
+  const SliceTask b1 = setting.Take();
   RunInLongPage(&a0, &setting.ledger);
   setting.queue.Finish(std::move(a0));
+  CHECK_FALSE(setting.queue.has_long_pages(0));  // it may end soon
+  SliceTask a2 = setting.Take();
+  CHECK(a2.slice->number == 2);
+  RunInLongPage(&a1, &setting.ledger);
+  setting.queue.Finish(std::move(a1));
   CHECK(setting.queue.has_long_pages(0));
   CHECK_FALSE(setting.queue.has_long_pages(1));
-  CHECK(setting.Take().index == 1);  // of the second slice
-  CHECK(setting.Take().slice->number == 2);
-  Run(&a1, &setting.ledger);
-  setting.queue.Finish(std::move(a1));
-  CHECK(setting.Take().slice->number == 2);
-  CHECK(setting.Take().slice->number == 3);
-  CHECK(setting.Take().slice->number == 3);
+  CHECK(setting.Take().index == 1);  // of the third slice
+  const SliceTask b3 = setting.Take();
+  CHECK(b3.index == 1);
+  CHECK(b3.slice->number == 3);
+  Run(&a2, &setting.ledger);
+  setting.queue.Finish(std::move(a2));
+  const SliceTask a3 = setting.Take();
+  CHECK(a3.index == 0);
+  CHECK(a3.slice->number == 3);
+  for (int64_t index = 0; index < 2; ++index) {
+    const SliceTask next_chunk = setting.Take();
+    CHECK(next_chunk.slice->number == 4);
+    CHECK(next_chunk.index == index);
+  }
   const SliceTask last = setting.Take();
-  CHECK(last.slice->number == 4);
+  CHECK(last.slice->number == 5);
   CHECK(last.index == 1);
   CHECK_FALSE(setting.queue.Take(Choice::kAny));
+}
+
+TEST_CASE("a column with a long page in each slice is shared") {
+  Setting setting(1, kPlenty, {4});
+  for (int64_t page = 0; page < 3; ++page) {
+    SliceTask task = setting.Take();
+    RunInLongPage(&task, &setting.ledger, page);
+    setting.queue.Finish(std::move(task));
+  }
+  CHECK_FALSE(setting.queue.has_long_pages(0));
 }
 
 TEST_CASE("without room one reader of a long page is kept, and no second one") {

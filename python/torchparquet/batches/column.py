@@ -76,8 +76,8 @@ class Column:
         unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
             unit, with and without UTC, become int64 of this unit. A value that it cannot hold
             exactly raises :class:`~torchparquet.errors.CastError`; a float ``dtype`` rounds it.
-            None: the unit that the files store. If it is not one, a ``dtype`` reads the finest,
-            with a warning, and without it files disagree.
+            None: the unit that the files store. If it is not one, ``dtype="int64"``, or a float,
+            reads the finest of a column that is a tensor by itself, with a warning.
 
     Raises:
         TypeError: A source is not a str, or another argument has a wrong type.
@@ -200,7 +200,8 @@ def nulls_by_name(nulls: Nulls | Mapping[str, Nulls]) -> dict[str, Nulls]:
 
 def _checked_policies(nulls: Any, source: Any) -> Nulls | tuple[tuple[str, Nulls], ...]:
     """Return one policy, or pairs of columns of a tensor and their policies."""
-    if not isinstance(nulls, Mapping | tuple):
+    pairs = isinstance(nulls, tuple) and all(isinstance(one, tuple) for one in nulls)
+    if not (pairs or isinstance(nulls, Mapping)):
         return checked_nulls(nulls)
     policies = dict(nulls)
     unknown = [name for name in policies if not isinstance(source, tuple) or name not in source]
@@ -211,7 +212,7 @@ def _checked_policies(nulls: Any, source: Any) -> Nulls | tuple[tuple[str, Nulls
         )
     if "mask" in policies.values():
         raise ValueError('nulls="mask" is for all columns of a tensor, which has one mask')
-    return tuple((name, checked_nulls(policy)) for name, policy in policies.items())
+    return tuple((name, checked_nulls(policy)) for name, policy in policies.items()) or None
 
 
 def checked_nulls(nulls: Any) -> Nulls:

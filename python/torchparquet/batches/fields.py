@@ -53,6 +53,8 @@ class Field:
         fills: For each source the value of its nulls, or None if they are errors; empty if
             ``nulls`` and ``fill`` hold for all sources.
         decoded: True if values go to a decoder, to which a null is an error.
+        has_strings: True if values are strings or other bytes of any length.
+        has_own_nulls: True if the policy is the column's own, and not that of the data set.
     """
 
     name: str
@@ -79,6 +81,8 @@ class Field:
     order: tuple[int, ...] = ()
     fills: tuple[int | float | bool | None, ...] = ()
     decoded: bool = False
+    has_strings: bool = False
+    has_own_nulls: bool = False
 
     @property
     def identity(self) -> str:
@@ -207,6 +211,8 @@ def make_field(
         fill=fill,
         fills=fills,
         decoded=column.decode is not None,
+        has_strings=has_strings,
+        has_own_nulls=column.nulls is not None,
         items=first.items,
         default=_checked_default(column, name, dtype, num_offsets, leaves),
         num_offsets=num_offsets,

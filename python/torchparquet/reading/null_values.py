@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from torchparquet.files.manifest import Manifest
 
 # Footers that are read again to find other columns with nulls.
-_MOST_FILES = 32
+_MOST_FILES, _MOST_REMOTE_FILES = 32, 4
 
 
 def with_way_out(
@@ -31,34 +32,47 @@ def with_way_out(
         may_look: True if statistics of footers may be looked at.
     """
     text = str(error)
-    sources = {source: field for field in fields for source in field.sources}
+    refusing = [field for field in fields if field.refuses_nulls]
+    sources = {source for field in refusing for source in field.sources}
     found = [source for source in sources if f", column '{source}'" in text]
     if not found:
         return error
     source = max(found, key=len)
-    refusing = {sources[source].name: sources[source]}
+    with_nulls = {source}
     if may_look:
-        with_nulls = set(_sources_with_nulls(manifest, [s for s in sources if s != source]))
-        refusing |= {sources[s].name: sources[s] for s in sources if s in with_nulls}
+        with_nulls.update(_sources_with_nulls(manifest, sources - {source}))
+    refusing = [field for field in refusing if with_nulls.intersection(field.sources)]
+    column = next(field for field in refusing if source in field.sources)
     place = text.removeprefix("null value, ").replace(f", column '{source}'", "", 1)
-    column = sources[source]
-    where = (
-        f"column {source!r}" if column.name == source else f"column {source!r} of {column.name!r}"
+    of = "" if column.name == source else f" of {column.name!r}"
+    return NullValueError(
+        f"column {source!r}{of} has a null ({_way_out(source, column, refusing)}): {place}"
     )
-    return NullValueError(f"{where} has a null ({_way_out(column, refusing)}): {place}")
 
 
-def _way_out(column: Field, refusing: dict[str, Field]) -> str:
+def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
     if column.decoded:
         return 'Column(..., on_error="flag") flags the rows without a value'
-    others = [field for field in refusing.values() if field.refuses_nulls and not field.decoded]
-    values = ", ".join(f'"{field.name}": {_value_for(field)}' for field in others)
+    values = {
+        _quoted(f.name): _value_for(f) for f in refusing if not (f.decoded or f.has_own_nulls)
+    }
+    ways = [f"nulls={{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"]
+    if column.has_own_nulls:
+        value = _value_for(column)
+        own = f"Column({_quoted(source)}, nulls={value})"
+        if column.width is not None:
+            own = f"Column([...], nulls={{{_quoted(source)}: {value}}})"
+        ways = [own, *ways] if values else [own]
     mask = "" if column.pack is not None else ', nulls="mask" adds masks'
-    return f"nulls={{{values}}} gives each null a value{mask}"
+    return f"{' and '.join(ways)} gives each null a value{mask}"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _value_for(field: Field) -> str:
-    if field.num_offsets and not field.has_lists:
+    if field.has_strings:
         return '"empty"'
     dtype = getattr(torch, field.dtype)
     if dtype.is_floating_point:
@@ -68,19 +82,25 @@ def _value_for(field: Field) -> str:
     return "False" if dtype == torch.bool else "0"
 
 
-def _sources_with_nulls(manifest: Manifest, sources: Sequence[str]) -> Iterator[str]:
-    """Find columns that hold nulls by the statistics of files, of the first ones if many."""
-    for number in range(min(len(manifest.files), _MOST_FILES)):
+def _sources_with_nulls(manifest: Manifest, sources: Collection[str]) -> set[str]:
+    """Return the columns that hold nulls by the statistics of files, of the first ones if many.
+
+    Statistics count empty lists too.
+    """
+    found = set[str]()
+    most_files = _MOST_FILES if manifest.remote is None else _MOST_REMOTE_FILES
+    for number in range(min(len(manifest.files), most_files)):
         leaves = manifest.schemas[int(manifest.file_schema[number])]
         places = {leaf.path: place for place, leaf in enumerate(leaves)}
         wanted = [(source, places[source]) for source in sources if source in places]
         try:
             with opened_file(manifest, number) as file:
                 metadata = metadata_of(footer_in(file))
+            for group in map(metadata.row_group, range(metadata.num_row_groups)):
+                found |= {source for source, place in wanted if _has_nulls(group.column(place))}
         except Exception:  # the null is the error to tell
-            return
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            yield from (source for source, place in wanted if _has_nulls(group.column(place)))
+            break
+    return found
 
 
 def _has_nulls(chunk: Any) -> bool:
