@@ -292,7 +292,7 @@ def test_written_over_between_epochs_with_its_time_set_back(tmp_path: Path) -> N
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
     """The rows that follow are of another file, which only its time tells."""
-    folder = id_files(tmp_path / "data", [30_000])
+    folder = id_files(tmp_path / "data", [300_000])
     (path,) = Path(folder).iterdir()
     iterator = iter(
         open_alone(
@@ -310,7 +310,7 @@ def test_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
     assert str(path) in str(error)
     ids += [row for batch in batches for row in batch["id"].tolist()]
     assert ids == list(range(len(ids)))
-    assert len(ids) < 30_000
+    assert len(ids) < 300_000
 
 
 def test_removed_after_planning(tmp_path: Path) -> None:
