@@ -42,8 +42,7 @@ class CountingValues : public PageValues<Out> {
  public:
   explicit CountingValues(int64_t cell_items) : cell_items_(cell_items) {}
   void ReadDictionary(const PageHeader&, std::span<const uint8_t>) override {}
-  std::unique_ptr<ValueReader<Out>> Open(const PageHeader&,
-                                         std::span<const uint8_t>) override {
+  std::unique_ptr<ValueReader<Out>> Open(const PageHeader&, const ValueBytes&) override {
     return std::make_unique<CountingReader<Out>>(cell_items_);
   }
 

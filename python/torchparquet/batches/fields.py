@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-import torch
+from typing import Literal
 
 from torchparquet.batches.column import Column, Nulls
+from torchparquet.batches.fills import checked_default, checked_value, kind_of, resolved_nulls
 from torchparquet.batches.pack import Pack, PackedColumn
 from torchparquet.files.footers.leaf import NULL_KEY, Leaf
 from torchparquet.files.schemas import shortened
-
-_NOT_FINITE = (float("inf"), float("-inf"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,7 +195,7 @@ def make_field(
     if width is not None:
         _check_grouped(name, column, sources, num_offsets)
     has_strings = first.is_bytes and not is_words
-    nulls, fill, fills = _resolved_nulls(column, default_nulls, name, dtype, has_strings)
+    nulls, fill, fills = resolved_nulls(column, default_nulls, name, dtype, has_strings)
     if column.decode is not None and (num_offsets != 1 or not has_strings or first.num_lists):
         raise ValueError(f"decode is for strings and binary; {name!r} is {_kinds(column, sources)}")
     return Field(
@@ -214,7 +211,7 @@ def make_field(
         has_strings=has_strings,
         has_own_nulls=column.nulls is not None,
         items=first.items,
-        default=_checked_default(column, name, dtype, num_offsets, leaves),
+        default=checked_default(column, name, dtype, num_offsets, leaves),
         num_offsets=num_offsets,
         has_lists=first.num_lists > 0,
         length=column.stated_length,
@@ -260,7 +257,7 @@ def with_file_values(field: Field, values: Sequence[tuple[str | None, ...]]) -> 
     for source, of_source in zip(field.sources, numbers, strict=True):
         for value in set(of_source) - {None}:
             assert value is not None  # noqa: S101
-            _checked_value(value, f"partition key ({source})", field.name, field.dtype)
+            checked_value(value, f"partition key ({source})", field.name, field.dtype)
     return replace(field, file_values=numbers) if any(numbers) else field
 
 
@@ -283,11 +280,11 @@ def with_pack(field: Field, pack: Pack) -> Field:
         raise ValueError(f"pack needs {field.name!r} in all files of the table, also in older ones")
     separator = pack.separator_of(field.name)
     if separator is not None:
-        separator = _checked_value(separator, "separator", field.name, field.dtype)
+        separator = checked_value(separator, "separator", field.name, field.dtype)
     packed = PackedColumn(
         pack.strategy,
         separator,
-        _checked_value(pack.padding_of(field.name), "padding", field.name, field.dtype),
+        checked_value(pack.padding_of(field.name), "padding", field.name, field.dtype),
         pack.window,
         pack.boundaries if field.name == pack.names[0] else "none",
     )
@@ -305,7 +302,7 @@ def check_padding(field: Field, value: int | float | bool) -> None:
             f'only lists of numbers of any length (length="any") are padded; {field.name!r} is '
             f"{field.kinds[0][0]}"
         )
-    _checked_value(value, "padding", field.name, field.dtype)
+    checked_value(value, "padding", field.name, field.dtype)
 
 
 def lengths_of(field: Field) -> Field:
@@ -346,10 +343,10 @@ def _check_options(name: str, column: Column, leaves: Sequence[Leaf]) -> None:
 def _common_dtype(name: str, column: Column, sources: Sequence[Sequence[Leaf]]) -> str:
     if column.words is not None:
         dtype = column.dtype_name or "int64"
-        if _kind_of(dtype) is not int:
+        if kind_of(dtype) is not int:
             raise ValueError(f"numbers of words must have an integer dtype; {name!r} has {dtype}")
         for code in (column.unknown, len(column.words) - 1):
-            _checked_value(code, "number of a word", name, dtype)
+            checked_value(code, "number of a word", name, dtype)
         return dtype
     dtypes = [column.dtype_name or found[0].dtype for found in sources]
     if len(set(dtypes)) > 1:
@@ -359,127 +356,3 @@ def _common_dtype(name: str, column: Column, sources: Sequence[Sequence[Leaf]]) 
             f"dtype=...); {name!r} has {shortened(shown)}"
         )
     return dtypes[0]
-
-
-def _checked_default(
-    column: Column, name: str, dtype: str, num_offsets: int, leaves: Sequence[Leaf]
-) -> int | float | bool | bytes | tuple[int | float | bool, ...] | None:
-    default = column.default
-    if default is None:
-        return None
-    if not isinstance(default, (str, bytes)):
-        if num_offsets:
-            return _checked_list(default, name, dtype, leaves)
-        if isinstance(default, Sequence):
-            raise ValueError(
-                "a default of several values is for lists of any length; lists of one length take a"
-                f" number for all elements: {name!r} has {default!r}"
-            )
-        return _checked_value(default, "default", name, dtype)
-    if not all(leaf.is_bytes and leaf.num_lists == 0 for leaf in leaves):
-        raise ValueError(f"a default of text is for strings: {name!r} has {default!r}")
-    text = default.encode() if isinstance(default, str) else default
-    if column.words is None:
-        return text
-    code = column.words.index(text) if text in column.words else column.unknown
-    return _checked_value(code, "default", name, dtype)
-
-
-def _checked_list(
-    default: Any, name: str, dtype: str, leaves: Sequence[Leaf]
-) -> tuple[int | float | bool, ...]:
-    if not isinstance(default, Sequence) or not leaves[0].num_lists:
-        raise ValueError(
-            "the default of a list is a list, such as default=[], that of a string a str or bytes: "
-            f"{name!r} is {leaves[0].kind}, default={default!r}"
-        )
-    if default and (leaves[0].num_offsets > 1 or leaves[0].items):
-        raise ValueError(
-            "the default of nested lists and of lists of strings is default=[]: "
-            f"{name!r} is {leaves[0].kind}, default={default!r}"
-        )
-    return tuple(_checked_value(value, "default", name, dtype) for value in default)
-
-
-def _resolved_nulls(
-    column: Column, default: Nulls, name: str, dtype: str, has_strings: bool
-) -> tuple[
-    Literal["error", "fill", "mask"], int | float | bool, tuple[int | float | bool | None, ...]
-]:
-    """Return the policy and the fill of all sources, or a fill of each."""
-    policy = default if column.nulls is None else column.nulls
-    if not isinstance(policy, Mapping | tuple):
-        return *_resolve_nulls(policy, name, dtype, has_strings), ()
-    policies = dict(policy)
-    found = [
-        _resolve_nulls(policies.get(source, default), name, dtype, has_strings)
-        for source in column.sources
-    ]
-    if any(how == "mask" for how, _ in found):
-        raise ValueError(
-            'nulls="mask" is for all columns of a tensor; give each of them another policy: '
-            f"{name!r} has nulls={policies}"
-        )
-    fills = tuple(None if how == "error" else fill for how, fill in found)
-    return "fill", _kind_of(dtype)(0), fills
-
-
-def _resolve_nulls(
-    policy: Nulls, name: str, dtype: str, has_strings: bool
-) -> tuple[Literal["error", "fill", "mask"], int | float | bool]:
-    is_float = getattr(torch, dtype).is_floating_point
-    zero = _kind_of(dtype)(0)
-    if policy == "empty" and has_strings:
-        return "fill", zero
-    if policy == "empty":
-        raise ValueError(
-            'nulls="empty" is for strings; give a column of numbers a value, as in Column(..., '
-            f"nulls=0), which makes null lists empty too: {name!r} is {dtype}"
-        )
-    if has_strings and policy not in (None, "error", "mask"):
-        raise ValueError(
-            'nulls of strings must be "empty", "mask" or "error", which Column(..., '
-            f'nulls="empty") sets for one column: {name!r} is strings, nulls={policy!r}'
-        )
-    if policy is None:
-        policy = "nan" if is_float else "error"
-    if policy == "error":
-        return "error", zero
-    if policy == "mask":
-        return "mask", zero
-    if policy == "nan":
-        if not is_float:
-            raise ValueError(
-                'nulls="nan" needs a float column (set "error", "mask" or a fill value with '
-                f"Column(..., nulls=...)): {name!r} is {dtype}"
-            )
-        return "fill", float("nan")
-    return "fill", _checked_value(policy, "fill value for nulls", name, dtype)
-
-
-def _kind_of(dtype: str) -> type[bool | int | float]:
-    if dtype == "bool":
-        return bool
-    return float if getattr(torch, dtype).is_floating_point else int
-
-
-def _checked_value(
-    value: int | float | bool, what: str, name: str, dtype: str
-) -> int | float | bool:
-    """Return ``value`` as a bool, int or float of Python, as ``dtype`` demands."""
-    convert = _kind_of(dtype)
-    if convert is bool:
-        fits = value in (0, 1)
-    elif convert is float:
-        # Rounding is fine; infinity and NaN are values too.
-        largest = torch.finfo(getattr(torch, dtype)).max
-        fits = abs(value) <= largest or value in _NOT_FINITE or value != value
-    else:
-        limits = torch.iinfo(getattr(torch, dtype))
-        fits = limits.min <= value <= limits.max and value == int(value)
-    if not fits:
-        raise ValueError(
-            f"a {what} must be representable in the column's dtype: {name!r} is {dtype}, the "
-            f"value {value!r}"
-        )
-    return convert(value)
