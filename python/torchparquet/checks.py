@@ -80,7 +80,7 @@ def _wrong_arguments(
     function: Callable[..., Any], named: dict[str, Any], required: dict[str, str]
 ) -> str:
     """Return what is wrong with the arguments of a call; empty if that is not known."""
-    known = inspect.signature(function).parameters
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
     of = function.__qualname__.removesuffix(".__init__")
     for name in named:
         if name not in known:

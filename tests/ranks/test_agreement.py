@@ -220,10 +220,11 @@ def test_a_rank_that_begins_after_a_failure_meets_the_others(failing: int) -> No
 @pytest.mark.parametrize("failing", [0, 2])
 def test_ranks_that_heard_of_a_failure_meet_again(failing: int) -> None:
     peers = peers_that_met(3)
-    for _ in range(2):
-        tell_failure(peers[failing], OSError("no such file"))
-        others = outcomes([own for own in peers if own.own != failing])
-        assert all(f"OSError: no such file on rank {failing}" in text for text in others)
+    for num_failures in (1, 2, 3):
+        for number in range(num_failures):
+            tell_failure(peers[failing], OSError(f"no file {number}"))
+            others = outcomes([own for own in peers if own.own != failing])
+            assert all(f"OSError: no file {number} on rank {failing}" in text for text in others)
         assert outcomes(peers) == ["begun"] * 3
 
 

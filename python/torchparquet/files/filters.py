@@ -93,7 +93,7 @@ def filter_row_groups(
     is_whole = bool(keep[manifest.row_group_num_rows > 0].all())
     if is_whole and any(matching(file, ~expression) for file in with_rows):
         warnings.warn(
-            "filters leave out whole row groups, and here none, so every row is read: where= "
+            "filters leave out whole row groups, and here none: where= "
             f"takes the same tuples and expressions and chooses single rows. Got {expression}",
             stacklevel=users_level(),
         )

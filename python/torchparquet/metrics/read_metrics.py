@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from torchparquet.metrics.bottleneck import Sides, describe
-from torchparquet.processors import num_processors
+from torchparquet.processors import num_own_processors
 
 # Counts: (kind, name, quantity) to a number that only grows.
 Sums = dict[tuple[str, str, str], float]
@@ -169,6 +169,7 @@ class Metrics:
     @property
     def bottleneck(self) -> str:
         """One sentence: the slower side, the figures that say so, and one option to change."""
+        worker = get_worker_info()
         sides = Sides(
             batches=self.batches,
             elapsed=self.elapsed_seconds,
@@ -177,8 +178,8 @@ class Metrics:
             functions=self.function_seconds,
             python=self.python_seconds,
             num_threads=self.ring.num_threads,
-            processors=num_processors(),
-            in_worker=get_worker_info() is not None,
+            processors=max(1, num_own_processors() // (worker.num_workers if worker else 1)),
+            in_worker=worker is not None,
             reading=self.open_seconds + self.read_seconds,
             decompressing=self.decompress_seconds,
             decoding=self.decode_seconds,

@@ -240,6 +240,9 @@ class _Meeting:
         note = Standing(0, 1, {}, failure)
         if not self._enter(_SLACK_SECONDS):
             return
+        if self._start.excused_at == self._number and self._others_have_come():
+            self._start.number("agreement")  # That comparison is over for them.
+            self._number = self._start.next_number("agreement")
         if self._is_ahead:
             self._start.excused_at = self._number
         self._leave(note)
@@ -271,12 +274,14 @@ class _Meeting:
 
     def _withdraw_excuse(self) -> None:
         """Take part after all; in the next comparison, if others have come to this one."""
-        store = self._peers.store
-        others = self._notes_of_others.values() if self._first else [self._verdict_key]
-        if any(store.check([key]) for key in others):
+        if self._others_have_come():
             self._number = self._start.number("agreement")
         elif self._first:
-            store.delete_key(self._verdict_key)
+            self._peers.store.delete_key(self._verdict_key)
+
+    def _others_have_come(self) -> bool:
+        others = self._notes_of_others.values() if self._first else [self._verdict_key]
+        return any(self._peers.store.check([key]) for key in others)
 
     def _enter(self, limit_seconds: float | None = None) -> bool:
         """Learn the name of this start of the job; False if the first rank did not come."""
