@@ -41,3 +41,26 @@ def test_workers_of_a_spawned_rank_read_its_share(tmp_path: Path, method: str) -
     whole = ParquetDataset(tmp_path, batch_size=10, row_ids=True, rank=1, world_size=2)
     assert rows == [row for batch in whole for row in batch["row.id"].tolist()]
     assert len(rows) == 50
+
+
+def read_alone(dataset: ParquetDataset, found: Any) -> None:
+    found.put([batch["row.id"].tolist() for batch in dataset])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_begins_with_the_epoch_that_its_parent_looks_at(
+    tmp_path: Path, method: str
+) -> None:
+    """Only a worker's epoch comes after that of an iterator which its loader's process holds."""
+    pq.write_table(pa.table({"x": np.arange(100)}), tmp_path / "0.parquet", row_group_size=10)
+    options: Any = {"batch_size": 10, "row_ids": True, "shuffle": True, "rank": 0, "world_size": 1}
+    dataset = ParquetDataset(tmp_path, **options)
+    held = iter(dataset)
+    next(held)
+    context = get_context(method)
+    found = context.Queue()
+    child = context.Process(target=read_alone, args=(dataset, found))  # type: ignore[attr-defined]
+    child.start()
+    batches = found.get(timeout=120)
+    child.join()
+    assert batches == [batch["row.id"].tolist() for batch in ParquetDataset(tmp_path, **options)]

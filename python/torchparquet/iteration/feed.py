@@ -148,6 +148,9 @@ class Feed:
             },
         )
 
+    # Those of the process that a DataLoader worker was spawned by.
+    _courses_of_looks: tuple[Course[Place], ...] = ()
+
     def _begin_in_process(self) -> None:
         self._forget_iterations()
         self.totals = ReadTotals()
@@ -162,9 +165,10 @@ class Feed:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process alone."""
-        if get_spawning_popen() is not None:
-            self.take_epochs_of_looks()  # A worker that is forked does so itself.
-        return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
+        state = {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
+        # A worker that is forked finds the looks themselves.
+        looks = list(self._iterations) if get_spawning_popen() is not None else []
+        return state | {"_courses_of_looks": tuple(one.course for one in looks if one.is_look)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a copy's place in this process."""
@@ -197,9 +201,12 @@ class Feed:
 
     def take_epochs_of_looks(self) -> None:
         """Let iterators that are still in use keep their epochs, as another one begins."""
-        for iteration in list(self._iterations):
-            if iteration.is_look:
-                self.progress.commit(iteration.course)
+        courses = [one.course for one in list(self._iterations) if one.is_look]
+        if in_worker():  # A rank that is spawned begins by itself.
+            courses += self._courses_of_looks
+        self._courses_of_looks = ()
+        for course in courses:
+            self.progress.commit(course)
 
     @property
     def has_look(self) -> bool:
