@@ -82,9 +82,9 @@ class ColumnPages {
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
   // Seek, dictionary pages within the task. The values of a long page may stay in the
-  // file. Throws Error(kCorruptFile) if the bytes
-  // contradict the header. If the task goes on with the next page, that page may be
-  // decompressed together with this one; its errors come when it is read itself.
+  // file. Throws Error(kCorruptFile) if the bytes contradict the header. If the task goes
+  // on with the next page, that page may be decompressed together with this one; its
+  // errors come when it is read itself.
   PageParts ReadDataPage(bool goes_on);
   std::span<const uint8_t> ReadDictionaryPage();
 

@@ -155,7 +155,7 @@ CompressedPage LayOut(const ColumnChunk& chunk, const PageHeader& header,
   int64_t num_bytes = header.uncompressed_bytes;
   if (IsV2(header)) {
     parts = PartsOfV2(header, body);
-    values = parts.values.whole();
+    values = parts.values.bytes();
     num_bytes -= header.repetition_level_bytes + header.definition_level_bytes;
     if (!IsCompressed(chunk, header)) num_bytes = std::ssize(values);
   }

@@ -11,8 +11,9 @@
 
 namespace torchparquet {
 
-// The encoded values of a data page: in memory or, of a long page that is stored as it
-// is, still in the file. Valid as long as the page.
+// The encoded values of a data page, in memory. Or, of a long page, PLAIN values that are
+// still in the file, of a column whose values are read piece by piece. Valid as long as
+// the page.
 class ValueBytes {
  public:
   ValueBytes() = default;
@@ -25,11 +26,7 @@ class ValueBytes {
   // Null if they are in memory.
   ReadAhead* file() const { return file_; }
   const ByteRange& range() const { return range_; }
-  bool empty() const { return file_ == nullptr ? bytes_.empty() : range_.num_bytes == 0; }
-  // All of them, in memory.
-  std::span<const uint8_t> whole() const {
-    return file_ == nullptr ? bytes_ : file_->View(range_, range_.end());
-  }
+  std::span<const uint8_t> bytes() const { return bytes_; }
 
  private:
   std::span<const uint8_t> bytes_;

@@ -144,11 +144,12 @@ SliceQueue::Entry& SliceQueue::EntryOf(const SliceTask& task) {
 SliceTask SliceQueue::Pause(SliceTask task) {
   --num_running_;
   Entry& entry = EntryOf(task);
-  --entry.chunk->columns[static_cast<size_t>(task.index)].num_running;
+  Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
+  --column.num_running;
   Paused paused{.num_spans_done = task.num_spans_done,
                 .reader = nullptr,
                 .place = task.reader->place()};
-  Learn(task, &entry.chunk->columns[static_cast<size_t>(task.index)]);
+  Learn(task, &column);
   if (Hold(*task.reader)) paused.reader = std::move(task.reader);
   entry.paused.emplace(task.index, std::move(paused));
   entry.taken[static_cast<size_t>(task.index)] = false;

@@ -23,8 +23,8 @@ class RemoteReads {
   RemoteReads(const RemoteReads&) = delete;
   RemoteReads& operator=(const RemoteReads&) = delete;
 
-  // Whether a block whose last byte is read was passed. A footer, or an index, may be
-  // read together with the end of a block that is still to be read.
+  // kPass: a block is passed once its last byte is read. kStay: for footers and indexes,
+  // which may be read together with the end of a block that is still to be read.
   enum class Blocks { kPass, kStay };
 
   // Reads exactly that range, out of blocks as far as they go. Waits for blocks that are

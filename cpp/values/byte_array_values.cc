@@ -127,10 +127,8 @@ void ByteArrayValues::ReadDictionary(const PageHeader& header,
 
 std::unique_ptr<kernels::ByteArrayReader> ByteArrayValues::Open(
     const PageHeader& header, const ValueBytes& values) const {
-  if (values.file() != nullptr && header.encoding == Encoding::kPlain) {
-    return OpenFileByteArrays(values);
-  }
-  const std::span<const uint8_t> bytes = values.whole();
+  if (values.file() != nullptr) return OpenFileByteArrays(values);
+  const std::span<const uint8_t> bytes = values.bytes();
   if (bytes.empty()) return std::make_unique<NoByteArrays>();
   if (header.encoding == Encoding::kPlainDictionary ||
       header.encoding == Encoding::kRleDictionary) {

@@ -1,6 +1,7 @@
 #include "values/file_values.h"
 
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -41,7 +42,7 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
     constexpr int64_t kFewBytes = int64_t{4} << 10;
     while (num_values > 0) {
       const Whole whole =
-          WholeIn(num_values, last_length_ > kFewBytes ? kFewBytes : kFilePieceBytes);
+          WholeIn(num_values, length_ > kFewBytes ? kFewBytes : kFilePieceBytes);
       next_ += std::ssize(whole.bytes);
       num_values -= whole.num_values;
       if (whole.num_values == 0) {
@@ -58,25 +59,17 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
     int64_t num_values = 0;
   };
 
-  // Throws unless so many bytes are left.
-  void CheckLeft(int64_t num_bytes) const {
-    if (num_bytes > end_ - next_) {
-      throw CorruptFile("page holds fewer values than its header says");
-    }
-  }
-
   // The next values, of at most `max_values`, that are held. If the next one is not, and
   // is no longer than a piece of the file, the piece that it begins is read.
   Whole WholeIn(int64_t max_values, int64_t piece_bytes) {
-    CheckLeft(kLengthBytes);
-    const int64_t ahead_end = std::min(next_ + piece_bytes, end_);
-    uint32_t first;
-    std::memcpy(&first, file_->View({next_, kLengthBytes}, ahead_end).data(),
-                sizeof(first));
-    last_length_ = first;
-    if (const int64_t num_bytes = kLengthBytes + first; next_ + num_bytes <= ahead_end) {
-      file_->View({next_, num_bytes}, ahead_end);
+    if (kLengthBytes > end_ - next_) {
+      throw CorruptFile("page holds fewer values than its header says");
     }
+    const int64_t ahead_end = std::min(next_ + piece_bytes, end_);
+    std::memcpy(&length_, file_->View({next_, kLengthBytes}, ahead_end).data(),
+                sizeof(length_));
+    const ByteRange value{next_, kLengthBytes + length_};
+    if (value.end() <= ahead_end) file_->View(value, ahead_end);
     auto piece = file_->HeldFrom(next_);
     piece = piece.first(std::min(piece.size(), static_cast<size_t>(end_ - next_)));
     Whole whole;
@@ -94,23 +87,21 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
     return whole;
   }
 
+  // Passes the length of the value that WholeIn has found to be too long, and returns it.
   uint32_t TakeLength() {
-    CheckLeft(kLengthBytes);
-    const ByteRange bytes{next_, kLengthBytes};
-    uint32_t length;
-    std::memcpy(&length, file_->View(bytes, bytes.end()).data(), sizeof(length));
     next_ += kLengthBytes;
-    if (length > end_ - next_) {
+    if (length_ > end_ - next_) {
       throw CorruptFile("length of a value goes beyond its page: " +
-                        std::to_string(length));
+                        std::to_string(length_));
     }
-    return length;
+    return length_;
   }
 
   ReadAhead* const file_;
   int64_t next_;  // in the file
   const int64_t end_;
-  int64_t last_length_ = 0;  // of some value before
+  // Of the value that WholeIn has met first. Before that, values may be long.
+  uint32_t length_ = std::numeric_limits<uint32_t>::max();
 };
 
 }  // namespace

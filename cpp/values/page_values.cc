@@ -80,11 +80,10 @@ class FixedSizeValues : public PageValues<Out> {
   std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
                                          const ValueBytes& values) override {
     const int encoding = header.encoding;
-    if (values.file() != nullptr && encoding == Encoding::kPlain && !is_binary() &&
-        physical_ != PhysicalType::kBoolean) {
+    if (values.file() != nullptr) {
       return std::make_unique<FilePlainReader<Out>>(values, conversion_);
     }
-    const std::span<const uint8_t> bytes = values.whole();
+    const std::span<const uint8_t> bytes = values.bytes();
     if (bytes.empty()) return std::make_unique<PlainReader<Out>>(bytes, conversion_);
     if (encoding == Encoding::kPlain) return OpenPlain(bytes, header.num_values);
     // Without a dictionary page the dictionary is empty: reading any index throws, and a

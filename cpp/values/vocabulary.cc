@@ -79,8 +79,8 @@ class CodeValues : public PageValues<Out> {
                                          const ValueBytes& values) override {
     const bool has_indices = header.encoding == Encoding::kRleDictionary ||
                              header.encoding == Encoding::kPlainDictionary;
-    if (has_indices && !values.empty()) {
-      return std::make_unique<DictionaryValueReader<Out>>(values.whole(), &codes_);
+    if (has_indices && !values.bytes().empty()) {
+      return std::make_unique<DictionaryValueReader<Out>>(values.bytes(), &codes_);
     }
     return std::make_unique<CodeReader<Out>>(strings_.Open(header, values),
                                              vocabulary_.get(), max_bytes_);

@@ -13,6 +13,18 @@
 
 namespace torchparquet::testing {
 
+// The values as PLAIN, apart from Arrow.
+inline std::vector<uint8_t> EncodePlain(const std::vector<std::string>& values) {
+  std::vector<uint8_t> bytes;
+  for (const std::string& value : values) {
+    for (int i = 0; i < 4; ++i) {
+      bytes.push_back(static_cast<uint8_t>(value.size() >> (8 * i)));
+    }
+    bytes.insert(bytes.end(), value.begin(), value.end());
+  }
+  return bytes;
+}
+
 // Reads the next `num_values` values.
 inline std::vector<std::string> ReadStrings(kernels::ByteArrayReader& reader,
                                             int64_t num_values, kernels::ByteSink* sink) {

@@ -164,7 +164,7 @@ class Chunk {
     if (header == nullptr) return std::nullopt;
     const PageParts parts = pages_.ReadDataPage(goes_on);
     std::string text;
-    for (const auto part : {parts.repetition, parts.definition, parts.values.whole()}) {
+    for (const auto part : {parts.repetition, parts.definition, parts.values.bytes()}) {
       text.append(part.begin(), part.end());
       text += '|';
     }

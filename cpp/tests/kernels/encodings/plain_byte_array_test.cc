@@ -16,25 +16,15 @@ namespace {
 
 using testing::ArrowEncoding;
 using testing::Draws;
+using testing::EncodePlain;
 using testing::ExactBuffer;
 using testing::Throws;
-
-std::vector<uint8_t> Encode(const std::vector<std::string>& values) {
-  std::vector<uint8_t> bytes;
-  for (const std::string& value : values) {
-    for (int i = 0; i < 4; ++i) {
-      bytes.push_back(static_cast<uint8_t>(value.size() >> (8 * i)));
-    }
-    bytes.insert(bytes.end(), value.begin(), value.end());
-  }
-  return bytes;
-}
 
 TEST_CASE("values of every shape, in random steps") {
   Draws draws(71);
   for (const int64_t size : {0, 1, 2, 33, 511, 512, 513, 2000}) {
     for (const auto& values : testing::StringShapes(draws, size)) {
-      ExactBuffer<uint8_t> bytes(Encode(values));
+      ExactBuffer<uint8_t> bytes(EncodePlain(values));
       CHECK(bytes.Copy() == testing::ArrowEncode(ArrowEncoding::kPlain, values));
       for (int trial = 0; trial < 3; ++trial) {
         PlainByteArrayReader reader(bytes.span());
@@ -47,7 +37,7 @@ TEST_CASE("values of every shape, in random steps") {
 TEST_CASE("input cut at any byte is an error, values before it are right") {
   Draws draws(72);
   for (const auto& values : testing::StringShapes(draws, 20)) {
-    const std::vector<uint8_t> whole = Encode(values);
+    const std::vector<uint8_t> whole = EncodePlain(values);
     for (size_t size = 0; size < whole.size(); ++size) {
       ExactBuffer<uint8_t> cut(std::span<const uint8_t>(whole).first(size));
       PlainByteArrayReader reader(cut.span());
@@ -78,7 +68,7 @@ TEST_CASE("a length beyond the page allocates nothing") {
 }
 
 TEST_CASE("a full sink is an error of memory") {
-  ExactBuffer<uint8_t> bytes(Encode({"abc", "defg"}));
+  ExactBuffer<uint8_t> bytes(EncodePlain({"abc", "defg"}));
   PlainByteArrayReader reader(bytes.span());
   ByteSink sink;
   sink.set_max_bytes(6);
@@ -90,7 +80,7 @@ TEST_CASE("damaged input gives values or the one kind of error") {
   Draws draws(73);
   for (int trial = 0; trial < 500; ++trial) {
     for (const auto& values : testing::StringShapes(draws, 30)) {
-      std::vector<uint8_t> damaged = Encode(values);
+      std::vector<uint8_t> damaged = EncodePlain(values);
       for (int64_t i = draws.Between(1, 3); i > 0; --i) {
         damaged[static_cast<size_t>(draws.Below(static_cast<int64_t>(damaged.size())))] =
             static_cast<uint8_t>(draws.Bits());
