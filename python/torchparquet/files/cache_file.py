@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
+import json
 import os
 import stat
 import tempfile
@@ -19,6 +21,7 @@ from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments, stor
 from torchparquet.files.remote.urls import is_remote_url, without_credentials
 
 if TYPE_CHECKING:
+    from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
@@ -150,6 +153,43 @@ class CacheFile:
             except BaseException:
                 Path(to.name).unlink(missing_ok=True)
                 raise
+
+
+def found_by_pass(
+    kind: tuple[str, str],
+    told: str,
+    check: Callable[[bytes], object],
+    make: Callable[[], bytes],
+    *,
+    cache: CacheArgument,
+    manifest: Manifest,
+    keys: FileKeys | None,
+    storage: StorageArguments,
+) -> bytes:
+    """Return what a pass over the files finds, of a cache or of one rank for all.
+
+    Args:
+        kind: Of what is found: a name that others do not have, and a noun for messages.
+        told: All that it depends on beside the files.
+        check: As that of `CacheFile.through`.
+        make: Makes the pass.
+        cache: The manifest cache. A file beside it keeps what was found.
+        manifest: Of the files.
+        keys: Of encrypted files. Each rank makes the pass then, since keys are their owner's alone.
+        storage: Of the store that the files are of; its `share` asks one rank for all.
+    """
+    name, noun = kind
+    digest = hashlib.blake2b(f"{manifest.fingerprint} {told}".encode(), digest_size=16)
+    key = digest.hexdigest()
+
+    def work() -> bytes:
+        if cache is None:
+            return make()
+        file = CacheFile.beside(cache, f"{key}.{name}", manifest, storage)
+        return file.through(noun, check, make)
+
+    share = None if keys is not None else storage.share
+    return work() if share is None else share(json.dumps([name, key]), work)
 
 
 def _distrust(status: os.stat_result) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,10 @@ from torchparquet.reading.stream_parts import StreamParts, with_row_fields
 
 if TYPE_CHECKING:
     from torchparquet.batches.fields import Field
+    from torchparquet.batches.tensors import Batch
     from torchparquet.files.footers.decryption import FileKeys
     from torchparquet.files.manifest import Manifest
+    from torchparquet.plan.epoch_plan import EpochPlan
     from torchparquet.plan.share import Share
 
 _OF_PROCESS = ("_memory", "_parts", "_resolved_device")
@@ -99,6 +101,15 @@ class StreamOpener:
         )
         self._memory = stream.memory
         return stream
+
+    def read_once(self, plan: EpochPlan) -> Generator[Batch, None, None]:
+        """Read the only share of a plan, and free what that takes."""
+        try:
+            stream = self.open([plan.share(0)], 1)
+            yield from stream
+            stream.close()
+        finally:
+            self.forget()
 
     def _own_parts(self, num_threads: int, num_workers: int) -> StreamParts:
         parts = self._parts

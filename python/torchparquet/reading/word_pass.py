@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from torchparquet.batches.column import Column
 from torchparquet.batches.columns import resolve_columns
-from torchparquet.files.cache_file import CacheArgument, CacheFile
+from torchparquet.files.cache_file import CacheArgument, found_by_pass
 from torchparquet.files.footers.leaf import NULL_KEY
 from torchparquet.files.schemas import Schemas
 from torchparquet.jagged import Jagged
@@ -71,21 +71,17 @@ class WordPass:
             ValueError: There are no strings, or too many, or a source has none.
         """
         manifest = self._manifest
-        told = json.dumps([manifest.fingerprint, column.sources])
-        key = hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
-
-        def words() -> bytes:
-            return _content(sorted(self._found(name, column, manifest)))
-
-        def work() -> bytes:
-            if self.cache is None:
-                return words()
-            file = CacheFile.beside(self.cache, f"{key}.words", manifest, self.storage)
-            return file.through("words", _words, words)
-
-        # Without keys, which only their owner may use.
-        share = None if self.keys is not None else self.storage.share
-        found = _words(work() if share is None else share(json.dumps(["words", key]), work))
+        content = found_by_pass(
+            ("words", "words"),
+            json.dumps(column.sources),
+            _words,
+            lambda: _content(sorted(self._found(name, column, manifest))),
+            cache=self.cache,
+            manifest=manifest,
+            keys=self.keys,
+            storage=self.storage,
+        )
+        found = _words(content)
         if not found:
             raise ValueError(
                 'vocab="auto" needs a string that is not null (vocab=[...] states the words): all '
@@ -129,13 +125,9 @@ class WordPass:
             manifest, (field,), options, row_ids=False, row_valid=False, keys=self.keys
         )
         plan = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size=batch_size))
-        try:
-            stream = opener.open([plan.share(0)], 1)
-            for batch in stream:
+        with closing(opener.read_once(plan)) as batches:
+            for batch in batches:
                 yield _different(batch, field)
-            stream.close()
-        finally:
-            opener.forget()
 
 
 def _strings_of(field: Field) -> Field:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from torchparquet.batches.fields import Field, lengths_of
 from torchparquet.errors import ListLengthError
-from torchparquet.files.cache_file import CacheArgument, CacheFile
+from torchparquet.files.cache_file import CacheArgument, found_by_pass
 from torchparquet.files.row_selection import PackedRows, Unit
 from torchparquet.plan.epoch_plan import EpochPlan
 from torchparquet.plan.plan_options import PlanOptions
@@ -86,8 +86,6 @@ class LengthPass:
         """
         manifest = self.manifest
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
-        digest = hashlib.blake2b(f"{manifest.fingerprint} {told}".encode(), digest_size=16)
-        key = digest.hexdigest()
 
         def counts() -> bytes:
             found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
@@ -101,15 +99,16 @@ class LengthPass:
                 found[:, lengths.row_group] = count(lengths)
             return _content(PackedRows(unit, told, *found))
 
-        def work() -> bytes:
-            if self.cache is None:
-                return counts()
-            file = CacheFile.beside(self.cache, f"{key}.lengths", manifest, self.storage)
-            return file.through("sequences", _packed, counts)
-
-        # Without keys, which only their owner may use.
-        share = None if self.keys is not None else self.storage.share
-        content = work() if share is None else share(json.dumps(["lengths", key]), work)
+        content = found_by_pass(
+            ("lengths", "sequences"),
+            told,
+            _packed,
+            counts,
+            cache=self.cache,
+            manifest=manifest,
+            keys=self.keys,
+            storage=self.storage,
+        )
         packed = _packed(content)
         if packed.rules != told or len(packed.num_units) != manifest.num_row_groups:
             raise RuntimeError("the ranks run different versions of torchparquet")
@@ -142,15 +141,12 @@ class LengthPass:
             keys=self.keys,
         )
         plan = EpochPlan(num_rows, PlanOptions(batch_size=None))
-        try:
-            stream = opener.open([plan.share(0)], 1)
-            for row_group in np.flatnonzero(num_rows).tolist():
-                batch = {name: lengths.numpy() for name, lengths in next(stream).items()}
+        row_groups = np.flatnonzero(num_rows).tolist()
+        with closing(opener.read_once(plan)) as batches:
+            for row_group, lengths in zip(row_groups, batches, strict=True):
+                batch = {name: of_lists.numpy() for name, of_lists in lengths.items()}
                 _check_in_step(manifest, row_group, batch)
                 yield RowGroupLengths(manifest, row_group, batch[fields[0].name])
-            stream.close()
-        finally:
-            opener.forget()
 
 
 class RowGroupLengths(NamedTuple):
