@@ -90,7 +90,8 @@ def test_a_page_is_read_at_most_once_by_each_thread(
     )
     read = [row for batch in dataset for row in batch["c"].to_bytes()]
     assert read == [row or b"" for row in images.to_pylist()]
-    most = 1 if compression == "none" else num_threads
+    # A reader of values in the file reads on to the end of a piece, for another reader perhaps.
+    most = 1 if compression == "none" and image_bytes > PIECE else num_threads
     assert dataset.metrics().bytes_read < (most + 0.1) * path.stat().st_size
 
 
