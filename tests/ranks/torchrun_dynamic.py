@@ -86,7 +86,7 @@ def check_passes() -> None:
         check_once(dataset, read(dataset))
     dataset.set_epoch(1)
     check_once(dataset, read(dataset))
-    # What one rank looks at stays its own, and all make the same passes.
+    # Each rank keeps the row groups that it has looked at, and all make the same passes.
     for epoch in range(2, 4):
         for _ in range(epoch):
             if dist.get_rank() == 0:

@@ -63,11 +63,6 @@ def own_copies(datasets: Sequence[Mixable]) -> list[Mixable]:
     return [copy.copy(data) if hasattr(data, "__copy__") else data for data in datasets]
 
 
-def copies_to_count(datasets: Sequence[Mixable]) -> list[Mixable]:
-    """Return copies that can be moved to count what is left of each, while the originals stay."""
-    return [copy.copy(data) for data in datasets]
-
-
 def begin_epoch(dataset: Mixable, epoch: int) -> None:
     """Make the next iteration read `epoch` from its start, whatever state was loaded."""
     if isinstance(dataset, RowMixable):

@@ -17,14 +17,7 @@ from torchparquet.iteration.epoch_counter import EpochCounter
 from torchparquet.iteration.progress import warn_of_dropped_state
 from torchparquet.metrics.read_metrics import Metrics, side_by_side
 from torchparquet.mixing.batch_mixing import BatchMixture
-from torchparquet.mixing.members import (
-    Metered,
-    Mixable,
-    begin_epoch,
-    copies_to_count,
-    own_copies,
-    worlds,
-)
+from torchparquet.mixing.members import Metered, Mixable, begin_epoch, own_copies, worlds
 from torchparquet.mixing.mix_order import MixOptions, MixProgress, Stopping
 from torchparquet.mixing.mix_state import check, copied, dump, fractions
 from torchparquet.mixing.mixture import Mixture
@@ -231,7 +224,7 @@ class MixedDataset(IterableOnly[Batch]):
         states = None if state is None else state["sources"]
         key = (options, progress, num_workers, worlds(self._datasets), states is None)
         if self._counted is None or self._counted[0] != key:
-            counted = copies_to_count(self._datasets)
+            counted = [copy.copy(data) for data in self._datasets]  # a length moves nothing
             if states is None:
                 _set_epochs(counted, progress.epoch)
             num = self._kind.count(options, counted, progress, states, num_workers)
