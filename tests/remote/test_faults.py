@@ -336,7 +336,7 @@ def test_a_busy_store_is_left_alone_for_as_long_as_it_asks(form: str) -> None:
 def test_messages_and_representations_tell_no_secret(origin: FaultyOrigin, data: Path) -> None:
     pytest.importorskip("s3fs")
     faulty = by_s3(origin, data / "train")
-    dataset = faulty.open()
+    dataset = faulty.open(fetch_options={"max_tries": 2})
     shown = [repr(dataset), repr(dataset.manifest), str(dataset.state_dict())]
     for fault in (Fault("status", status=404), Fault("expired")):
         origin.script.clear()
