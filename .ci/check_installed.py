@@ -19,7 +19,7 @@ def main() -> None:
     source = Path("python")
     expected = {file.relative_to(source).as_posix() for file in source.rglob("*.py")}
     expected |= {"torchparquet/py.typed", "../../../bin/torchparquet"}
-    expected |= {f"torchparquet/{extension}.pyi" for extension in EXTENSIONS}
+    expected |= {f"torchparquet/_impl/{extension}.pyi" for extension in EXTENSIONS}
     extensions = {name for name in packaged if name.endswith(".so")}
     compiled = {Path(name).name.split(".")[0] for name in extensions}
     bridges = {name for name in compiled if re.fullmatch(r"_arrow_\d{4}", name)}

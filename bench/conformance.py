@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchparquet import CorruptFileError, ParquetDataset, UnsupportedColumnError
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 COMMAND = "python bench/conformance.py path/to/parquet-testing/data > docs/reference/conformance.md"
 

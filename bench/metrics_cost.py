@@ -30,8 +30,8 @@ from torch.profiler import record_function
 from generated import click_log
 from passes.consumption import consume
 from torchparquet import ParquetDataset
-from torchparquet.metrics.wait_ranges import WAIT_RANGE, in_wait_range
-from torchparquet.native import ReaderStats
+from torchparquet._impl.metrics.wait_ranges import WAIT_RANGE, in_wait_range
+from torchparquet._impl.native import ReaderStats
 
 _DIRECTORY = Path(__file__).resolve().parent
 _READINGS = 1_000_000

@@ -33,9 +33,9 @@ from generated import click_log
 from passes.sides import take_turns
 from routes.contenders import side, torchparquet_route
 from torchparquet import ParquetDataset
-from torchparquet.plan.elastic import Leg, plan_leg
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.elastic import Leg, plan_leg
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
 
 _DIRECTORY = Path(__file__).resolve().parent
 _ORDERS = {

@@ -56,7 +56,9 @@ def main() -> None:
     for version in versions:
         print(f"\n--- pyarrow {version}", flush=True)
         python = environment(version, wheel)
-        found = "import pyarrow, torchparquet.native as n; print(pyarrow.__version__, n.__file__)"
+        found = (
+            "import pyarrow, torchparquet._impl.native as n; print(pyarrow.__version__, n.__file__)"
+        )
         run(python, "-c", f"{found}; assert pyarrow.__version__ == {version!r}")
         tests = [ROOT / "tests" / name for name in TESTS]
         run(python, "-m", "pytest", "-q", "-n", str(os.cpu_count()), *tests)

@@ -86,13 +86,13 @@ def tagged(wheel: Path, tag: str, work: Path) -> Path:
 def check_content(wheel: Path, processor: str) -> None:
     """Raise if a bridge is missing, a library is included, or Python would not find _core."""
     numbers = [version.split(".") for version in RELEASES]
-    bridges = {f"torchparquet/_arrow_{major}{minor:0>2}.so" for major, minor, _ in numbers}
+    bridges = {f"torchparquet/_impl/_arrow_{major}{minor:0>2}.so" for major, minor, _ in numbers}
     names = set(zipfile.ZipFile(wheel).namelist())
     libraries = {name for name in names if ".so" in name}
     own = {
         name
         for name in libraries
-        if re.match(rf"torchparquet/_core\..*-{processor}-linux-gnu\.so$", name)
+        if re.match(rf"torchparquet/_impl/_core\..*-{processor}-linux-gnu\.so$", name)
     }
     if libraries != bridges | own or len(own) != 1:
         raise RuntimeError(f"{wheel.name} has {sorted(libraries)}, wanted _core and {bridges}")
@@ -109,7 +109,7 @@ def try_out(wheel: Path, work: Path) -> None:
         install = (python, "-m", "pip", "install", "-q", "-c", constraints)
         run(*install, wheel, **only)
         run(python, "-m", "pip", "check", **only)
-        has_http = "from torchparquet import native; assert native.has_http()"
+        has_http = "from torchparquet._impl import native; assert native.has_http()"
         subprocess.run([python, "-c", has_http], check=True, env=only)
         subprocess.run([python, ROOT / "packaging/quick_start.py"], check=True, env=only)
         run(*install, f"{wheel}[http]", *TEST_TOOLS, **only)

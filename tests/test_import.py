@@ -19,7 +19,7 @@ import pytest
 import torchparquet
 from tests.fixtures.shape_files import shape_files
 from tests.fixtures.tree import ROOT, child_environment
-from torchparquet import _core, _pyarrow, native
+from torchparquet._impl import _core, bridge, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PUBLIC = [
@@ -89,7 +89,7 @@ def test_import_starts_and_prints_nothing(record_property: Any, capsys: Any) -> 
 
 def bridged_releases() -> list[str]:
     """The releases that this build has bridges to, such as "2600"."""
-    return sorted(_pyarrow._bridges())
+    return sorted(bridge._bridges())
 
 
 def assert_names_the_ways_out(text: str, installed: str) -> None:
@@ -115,15 +115,15 @@ def test_a_pyarrow_without_a_bridge_is_refused(
 ) -> None:
     pretend(monkeypatch, version, release)
     with pytest.raises(ImportError) as caught:
-        _pyarrow.find_bridge()
+        bridge.find_bridge()
     assert_names_the_ways_out(str(caught.value), version)
 
 
 def test_no_pyarrow_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match="none is installed") as caught:
-        _pyarrow.find_bridge()
-    assert f'pip install "pyarrow>={_pyarrow.OLDEST}"' in str(caught.value)
+        bridge.find_bridge()
+    assert f'pip install "pyarrow>={bridge.OLDEST}"' in str(caught.value)
 
 
 def test_the_import_itself_checks_before_the_extension_loads() -> None:
@@ -137,7 +137,7 @@ def test_the_import_itself_checks_before_the_extension_loads() -> None:
             import torchparquet
         except ImportError as error:
             print(error)
-        print("torchparquet._core" in sys.modules, "torch" in sys.modules)
+        print("torchparquet._impl._core" in sys.modules, "torch" in sys.modules)
         """
     )
     assert result.returncode == 0, result.stderr
@@ -148,12 +148,12 @@ def test_the_import_itself_checks_before_the_extension_loads() -> None:
 
 def test_the_bridge_is_that_of_the_installed_pyarrow() -> None:
     assert pyarrow.__version__.startswith(f"{native.PYARROW_RELEASE}.")
-    assert _pyarrow.find_bridge().name == f"_arrow_{pyarrow.cpp_build_info.so_version}.so"
+    assert bridge.find_bridge().name == f"_arrow_{pyarrow.cpp_build_info.so_version}.so"
 
 
 def test_a_bridge_that_is_none_is_refused(tmp_path: Path) -> None:
     torn = tmp_path / "_arrow_2600.so"
-    torn.write_bytes(_pyarrow.find_bridge().read_bytes()[:10])
+    torn.write_bytes(bridge.find_bridge().read_bytes()[:10])
     with pytest.raises(ImportError, match="cannot be loaded"):
         _core.load_arrow(str(torn))
     with pytest.raises(ImportError, match="another build"):
@@ -163,7 +163,7 @@ def test_a_bridge_that_is_none_is_refused(tmp_path: Path) -> None:
 def copy_of_the_package(folder: Path) -> Path:
     """Copy the package, which an editable installation has no copy of."""
     package = Path(torchparquet.__file__).parent
-    if Path(_core.__file__).parent != package:
+    if Path(_core.__file__).parent != package / "_impl":
         pytest.skip("the installation is editable")
     return shutil.copytree(package, folder / "torchparquet")
 
@@ -174,7 +174,7 @@ def import_error_of(path: Path) -> str:
         import sys
         sys.path.insert(0, {str(path)!r})
         try:
-            import torchparquet.native
+            import torchparquet._impl.native
         except ImportError as error:
             print(error)
     """
@@ -184,8 +184,8 @@ def import_error_of(path: Path) -> str:
 
 
 def test_an_installation_without_bridges_says_how_to_build_one(tmp_path: Path) -> None:
-    for bridge in copy_of_the_package(tmp_path).glob("_arrow_*.so"):
-        bridge.unlink()
+    for library in copy_of_the_package(tmp_path).glob("_impl/_arrow_*.so"):
+        library.unlink()
     text = import_error_of(tmp_path)
     assert f"does not fit pyarrow {pyarrow.__version__}, which is installed; build it" in text
     assert "in a checkout, by: pip install" in text
@@ -195,7 +195,7 @@ def test_an_installation_without_bridges_says_how_to_build_one(tmp_path: Path) -
 @pytest.mark.parametrize("num_bytes", [0, 10, 5_000, 50_000])
 def test_an_installation_with_a_torn_bridge_says_so(tmp_path: Path, num_bytes: int) -> None:
     package = copy_of_the_package(tmp_path)
-    torn = package / _pyarrow.find_bridge().name
+    torn = package / "_impl" / bridge.find_bridge().name
     torn.write_bytes(torn.read_bytes()[:num_bytes])
     text = import_error_of(tmp_path)
     assert "the bridge to Arrow cannot be loaded" in text
@@ -205,7 +205,7 @@ def test_an_installation_with_a_torn_bridge_says_so(tmp_path: Path, num_bytes: i
 
 def test_an_installation_without_its_extension_says_so(tmp_path: Path) -> None:
     package = copy_of_the_package(tmp_path)
-    (package / Path(_core.__file__).name).unlink()
+    (package / "_impl" / Path(_core.__file__).name).unlink()
     assert "its extension _core is missing" in import_error_of(tmp_path)
 
 
@@ -243,11 +243,11 @@ def pins_of(requirements: list[str]) -> list[str]:
 
 
 def test_no_release_of_pyarrow_is_excluded_but_old_ones() -> None:
-    pin = f"pyarrow>={_pyarrow.OLDEST}"
+    pin = f"pyarrow>={bridge.OLDEST}"
     assert pins_of(PROJECT["project"]["dependencies"]) == [pin]
     assert pins_of(PROJECT["build-system"]["requires"]) == [pin]
     releases = (ROOT / "packaging" / "pyarrow_releases.txt").read_text().split()
-    assert releases[0].startswith(f"{_pyarrow.OLDEST}.")
+    assert releases[0].startswith(f"{bridge.OLDEST}.")
     (newest,) = pins_of((ROOT / "constraints.txt").read_text().splitlines())
     assert newest == f"pyarrow=={releases[-1]}"
 
@@ -313,7 +313,7 @@ READ_ALL = """
     import sys
     from tests.fixtures.shape_files import COLUMNS, digest_of
     from torchparquet import ParquetDataset
-    from torchparquet.native import instructions
+    from torchparquet._impl.native import instructions
     options = dict(columns=COLUMNS, batch_size=250, shuffle=True, shuffle_window=2, row_ids=True)
     print(instructions(), digest_of(ParquetDataset(sys.argv[1], **options)))
 """

@@ -26,7 +26,7 @@ from torchparquet import (
     SchemaMismatchError,
     UnsupportedColumnError,
 )
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 # Errors that a file may raise, and whether the message must then name it. A plain ValueError is
 # about the selection or the options: a schema may have become one that these do not fit.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from generated.click_log import ClickLogOptions, row_groups
-from torchparquet.native import parse_page_header
+from torchparquet._impl.native import parse_page_header
 
 _NUM_WORDS = 5000
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import torchparquet
-from torchparquet.native import instructions
+from torchparquet._impl.native import instructions
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:

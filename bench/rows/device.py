@@ -15,7 +15,7 @@ from torch import Tensor
 from generated.generated_files import click_logs
 from report.verdicts import Outcome, Row, Setting, SkippedError, Target, Verdict
 from torchparquet import ParquetDataset
-from torchparquet.batches.device_transfer import DeviceHandOver, resolved_device
+from torchparquet._impl.batches.device_transfer import DeviceHandOver, resolved_device
 
 _NUM_COPIES = 200
 _NUM_SUMMED = 10_000

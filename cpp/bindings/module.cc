@@ -1,4 +1,4 @@
-// The extension torchparquet._core: the core's classes as Python sees them.
+// The extension torchparquet._impl._core: the core's classes as Python sees them.
 
 #include <pybind11/pybind11.h>
 

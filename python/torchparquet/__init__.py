@@ -10,13 +10,19 @@ See `ParquetDataset` for everything else.
 
 from importlib.metadata import version as _version
 
-from torchparquet._pyarrow import find_bridge
+from torchparquet._impl.bridge import find_bridge
 
 find_bridge()  # Before anything that takes long: it may raise.
 
+from torchparquet._impl.batches.column import Column  # noqa: E402
+from torchparquet._impl.batches.pack import Pack  # noqa: E402
+from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
+from torchparquet._impl.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
+from torchparquet._impl.mixing.unbatched import UnbatchedDataset  # noqa: E402
+from torchparquet._impl.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
+from torchparquet._impl.rows.splits import Split  # noqa: E402
+from torchparquet._impl.sequences.by_length import ByLength  # noqa: E402
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
-from torchparquet.batches.column import Column  # noqa: E402
-from torchparquet.batches.pack import Pack  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
     CastError,
@@ -30,13 +36,7 @@ from torchparquet.errors import (  # noqa: E402
     TransformError,
     UnsupportedColumnError,
 )
-from torchparquet.functions.batch_seed import batch_seed  # noqa: E402
 from torchparquet.jagged import Jagged  # noqa: E402
-from torchparquet.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
-from torchparquet.mixing.unbatched import UnbatchedDataset  # noqa: E402
-from torchparquet.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
-from torchparquet.rows.splits import Split  # noqa: E402
-from torchparquet.sequences.by_length import ByLength  # noqa: E402
 
 import_torch_functions_without_group()
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from torchparquet._impl.ranks.sharding import is_distributed
+from torchparquet._impl.reading.stream_parts import ROW_ID, ROW_VALID
 from torchparquet.dataset import ParquetDataset
-from torchparquet.ranks.sharding import is_distributed
-from torchparquet.reading.stream_parts import ROW_ID, ROW_VALID
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-    from torchparquet.plan.epoch_plan import EpochPlan
+    from torchparquet._impl.plan.epoch_plan import EpochPlan
 
 Ranges = NDArray[np.int64]
 

@@ -8,50 +8,53 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchparquet.batches.columns import ColumnsArgument, NullsArgument
-from torchparquet.batches.fields import Field
-from torchparquet.batches.iterable_only import IterableOnly
-from torchparquet.batches.pack import Pack
-from torchparquet.batches.tensors import Batch
-from torchparquet.checks import checked_int, explaining_arguments
-from torchparquet.files.cache_file import CacheArgument
-from torchparquet.files.filters import FiltersArgument
-from torchparquet.files.footers.decryption import DecryptionArgument
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import SourceArgument
-from torchparquet.files.remote.storage import StorageArguments, block_cache
-from torchparquet.functions.transforms import Processor, Transform
-from torchparquet.iteration.assembly import (
+from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.batches.iterable_only import IterableOnly
+from torchparquet._impl.batches.pack import Pack
+from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.checks import checked_int, explaining_arguments
+from torchparquet._impl.files.cache_file import CacheArgument
+from torchparquet._impl.files.filters import FiltersArgument
+from torchparquet._impl.files.footers.decryption import DecryptionArgument
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import SourceArgument
+from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
+from torchparquet._impl.functions.transforms import Processor, Transform
+from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.mixing.unbatched import UnbatchedDataset
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Balance, Even, PlanOptions, requested_window
+from torchparquet._impl.plan.row_places import Reach
+from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
+from torchparquet._impl.ranks.membership import Membership
+from torchparquet._impl.ranks.orphans import end_orphaned_worker
+from torchparquet._impl.ranks.second_sharding import (
+    num_dropped_by_accelerate,
+    refuse_second_sharding,
+)
+from torchparquet._impl.ranks.sharding import (
+    in_worker,
+    num_workers_of_caller,
+    refuse_second_batching,
+)
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.rows.conditions import WhereArgument
+from torchparquet._impl.rows.row_numbers import RowsArgument
+from torchparquet._impl.rows.select_rows import RowArguments
+from torchparquet._impl.rows.splits import SplitArgument
+from torchparquet._impl.sequences.by_length import ByLength
+from torchparquet._impl.session.assembly import (
     ColumnArguments,
     DataArguments,
     DeliveryArguments,
     IterationOptions,
     assemble,
 )
-from torchparquet.iteration.dynamic import DynamicIteration
-from torchparquet.iteration.iteration import Iteration, SkippingIteration
-from torchparquet.iteration.state import OtherData
-from torchparquet.metrics.read_metrics import Metrics
-from torchparquet.mixing.unbatched import UnbatchedDataset
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import Balance, Even, PlanOptions, requested_window
-from torchparquet.plan.row_places import Reach
-from torchparquet.plan.topology import Topology
-from torchparquet.ranks.distribution import ShardDistribution, shard_distribution
-from torchparquet.ranks.membership import Membership
-from torchparquet.ranks.orphans import end_orphaned_worker
-from torchparquet.ranks.second_sharding import num_dropped_by_accelerate, refuse_second_sharding
-from torchparquet.ranks.sharding import (
-    in_worker,
-    num_workers_of_caller,
-    refuse_second_batching,
-)
-from torchparquet.reading.read_options import ReadOptions
-from torchparquet.rows.conditions import WhereArgument
-from torchparquet.rows.row_numbers import RowsArgument
-from torchparquet.rows.select_rows import RowArguments
-from torchparquet.rows.splits import SplitArgument
-from torchparquet.sequences.by_length import ByLength
+from torchparquet._impl.session.dynamic import DynamicIteration
+from torchparquet._impl.session.iteration import Iteration, SkippingIteration
+from torchparquet._impl.session.state import OtherData
 
 if TYPE_CHECKING:
     import torch

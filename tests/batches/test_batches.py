@@ -29,8 +29,8 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.oracles.window_oracle import rows_of_share
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
 
 FILES = ([100, 37, 0, 250], [1, 1, 90], [0], [64, 64, 64])  # 671 rows in 11 row groups
 ROW_GROUPS = [rows for file in FILES for rows in file]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from torchparquet.batches.columns import Column, Field, resolve_columns  # type: ignore[attr-defined]
+from torchparquet._impl.batches.columns import Column, Field, resolve_columns  # type: ignore[attr-defined]
+from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-from torchparquet.files.footers.leaf import Leaf
-from torchparquet.files.manifest import Manifest
 
 DTYPES = {
     "bool": "bool",

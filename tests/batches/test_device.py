@@ -24,7 +24,7 @@ import torchparquet
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
 from torchparquet import NullValueError, ParquetDataset, mix
-from torchparquet.batches.device_transfer import parsed_device
+from torchparquet._impl.batches.device_transfer import parsed_device
 
 PACKAGE = Path(torchparquet.__file__).parent
 ACCELERATOR = (
@@ -52,7 +52,7 @@ def on_device(request: Any, monkeypatch: Any) -> dict[str, Any]:
             pytest.skip("torch finds no accelerator")
         return {"device": ACCELERATOR.type}
     monkeypatch.setattr(
-        "torchparquet.reading.streams.resolved_device", lambda device: torch.device("cpu")
+        "torchparquet._impl.reading.streams.resolved_device", lambda device: torch.device("cpu")
     )
     return {"device": "cuda", "pin_memory": False}
 
@@ -231,7 +231,7 @@ def test_an_interrupt_anywhere_loses_no_batch(
 ) -> None:
     if place == "traced":
         # As where CUDA is: the range ends after all that `next` does.
-        monkeypatch.setattr("torchparquet.metrics.wait_ranges._has_nvtx", lambda: True)
+        monkeypatch.setattr("torchparquet._impl.metrics.wait_ranges._has_nvtx", lambda: True)
         for name in ("range_push", "range_pop"):
             monkeypatch.setattr(torch.cuda.nvtx, name, lambda *_: None)
     options: dict[str, Any] = {"columns": ["id", "list"], "nulls": 0, "batch_size": 300}

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from torchparquet import ParquetDataset
-from torchparquet.native import ReaderMemory
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
-from torchparquet.reading.batch_stream import BatchStream
-from torchparquet.reading.stream_parts import StreamParts
+from torchparquet._impl.native import ReaderMemory
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.batch_stream import BatchStream
+from torchparquet._impl.reading.stream_parts import StreamParts
 
 NUM_ROWS = 50_000
 

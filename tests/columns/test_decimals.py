@@ -43,7 +43,7 @@ from torchparquet import (
     SchemaMismatchError,
     UnsupportedColumnError,
 )
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 # Precision, scale and, by these, the stored bytes: 1 to 16 of them.
 SHAPES = [

@@ -26,7 +26,7 @@ from torchparquet import (
     ParquetDataset,
     SchemaMismatchError,
 )
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 
 def batch_of(source: Any, columns: Any = None, **options: Any) -> Any:

@@ -170,7 +170,7 @@ def test_a_spawned_worker_has_the_words(tmp_path: Path) -> None:
 
 
 def test_identifiers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchparquet.reading.word_pass.MOST_WORDS", 30)
+    monkeypatch.setattr("torchparquet._impl.reading.word_pass.MOST_WORDS", 30)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"s": [f"w{i}" for i in range(30)] * 2}), path)
     assert len(words_of(path, Column("s", vocab="auto"))) == 30

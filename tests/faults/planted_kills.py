@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 from faults import kills
 from torchparquet import ParquetDataset
-from torchparquet.files.cache_file import CacheFile
+from torchparquet._impl.files.cache_file import CacheFile
 from torchparquet.tools.rewrite.output_place import LocalOutput
 
 load = ParquetDataset.load_state_dict

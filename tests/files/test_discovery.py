@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from torchparquet._impl.files.discovery import discover_files
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.discovery import discover_files
 
 
 def put(path: Path, content: bytes = b"PAR1") -> Path:

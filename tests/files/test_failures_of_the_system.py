@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import CorruptFileError, ParquetDataset
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.rows.fragments import Fragments
 from torchparquet.errors import naming, unreadable
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.rows.fragments import Fragments
 from torchparquet.tools.inspect.column_chunks import read_footer
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.fixtures.thrift_bytes import footer_begin
 from torchparquet import ParquetDataset
+from torchparquet._impl.native import Footers, read_footers
 from torchparquet.errors import CorruptFileError
-from torchparquet.native import Footers, read_footers
 
 FOLDER = os.environ.get("PARQUET_TEST_DATA", "")
 FILES = sorted(Path(FOLDER).glob("*.parquet")) if FOLDER else []

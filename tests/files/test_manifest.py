@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import build_manifest, read_manifest, walk_footers
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.footers.leaf import Leaf
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import build_manifest, read_manifest, walk_footers
 
 ARRAYS = [
     "file_num_bytes",

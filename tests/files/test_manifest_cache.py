@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import CorruptFileError, ParquetDataset
-from torchparquet.files.manifest_cache import open_manifest
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest_cache import open_manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 NUM_FILES = 5
 

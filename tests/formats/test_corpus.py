@@ -15,7 +15,7 @@ import pytest
 from tests.fixtures.parquet_files import stored_values
 from tests.oracles.arrow_leaves import assert_batches_are, table_leaves
 from torchparquet import CorruptFileError, ParquetDataset, UnsupportedColumnError
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 FOLDER = os.environ.get("PARQUET_TEST_DATA", "")
 FILES = sorted(Path(FOLDER).glob("*.parquet")) if FOLDER else []

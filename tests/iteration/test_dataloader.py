@@ -285,7 +285,7 @@ def test_set_epoch_while_workers_are_at_work(data: Any) -> None:
 
 def test_set_epoch_between_the_workers_of_one_iteration(data: Any) -> None:
     """The second worker may begin after the user's `set_epoch` for the next iteration."""
-    from torchparquet.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
+    from torchparquet._impl.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
 
     words = open_dataset(data)._feed.progress._epochs._words()
     iteration = begin_iteration(words, 17, 0)

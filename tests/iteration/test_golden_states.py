@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import Column, Pack, ParquetDataset
-from torchparquet.files.manifest_reading import read_manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
 
 GOLDEN = Path(__file__).parent / "golden"
 STATES = GOLDEN / "states.json"

@@ -21,7 +21,7 @@ import torch
 
 import torchparquet
 from torchparquet import ParquetDataset, mix
-from torchparquet.batches.tensors import BatchViews
+from torchparquet._impl.batches.tensors import BatchViews
 
 PACKAGE = str(Path(torchparquet.__file__).parent)
 STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")

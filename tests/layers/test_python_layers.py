@@ -22,7 +22,7 @@ PACKAGE = ROOT / "python" / "torchparquet"
 # From the lowest to the highest. All else about the layers is read from the tree.
 ROOMS = (
     *("plan", "files", "tables", "rows", "ranks", "batches", "functions", "reading"),
-    *("sequences", "metrics", "iteration", "mixing"),
+    *("sequences", "metrics", "session", "mixing"),
 )
 MOST_MODULES = 12
 # They stand on the public package, and nothing of it on them.
@@ -42,6 +42,7 @@ WITHOUT_TORCH = ("plan", "files", "tables", "rows", "errors", "checks")
 def module_name(path: Path) -> str:
     """Return the dotted name within the package; `__init__` for the package itself."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "_impl" and len(parts) > 2 else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
@@ -192,9 +193,9 @@ def test_the_plan_is_pure() -> None:
         # The package without the imports of its own module.
         package = sys.modules["torchparquet"] = types.ModuleType("torchparquet")
         package.__path__ = [sys.argv[1]]
-        from torchparquet.plan.elastic import Leg, plan_leg
-        from torchparquet.plan.epoch_plan import EpochPlan
-        from torchparquet.plan.plan_options import PlanOptions
+        from torchparquet._impl.plan.elastic import Leg, plan_leg
+        from torchparquet._impl.plan.epoch_plan import EpochPlan
+        from torchparquet._impl.plan.plan_options import PlanOptions
         assert not {"torch", "pyarrow"} & set(sys.modules)
         events = []
         watched = ("open", "os.", "socket.", "subprocess.", "time.sleep", "import", "ctypes.")

@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from torchparquet import Column, Jagged, ParquetDataset, mix
-from torchparquet.metrics.bottleneck import Sides, describe
-from torchparquet.metrics.read_metrics import Metrics
+from torchparquet._impl.metrics.bottleneck import Sides, describe
+from torchparquet._impl.metrics.read_metrics import Metrics
 
 NUM_ROWS, GROUP_ROWS = 6_000, 750
 CODECS = {

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
 from torchparquet import CorruptFileError, mix
-from torchparquet.metrics import wait_ranges
-from torchparquet.metrics.wait_ranges import WAIT_RANGE
+from torchparquet._impl.metrics import wait_ranges
+from torchparquet._impl.metrics.wait_ranges import WAIT_RANGE
 
 NUM_BATCHES = 7
 

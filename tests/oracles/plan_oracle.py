@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracles.window_oracle import MASK64, permuted
-from torchparquet.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.epoch_plan import EpochPlan
 
 # The reference: a row is (row group, row, valid), a chunk is a list of rows.
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchparquet.plan.draws import Draws, Proportion, random_words
+from torchparquet._impl.plan.draws import Draws, Proportion, random_words
 
 weight = st.one_of(
     st.integers(1, 6),

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.window_oracle import permuted, rows_of_share
-from torchparquet.plan.elastic import Leg, plan_leg, steps_of_shares, subtract
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
-from torchparquet.plan.ranges import Ranges
+from torchparquet._impl.plan.elastic import Leg, plan_leg, steps_of_shares, subtract
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.ranges import Ranges
 
 WORLDS = (1, 2, 3, 4, 6, 8)
 

@@ -22,9 +22,9 @@ from tests.fixtures.parquet_files import id_files
 from tests.fixtures.torchrun_jobs import torchrun
 from tests.oracles.plan_oracle import check_plan, expected_shares
 from torchparquet import ParquetDataset
-from torchparquet.plan.division import DIVISIONS
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.division import DIVISIONS
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
 
 EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 WORLDS, WORKERS, BATCHES = range(1, 9), range(5), (1, 3, 8)

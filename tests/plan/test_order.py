@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 from tests.fixtures.datasets import opener
 from tests.oracles.window_oracle import rows_of_share
 from torchparquet import ParquetDataset
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
 
 ROWS = [97, 3, 250, 41, 0, 180, 66, 128, 5, 211, 74, 90]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchparquet.plan.division import DIVISIONS
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.division import DIVISIONS
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
 
 EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from tests.oracles.window_oracle import permuted
 from torchparquet import Column, ParquetDataset
+from torchparquet._impl.native import ReaderMemory
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.share import Share, Windows
+from torchparquet._impl.reading.batch_stream import BatchStream
+from torchparquet._impl.reading.stream_parts import StreamParts
 from torchparquet.errors import CorruptFileError
-from torchparquet.native import ReaderMemory
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
-from torchparquet.plan.share import Share, Windows
-from torchparquet.reading.batch_stream import BatchStream
-from torchparquet.reading.stream_parts import StreamParts
 
 Int64Array = NDArray[np.int64]
 

@@ -17,15 +17,15 @@ import pytest
 import torch.distributed as dist
 
 from torchparquet import ParquetDataset, RankMismatchError
-from torchparquet.ranks import agreement
-from torchparquet.ranks.agreement import (
+from torchparquet._impl.ranks import agreement
+from torchparquet._impl.ranks.agreement import (
     Standing,
     begin_together,
     disagreement,
     listed,
     tell_failure,
 )
-from torchparquet.ranks.job_start import Peers
+from torchparquet._impl.ranks.job_start import Peers
 
 
 def standings(*seeds: int, **others: Any) -> dict[int, Standing]:

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, IterableDataset
 
-from torchparquet.plan.topology import Topology
-from torchparquet.ranks.sharding import resolve_topology
+from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.ranks.sharding import resolve_topology
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 

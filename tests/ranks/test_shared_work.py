@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from torchparquet.ranks import shared_work
-from torchparquet.ranks.job_start import Peers
-from torchparquet.ranks.shared_work import done_once
+from torchparquet._impl.ranks import shared_work
+from torchparquet._impl.ranks.job_start import Peers
+from torchparquet._impl.ranks.shared_work import done_once
 
 RANKS = (0, 1, 2, 3)
 

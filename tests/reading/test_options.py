@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from torchparquet.reading.read_options import ReadOptions, parse_size
+from torchparquet._impl.reading.read_options import ReadOptions, parse_size
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tests.fixtures.shape_files import COLUMNS, digest_of, shape_files
 from torchparquet import ParquetDataset
-from torchparquet.native import EPOCH_LEDGER_WORDS, begin_iteration, num_iterations
+from torchparquet._impl.native import EPOCH_LEDGER_WORDS, begin_iteration, num_iterations
 
 NUM_THREADS = 4
 T = TypeVar("T")

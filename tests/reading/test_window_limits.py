@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from torchparquet.batches.fields import Field
-from torchparquet.reading.window_limits import window_memory
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.reading.window_limits import window_memory
 
 
 def field(dtype: str, **given: Any) -> Field:

@@ -27,7 +27,7 @@ from tests.remote.reading import (
 from tests.servers.faults import PASSING, Fault, busy
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
-from torchparquet.files.remote.file_access import PATIENT, Patience, patiently, plain_errors
+from torchparquet._impl.files.remote.file_access import PATIENT, Patience, patiently, plain_errors
 
 # With each of them the suite would take too long.
 pytestmark = pytest.mark.mostly_long(every=3)

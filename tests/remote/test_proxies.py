@@ -12,7 +12,7 @@ from tests.fixtures.tree import child_environment
 from tests.remote.reading import whole
 from tests.servers.fixtures import OpenStore
 from tests.servers.processes import accepts, free_ports, server
-from torchparquet.native import has_http
+from torchparquet._impl.native import has_http
 
 FILE = "train/part-0.parquet"
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import ids_of, open_rows
-from torchparquet.files.remote.storage import StorageArguments
-from torchparquet.rows import evaluation, select_rows
-from torchparquet.rows.select_rows import RowArguments
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.rows import evaluation, select_rows
+from torchparquet._impl.rows.select_rows import RowArguments
 
 
 @pytest.fixture

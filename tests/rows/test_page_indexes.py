@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.rows.reading import ids_of, spoil
 from torchparquet import CorruptFileError, ParquetDataset
-from torchparquet.native import find_indexes, page_bounds, page_rows
+from torchparquet._impl.native import find_indexes, page_bounds, page_rows
 
 NUM_ROWS, GROUP_ROWS, PAGE_ROWS = 400, 100, 10
 EPOCH = dt.datetime(1970, 1, 1)

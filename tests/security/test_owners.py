@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import Column, ParquetDataset
-from torchparquet.native import RemoteStore
+from torchparquet._impl.native import RemoteStore
 
 NUM_ROWS = 20
 SOMEBODY = 12345

@@ -23,7 +23,7 @@ from torchparquet import (
     ParquetDataset,
     verify_no_shard_overlap,
 )
-from torchparquet.sequences import grouped_streams
+from torchparquet._impl.sequences import grouped_streams
 
 
 def write(path: Path, row_groups: list[list[int]]) -> None:

@@ -27,7 +27,7 @@ from torchparquet import (
     UnsupportedColumnError,
     mix,
 )
-from torchparquet.batches.pack import boundaries_by_torch, boundaries_of
+from torchparquet._impl.batches.pack import boundaries_by_torch, boundaries_of
 
 PADDING, SEPARATOR = -1, -2
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.parquet_files import id_files
+from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
-from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.tools.bench import Timing, choose, make_data, settings
 from torchparquet.tools.bench.consumption import PassTotals, bytes_of_array
 from torchparquet.tools.bench.routes import OURS, PYARROW_ROUTES, Setting, torchparquet_pass

@@ -23,9 +23,9 @@ import torch
 from rich.console import Console
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
 from torchparquet.errors import one_line
-from torchparquet.files.manifest_reading import read_manifest
 from torchparquet.tools.demo.data import Task, write_lineitem
 from torchparquet.tools.demo.launch import Job, _failure, run_ranks
 from torchparquet.tools.demo.report import print_audit

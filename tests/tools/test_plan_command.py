@@ -16,10 +16,10 @@ import pytest
 
 from tests.oracles.window_oracle import permuted
 from torchparquet import ByLength, Pack, ParquetDataset
+from torchparquet._impl.native import window_order
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.share import Share
 from torchparquet.cli import main
-from torchparquet.native import window_order
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.share import Share
 from torchparquet.tools.plan.plan_report import mixing_of
 
 

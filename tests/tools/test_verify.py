@@ -13,8 +13,8 @@ import pytest
 
 from tests.fixtures import thrift_bytes
 from tests.fixtures.parquet_files import id_files
+from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet.cli import main
-from torchparquet.plan.epoch_plan import EpochPlan
 
 
 def make_files(root: Path, num_files: int = 3, **options: Any) -> list[Path]:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from torchparquet.files.remote.storage import StorageArguments
-from torchparquet.plan.plan_options import requested_window
-from torchparquet.reading.read_options import parse_size
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.plan.plan_options import requested_window
+from torchparquet._impl.reading.read_options import parse_size
 
 if TYPE_CHECKING:
-    from torchparquet.batches.pack import Strategy
+    from torchparquet._impl.batches.pack import Strategy
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.sequences.by_length import ByLength
     from torchparquet.dataset import ParquetDataset
-    from torchparquet.files.manifest import Manifest
-    from torchparquet.sequences.by_length import ByLength
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -348,7 +348,7 @@ class Order:
 
     @property
     def _by_length(self) -> ByLength | None:
-        from torchparquet.sequences.by_length import ByLength
+        from torchparquet._impl.sequences.by_length import ByLength
 
         if self.by_length is None:
             return None
@@ -363,7 +363,7 @@ class Order:
 
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
-        from torchparquet.batches.pack import Pack
+        from torchparquet._impl.batches.pack import Pack
         from torchparquet.dataset import ParquetDataset
 
         return ParquetDataset(
@@ -396,8 +396,8 @@ def readable_columns(manifest: Manifest) -> list[str]:
     Raises:
         UnsupportedColumnError: No column can be read.
     """
+    from torchparquet._impl.files.schemas import Schemas
     from torchparquet.errors import UnsupportedColumnError
-    from torchparquet.files.schemas import Schemas
     from torchparquet.tools.inspect.tensors import tensor_of
 
     schemas = Schemas(manifest)

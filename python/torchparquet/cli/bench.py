@@ -7,6 +7,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
     byte_size,
     column_option,
@@ -17,8 +19,6 @@ from torchparquet.cli.arguments import (
     readable_columns,
 )
 from torchparquet.cli.plots import Draw, Line, Panel, checked_plot, plot_option
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.bench import choose, make_data, settings, sweep
 from torchparquet.tools.bench.routes import OURS, routes
 from torchparquet.tools.screen import counted, make_console, make_table, print_json, progress, size

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import Session, debug_option, json_option, storage_option
-from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.demo import run_demo
 from torchparquet.tools.screen import print_json
 

@@ -7,6 +7,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
     batch_size_option,
     debug_option,
@@ -16,8 +18,6 @@ from torchparquet.cli.arguments import (
     paths_argument,
     world_size_option,
 )
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.inspect import inspect_files
 from torchparquet.tools.inspect.advice import Use
 from torchparquet.tools.inspect.tensors import TensorFacts

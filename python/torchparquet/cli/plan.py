@@ -7,6 +7,9 @@ from typing import Any
 import click
 from rich.console import Console
 
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.plan.plan_options import ANY_CHUNKS
 from torchparquet.cli.arguments import (
     Order,
     batch_size_option,
@@ -20,9 +23,6 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.cli.plots import checked_plot, plot_option, plot_plan
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.storage import StorageArguments
-from torchparquet.plan.plan_options import ANY_CHUNKS
 from torchparquet.tools.plan.plan_report import plan_report, unit_of
 from torchparquet.tools.screen import counted, make_console, make_table, print_json, several, size
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
     byte_size,
     debug_option,
@@ -14,7 +15,6 @@ from torchparquet.cli.arguments import (
     max_memory_option,
     paths_argument,
 )
-from torchparquet.files.remote.storage import StorageArguments
 from torchparquet.tools.rewrite import Rewrite
 from torchparquet.tools.rewrite.options import CODECS, RewriteOptions, parse_encoding
 from torchparquet.tools.screen import counted, make_console, plain, print_json, progress, size

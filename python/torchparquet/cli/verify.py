@@ -7,6 +7,10 @@ from typing import Any
 import click
 from rich.console import Console
 
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet.cli.arguments import (
     Order,
     batch_size_option,
@@ -20,10 +24,6 @@ from torchparquet.cli.arguments import (
     world_size_option,
 )
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one_line
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.storage import StorageArguments
-from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.inspect.tensors import tensor_of
 from torchparquet.tools.screen import counted, make_console, plain, print_json, progress, several
 from torchparquet.tools.verify import open_files, paths_of, summary, verify_file

@@ -11,7 +11,7 @@ from accelerate.utils import send_to_device
 from torch.utils.data import IterableDataset
 
 from torchparquet import ParquetDataset
-from torchparquet.batches.tensors import Batch
+from torchparquet._impl.batches.tensors import Batch
 
 _END = object()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet.frameworks.loaders import source_of
-from torchparquet.metrics.read_metrics import Metrics
 
 
 class SummaryWriter(Protocol):

@@ -10,12 +10,12 @@ import torch
 from accelerate.utils import recursively_apply
 
 from torchparquet import Jagged, ParquetDataset
-from torchparquet.batches.batch_rows import check_rows, joined, sliced
+from torchparquet._impl.batches.batch_rows import check_rows, joined, sliced
+from torchparquet._impl.mixing.members import begin_epoch
+from torchparquet._impl.reading.stream_parts import ROW_VALID
 from torchparquet.errors import users_level
 from torchparquet.frameworks.accelerate import ParquetLoader
 from torchparquet.frameworks.loaders import Source, source_of
-from torchparquet.mixing.members import begin_epoch
-from torchparquet.reading.stream_parts import ROW_VALID
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Trainer

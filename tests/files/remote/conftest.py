@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.files.remote.http_server import RangeServer
-from torchparquet import native
+from torchparquet._impl import native
 
 
 class RecordingStore(native.RemoteStore):

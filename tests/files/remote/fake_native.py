@@ -34,7 +34,7 @@ class FakeRequest:
 
 
 class FakeRemoteStore:
-    """Has the methods of `torchparquet.native.RemoteStore`."""
+    """Has the methods of `torchparquet._impl.native.RemoteStore`."""
 
     made: list[FakeRemoteStore] = []  # noqa: RUF012
 

@@ -17,9 +17,9 @@ import fsspec
 import pytest
 
 from tests.files.remote.http_server import RangeServer
-from torchparquet.files.remote import addresses
-from torchparquet.files.remote.addresses import address_maker
-from torchparquet.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote import addresses
+from torchparquet._impl.files.remote.addresses import address_maker
+from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
 
 machine_certificates = addresses._machine_certificates
 

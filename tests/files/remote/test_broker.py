@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from tests.files.remote.fake_native import FakeRemoteStore
+from torchparquet._impl.files.remote.addresses import Address
+from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
+from torchparquet._impl.files.remote.file_access import Patience
+from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.remote.addresses import Address
-from torchparquet.files.remote.broker import Broker, BrokeredFiles
-from torchparquet.files.remote.file_access import Patience
-from torchparquet.files.remote.fsspec_access import FsspecAccess
-from torchparquet.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
 
 
 class Files:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.files.remote.http_server import RangeServer
 from torchparquet import ParquetDataset
-from torchparquet.files.remote.urls import redacted, secrets_of, without_credentials
+from torchparquet._impl.files.remote.urls import redacted, secrets_of, without_credentials
 
 SECRET = "s3cr3t-of-the-test"
 

@@ -21,12 +21,12 @@ import torch
 from tests.files.remote.conftest import RecordingStore
 from tests.files.remote.http_server import RangeServer
 from torchparquet import CorruptFileError, ParquetDataset, mix
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.remote_files import find_remote_files
-from torchparquet.files.remote.storage import StorageArguments
-from torchparquet.files.selection import select_row_groups
-from torchparquet.native import has_http
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.remote_files import find_remote_files
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.selection import select_row_groups
+from torchparquet._impl.native import has_http
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 32,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from torchparquet._impl.files.discovery import discover_files
+from torchparquet._impl.files.remote.remote_files import find_remote_files
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.errors import CorruptFileError
-from torchparquet.files.discovery import discover_files
-from torchparquet.files.remote.remote_files import find_remote_files
-from torchparquet.files.remote.storage import StorageArguments
 
 NO_OPTIONS = StorageArguments()
 

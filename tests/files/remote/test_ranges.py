@@ -14,8 +14,8 @@ import pytest
 
 from tests.servers.faults import Fault, Kind
 from tests.servers.faulty_origin import FaultyOrigin
-from torchparquet.files.remote.file_access import PATIENT, patiently
-from torchparquet.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote.file_access import PATIENT, patiently
+from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
 
 CONTENT = bytes(range(256)) * 8
 Monkey = pytest.MonkeyPatch

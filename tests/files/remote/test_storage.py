@@ -17,9 +17,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.utils import infer_storage_options
 
 from torchparquet import ParquetDataset
-from torchparquet.files.remote.option_names import fsspec_options
-from torchparquet.files.remote.remote_files import find_remote_files
-from torchparquet.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.option_names import fsspec_options
+from torchparquet._impl.files.remote.remote_files import find_remote_files
+from torchparquet._impl.files.remote.storage import StorageArguments
 
 PACKAGES = {
     "s3": "s3fs",

@@ -16,8 +16,8 @@ from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.recorded import dataset_of
+from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.frameworks.accelerate import ParquetLoader
-from torchparquet.reading.interpreter_exit import end_rank
 
 
 def main() -> None:

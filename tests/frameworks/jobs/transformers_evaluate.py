@@ -11,8 +11,8 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from torchparquet import ByLength, ParquetDataset, mix
+from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
-from torchparquet.reading.interpreter_exit import end_rank
 
 
 class Model(torch.nn.Module):

@@ -14,8 +14,8 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from tests.frameworks.jobs.recorded import dataset_of
+from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
-from torchparquet.reading.interpreter_exit import end_rank
 
 
 class Model(torch.nn.Module):

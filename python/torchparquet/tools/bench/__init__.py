@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from torchparquet.batches.columns import resolve_columns
-from torchparquet.batches.fields import Field
-from torchparquet.files.manifest import Manifest
-from torchparquet.processors import num_processors
+from torchparquet._impl.batches.columns import resolve_columns
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.processors import num_processors
 from torchparquet.tools.bench.consumption import PassTotals
 from torchparquet.tools.bench.routes import OURS, Data, Setting, routes
 from torchparquet.tools.inspect.column_chunks import FooterFacts, read_facts, read_footer

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.batches.fields import Field
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.opening import source_of
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
-from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.streams import StreamOpener
-from torchparquet.reading.window_limits import window_in_effect, window_memory
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.opening import source_of
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.reading.window_limits import window_in_effect, window_memory
 from torchparquet.tools.bench.consumption import PassTotals, bytes_of_array, bytes_of_tensors
 
 OURS = "torchparquet"

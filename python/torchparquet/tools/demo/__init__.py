@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.tools.demo.data import Task, find_tpchgen, lineitem_task, own_task, write_lineitem
 from torchparquet.tools.screen import make_console
 

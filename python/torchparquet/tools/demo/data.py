@@ -10,8 +10,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchparquet.files.footers.leaf import Leaf
-from torchparquet.files.manifest import Manifest
+from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.manifest import Manifest
 
 _MAX_FEATURES = 16
 _ROWS_PER_SCALE_FACTOR = 6_000_000

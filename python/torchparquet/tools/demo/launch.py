@@ -17,7 +17,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from torchparquet.processors import num_processors
+from torchparquet._impl.processors import num_processors
 from torchparquet.tools.demo.data import Task
 
 _JOB, _RESULTS = "job", "results.json"

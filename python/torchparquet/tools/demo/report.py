@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from torchparquet.files.manifest import Manifest
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import Even, PlanOptions
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Even, PlanOptions
 from torchparquet.tools.demo.data import Task
 from torchparquet.tools.screen import counted, make_table
 

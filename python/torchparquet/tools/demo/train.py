@@ -23,9 +23,9 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
 from torchparquet import Column, ParquetDataset
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.opening import source_of
-from torchparquet.reading.interpreter_exit import end_rank
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.opening import source_of
+from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.tools.demo.launch import Job, load_job, save_results
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
 

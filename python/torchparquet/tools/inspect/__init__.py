@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.opening import opened
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.opening import opened
 from torchparquet.tools.inspect.advice import Advice, Findings, Use, advise
 from torchparquet.tools.inspect.column_chunks import ColumnFacts, FooterFacts, read_facts
 from torchparquet.tools.inspect.pages import PageFacts, page_headers

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchparquet.batches.fields import Field
-from torchparquet.files.manifest import Manifest
-from torchparquet.reading.window_limits import DEFAULT_WINDOW, window_in_effect, window_memory
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, window_in_effect, window_memory
 from torchparquet.tools.inspect.column_chunks import ColumnFacts, FooterFacts
 from torchparquet.tools.inspect.pages import PageFacts
 from torchparquet.tools.inspect.tensors import TensorFacts

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
+from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.opening import opened
 from torchparquet.errors import EncryptedFileError, FileChangedError, one_line, unreadable
-from torchparquet.files.footers.plain_footer import footer_in, metadata_of
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.opening import opened
 
 if TYPE_CHECKING:
-    from torchparquet.files.remote.remote_files import RemoteFiles
+    from torchparquet._impl.files.remote.remote_files import RemoteFiles
 
 # The length of the footer and the magic bytes.
 _TAIL_BYTES = 8

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from torchparquet._impl.native import PageHeader, parse_page_header
 from torchparquet.errors import CorruptFileError
-from torchparquet.native import PageHeader, parse_page_header
 from torchparquet.tools.inspect.column_chunks import ChunkPlace
 
 if TYPE_CHECKING:

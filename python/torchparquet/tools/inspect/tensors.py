@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-from torchparquet.batches.columns import resolve_columns
-from torchparquet.batches.fields import Field
-from torchparquet.files.footers.leaf import Leaf
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.schemas import Schemas
+from torchparquet._impl.batches.columns import resolve_columns
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.schemas import Schemas
 
 # The properties of a leaf that its tensor follows from.
 _ALIKE = [part.name for part in fields(Leaf) if part.compare and part.name != "path"]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.row_counts import RowCounts
+from torchparquet._impl.plan.share import Share
+from torchparquet._impl.ranks.distribution import bytes_of_shares, per_rank, tokens_of_shares
+from torchparquet._impl.reading.delivered_rows import delivered_rows
 from torchparquet.dataset import ParquetDataset
-from torchparquet.files.manifest import Manifest
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.row_counts import RowCounts
-from torchparquet.plan.share import Share
-from torchparquet.ranks.distribution import bytes_of_shares, per_rank, tokens_of_shares
-from torchparquet.reading.delivered_rows import delivered_rows
 
 _MAX_SAMPLED_ROWS = 4_000_000
 

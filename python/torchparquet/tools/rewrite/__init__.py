@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import read_manifest
-from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
-from torchparquet.files.remote.urls import split_scheme, without_credentials
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import read_manifest
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
 from torchparquet.tools.inspect import look_at
 from torchparquet.tools.inspect.column_chunks import ColumnFacts
 from torchparquet.tools.inspect.pages import PageFacts

@@ -11,9 +11,9 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
+from torchparquet._impl.files.opening import source_of
+from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet.errors import CastError, one_line, unreadable
-from torchparquet.files.opening import source_of
-from torchparquet.files.remote.remote_files import RemoteFiles
 from torchparquet.tools.inspect.column_chunks import read_footer
 
 _READ_BUFFER_BYTES = 1 << 20

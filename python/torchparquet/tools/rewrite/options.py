@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from torchparquet.checks import checked_int
-from torchparquet.reading.window_limits import DEFAULT_WINDOW
+from torchparquet._impl.checks import checked_int
+from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
 
 CODECS = ("zstd", "lz4", "snappy", "none", "gzip", "brotli")
 ENCODINGS = (

@@ -11,12 +11,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import walk_footers
+from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.remote.storage import (
+    NO_STORAGE,
+    Storage,
+    StorageArguments,
+    storage_beside,
+)
+from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import walk_footers
-from torchparquet.files.remote.remote_files import RemoteFiles
-from torchparquet.files.remote.storage import NO_STORAGE, Storage, StorageArguments, storage_beside
-from torchparquet.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.tools.inspect.column_chunks import read_footer
 
 _BUCKETS = ".buckets"

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
+from torchparquet._impl.files.opening import source_of
+from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet.errors import SchemaMismatchError
-from torchparquet.files.opening import source_of
-from torchparquet.files.remote.remote_files import RemoteFiles
 
 _ARROW_SCHEMA = b"ARROW:schema"
 

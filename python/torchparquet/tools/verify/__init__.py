@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from torchparquet._impl.files.discovery import discover_files
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_reading import remote_files, walk_footers
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
-from torchparquet.files.discovery import discover_files
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.manifest_reading import remote_files, walk_footers
-from torchparquet.files.remote.storage import NO_STORAGE, StorageArguments
-from torchparquet.reading.read_options import ReadOptions
 from torchparquet.tools.verify.decoding import Failure, FileCheck, FileDecoder
 
 Advance = Callable[[int], None]

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.batches.fields import Field
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.opening import opened, source_of
+from torchparquet._impl.files.schemas import Schemas
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.reading.window_limits import window_memory
 from torchparquet.errors import one_line
-from torchparquet.files.footers.leaf import Leaf
-from torchparquet.files.manifest import Manifest
-from torchparquet.files.opening import opened, source_of
-from torchparquet.files.schemas import Schemas
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.plan.plan_options import PlanOptions
-from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.streams import StreamOpener
-from torchparquet.reading.window_limits import window_memory
 from torchparquet.tools.inspect.column_chunks import chunk_places, read_footer
 from torchparquet.tools.inspect.pages import PageFacts, page_headers
 from torchparquet.tools.inspect.tensors import tensor_of

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.stream_parts import ROW_ID, ROW_VALID
+from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.audit import planned_repeats_of, planned_rows_of
 from torchparquet.dataset import ParquetDataset
-from torchparquet.plan.epoch_plan import EpochPlan
-from torchparquet.reading.read_options import ReadOptions
-from torchparquet.reading.stream_parts import ROW_ID, ROW_VALID
-from torchparquet.reading.streams import StreamOpener
 from torchparquet.tools.verify.row_audit import SeenRows, audit_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torchparquet.files.manifest import Manifest
+    from torchparquet._impl.files.manifest import Manifest
 
 
 def audit_world(

@@ -1,0 +1,1 @@
+"""All that is private: no name below here is part of the interface."""

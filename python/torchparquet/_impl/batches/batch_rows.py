@@ -1,0 +1,183 @@
+"""Slicing and joining batches of tensors and Jagged by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchparquet._impl.batches.tensors import Batch
+from torchparquet.errors import SchemaMismatchError
+from torchparquet.jagged import Jagged
+
+_OF_VALUES = ".values.valid"
+_OF_BATCH = ("cu_seqlens", "max_seqlen")
+
+
+def num_rows_of(batch: Batch) -> int:
+    """Return the number of rows of a batch, B."""
+    return len(next(value for name, value in batch.items() if not is_of_batch(batch, name)))
+
+
+def check_rows(batch: Batch, num_rows: int | None) -> None:
+    """Check that a user's functions kept the number of rows of a batch.
+
+    Args:
+        batch: The batch after the functions.
+        num_rows: The rows before; None if there are no functions.
+
+    Raises:
+        ValueError: A value has another number of rows, or no rows at all.
+    """
+    if num_rows is None:
+        return
+    for name, value in batch.items():
+        if element_mask_owner(batch, name) is not None or is_of_batch(batch, name):
+            continue
+        try:
+            found = len(value)
+        except TypeError:
+            found = -1
+        if found != num_rows:
+            what = type(value).__name__ if found < 0 else f"{found} rows"
+            raise ValueError(
+                "processors and transform must keep rows if rows are read one by one, or batches "
+                f"are mixed or resumed within: {name!r} is {what}, given were {num_rows} rows"
+            )
+
+
+def sliced(batch: Batch, begin: int, end: int) -> Batch:
+    """Return rows `begin` to `end`; tensors are views, and offsets begin at 0.
+
+    Raises:
+        ValueError: A column is the mask of elements of nested lists or of strings in lists.
+    """
+    found: Batch = {}
+    for name, value in batch.items():
+        owner = element_mask_owner(batch, name)
+        if is_of_batch(batch, name):
+            found[name] = _lengths_of(batch, begin, end)[name]
+        elif owner is not None:
+            first, last = owner.offsets[[begin, end]].tolist()
+            found[name] = value[first:last]
+        else:
+            found[name] = value[begin:end]
+    return found
+
+
+def is_of_batch(batch: Batch, name: str) -> bool:
+    """True for the lengths of documents in packed sequences, which are not row by row."""
+    return name in _OF_BATCH and isinstance(batch.get(_OF_BATCH[1]), int)
+
+
+def _lengths_of(batch: Batch, begin: int, end: int) -> Batch:
+    """Return the lengths of the documents in some sequences of a packed batch."""
+    # Documents of different sequences count as different ones.
+    ends = batch[_OF_BATCH[0]]
+    length = int(ends[-1]) // num_rows_of(batch)
+    inside = (ends >= begin * length) & (ends <= end * length)
+    found = ends[inside] - begin * length
+    return dict(zip(_OF_BATCH, (found, int(found.diff().max())), strict=True))
+
+
+def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
+    """Return the lists whose elements a value masks; None if the value has one entry per row.
+
+    Raises:
+        ValueError: The value masks elements of nested lists or of strings in lists.
+    """
+    if not name.endswith(_OF_VALUES):
+        return None
+    owner = batch.get(name.removesuffix(_OF_VALUES))
+    if not isinstance(owner, Jagged):
+        return None
+    if isinstance(owner.values, Jagged):
+        raise ValueError(
+            'batches with a mask of the elements of nested lists (nulls="mask") cannot be '
+            f"cut: {name!r}"
+        )
+    return owner
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return one batch of all rows, in order, with the keys in the order of the first.
+
+    All batches have the columns of the first; see `check_alike`.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    lengths = _joined_lengths(batches) if any(is_of_batch(first, name) for name in first) else {}
+    return {
+        name: lengths[name] if name in lengths else _joined([batch[name] for batch in batches])
+        for name in first
+    }
+
+
+def _joined_lengths(batches: Sequence[Batch]) -> Batch:
+    """Return the lengths of the documents of packed batches, one after the other."""
+    ends, longest = ([batch[name] for batch in batches] for name in _OF_BATCH)
+    found = [ends[0]]
+    for part in ends[1:]:
+        found.append(part[1:] + found[-1][-1])
+    return dict(zip(_OF_BATCH, (torch.cat(found), max(longest)), strict=True))
+
+
+def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
+    """Check that batches can be joined.
+
+    Args:
+        batches: One batch of each source.
+        sources: The names of the sources in messages.
+
+    Raises:
+        SchemaMismatchError: Columns differ; the message names source and column.
+        TypeError: A transform returned a value that cannot be joined.
+    """
+    first = batches[0]
+    for batch, source in zip(batches[1:], sources[1:], strict=True):
+        for name in (*first, *batch):
+            kinds = [_kind_in(of, name) for of in (first, batch)]
+            if kinds[0] != kinds[1]:
+                raise SchemaMismatchError(
+                    "data sets must have the same columns to be mixed within a batch: "
+                    f"{name!r} is {kinds[0]} in {sources[0]}, {kinds[1]} in {source}"
+                )
+
+
+def _kind_in(batch: Batch, name: str) -> str:
+    if name not in batch:
+        return "missing"
+    return "of packed sequences" if is_of_batch(batch, name) else _kind(batch[name])
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Jagged):
+        return f"Jagged of {_kind(value.values)}"
+    if isinstance(value, list):
+        return "list"
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            "batches whose rows are mixed must hold tensors, Jagged or lists, got "
+            f"{type(value).__name__}"
+        )
+    shape = ", ".join(["B", *map(str, value.shape[1:])])
+    place = "" if value.device.type == "cpu" else f" on {value.device}"
+    return f"{str(value.dtype).removeprefix('torch.')} [{shape}]{place}"
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], Tensor):
+        return torch.cat(list(values))
+    if isinstance(values[0], list):
+        return list(chain.from_iterable(values))
+    parts = cast("Sequence[Jagged]", values)
+    offsets = [parts[0].offsets]
+    end = parts[0].offsets[-1]
+    for part in parts[1:]:
+        offsets.append(part.offsets[1:] + end)
+        end = end + part.offsets[-1]
+    return Jagged(_joined([part.values for part in parts]), torch.cat(offsets))

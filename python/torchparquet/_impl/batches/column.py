@@ -1,0 +1,309 @@
+"""Column: the user's description of one tensor of a batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from torchparquet._impl.files.footers.leaf import DTYPES
+from torchparquet._impl.files.schemas import NANOSECONDS, listed, shortened
+
+Nulls = Literal["error", "nan", "mask", "empty"] | int | float | bool | None
+
+_NULL_POLICIES = ("error", "nan", "mask", "empty")
+_FILL_TYPES = (bool, int, float)
+
+
+@dataclass(frozen=True)
+class Column:
+    """The source of one tensor of a batch, and how its values are read.
+
+    Attributes:
+        source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
+            a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. A name that no file
+            has may be a partition key: ``year`` if all files are below ``year=...`` directories.
+            None: the key of the Column in a dict of columns.
+        nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: it becomes NaN (floats
+            only). A number or bool: it becomes that value. ``"mask"``: it becomes 0, and a bool
+            tensor ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and
+            lists of them: it becomes empty. None: the data set's ``nulls`` apply; without them
+            ``"nan"`` for floats and ``"error"`` for the rest. In a list the policy is about
+            elements. A null list raises under ``"error"`` and becomes empty otherwise. The mask of
+            strings and lists is ``[B]``, False for null rows. Lists have a second one,
+            ``"<name>.values.valid"``, with a bool per value.
+            A tensor of several columns takes a mapping too, from column to any of these but
+            ``"mask"``; it is stored as pairs.
+        dtype: A torch dtype or its name, stored as the name. Values are cast while they are
+            decoded. Integers and bools become any float, or any integer that holds the value;
+            otherwise reading it raises :class:`~torchparquet.errors.CastError`. Floats become any
+            float. Decimals become any float or, with ``"int64"``, their unscaled value. Files may
+            then store the column in different kinds. None for the usual dtype of the kind.
+        length: L: every list of the column has L elements and the tensor is ``[B, L]``, without
+            offsets. A list of another length raises
+            :class:`~torchparquet.errors.ListLengthError`, a null list is L nulls, and the mask is
+            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L if all
+            files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
+            and others write, or else ``"any"``. Files that declare different lengths raise.
+        vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
+            ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
+            columns of a group, in ascending order of bytes. They are those of all rows of the
+            files or of the table, whatever ``filters``, ``where``, ``rows`` and ``split`` leave,
+            and are read once, when the data set is made; its ``fields`` have them as ``words``.
+            None: strings are a :class:`~torchparquet.jagged.Jagged` of uint8.
+        unknown: The number of every string that is not in ``vocab``.
+        default: The value of every row of a file that lacks the column: a number, for strings a str
+            or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
+            None: a file that lacks the column raises. At least one file must have it. The same of a
+            partition key that some paths lack.
+        decode: For strings and binary: what becomes of each value, on the thread that iterates or
+            in `transform_threads` and `transform_processes`. ``"image"``: an RGB image, uint8
+            ``[3, height, width]``, decoded by torchvision where that is installed, or else by
+            Pillow. ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or
+            soundfile, and ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any
+            value but None. A struct with the field ``bytes``, as Hugging Face stores images and
+            audio, is read by its name. A null raises. The batch has a list of B values.
+        stack: True to deliver decoded values, of one shape, as one tensor ``[B, ...]``.
+        on_error: ``"raise"``: a value that cannot be decoded raises a
+            :class:`~torchparquet.errors.TransformError` that names file, row group and row.
+            ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
+            ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
+            shape of zeros from raises.
+        unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
+            unit, with and without UTC, become int64 of this unit. A value that it cannot hold
+            exactly raises :class:`~torchparquet.errors.CastError`; a float ``dtype`` rounds it.
+            None: the unit that the files store. If it is not one, ``dtype="int64"``, or a float,
+            reads the finest of a column that is a tensor by itself, with a warning.
+
+    Raises:
+        TypeError: A source is not a str, or another argument has a wrong type.
+        ValueError: There is no source, a source is given twice, ``nulls`` or
+            ``dtype`` is an unknown word, the length is below 1, or the vocabulary is empty or has
+            a word twice.
+    """
+
+    source: str | Sequence[str] | None = None
+    nulls: Nulls | Mapping[str, Nulls] | tuple[tuple[str, Nulls], ...] = None
+    dtype: str | torch.dtype | None = None
+    default: int | float | bool | str | bytes | Sequence[int | float | bool] | None = None
+    length: int | Literal["any"] | None = None
+    vocab: Sequence[str | bytes] | Literal["auto"] | None = None
+    unknown: int = -1
+    decode: Literal["image", "audio"] | Callable[[bytes], Any] | None = None
+    stack: bool = False
+    on_error: Literal["raise", "flag"] = "raise"
+    unit: Literal["s", "ms", "us", "ns"] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments and give them one form."""
+        if self.source is not None and not isinstance(self.source, str):
+            is_list = isinstance(self.source, list | tuple)
+            if is_list and any(isinstance(one, Column) for one in self.source):
+                raise TypeError(
+                    "a tensor of several columns takes their names; nulls of each are set as in "
+                    'Column(["age", "income"], nulls={"age": 0})'
+                )
+            object.__setattr__(self, "source", checked_names(self.source, "source"))
+        object.__setattr__(self, "nulls", _checked_policies(self.nulls, self.source))
+        object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
+        object.__setattr__(self, "default", _checked_default(self.default))
+        object.__setattr__(self, "unit", _checked_unit(self))
+        object.__setattr__(self, "length", _checked_length(self.length))
+        object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
+        object.__setattr__(self, "unknown", _checked_unknown(self.unknown))
+        self._check_decode()
+
+    def _check_decode(self) -> None:
+        if self.decode is None:
+            if self.stack or self.on_error != "raise":
+                raise ValueError("stack and on_error need decode")
+            return
+        if isinstance(self.decode, str):
+            if self.decode not in ("image", "audio"):
+                raise ValueError(
+                    f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
+                )
+        elif not callable(self.decode):
+            raise TypeError(
+                f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
+            )
+        if not isinstance(self.stack, bool):
+            raise TypeError(f"stack must be a bool; got {self.stack!r}")
+        if self.on_error not in ("raise", "flag"):
+            raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
+        # A null has no bytes to decode.
+        nulls = "mask" if self.on_error == "flag" else "error"
+        if (
+            isinstance(self.source, tuple)
+            or self.vocab is not None
+            or self.nulls not in (None, nulls)
+        ):
+            raise ValueError("decode goes with one source, and neither with vocab nor with nulls")
+        object.__setattr__(self, "nulls", nulls)
+
+    @property
+    def dtype_name(self) -> str | None:
+        """The name of ``dtype``, such as ``"float32"``."""
+        assert self.dtype is None or isinstance(self.dtype, str)  # noqa: S101
+        return self.dtype
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the columns, one or more; none if the key in a dict is to name it."""
+        if self.source is None:
+            return ()
+        return (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
+    @property
+    def stated_length(self) -> int | None:
+        """``length`` if it is a number, or else None."""
+        return None if isinstance(self.length, str) else self.length
+
+    @property
+    def words(self) -> tuple[bytes, ...] | None:
+        """The words of ``vocab``, encoded in UTF-8; None if it states none."""
+        if self.vocab is None or self.vocab == "auto":
+            return None
+        return tuple(word.encode() if isinstance(word, str) else word for word in self.vocab)
+
+
+def checked_names(names: Any, argument: str) -> tuple[str, ...]:
+    """Return ``names`` as a tuple; raise unless it is a sequence of different names."""
+    if not isinstance(names, Sequence) or isinstance(names, str | bytes):
+        raise TypeError(f"{argument} must be a list or tuple of names; got {names!r}")
+    if not names:
+        raise ValueError(f"{argument} must name at least one column; got {names!r}")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must hold names (str); got {name!r}")
+        if not name:
+            raise ValueError(f"{argument} must not hold an empty name; got {names!r}")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{argument} must name a column only once; repeated: {listed(repeated)}")
+    return tuple(names)
+
+
+def nulls_by_name(nulls: Nulls | Mapping[str, Nulls]) -> dict[str, Nulls]:
+    """Return the checked policy of each column that has one, and of ``"*"``, all others."""
+    if not isinstance(nulls, Mapping):
+        return {"*": checked_nulls(nulls)}
+    try:
+        return {"*": None} | {name: checked_nulls(policy) for name, policy in nulls.items()}
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"nulls holds a policy for each column: {error}") from None
+
+
+def _checked_policies(nulls: Any, source: Any) -> Nulls | tuple[tuple[str, Nulls], ...]:
+    """Return one policy, or pairs of columns of a tensor and their policies."""
+    pairs = isinstance(nulls, tuple) and all(isinstance(one, tuple) for one in nulls)
+    if not (pairs or isinstance(nulls, Mapping)):
+        return checked_nulls(nulls)
+    policies = dict(nulls)
+    unknown = [name for name in policies if not isinstance(source, tuple) or name not in source]
+    if unknown:
+        raise ValueError(
+            "nulls of a Column by name are for the columns of one tensor; not among them: "
+            f"{listed(list(map(str, unknown)))}"
+        )
+    if "mask" in policies.values():
+        raise ValueError('nulls="mask" is for all columns of a tensor, which has one mask')
+    return tuple((name, checked_nulls(policy)) for name, policy in policies.items()) or None
+
+
+def checked_nulls(nulls: Any) -> Nulls:
+    """Return the policy with NumPy's numbers as Python's; raise if it is no policy."""
+    value = nulls.item() if isinstance(nulls, np.generic) else nulls
+    known = value in _NULL_POLICIES if isinstance(value, str) else isinstance(value, _FILL_TYPES)
+    if known or value is None:
+        checked: Nulls = value
+        return checked
+    error = ValueError if isinstance(value, str) else TypeError
+    raise error(
+        f'nulls must be "error", "nan", "mask", "empty", a number, a bool or None; got {nulls!r}'
+    )
+
+
+def _checked_dtype(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    if not isinstance(dtype, str | torch.dtype):
+        raise TypeError(f"dtype must be a torch dtype, its name or None; got {dtype!r}")
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+    return name
+
+
+def _checked_default(
+    default: Any,
+) -> int | float | bool | str | bytes | tuple[int | float | bool, ...] | None:
+    if isinstance(default, list | tuple):
+        items = tuple(one.item() if isinstance(one, np.generic) else one for one in default)
+        if all(isinstance(one, _FILL_TYPES) for one in items):
+            return items
+    value = default.item() if isinstance(default, np.generic) else default
+    if value is None or isinstance(value, (*_FILL_TYPES, str, bytes)):
+        checked: int | float | bool | str | bytes | None = value
+        return checked
+    raise TypeError(
+        "default must be a number, a bool, a str, bytes, a list of numbers or None; got "
+        f"{default!r:.200}"
+    )
+
+
+def _checked_unit(column: Column) -> str | None:
+    unit: Any = column.unit
+    if unit is None:
+        return None
+    if unit not in tuple(NANOSECONDS):
+        raise ValueError(f"unit must be one of {', '.join(NANOSECONDS)} or None; got {unit!r}")
+    if column.dtype_name is None:
+        object.__setattr__(column, "dtype", "int64")
+    elif column.dtype_name != "int64" and "float" not in column.dtype_name:
+        raise ValueError(f"times of a unit are int64 or floats; got dtype={column.dtype!r}")
+    if column.vocab is not None or column.decode is not None:
+        raise ValueError("unit goes neither with vocab nor with decode")
+    return str(unit)
+
+
+def _checked_length(length: Any) -> int | Literal["any"] | None:
+    if length is None:
+        return None
+    if isinstance(length, str) and length == "any":
+        return "any"
+    if isinstance(length, bool) or not isinstance(length, int | np.integer):
+        raise TypeError(f'length must be an int, "any" or None; got {length!r}')
+    if not 1 <= length < 2**31:
+        raise ValueError(f"length must be at least 1 and below 2**31; got {length}")
+    return int(length)
+
+
+def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | None:
+    if vocab is None:
+        return None
+    if isinstance(vocab, str) and vocab == "auto":
+        return "auto"
+    if isinstance(vocab, str | bytes) or not isinstance(vocab, Sequence):
+        raise TypeError(f'vocab must be a sequence of str or bytes, "auto" or None; got {vocab!r}')
+    words = tuple(vocab)
+    if not words:
+        raise ValueError("vocab must have at least one word")
+    for word in words:
+        if not isinstance(word, str | bytes):
+            raise TypeError(f"vocab must hold str or bytes; got {word!r}")
+    encoded = Counter(word.encode() if isinstance(word, str) else word for word in words)
+    repeated = [repr(word) for word, count in encoded.items() if count > 1]
+    if repeated:
+        raise ValueError(f"vocab must hold a word only once; repeated: {shortened(repeated)}")
+    return words
+
+
+def _checked_unknown(unknown: Any) -> int:
+    if isinstance(unknown, bool) or not isinstance(unknown, int | np.integer):
+        raise TypeError(f"unknown must be an int; got {unknown!r}")
+    return int(unknown)

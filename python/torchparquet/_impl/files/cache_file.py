@@ -1,0 +1,211 @@
+"""The file of a manifest cache, on disk or in a store."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_beside
+from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
+from torchparquet.errors import naming, one_line, users_level
+
+if TYPE_CHECKING:
+    from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.files.manifest import Manifest
+
+CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
+
+_DRAFT = ".draft"
+# No writer takes so long. Clocks of machines that share files may differ by minutes.
+_OLD_SECONDS = 3600.0
+
+
+class CacheFile:
+    """A file that is read and replaced as a whole.
+
+    Attributes:
+        shown: Its path or URL, for messages.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], storage: StorageArguments, paths: Sequence[str] = ()
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            path: A path on disk, or the URL of a store's file.
+            storage: Of the store that the data set is in.
+            paths: Of the data set.
+        """
+        self._path = os.fspath(path)
+        self._store = (
+            storage_beside(self._path, storage, paths) if is_remote_url(self._path) else None
+        )
+        self.shown = without_credentials(self._path)
+        self._is_ignored = False
+
+    @classmethod
+    def beside(
+        cls, cache: Any, name: str, manifest: Manifest, storage: StorageArguments | None
+    ) -> CacheFile:
+        """Return the file beside the manifest cache whose name ends in `.NAME`."""
+        paths = manifest.files if manifest.remote is not None else ()
+        return cls(f"{os.fspath(cache)}.{name}", storage or NO_STORAGE, paths)
+
+    def through(
+        self, what: str, check: Callable[[bytes], object], make: Callable[[], bytes]
+    ) -> bytes:
+        """Return the content; if there is none, or it is damaged, make it and write it.
+
+        Args:
+            what: The content, for the warning that it is damaged.
+            check: Raises where the content is damaged, as NumPy's archives do.
+            make: Makes the content.
+
+        Raises:
+            OSError: The file cannot be read or written.
+        """
+        content = self.read()
+        if content is not None:
+            try:
+                check(content)
+            except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+                warnings.warn(
+                    f"a cache of {what} is damaged ({one_line(error)}), it is written anew: "
+                    f"{self.shown!r}",
+                    stacklevel=users_level(),
+                )
+            else:
+                return content
+        content = make()
+        self.write(content)
+        return content
+
+    def read(self) -> bytes | None:
+        """Return the content; None if there is no such file.
+
+        A file that another user made or could have changed is ignored, with a warning.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        if self._store is None:
+            return self._read_from_disk()
+        access = self._store.access()
+        name = access.name_of(self._path)
+        entry = access.look_up(name, afresh=True)
+        return None if entry is None else access.read(name, 0, entry.num_bytes)
+
+    def _read_from_disk(self) -> bytes | None:
+        try:
+            # O_NONBLOCK: opening a FIFO must not wait.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            why = _distrust(os.fstat(descriptor))
+            if why:
+                self._is_ignored = True
+                warnings.warn(
+                    f"a cache is ignored, {why}; name a file of your own: {self.shown!r}",
+                    stacklevel=users_level(),
+                )
+                return None
+            return file.read()
+
+    def write(self, content: bytes) -> None:
+        """Replace the file at once, so that others read the old or the new one.
+
+        A file that was ignored stays as it is.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if self._is_ignored:
+            return
+        if self._store is not None:
+            access = self._store.access()
+            access.write(access.name_of(self._path), content)
+            return
+        path = Path(self._path)
+        _remove_old_drafts(path)
+        with (
+            naming(path),
+            tempfile.NamedTemporaryFile(
+                dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
+            ) as to,
+        ):
+            try:
+                to.write(content)
+                to.close()
+                Path(to.name).replace(path)
+            except BaseException:
+                Path(to.name).unlink(missing_ok=True)
+                raise
+
+
+def found_by_pass(
+    kind: tuple[str, str],
+    told: str,
+    check: Callable[[bytes], object],
+    make: Callable[[], bytes],
+    *,
+    cache: CacheArgument,
+    manifest: Manifest,
+    keys: FileKeys | None,
+    storage: StorageArguments,
+) -> bytes:
+    """Return what a pass over the files finds, of a cache or of one rank for all.
+
+    Args:
+        kind: Of what is found: a name that others do not have, and a noun for messages.
+        told: All that it depends on beside the files.
+        check: As that of `CacheFile.through`.
+        make: Makes the pass.
+        cache: The manifest cache. A file beside it keeps what was found.
+        manifest: Of the files.
+        keys: Of encrypted files. Each rank makes the pass then, since keys are their owner's alone.
+        storage: Of the store that the files are of; its `share` asks one rank for all.
+    """
+    name, noun = kind
+    digest = hashlib.blake2b(f"{manifest.fingerprint} {told}".encode(), digest_size=16)
+    key = digest.hexdigest()
+
+    def work() -> bytes:
+        if cache is None:
+            return make()
+        file = CacheFile.beside(cache, f"{key}.{name}", manifest, storage)
+        return file.through(noun, check, make)
+
+    share = None if keys is not None else storage.share
+    return work() if share is None else share(json.dumps([name, key]), work)
+
+
+def _distrust(status: os.stat_result) -> str:
+    """Return why the content of a file is not to be trusted; "" if it is."""
+    if not stat.S_ISREG(status.st_mode):
+        return "because it is no regular file"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"because it belongs to another user, of number {status.st_uid}"
+    if status.st_mode & stat.S_IWOTH:
+        return "because every user may write to it"
+    return ""
+
+
+def _remove_old_drafts(path: Path) -> None:
+    """Remove what writers of the file have left that were killed while they wrote."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if time.time() - draft.stat().st_mtime > _OLD_SECONDS:
+                draft.unlink()

@@ -1,0 +1,249 @@
+"""The manifest: the files and row groups of a data set, from its footers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
+from torchparquet._impl.files.memory_files import MemoryFile
+from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.row_selection import PackedRows, RowSelection
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """The files of a data set and their row groups, numbered over all files.
+
+    It holds no native object, so it can be pickled. ``F`` is the number of files, ``G`` that of row
+    groups; all arrays are int64.
+
+    Attributes:
+        files: Absolute paths, in data set order; of files in a store URLs without credentials, of
+            files in memory names such as ``"<buffer>"``.
+        root: The deepest directory that holds all files; ``""`` for files in memory.
+        file_num_bytes: [F] sizes in bytes.
+        file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 unless on disk.
+        file_inode: [F] inode numbers; -1 unless on disk.
+        file_digest: [F] XXH64 of the footers, which hold sizes, offsets and statistics.
+        file_has_hidden_columns: [F] 1 if a column is encrypted and no key decrypts it.
+        file_num_rows: [F] rows.
+        file_schema: [F] index into ``schemas``.
+        schemas: The distinct schemas, in order of first appearance.
+        row_group_file: [G] index into ``files``.
+        row_group_in_file: [G] number within the file.
+        row_group_num_rows: [G] rows; with ``selection`` the selected ones.
+        row_group_num_bytes: [G] compressed bytes of all columns.
+        row_group_first_row: [G] global row number, in file order, of the first row. All stored
+            rows are counted, those that are not selected too.
+        fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
+            footers, row groups and schemas. For files in memory it depends on the bytes instead
+            of names and times.
+        memory: [F] the files in memory; empty for others.
+        file_stamp: [F] what a store says that changes with the content, such as an ETag;
+            empty for files that are not in a store.
+        remote: The files in a store, and how to reach them; None for others.
+        chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
+            the order of the leaves; None unless they were asked for.
+        selection: The selected rows; None for all.
+        table: The facts that a table's metadata have of the files; None if they are of none.
+        packed: The units that rows become, such as packed sequences; None if a row is a row. Rows
+            and first rows of row groups count these then, and ``selection`` has the rows that
+            become them.
+    """
+
+    files: tuple[str, ...]
+    root: str
+    file_num_bytes: NDArray[np.int64]
+    file_mtime_ns: NDArray[np.int64]
+    file_inode: NDArray[np.int64]
+    file_digest: NDArray[np.int64]
+    file_has_hidden_columns: NDArray[np.int64]
+    file_num_rows: NDArray[np.int64]
+    file_schema: NDArray[np.int64]
+    schemas: tuple[tuple[Leaf, ...], ...]
+    row_group_file: NDArray[np.int64]
+    row_group_in_file: NDArray[np.int64]
+    row_group_num_rows: NDArray[np.int64]
+    row_group_num_bytes: NDArray[np.int64]
+    row_group_first_row: NDArray[np.int64]
+    fingerprint: str
+    memory: tuple[MemoryFile, ...] = ()
+    file_stamp: tuple[str, ...] = ()
+    remote: RemoteFiles | None = None
+    chunk_num_bytes: NDArray[np.int64] | None = None
+    selection: RowSelection | None = None
+    table: TableFacts | None = None
+    packed: PackedRows | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of all files."""
+        return int(self.row_group_num_rows.sum())
+
+    @property
+    def num_row_groups(self) -> int:
+        """The row groups of all files, empty ones included."""
+        return len(self.row_group_num_rows)
+
+    @property
+    def content_fingerprint(self) -> str:
+        """Like ``fingerprint`` without times and ETags, so equal for copies of the same files."""
+        times = frozen(np.zeros(len(self.files)))
+        return replace(self, file_mtime_ns=times, file_stamp=()).digest()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the files below `root`."""
+        prefix = len(self.root.rstrip("/")) + 1
+        return list(self.files) if self.memory else [file[prefix:] for file in self.files]
+
+    def digest(self) -> str:
+        """Compute ``fingerprint``, with the length of each piece before the piece."""
+        names = [file.digest for file in self.memory] or self.names
+        # The dtype of a leaf may differ between releases for the same data.
+        schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
+        arrays = (
+            self.file_num_bytes,
+            self.file_mtime_ns,
+            self.file_digest,
+            self.file_schema,
+            self.row_group_file,
+            self.row_group_in_file,
+            self.row_group_num_rows,
+        )
+        texts: list[Any] = [names, schemas, list(self.file_stamp)]
+        if self.table is not None:
+            texts.append([self.table.identity, dict(self.table.keys)])
+        digest = hashlib.blake2b(digest_size=16)
+        for piece in (
+            json.dumps(texts if self.file_stamp or self.table else texts[:2]).encode(),
+            *(array.astype("<i8").tobytes() for array in arrays),
+            *([] if self.selection is None else [self.selection.digest()]),
+            *([] if self.packed is None else [self.packed.digest()]),
+        ):
+            digest.update(len(piece).to_bytes(8, "little"))
+            digest.update(piece)
+        return digest.hexdigest()
+
+    @property
+    def row_group_num_chunks(self) -> NDArray[np.int64]:
+        """The number of column chunks of each row group, int64 ``[G]``."""
+        num_leaves = np.array([len(_stored(schema)) for schema in self.schemas])
+        return num_leaves[self.file_schema[self.row_group_file]]
+
+    def bytes_of_columns(self, columns: Collection[str]) -> NDArray[np.int64]:
+        """Return the compressed bytes that each row group has in ``columns``, int64 ``[G]``.
+
+        Args:
+            columns: The paths of leaves; other names add 0.
+        """
+        assert self.chunk_num_bytes is not None  # noqa: S101
+        selected = [
+            np.array([leaf.path in columns for leaf in _stored(schema)]) for schema in self.schemas
+        ]
+        of_row_group = [selected[schema] for schema in self.file_schema[self.row_group_file]]
+        chunk_bytes = np.where(np.concatenate(of_row_group), self.chunk_num_bytes, 0)
+        ends = np.cumsum(self.row_group_num_chunks)
+        totals = np.concatenate([[0], np.cumsum(chunk_bytes)])
+        return np.diff(totals[ends], prepend=0)
+
+    @property
+    def partition_keys(self) -> dict[str, tuple[str | None, ...]]:
+        """The [F] values of each key: a table's, or of all ``key=value`` directories of paths.
+
+        ``NULL_KEY`` stands for null, None for a path that lacks the key.
+        """
+        if self.table is not None:
+            return dict(self.table.keys)
+        keys = [_partition_keys(file) for file in self.files]
+        names = dict.fromkeys(key for of_file in keys for key in of_file)
+        return {key: tuple(of_file.get(key) for of_file in keys) for key in names}
+
+    def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
+        """Return the manifest without the other row groups; rows and files keep their numbers.
+
+        Args:
+            row_groups: [G] True for each row group to keep.
+        """
+        chunk_num_bytes = self.chunk_num_bytes
+        if chunk_num_bytes is not None:
+            of_kept = np.repeat(row_groups, self.row_group_num_chunks)
+            chunk_num_bytes = frozen(chunk_num_bytes[of_kept])
+        kept = replace(
+            self,
+            chunk_num_bytes=chunk_num_bytes,
+            row_group_file=frozen(self.row_group_file[row_groups]),
+            row_group_in_file=frozen(self.row_group_in_file[row_groups]),
+            row_group_num_rows=frozen(self.row_group_num_rows[row_groups]),
+            row_group_num_bytes=frozen(self.row_group_num_bytes[row_groups]),
+            row_group_first_row=frozen(self.row_group_first_row[row_groups]),
+            selection=None if self.selection is None else self.selection.keep(row_groups),
+            packed=None if self.packed is None else self.packed.keep(row_groups),
+        )
+        return replace(kept, fingerprint=kept.digest())
+
+    def select(self, selection: RowSelection) -> Manifest:
+        """Return the manifest of the selected rows, without the row groups that have none.
+
+        Args:
+            selection: Of all rows of all row groups.
+        """
+        selected = replace(self, selection=selection, row_group_num_rows=frozen(selection.num_rows))
+        return selected.keep(selection.num_rows > 0)
+
+    def pack(self, packed: PackedRows) -> Manifest:
+        """Return the manifest of what rows become, without the row groups that have none.
+
+        Args:
+            packed: Of all row groups.
+        """
+        num_units = packed.num_units
+        made = replace(
+            self,
+            packed=packed,
+            row_group_num_rows=frozen(num_units),
+            row_group_first_row=frozen(np.cumsum(num_units) - num_units),
+        )
+        return made.keep(num_units > 0)
+
+    def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows, which are counted as in ``row_group_num_rows``, by number in the file's.
+
+        Args:
+            row_group: Number of the row group in the data set.
+            rows: Numbers of rows, below its ``row_group_num_rows``.
+
+        Returns:
+            Numbers among all rows that the row group stores.
+        """
+        if self.selection is None or self.packed is not None:
+            return rows
+        return self.selection.stored_rows(row_group, rows)
+
+
+def _stored(schema: Sequence[Leaf]) -> list[Leaf]:
+    return [leaf for leaf in schema if leaf.standing != "added"]
+
+
+def _partition_keys(path: str) -> dict[str, str]:
+    directories = PurePath(path).parent.parts
+    pairs = (directory.split("=", 1) for directory in directories if "=" in directory)
+    return {unquote(key): unquote(value) for key, value in pairs}
+
+
+def frozen(values: ArrayLike) -> NDArray[np.int64]:
+    """Return a copy as int64 that nobody can change."""
+    array = np.array(values, dtype=np.int64)
+    array.flags.writeable = False
+    return array

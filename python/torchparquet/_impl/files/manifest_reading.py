@@ -1,0 +1,205 @@
+"""Makes manifests: finds files and reads their footers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+
+from torchparquet._impl.files.discovery import discover_files
+from torchparquet._impl.files.footers.walk import footers_of, remote_option, schemas_of
+from torchparquet._impl.files.manifest import Manifest, frozen
+from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet._impl.files.remote.path_rules import PathArgument, path_texts
+from torchparquet._impl.files.remote.remote_files import RemoteFiles, find_remote_files
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.files.remote.urls import split_scheme
+from torchparquet.errors import CorruptFileError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.native import Decryption, Footers
+
+PathsArgument: TypeAlias = "PathArgument | Sequence[PathArgument]"
+SourceArgument: TypeAlias = "PathsArgument | MemorySource | Sequence[MemorySource]"
+
+
+def read_manifest(
+    paths: SourceArgument,
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    storage: StorageArguments = NO_STORAGE,
+) -> Manifest:
+    """Find the files of a data set and read their footers.
+
+    Args:
+        paths: Path, directory, pattern, URL, or a sequence of them; see
+            :func:`torchparquet._impl.files.discovery.find_files`. Or files in memory; see
+            :func:`torchparquet._impl.files.memory_files.memory_files`.
+        num_threads: Threads that read footers; None for one per usable core, at most 16.
+        keys: Keys of encrypted files; None if no file is encrypted.
+        storage: Of the store that the paths are of.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FileNotFoundError: A file is missing, or ``paths`` names none.
+        CorruptFileError: A footer cannot be read or contradicts itself.
+        EncryptedFileError: A footer is encrypted, and no key decrypts it.
+        ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
+        TypeError: ``paths`` or ``num_threads`` has a wrong type.
+    """
+    return walk_footers(paths, num_threads, keys, storage=storage)[0]
+
+
+def walk_footers(
+    paths: SourceArgument,
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    *,
+    storage: StorageArguments = NO_STORAGE,
+    remote: RemoteFiles | None = None,
+    with_chunk_sizes: bool = False,
+    with_contents: bool = False,
+) -> tuple[Manifest, Footers]:
+    """Open each file of a data set once and read its footer.
+
+    Args:
+        paths: As those of `read_manifest`.
+        num_threads: As that of `read_manifest`.
+        keys: As those of `read_manifest`.
+        storage: As that of `read_manifest`.
+        remote: The files, if they are in a store and have been listed just now.
+        with_chunk_sizes: True if the manifest has `chunk_num_bytes`.
+        with_contents: True if the footers have their `content`; those of files in memory have
+            none.
+
+    Returns:
+        The manifest and the footers.
+    """
+    memory = memory_files(paths)
+    if remote is None and not memory:
+        remote = remote_files(paths, storage)
+    if memory:
+        files = [file.name for file in memory]
+    elif remote is not None:
+        files = list(remote.paths)
+    else:
+        files = discover_files(cast("PathsArgument", paths))
+    footers = footers_of(
+        files,
+        num_threads,
+        keys,
+        [file.content for file in memory],
+        remote,
+        with_chunk_sizes=with_chunk_sizes,
+        with_contents=with_contents and not memory,
+    )
+    manifest = build_manifest(files, footers, memory, remote)
+    if with_chunk_sizes:
+        manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
+    return manifest, footers
+
+
+def remote_files(
+    paths: SourceArgument, storage: StorageArguments, *, empty_files: bool = False
+) -> RemoteFiles | None:
+    """List the files of a store that ``paths`` names; return None for paths on disk.
+
+    Raises:
+        FileNotFoundError: A path leads to no file.
+        OSError: The store cannot be listed.
+        TypeError: ``paths`` is not a path or a sequence of paths.
+        ValueError: Paths are of several stores, or do not fit ``storage``.
+    """
+    return find_remote_files(path_texts(paths), storage, empty_files=empty_files)
+
+
+def native_keys(manifest: Manifest, keys: FileKeys, num_threads: int) -> Decryption:
+    """Return the native keys of a manifest's files; a copy of `keys` reads the footers first."""
+    contents = [file.content for file in manifest.memory]
+    with ExitStack() as open_until_read:
+        options = {} if keys.is_read else remote_option(manifest.remote, open_until_read)
+        return keys.native(manifest.files, num_threads, contents, options)
+
+
+def build_manifest(
+    files: Sequence[str],
+    footers: Footers,
+    memory: Sequence[MemoryFile] = (),
+    remote: RemoteFiles | None = None,
+) -> Manifest:
+    """Build the manifest of ``files`` from their footers.
+
+    Args:
+        files: Absolute paths, or the names of files in memory; at least one.
+        footers: The result of ``read_footers`` for exactly these files.
+        memory: The files, if they are in memory.
+        remote: The files, if they are in a store.
+
+    Returns:
+        The manifest; it shares no memory with ``footers``.
+
+    Raises:
+        CorruptFileError: The files claim more rows than int64 can number.
+        ValueError: The files hold no row.
+    """
+    counts = frozen(footers.file_num_row_groups)
+    rows = frozen(footers.row_group_num_rows)
+    row_group_file = frozen(np.repeat(np.arange(len(files)), counts))
+    _check_countable(files, row_group_file, rows)
+    if not rows.any():
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
+    first_row_group = np.cumsum(counts) - counts
+    unknown = np.full(len(files), -1)
+    manifest = Manifest(
+        files=tuple(files),
+        root="" if memory else _common_root(files),
+        file_num_bytes=frozen(footers.file_num_bytes),
+        file_mtime_ns=frozen(footers.file_mtime_ns if remote is None else unknown),
+        file_inode=frozen(footers.file_inode if remote is None else unknown),
+        file_digest=frozen(footers.file_digest),
+        file_has_hidden_columns=frozen(footers.file_has_hidden_columns),
+        file_num_rows=frozen(footers.file_num_rows),
+        file_schema=frozen(footers.file_schema),
+        schemas=schemas_of(footers),
+        row_group_file=row_group_file,
+        row_group_in_file=frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
+        row_group_num_rows=rows,
+        row_group_num_bytes=frozen(footers.row_group_num_bytes),
+        row_group_first_row=frozen(np.cumsum(rows) - rows),
+        fingerprint="",
+        memory=tuple(memory),
+        file_stamp=() if remote is None else remote.stamps,
+        remote=remote,
+    )
+    return replace(manifest, fingerprint=manifest.digest())
+
+
+def _common_root(files: Sequence[str]) -> str:
+    """Return the deepest directory that holds all files, which may be URLs."""
+    scheme, _ = split_scheme(files[0])
+    directories = {os.path.dirname(split_scheme(file)[1]) for file in files}  # noqa: PTH120
+    root = os.path.commonpath(directories)
+    return f"{scheme}://{root}" if scheme else root
+
+
+def _check_countable(
+    files: Sequence[str], row_group_file: NDArray[np.int64], num_rows: NDArray[np.int64]
+) -> None:
+    """Raise if the row numbers exceed int64; the native walk checks each file alone."""
+    beyond = np.flatnonzero(np.cumsum(num_rows, dtype=np.float64) >= 2.0**62)
+    if beyond.size:
+        at = int(beyond[0])
+        raise CorruptFileError(
+            "a row group claims more rows than int64 can number: "
+            f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
+        )

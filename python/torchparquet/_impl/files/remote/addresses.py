@@ -1,0 +1,267 @@
+"""Addresses of files for the native HTTP client: a URL and headers that hold for a while."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import math
+import os
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
+
+from torchparquet._impl.files.remote.file_access import ChangedError, FileAccess
+from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote.stamps import http_date
+from torchparquet._impl.files.remote.urls import AZURE, HTTP
+
+_SIGNED_SECONDS = 3600
+# Of a URL by another host that does not tell when it expires.
+_UNKNOWN_SECONDS = 600
+# Variables that name files of certificates, for Python's ssl and for curl.
+_CERTIFICATES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE")
+# Systems keep the authorities that they trust here: Debian, Red Hat, SUSE, Alpine and macOS.
+_USUAL_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+_AZURE_SCOPE = "https://storage.azure.com/.default"
+_AZURE_VERSION = "2023-11-03"
+
+
+class Address(NamedTuple):
+    """The address at which a file can be read for a while.
+
+    Attributes:
+        url: Of the file.
+        headers: Such as "Authorization: Bearer 1234".
+        expires_at: When it is refused, in seconds since 1970; infinite if never.
+        ca_file: Certificates to trust; "" for those that libcurl has a path to.
+    """
+
+    url: str
+    headers: tuple[str, ...] = ()
+    expires_at: float = math.inf
+    ca_file: str = ""
+
+
+# From a file's name and stamp; None where the store's files have no address.
+AddressMaker = Callable[[str, str], Address | None]
+
+
+def address_maker(access: FileAccess) -> AddressMaker | None:
+    """Return what makes addresses of a store's files; None if the store has none.
+
+    Its calls may ask the store, so they raise what the store's library raises.
+    """
+    if not isinstance(access, FsspecAccess):
+        return None
+    makers: dict[str, Callable[[Any, str, str], Address | None]] = {
+        **dict.fromkeys(("s3", "s3a"), _s3),
+        **dict.fromkeys(("gs", "gcs"), _gcs),
+        **dict.fromkeys(AZURE, _azure),
+        **dict.fromkeys(HTTP, _http),
+        "hf": _hf,
+    }
+    maker = makers.get(access.scheme)
+    if maker is None:
+        return None
+    filesystem = access.filesystem
+
+    def make(name: str, stamp: str) -> Address | None:
+        address = maker(filesystem, name, stamp)
+        if address is None or address.ca_file:
+            return address
+        ca_file = _named_certificates(*_CERTIFICATES) or _machine_certificates()
+        return address._replace(ca_file=ca_file)
+
+    return make
+
+
+def _s3(filesystem: Any, name: str, stamp: str) -> Address | None:
+    """Return a presigned URL, or a plain one if access is anonymous."""
+    client, config = filesystem.client_kwargs, filesystem.config_kwargs
+    verify = client.get("verify")
+    if filesystem.s3_additional_kwargs or not (verify is None or isinstance(verify, str)):
+        return None
+    if not set(config) <= {"s3", "signature_version", "region_name", "retries"}:
+        return None  # proxies, certificates
+    signed = _presigned(filesystem, name)
+    ca_file = verify or _named_certificates("AWS_CA_BUNDLE")
+    if filesystem.anon:
+        return Address(signed, ca_file=ca_file)
+    expires_at = time.time() + _SIGNED_SECONDS
+    signer = getattr(filesystem._s3, "_request_signer", None)
+    credentials = getattr(signer, "_credentials", None)
+    # Those of a role or of a machine end, and all that they have signed with them.
+    until = getattr(credentials, "_expiry_time", None)
+    if isinstance(until, datetime):
+        expires_at = min(expires_at, until.timestamp())
+    return Address(signed, (), expires_at, ca_file)
+
+
+def _presigned(filesystem: Any, name: str) -> str:
+    """Return what `filesystem.sign` does, in 0.2 ms instead of 0.5.
+
+    A step into its event loop and back takes the rest. The client itself waits for nothing, unless
+    credentials are to be renewed.
+    """
+    client = filesystem._s3
+    credentials = getattr(getattr(client, "_request_signer", None), "_credentials", None)
+    needs_renewal = getattr(credentials, "refresh_needed", None)
+    bucket, key, version = filesystem.split_path(name)
+    is_plain = not (version or filesystem.req_kw or getattr(filesystem, "cache_regions", False))
+    if credentials is not None and is_plain and not (needs_renewal and needs_renewal()):
+        signing = client.generate_presigned_url(
+            ClientMethod="get_object",
+            Params={"Bucket": bucket, "Key": key},
+            ExpiresIn=_SIGNED_SECONDS,
+        )
+        try:
+            signing.send(None)
+        except StopIteration as done:
+            return str(done.value)
+        signing.close()
+    return str(filesystem.sign(name, expiration=_SIGNED_SECONDS, **filesystem.req_kw))
+
+
+def _gcs(filesystem: Any, name: str, stamp: str) -> Address | None:
+    """Return the URL of the media with a token; it is refused if the generation changes."""
+    if getattr(filesystem, "_use_mtls_endpoint", False):
+        return None
+    url = filesystem.url(name)
+    kind, _, generation = stamp.partition(" ")
+    if kind == "generation" and "generation=" not in url:
+        url += f"&ifGenerationMatch={quote(generation)}"
+    if filesystem.requester_pays:
+        payer = filesystem.requester_pays
+        url += f"&userProject={quote(payer if isinstance(payer, str) else filesystem.project)}"
+    headers: dict[str, str] = {}
+    filesystem.credentials.apply(headers)
+    until = getattr(filesystem.credentials.credentials, "expiry", None)
+    expires_at = math.inf
+    if headers:
+        expires_at = time.time() + _SIGNED_SECONDS
+    if isinstance(until, datetime):
+        expires_at = until.replace(tzinfo=UTC).timestamp()
+    return Address(url, _lines(headers), expires_at)
+
+
+def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
+    """Return a URL with a shared access signature, or with a token."""
+    connection = filesystem.connection_string or ""
+    has_key = "accountkey=" in connection.lower() if connection else filesystem.account_key
+    if has_key and not filesystem.sas_token:
+        signed = filesystem.sign(name, expiration=_SIGNED_SECONDS)
+        return Address(signed, (), time.time() + _SIGNED_SECONDS)
+    container, blob, version = filesystem.split_path(name)
+    # With a connection string, the file system does not know the account's address.
+    if connection or version:
+        return None
+    plain = f"{filesystem.account_url.rstrip('/')}/{quote(container)}/{quote(blob)}"
+    if filesystem.sas_token:
+        token = filesystem.sas_token.lstrip("?")
+        end = parse_qs(token).get("se", [""])[0]
+        return Address(f"{plain}?{token}", (), _moment(end) if end else math.inf)
+    credential = filesystem.credential
+    if credential is None:
+        return Address(plain)
+    if not hasattr(credential, "get_token"):
+        return None
+    from fsspec.asyn import sync
+
+    token = sync(filesystem.loop, credential.get_token, _AZURE_SCOPE)
+    headers = {"Authorization": f"Bearer {token.token}", "x-ms-version": _AZURE_VERSION}
+    return Address(plain, _lines(headers), float(token.expires_on))
+
+
+def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
+    """Return the URL itself with the user's headers, unless there are other options.
+
+    Where the server tells no ETag, it refuses the read of a file that was modified.
+    """
+    client, request = filesystem.client_kwargs, filesystem.kwargs
+    if set(client) - {"headers", "timeout", "trace_configs"} or set(request) - {"headers"}:
+        return None
+    headers = {**client.get("headers", {}), **request.get("headers", {})}
+    if modified := http_date(stamp):
+        headers["If-Unmodified-Since"] = modified
+    parts = urlsplit(name)
+    user, has_user, host = parts.netloc.rpartition("@")
+    if has_user:
+        pair = base64.b64encode(unquote(user).encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    path = quote(parts.path, safe="/%:@!$&'()*+,;=~-._")
+    url = urlunsplit((parts.scheme, host, path, parts.query, ""))
+    return Address(url, _lines(headers))
+
+
+def _hf(filesystem: Any, name: str, stamp: str) -> Address | None:
+    """Return the address that the Hub redirects to, which saves a redirect for each range.
+
+    Raises:
+        ChangedError: The file is not the one that was listed.
+    """
+    from huggingface_hub import get_hf_file_metadata, get_token
+
+    token = filesystem.token
+    url = filesystem.url(name)
+    found = get_hf_file_metadata(url, token=token, endpoint=filesystem.endpoint)
+    kind, _, digest = stamp.partition(" ")
+    if kind in ("sha256", "blob") and found.etag and found.etag != digest:
+        raise ChangedError(f"hf://{name}")
+    if urlsplit(found.location).netloc != urlsplit(url).netloc:
+        return Address(found.location, (), _signed_until(found.location))
+    if found.commit_hash and found.commit_hash not in url:
+        resolved = filesystem.resolve_path(name)
+        revision = quote(resolved.revision, safe="")
+        url = url.replace(f"/resolve/{revision}/", f"/resolve/{found.commit_hash}/", 1)
+    sent = get_token() if token in (None, True) else token
+    return Address(url, _lines({"Authorization": f"Bearer {sent}"} if sent else {}))
+
+
+def _signed_until(url: str) -> float:
+    """Return when a signed URL is refused, by what its query says."""
+    query = {key.lower(): values[0] for key, values in parse_qs(urlsplit(url).query).items()}
+    if query.get("expires", "").isdecimal():
+        return float(query["expires"])
+    if "x-amz-date" in query and query.get("x-amz-expires", "").isdecimal():
+        begun = datetime.strptime(query["x-amz-date"], "%Y%m%dT%H%M%SZ")
+        end = begun.replace(tzinfo=UTC) + timedelta(seconds=int(query["x-amz-expires"]))
+        return end.timestamp()
+    return time.time() + _UNKNOWN_SECONDS
+
+
+def _named_certificates(*variables: str) -> str:
+    """Return the first path that one of these environment variables gives, or ""."""
+    return next(filter(None, map(os.environ.get, variables)), "")
+
+
+def _machine_certificates() -> str:
+    """Return the file that Python trusts, or the system, or that of certifi; "" if none is there.
+
+    The libcurl of a wheel was built on another machine, and has no path to any.
+    """
+    of_python = ssl.get_default_verify_paths().openssl_cafile
+    for path in (of_python, *_USUAL_CERTIFICATES):
+        if os.access(path, os.R_OK):
+            return path
+    try:
+        return str(importlib.import_module("certifi").where())
+    except ImportError:
+        return ""
+
+
+def _moment(text: str) -> float:
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _lines(headers: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{name}: {value}" for name, value in headers.items())

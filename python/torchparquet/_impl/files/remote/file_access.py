@@ -1,0 +1,310 @@
+"""How files of a store are listed and read, whichever library does it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from torchparquet._impl.files.remote.urls import redacted
+from torchparquet.errors import one_line, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
+
+# They are of a file system's code, not of a store.
+_ERRORS_OF_CODE = (
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+# HTTP statuses of requests that are wrong in themselves.
+_LASTING = (405, 412, 416)
+# HTTP statuses of a store that has too much to do.
+_BUSY = (429, 503)
+# The first wait before another try is up to this long. It doubles up to the second.
+_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 20.0
+
+Result = TypeVar("Result")
+
+
+class Entry(NamedTuple):
+    """A file or directory of a store.
+
+    Attributes:
+        name: As the store's library calls it.
+        num_bytes: Its size; -1 if the store does not tell.
+        stamp: As `stamp_of` returns it.
+        is_directory: True for a directory.
+    """
+
+    name: str
+    num_bytes: int
+    stamp: str
+    is_directory: bool = False
+
+
+class ChangedError(OSError):
+    """A file is not the one that was listed."""
+
+    def __init__(self, shown: str) -> None:
+        """Name the file, as messages show it."""
+        super().__init__(
+            "make the data set anew to read the file as it is, because it has changed since it "
+            f"was listed: {shown!r}"
+        )
+
+
+class LastingError(OSError):
+    """A failure that another try would meet too."""
+
+
+class BusyError(OSError):
+    """The store asks to come back later.
+
+    Attributes:
+        wait_seconds: After how long, as far as it says so; else 0.
+    """
+
+    wait_seconds = 0.0
+
+
+class FileAccess(Protocol):
+    """Lists, reads and writes files of one store. Threads may share it; forks must not.
+
+    Methods raise FileNotFoundError, PermissionError or OSError with the file's path, and
+    without credentials.
+
+    Attributes:
+        filesystem: That of fsspec or pyarrow.
+        scheme: Of the store's URLs.
+        secrets: Texts that no message may show.
+    """
+
+    filesystem: Any
+    scheme: str
+    secrets: tuple[str, ...]
+
+    def name_of(self, text: str) -> str:
+        """Return the library's name of a path or URL."""
+
+    def shown(self, name: str) -> str:
+        """Return the URL of a name, without credentials."""
+
+    def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
+        """Return a file or directory; None if there is neither.
+
+        Args:
+            name: Of the file or directory.
+            afresh: True to ask the store even if the answer is remembered.
+        """
+
+    def files_below(self, name: str, prefix: str = "") -> list[Entry]:
+        """Return all files below a directory; none if it does not exist.
+
+        Args:
+            name: Of the directory.
+            prefix: The names below the directory may be limited to those that begin so.
+        """
+
+    def read(self, name: str, offset: int, num_bytes: int) -> bytes:
+        """Return a range of a file; less at its end."""
+
+    def open(self, name: str) -> Any:
+        """Return a file to read in any order, as pyarrow takes it."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file, which replaces one of that name."""
+
+    def upload(self, name: str, path: str) -> None:
+        """Write a local file as a file of the store."""
+
+
+class OpenFile(io.RawIOBase):
+    """A file that is read by `FileAccess.read` alone."""
+
+    def __init__(self, access: FileAccess, entry: Entry) -> None:
+        """Begin at the first byte.
+
+        Args:
+            access: Of the store.
+            entry: The file.
+        """
+        self._access, self._entry = access, entry
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte, and return its number."""
+        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._entry.num_bytes}
+        self._at = max(0, begins[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read into a buffer, and return how many bytes came: 0 at the end."""
+        into = memoryview(buffer).cast("B")
+        count = max(0, min(len(into), self._entry.num_bytes - self._at))
+        if count == 0:
+            return 0
+        content = self._access.read(self._entry.name, self._at, count)
+        if len(content) != count:
+            raise OSError(
+                f"cannot read {self._access.shown(self._entry.name)!r}: {count} bytes at "
+                f"{self._at} were asked for, {len(content)} came"
+            )
+        into[:count] = content
+        self._at += count
+        return count
+
+
+@dataclass(frozen=True)
+class Patience:
+    """With failures that may pass.
+
+    Attributes:
+        max_tries: How often a library is asked for the same.
+        max_seconds: How long after the first failure it is asked again.
+        max_busy_tries: How often while the store only asks to come back; None for `max_tries`.
+    """
+
+    max_tries: int = 10
+    max_seconds: float = 180.0
+    max_busy_tries: int | None = None
+
+    def tries_after(self, error: OSError) -> int:
+        """Return how many tries there are if one ends so."""
+        busy_tries = self.max_busy_tries if isinstance(error, BusyError) else None
+        return busy_tries or self.max_tries
+
+
+PATIENT = Patience()
+
+
+def patiently(
+    act: Callable[[], Result], patience: Patience, wait: Callable[[float], bool]
+) -> Result:
+    """Act again and again, as long as the failure may pass.
+
+    Args:
+        act: Raises as the methods of `FileAccess` do.
+        patience: Of how many tries.
+        wait: Waits so many seconds; true to give up at once.
+    """
+    num_tries, num_refused, last = 0, 0, 0.0
+    while True:
+        num_tries += 1
+        try:
+            return act()
+        except (ChangedError, FileNotFoundError, LastingError):
+            raise
+        except OSError as error:
+            now = time.monotonic()
+            if num_tries == 1:
+                last = now + patience.max_seconds
+            # The library may have new credentials by now.
+            num_refused += isinstance(error, PermissionError)
+            if num_tries >= patience.tries_after(error) or num_refused > 1:
+                raise
+            span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
+            seconds = random.uniform(0.0, span)  # noqa: S311
+            seconds += error.wait_seconds if isinstance(error, BusyError) else 0.0
+            if now + seconds > last or wait(seconds):
+                raise
+
+
+@contextmanager
+def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
+    """Turn the errors of any library into ones that name the path and no credential.
+
+    Args:
+        action: As a verb, such as "list".
+        path: Of the file, as it is shown.
+        secrets: Texts to leave out.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        PermissionError: The store refuses the access.
+        OSError: Anything else went wrong.
+    """
+    try:
+        yield
+    except ChangedError:
+        raise
+    except Exception as error:
+        raw = one_line(error)
+        # A traceback would show the message of the cause.
+        is_plain = redacted(raw, secrets) == raw and error.__cause__ is error.__context__ is None
+        made = _plain_error(error, action, path, secrets)
+        raise made from (error if is_plain else None)
+
+
+def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str]) -> OSError:
+    cause = error.__cause__
+    status, text = _status_of(error) or _status_of(cause), one_line(error)
+    # fsspec reports any refusal of an HTTP server as a missing file.
+    is_of_http = type(cause).__module__.startswith("aiohttp")
+    if isinstance(error, FileNotFoundError):
+        if not is_of_http or status in (404, 410):
+            return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        text = type(cause).__name__
+    if status is not None:
+        # The text of aiohttp has the status and the URL too.
+        words = getattr(cause if is_of_http else error, "message", text)
+        text = f"HTTP {status} ({printable(str(words))})"
+    text = redacted(text, secrets)
+    if isinstance(error, PermissionError) or status in (401, 403):
+        return PermissionError(f"the store refuses access: {text}, cannot {action} {path!r}")
+    is_of_ours = isinstance(error, LastingError) or isinstance(cause, LastingError)
+    lasts = is_of_ours or isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
+    kind = LastingError if lasts else BusyError if status in _BUSY else OSError
+    made = kind(f"cannot {action} {path!r}: {text}")
+    if isinstance(made, BusyError):
+        made.wait_seconds = _retry_after_seconds(getattr(error, "headers", None)) or (
+            _retry_after_seconds(getattr(cause, "headers", None))
+        )
+    return made
+
+
+def _status_of(error: BaseException | None) -> int | None:
+    """Return the HTTP status in an error of aiohttp, botocore, azure, gcsfs, httpx or requests."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        response = SimpleNamespace(
+            status=response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        )
+    for told in (error, response):
+        for name in ("status", "status_code", "code"):
+            if isinstance(status := getattr(told, name, None), int):
+                return status
+    return None
+
+
+def _retry_after_seconds(headers: Any) -> float:
+    """Return how long an answer asks to wait, by a number or a date; 0 if it does not."""
+    text = str((headers or {}).get("Retry-After", ""))
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        when = parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, when - time.time())

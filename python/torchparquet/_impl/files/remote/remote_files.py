@@ -1,0 +1,221 @@
+"""The files of a data set that lie in a store: their listing, and the way to their bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from torchparquet._impl.files.remote.addresses import address_maker
+from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
+from torchparquet._impl.files.remote.file_access import Entry, Patience, plain_errors
+from torchparquet._impl.files.remote.listing import find_entries
+from torchparquet._impl.files.remote.stamps import entity_tag
+from torchparquet._impl.files.remote.storage import (
+    NO_CACHE,
+    BlockCache,
+    Storage,
+    StorageArguments,
+    storage_of,
+)
+from torchparquet._impl.files.remote.urls import HTTP
+from torchparquet._impl.processors import num_ranks_here
+
+# Of all processes of a machine that read, and the least of each.
+_CONNECTIONS = 64
+_LEAST_CONNECTIONS = 8
+# Options of the native client that hold for a store's library too.
+_PATIENCE = ("max_tries", "max_seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteFiles:
+    """Files of a store, as they were listed. Pickles without threads and connections.
+
+    Attributes:
+        storage: Their store.
+        paths: Their URLs, without credentials.
+        names: As the store's library calls them; these may hold credentials.
+        num_bytes: Their sizes.
+        stamps: Tell them from later files of their names, such as an ETag.
+        cache: The folder on disk that keeps their blocks.
+        fetch: Options of the native HTTP client.
+        footers: At most one: the native footers that this process has read.
+    """
+
+    storage: Storage
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    num_bytes: tuple[int, ...]
+    stamps: tuple[str, ...]
+    cache: BlockCache = NO_CACHE
+    fetch: Mapping[str, Any] = field(default_factory=dict)
+    footers: list[Any] = field(default_factory=list)
+
+    def connect(self, *, just_listed: bool = False, num_workers: int = 1) -> RemoteReading:
+        """Open what the native reader reads the files through.
+
+        Args:
+            just_listed: True if the files need not be compared with their listing.
+            num_workers: Processes of this rank that read at once.
+        """
+        return RemoteReading(self, just_listed, num_workers)
+
+    def only(self, file: int) -> RemoteFiles:
+        """Return one of the files by itself."""
+        return RemoteFiles(
+            self.storage,
+            (self.paths[file],),
+            (self.names[file],),
+            (self.num_bytes[file],),
+            (self.stamps[file],),
+            self.cache,
+            self.fetch,
+        )
+
+    def open(self, path: str) -> Any:
+        """Return a file to read in any order, as pyarrow takes it."""
+        return self.storage.access().open(self.names[self.paths.index(path)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the footers."""
+        return self.__dict__ | {"footers": []}
+
+    def __repr__(self) -> str:
+        """Return nothing of the names."""
+        return f"<RemoteFiles: {len(self.paths)} files, {self.storage!r}>"
+
+
+def find_remote_files(
+    texts: Sequence[str], arguments: StorageArguments, *, empty_files: bool = False
+) -> RemoteFiles | None:
+    """List the files that paths name; return None if the paths are local.
+
+    Args:
+        texts: Paths or URLs.
+        arguments: Of their store.
+        empty_files: Also list files of 0 bytes.
+
+    Raises:
+        ImportError: The package for the store is missing.
+        FileNotFoundError: A path leads to no file.
+        OSError: The store cannot be listed.
+        ValueError: Paths are of several stores, or do not fit the arguments.
+    """
+    storage = storage_of(texts, arguments)
+    if storage is None:
+        return None
+    access = storage.access()
+
+    def find() -> list[Entry]:
+        patience = _patience(arguments.fetch or {})
+        return find_entries(texts, access, empty_files=empty_files, patience=patience)
+
+    def listed() -> bytes:
+        return json.dumps(find()).encode()
+
+    # Names of HTTP files may hold credentials, and each file is looked up by itself.
+    if arguments.share is None or access.scheme in HTTP:
+        entries = find()
+    else:
+        what = json.dumps([access.scheme, *texts, empty_files])
+        entries = [Entry(*entry) for entry in json.loads(arguments.share(what, listed))]
+    paths: dict[str, None] = {}
+    for entry in entries:
+        path = shown = access.shown(entry.name)
+        number = 1
+        while path in paths:  # URLs that differ in their queries, which are not shown
+            number += 1
+            path = f"{shown}#{number}"
+        paths[path] = None
+    return RemoteFiles(
+        storage,
+        tuple(paths),
+        tuple(entry.name for entry in entries),
+        tuple(entry.num_bytes for entry in entries),
+        tuple(entry.stamp for entry in entries),
+        arguments.cache,
+        dict(arguments.fetch or {}),
+    )
+
+
+def _patience(fetch: Mapping[str, Any]) -> Patience:
+    return Patience(**{name: fetch[name] for name in _PATIENCE if name in fetch})
+
+
+def _connections(num_workers: int) -> int:
+    """Return the share that a process has of this machine's connections."""
+    return max(_LEAST_CONNECTIONS, _CONNECTIONS // (num_workers * num_ranks_here()))
+
+
+class RemoteReading:
+    """A native store of some files, and the broker that answers its requests.
+
+    A context manager. Belongs to one process; a forked child must make its own.
+
+    Attributes:
+        native: The `torchparquet._impl.native.RemoteStore`.
+    """
+
+    def __init__(self, files: RemoteFiles, just_listed: bool, num_workers: int) -> None:
+        """Start the broker.
+
+        Raises:
+            OSError: The store's library refuses an address.
+        """
+        # Imported here, so that unpickling does not load the native module.
+        from torchparquet._impl import native
+
+        access = files.storage.access()
+        maker = address_maker(access)
+        if maker is not None:
+            with plain_errors("make an address of", files.paths[0], access.secrets):
+                if not native.has_http() or maker(files.names[0], files.stamps[0]) is None:
+                    maker = None
+        self._files = files
+        self.native = native.RemoteStore(
+            paths=list(files.paths),
+            num_bytes=np.array(files.num_bytes, np.int64),
+            etags=[entity_tag(stamp) for stamp in files.stamps],
+            identities=list(files.stamps),
+            with_addresses=maker is not None,
+            cache_folder=files.cache.folder,
+            cache_limit=files.cache.limit,
+            **({"max_connections": _connections(num_workers)} | dict(files.fetch)),
+        )
+        if files.footers:
+            self.native.footers = files.footers[0]
+        self._broker = Broker(
+            self.native,
+            BrokeredFiles(
+                access,
+                files.names,
+                files.num_bytes,
+                files.stamps,
+                maker,
+                just_listed,
+                _patience(files.fetch),
+            ),
+        )
+
+    def close(self) -> None:
+        """End the broker's threads. Later readings use the footers that this one has read."""
+        self._files.footers[:] = [self.native.footers]
+        self._broker.close()
+
+    def __enter__(self) -> RemoteReading:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()

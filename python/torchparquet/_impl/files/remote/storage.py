@@ -1,0 +1,325 @@
+"""The store that paths are of, and how each process reaches it."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchparquet._impl.checks import checked_bool, checked_int
+from torchparquet._impl.files.remote.arrow_access import ArrowAccess
+from torchparquet._impl.files.remote.file_access import FileAccess
+from torchparquet._impl.files.remote.fsspec_access import FsspecAccess, fsspec_for, make_filesystem
+from torchparquet._impl.files.remote.option_names import checked_options
+from torchparquet._impl.files.remote.urls import (
+    HTTP,
+    is_remote_url,
+    secrets_of,
+    split_scheme,
+    without_credentials,
+)
+
+_FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az", "https": "http"}
+
+_FETCH_OPTIONS = ("max_tries", "max_seconds", "max_connections", "hedges")
+_DEFAULT_CACHE = 64 << 30
+# Bytes. A block has 8 MiB at most, and a few should fit.
+_MIN_CACHE = 16 << 20
+
+
+@dataclass(frozen=True)
+class BlockCache:
+    """A folder that keeps blocks of files of stores.
+
+    Attributes:
+        folder: Its absolute path; None for no cache.
+        limit: The most bytes that all blocks may take on disk.
+    """
+
+    folder: str | None = None
+    limit: int = _DEFAULT_CACHE
+
+
+NO_CACHE = BlockCache()
+
+
+def block_cache(cache_dir: object, cache_limit: object) -> BlockCache:
+    """Return the cache that the arguments describe.
+
+    Raises:
+        TypeError: `cache_dir` is not a path, or `cache_limit` not an int.
+        ValueError: `cache_limit` is too small for a few blocks, or given without `cache_dir`.
+    """
+    if cache_dir is None:
+        if cache_limit is not None:
+            raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={cache_limit!r}")
+        return NO_CACHE
+    folder = os.fspath(cache_dir) if isinstance(cache_dir, str | os.PathLike) else None
+    if not isinstance(folder, str):
+        raise TypeError(f"cache_dir must be a str or an os.PathLike of str; got {cache_dir!r}")
+    if not folder:
+        raise ValueError(f"cache_dir must not be empty; got {folder!r}")
+    if cache_limit is None:
+        limit = _DEFAULT_CACHE
+    else:
+        limit = checked_int("cache_limit", cache_limit, _MIN_CACHE, 1 << 62)
+    return BlockCache(str(Path(folder).absolute()), limit)
+
+
+def _check_fetch_options(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name not in _FETCH_OPTIONS:
+            raise ValueError(f"fetch_options has {', '.join(_FETCH_OPTIONS)}; got {name!r}")
+        shown = f"fetch_options[{name!r}]"
+        if name == "hedges":
+            checked_bool(shown, value)
+        elif name == "max_seconds":
+            _check_seconds(shown, value)
+        else:
+            checked_int(shown, value, 1, 1 << 31)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number; got {value!r}")
+    if not 1 <= value < math.inf:
+        raise ValueError(f"{name} must be 1 or more, and finite; got {value!r}")
+
+
+@dataclass(frozen=True, repr=False)
+class StorageArguments:
+    """The arguments `storage_options`, `filesystem`, `cache_dir` and `cache_limit`.
+
+    Attributes:
+        options: Options of the store, credentials among them.
+        filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
+        cache: The folder on disk that keeps blocks of files.
+        fetch: Options of the native HTTP client, by name.
+        share: Called with a text and a function. Returns the function's result, or that of
+            another process which was asked with the same text. None to share nothing.
+    """
+
+    options: Mapping[str, Any] | None = None
+    filesystem: Any = None
+    cache: BlockCache = NO_CACHE
+    fetch: Mapping[str, Any] | None = None
+    share: Callable[[str, Callable[[], bytes]], bytes] | None = None
+
+    def __post_init__(self) -> None:
+        """Check both.
+
+        Raises:
+            TypeError: One of them is something else.
+            ValueError: Both are given.
+        """
+        options = checked_options(self.options)
+        _check_fetch_options(self.fetch or {})
+        if self.filesystem is None:
+            return
+        if options:
+            raise ValueError(
+                "storage_options must not be given with filesystem, which has its own options"
+            )
+        if not _is_arrow(self.filesystem) and not _is_fsspec(self.filesystem):
+            raise TypeError(
+                "filesystem must be a file system of fsspec or of pyarrow.fs; got "
+                f"{type(self.filesystem).__name__}"
+            )
+
+    def __repr__(self) -> str:
+        """Return nothing of their content."""
+        return "StorageArguments(...)"
+
+
+NO_STORAGE = StorageArguments()
+
+
+class Storage:
+    """The store that paths are of. A copy in another process reaches it anew."""
+
+    def __init__(self, url: str, options: Mapping[str, Any], filesystem: Any) -> None:
+        """Remember how to reach the store.
+
+        Args:
+            url: One of its paths.
+            options: Storage options.
+            filesystem: The file system; None to make one.
+        """
+        self._url = url
+        self._options = dict(options)
+        self._filesystem = filesystem
+        self._pid = os.getpid()
+        self._access: FileAccess | None = None
+
+    def access(self) -> FileAccess:
+        """Return this process's access, which a fork must not inherit."""
+        if self._access is None or self._pid != os.getpid():
+            self._access = self._make()
+            self._pid = os.getpid()
+        return self._access
+
+    def _make(self) -> FileAccess:
+        if self._filesystem is not None:
+            filesystem = self._filesystem
+            if self._pid != os.getpid():
+                self._filesystem = filesystem = _renewed(filesystem)
+            if _is_arrow(filesystem):
+                return ArrowAccess(filesystem)
+            scheme = _protocols(filesystem)[0]
+            secrets = secrets_of(getattr(filesystem, "storage_options", None))
+            return FsspecAccess(filesystem, scheme, "", secrets)
+        filesystem = make_filesystem(self._url, self._options)
+        scheme, _ = split_scheme(self._url)
+        _, rest = split_scheme(without_credentials(self._url))
+        host = rest.partition("/")[0]
+        name = str(filesystem._strip_protocol(self._url)).lstrip("/")
+        is_in_name = scheme in HTTP or name.partition("/")[0] == host or "@" in host
+        host = "" if is_in_name else host
+        return FsspecAccess(filesystem, scheme, host, secrets_of(self._options))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process."""
+        return self.__dict__ | {"_access": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin in this process."""
+        self.__dict__.update(state)
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        """Return nothing of the options."""
+        return f"<Storage of {without_credentials(self._url)!r}>"
+
+
+def storage_of(texts: Sequence[str], arguments: StorageArguments) -> Storage | None:
+    """Return the store of paths; None for local ones.
+
+    Raises:
+        ImportError: A package is missing.
+        ValueError: Paths are of several stores, or storage options are given for local ones.
+    """
+    filesystem = _unwrapped(arguments.filesystem)
+    if filesystem is not None:
+        schemes = _protocols(filesystem)
+        if "file" in schemes or "local" in schemes:
+            return None
+        for text in texts:
+            scheme, _ = split_scheme(text)
+            if scheme and scheme not in schemes:
+                raise ValueError(
+                    f"a path must be of the filesystem ({', '.join(schemes)}); got "
+                    f"{without_credentials(text)!r}"
+                )
+        return Storage(texts[0], {}, filesystem)
+    remote = [is_remote_url(text) for text in texts]
+    options = checked_options(arguments.options)
+    if not any(remote):
+        if options:
+            raise ValueError(
+                "storage_options must be given for URLs of stores alone; got the local path "
+                f"{texts[0]!r}"
+            )
+        return None
+    _check_one_store(texts)
+    return Storage(texts[0], options, None)
+
+
+def storage_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) -> Storage:
+    """Return the store of a URL that is not one of the paths.
+
+    Args:
+        url: Of a file or directory.
+        arguments: Of the store of the paths; they hold if both are of one kind.
+        paths: The paths.
+    """
+    scheme, _ = split_scheme(url)
+    filesystem = _unwrapped(arguments.filesystem)
+    if filesystem is not None:
+        holds = scheme in _protocols(filesystem)
+    else:
+        holds = any(_family(split_scheme(path)[0]) == _family(scheme) for path in paths)
+    made = storage_of([url], arguments if holds else NO_STORAGE)
+    if made is None:
+        raise ValueError(f"a URL must be of a store; got {without_credentials(url)!r}")
+    return made
+
+
+def _family(scheme: str) -> str:
+    return _FAMILIES.get(scheme, scheme)
+
+
+def _check_one_store(texts: Sequence[str]) -> None:
+    """Raise if paths are of several stores, or need different connections."""
+    first = texts[0]
+    classes: dict[str, Any] = {}
+
+    def store_of(text: str) -> tuple[str, Any]:
+        scheme, _ = split_scheme(text)
+        if scheme not in classes:
+            try:
+                module = fsspec_for(scheme)
+                last = scheme.rpartition("::")[2]
+                classes[scheme] = module.get_filesystem_class(last) if scheme else None
+            except ValueError:
+                raise ValueError(
+                    f"paths must be local, or URLs that fsspec knows; got scheme {scheme!r}: "
+                    f"{without_credentials(text)!r}"
+                ) from None
+        made = classes[scheme]
+        connection = None if made is None else made._get_kwargs_from_urls(text)
+        return _family(scheme), connection
+
+    own = store_of(first)
+    for text in texts[1:]:
+        if store_of(text) != own:
+            raise ValueError(
+                "paths must all be local, or all of one store (mix reads several data sets): "
+                f"{without_credentials(first)!r}, {without_credentials(text)!r}"
+            )
+
+
+def _is_arrow(filesystem: object) -> bool:
+    return any(
+        cls.__module__.startswith("pyarrow.") and cls.__name__ == "FileSystem"
+        for cls in type(filesystem).__mro__
+    )
+
+
+def _is_fsspec(filesystem: object) -> bool:
+    return any(
+        cls.__module__ == "fsspec.spec" and cls.__name__ == "AbstractFileSystem"
+        for cls in type(filesystem).__mro__
+    )
+
+
+def _unwrapped(filesystem: Any) -> Any:
+    """Return the file system of fsspec inside one of pyarrow, or the other way round."""
+    if filesystem is None:
+        return None
+    handler = getattr(filesystem, "handler", None)
+    if handler is not None and type(handler).__name__ == "FSSpecHandler":
+        return handler.fs
+    if type(filesystem).__name__ == "ArrowFSWrapper":
+        return filesystem.fs
+    return filesystem
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    if _is_arrow(filesystem):
+        kind = str(filesystem.type_name)
+        return ("gs", "gcs") if kind == "gcs" else (kind,)
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _renewed(filesystem: Any) -> Any:
+    """Return a file system like one that this process has inherited by a fork."""
+    if _is_arrow(filesystem):
+        return pickle.loads(pickle.dumps(filesystem))  # noqa: S301
+    return type(filesystem)(
+        *filesystem.storage_args, **filesystem.storage_options, skip_instance_cache=True
+    )

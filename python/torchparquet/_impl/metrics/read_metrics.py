@@ -1,0 +1,336 @@
+"""The speed and the costs of reading a data set, as plain numbers at one moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from torchparquet._impl.metrics.bottleneck import Sides, describe
+from torchparquet._impl.processors import num_own_processors
+
+# Counts: (kind, name, quantity) to a number that only grows.
+Sums = dict[tuple[str, str, str], float]
+
+
+@dataclass(frozen=True)
+class CodecMetrics:
+    """The costs of the column chunks of one codec.
+
+    Attributes:
+        bytes_read: Stored bytes read from the source; page headers included.
+        bytes_decompressed: Bytes of pages after decompression.
+        open_seconds: Time spent on opening files, with their footers, and column chunks.
+        read_seconds: Time spent on reads from the source.
+        decompress_seconds: Time spent in the codec.
+        decode_seconds: Time of all other work of decode threads: headers, checksums, levels,
+            values, and copies to their places.
+    """
+
+    bytes_read: int = 0
+    bytes_decompressed: int = 0
+    open_seconds: float = 0.0
+    read_seconds: float = 0.0
+    decompress_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ColumnMetrics(CodecMetrics):
+    """The costs of one column of the files; see `CodecMetrics` for the other attributes.
+
+    Attributes:
+        bytes_produced: Bytes of the column in delivered batches.
+    """
+
+    bytes_produced: int = 0
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The present batches between decode threads and the loop.
+
+    Attributes:
+        num_threads: Decode threads.
+        batches_ready: Complete batches that wait to be taken.
+        batches_in_flight: Complete batches and batches under way.
+        max_batches_in_flight: Limit of batches in flight.
+        memory_bytes: Memory of batches in flight and of column readers.
+        max_memory_bytes: `max_memory`, or the part of this process.
+    """
+
+    num_threads: int = 0
+    batches_ready: int = 0
+    batches_in_flight: int = 0
+    max_batches_in_flight: int = 0
+    memory_bytes: int = 0
+    max_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Metrics:
+    """The reading and the waits of a data set in this process; see `metrics()`.
+
+    Counts cover tasks that have ended; a task is usually one column of one row group. Waits include
+    those under way. Seconds of decode threads are sums over all threads.
+
+    Attributes:
+        elapsed_seconds: Time since the loop asked for its first batch, up to the end or to now.
+        wait_seconds: Part of it in which the loop waited for batches.
+        first_wait_seconds: Part of `wait_seconds` for the first batch.
+        function_seconds: Time in which the loop ran `processors` and `transform`, or waited for
+            the threads or processes that run them; not part of `wait_seconds`.
+        next_seconds: Time within the `next` calls that returned a batch.
+        batches: Delivered batches.
+        rows: Delivered rows, before the user's functions.
+        bytes_read: Stored bytes read from the source, without footers.
+        bytes_produced: Bytes of the tensors in delivered batches.
+        num_reads: Requests to the source.
+        open_seconds: Time of decode threads for opening files and column chunks.
+        read_seconds: Time of decode threads for reads.
+        decompress_seconds: Time of decode threads in codecs.
+        decode_seconds: Time of decode threads for all other decoding.
+        threads_waited_for_loop_seconds: Time in which decode threads were ahead of the loop.
+        threads_waited_for_memory_seconds: Time in which decode threads had no room for further
+            batches while the loop waited too.
+        threads_waited_for_bytes_seconds: Time in which decode threads had no task whose bytes had
+            come from a store.
+        threads_idle_at_end_seconds: Time of decode threads without further work, until the last one
+            of the epoch ended.
+        threads_waited_for_lock_seconds: Time in which decode threads waited for the lock of the
+            task queue. More threads do not help where it is much of their time.
+        threads_held_lock_seconds: Time in which one of them held it.
+        http_requests: Requests to a store by the native HTTP client. This and the following counts
+            are of the process, while this data set was read.
+        broker_requests: Ranges that the store's own library read, since its files have no address.
+        retries: Requests that were made again.
+        hedges: Second requests where the first byte was slow to come.
+        hedges_won: Those whose answer came first.
+        bytes_received: Bytes that came from the store.
+        bytes_wasted: Those that came twice, or that nobody wanted any more.
+        bytes_from_cache: Bytes that came from `cache_dir` instead.
+        ring: The present batches in flight.
+        columns: Metrics by name in the files; `row.id` and `row.valid` included.
+        codecs: Metrics by name of the codec, such as "zstd" or "uncompressed".
+        sources: The metrics of each data set of a mix; None for a data set without metrics.
+    """
+
+    elapsed_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    first_wait_seconds: float = 0.0
+    function_seconds: float = 0.0
+    next_seconds: float = 0.0
+    batches: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    bytes_produced: int = 0
+    num_reads: int = 0
+    open_seconds: float = 0.0
+    read_seconds: float = 0.0
+    decompress_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    threads_waited_for_loop_seconds: float = 0.0
+    threads_waited_for_memory_seconds: float = 0.0
+    threads_waited_for_bytes_seconds: float = 0.0
+    threads_idle_at_end_seconds: float = 0.0
+    threads_waited_for_lock_seconds: float = 0.0
+    threads_held_lock_seconds: float = 0.0
+    http_requests: int = 0
+    broker_requests: int = 0
+    retries: int = 0
+    hedges: int = 0
+    hedges_won: int = 0
+    bytes_received: int = 0
+    bytes_wasted: int = 0
+    bytes_from_cache: int = 0
+    ring: Ring = field(default_factory=Ring)
+    columns: Mapping[str, ColumnMetrics] = field(default_factory=dict)
+    codecs: Mapping[str, CodecMetrics] = field(default_factory=dict)
+    sources: tuple[Metrics | None, ...] = ()
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows delivered per second of `elapsed_seconds`; 0 before the first batch."""
+        return self.rows / self.elapsed_seconds if self.elapsed_seconds else 0.0
+
+    @property
+    def wait_fraction(self) -> float:
+        """The part of `elapsed_seconds` that the loop waited, from 0 to 1."""
+        return self.wait_seconds / self.elapsed_seconds if self.elapsed_seconds else 0.0
+
+    @property
+    def python_seconds(self) -> float:
+        """The time of torchparquet's own Python: `next`, without waits and your functions."""
+        return max(0.0, self.next_seconds - self.wait_seconds - self.function_seconds)
+
+    @property
+    def bottleneck(self) -> str:
+        """One sentence: the slower side, the figures that say so, and one option to change."""
+        worker = get_worker_info()
+        sides = Sides(
+            batches=self.batches,
+            elapsed=self.elapsed_seconds,
+            wait=self.wait_seconds,
+            first_wait=self.first_wait_seconds,
+            functions=self.function_seconds,
+            python=self.python_seconds,
+            num_threads=self.ring.num_threads,
+            processors=max(1, num_own_processors() // (worker.num_workers if worker else 1)),
+            in_worker=worker is not None,
+            reading=self.open_seconds + self.read_seconds,
+            decompressing=self.decompress_seconds,
+            decoding=self.decode_seconds,
+            for_loop=self.threads_waited_for_loop_seconds,
+            for_memory=self.threads_waited_for_memory_seconds,
+            for_bytes=self.threads_waited_for_bytes_seconds,
+            received=self.bytes_received,
+            from_cache=self.bytes_from_cache,
+            max_batches=self.ring.max_batches_in_flight,
+            of_codec={name: one.decompress_seconds for name, one in self.codecs.items()},
+            of_column={
+                name: one.decompress_seconds + one.decode_seconds
+                for name, one in self.columns.items()
+            },
+        )
+        return describe(sides)
+
+    def report(self) -> str:
+        """Return lines for people: the shares of the loop's time, and the slower side."""
+        within = self.wait_seconds + self.function_seconds + self.python_seconds
+        parts = {
+            "reader": self.wait_seconds,
+            "torchparquet's own Python": self.python_seconds,
+            "your functions": self.function_seconds,
+            "your loop": max(0.0, self.elapsed_seconds - within),
+        }
+        total = max(self.elapsed_seconds, within) or 1.0
+        rate = f"{self.rows_per_second:,.0f} rows/s"
+        lines = [
+            f"{self.batches:,} batches, {self.rows:,} rows in {self.elapsed_seconds:.3g} s, {rate}"
+        ]
+        lines += [f"{name:<26}{s:>9.3g} s {s / total:>5.0%}" for name, s in parts.items()]
+        return "\n".join([*lines, self.bottleneck])
+
+    __repr__ = report
+
+    def as_dict(self, *, columns: bool = True) -> dict[str, float]:
+        """Return all numbers by name, flat, for loggers, with rates and the numbers of the ring.
+
+        Args:
+            columns: Also those of columns and codecs, as `column/x/decode_seconds`, and those of
+                the data sets of a mix, as `source/0/rows`.
+        """
+        numbers = _numbers(self) | _numbers(self.ring)
+        numbers["rows_per_second"] = self.rows_per_second
+        numbers["wait_fraction"] = self.wait_fraction
+        numbers["python_seconds"] = self.python_seconds
+        if not columns:
+            return numbers
+        for kind, named in (("column", self.columns), ("codec", self.codecs)):
+            for name, one in named.items():
+                numbers |= _prefixed(f"{kind}/{name}/", _numbers(one))
+        for number, source in enumerate(self.sources):
+            if source is not None:
+                numbers |= _prefixed(f"source/{number}/", source.as_dict())
+        return numbers
+
+    def since(self, earlier: Metrics) -> Metrics:
+        """Return what came after `earlier`, of the same data set and iterations; the ring is now's.
+
+        Raises:
+            ValueError: `earlier` counts more than this.
+        """
+        if earlier.batches > self.batches or len(earlier.sources) > len(self.sources):
+            raise ValueError(
+                "earlier must be metrics of the same iterations, taken before: got "
+                f"{earlier.batches} batches, here {self.batches}"
+            )
+        sums = summed([(self.sums(), 1), (earlier.sums(), -1)])
+        before = earlier.sources or (None,) * len(self.sources)
+        sources = [
+            one if one is None or was is None else one.since(was)
+            for one, was in zip(self.sources, before, strict=True)
+        ]
+        return metrics_of(sums, self.ring, sources)
+
+    def sums(self) -> Sums:
+        """Return the counts, to be added and subtracted."""
+        sums: Sums = {}
+        for quantity, number in _numbers(self).items():
+            sums["all", "", quantity] = number
+        for kind, named in (("column", self.columns), ("codec", self.codecs)):
+            for name, one in named.items():
+                for quantity, number in _numbers(one).items():
+                    sums[kind, name, quantity] = number
+        return sums
+
+
+def summed(parts: Iterable[tuple[Sums, int]]) -> Sums:
+    """Return the sum of counts, each times its factor."""
+    total: defaultdict[tuple[str, str, str], float] = defaultdict(int)
+    for sums, factor in parts:
+        for key, number in sums.items():
+            total[key] += factor * number
+    return dict(total)
+
+
+def metrics_of(sums: Sums, ring: Ring, sources: Iterable[Metrics | None] = ()) -> Metrics:
+    """Return metrics with these counts."""
+    own: dict[str, Any] = {}
+    columns: dict[str, dict[str, Any]] = {}
+    codecs: dict[str, dict[str, Any]] = {}
+    for (kind, name, quantity), number in sums.items():
+        if kind == "all":
+            own[quantity] = number
+        else:
+            of = columns if kind == "column" else codecs
+            of.setdefault(name, {})[quantity] = number
+    return Metrics(
+        **own,
+        ring=ring,
+        columns={name: ColumnMetrics(**numbers) for name, numbers in columns.items()},
+        codecs={name: CodecMetrics(**numbers) for name, numbers in codecs.items()},
+        sources=tuple(sources),
+    )
+
+
+def side_by_side(sources: Iterable[Metrics | None]) -> Metrics:
+    """Return the metrics of a mix, whose data sets one loop reads side by side.
+
+    The time of each data set is that of the mix, without the time in `next` of the others.
+    """
+    known = [source for source in sources if source is not None]
+    elapsed = max((source.elapsed_seconds for source in known), default=0.0)
+    total = summed([(source.sums(), 1) for source in known])
+    total["all", "", "elapsed_seconds"] = elapsed
+    within = total.get(("all", "", "next_seconds"), 0.0)
+    own: list[Metrics | None] = []
+    for source in sources:
+        if source is None:
+            own.append(None)
+            continue
+        sums = source.sums()
+        sums["all", "", "elapsed_seconds"] = elapsed - (within - source.next_seconds)
+        own.append(metrics_of(sums, source.ring, source.sources))
+    return metrics_of(total, rings([source.ring for source in known]), own)
+
+
+def rings(all_rings: Iterable[Ring]) -> Ring:
+    """Return the sum of several rings."""
+    sums: defaultdict[str, int] = defaultdict(int)
+    for ring in all_rings:
+        for name, number in _numbers(ring).items():
+            sums[name] += number
+    return Ring(**sums)
+
+
+def _numbers(of: Any) -> dict[str, Any]:
+    numbers = {one.name: getattr(of, one.name) for one in fields(of)}
+    return {name: number for name, number in numbers.items() if isinstance(number, int | float)}
+
+
+def _prefixed(prefix: str, numbers: Mapping[str, float]) -> dict[str, float]:
+    return {prefix + name: number for name, number in numbers.items()}

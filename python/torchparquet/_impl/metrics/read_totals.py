@@ -1,0 +1,190 @@
+"""Sums up the reading of all streams of an iteration, or of a data set."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from torchparquet._impl.metrics.read_metrics import Metrics, Ring, Sums, metrics_of, rings, summed
+
+if TYPE_CHECKING:
+    from torchparquet._impl.native import ReaderStats
+    from torchparquet._impl.reading.batch_stream import Batches
+
+_OF_COLUMN = (
+    "bytes_read",
+    "bytes_decompressed",
+    "open_seconds",
+    "read_seconds",
+    "decompress_seconds",
+    "decode_seconds",
+)
+_OF_ALL = (*(name for name in _OF_COLUMN if name != "bytes_decompressed"), "num_reads")
+
+# Adding up ended streams takes about as long as opening a stream, so it waits for so many.
+_MAX_READINGS = 16
+
+
+class Reading:
+    """The sums of one stream since the loop asks it. The stream tells when it ends.
+
+    The stream holds this object and not the other way round, so that the threads of an abandoned
+    stream end with it.
+    """
+
+    def __init__(self, stream: Batches, begin: float, waited: float | None, is_first: bool) -> None:
+        """Begin to count; see `ReadTotals.add`."""
+        self._owner_pid = os.getpid()
+        self._stream = weakref.ref(stream)
+        self._begin = begin
+        self._sums: Sums | None = None
+        self._other_wait: Sums = {}
+        if waited is not None:
+            stats = stream.stats
+            first = waited if is_first else 0.0
+            self._other_wait["all", "", "wait_seconds"] = waited - stats.wait_seconds
+            self._other_wait["all", "", "first_wait_seconds"] = first - stats.first_wait_seconds
+        self.capacity = Ring(
+            num_threads=stream.num_threads,
+            max_batches_in_flight=stream.max_batches,
+            max_memory_bytes=stream.max_memory_bytes,
+        )
+        stream.reading = self
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the sums are final."""
+        return self._sums is not None
+
+    def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
+        """Take the final counts of the stream."""
+        self._sums = self._sums_of(stats, names)
+
+    def sums(self) -> Sums:
+        """Return what was read so far."""
+        stream = self._stream()
+        if self._sums is not None or stream is None:
+            return self._sums or {}
+        return self._sums_of(stream.stats, stream.task_names)
+
+    def ring(self) -> Ring:
+        """Return the present ring of the stream; it is empty after the end."""
+        stream = self._stream()
+        if self._sums is not None or stream is None:
+            return self.capacity
+        stats = stream.stats
+        return replace(
+            self.capacity,
+            batches_ready=stats.num_complete,
+            batches_in_flight=stats.num_in_flight,
+            memory_bytes=stats.held_bytes,
+        )
+
+    def _sums_of(self, stats: ReaderStats, names: Sequence[str]) -> Sums:
+        if self._owner_pid != os.getpid():
+            return {}  # a fork's copy of the stream reads nothing
+        sums: defaultdict[tuple[str, str, str], float] = defaultdict(int, self._other_wait)
+        own = {
+            "batches": stats.batches,
+            "rows": stats.rows,
+            "wait_seconds": stats.wait_seconds,
+            "first_wait_seconds": stats.first_wait_seconds,
+            "threads_waited_for_loop_seconds": stats.wait_for_loop_seconds,
+            "threads_waited_for_memory_seconds": stats.wait_for_memory_seconds,
+            "threads_waited_for_bytes_seconds": stats.wait_for_bytes_seconds,
+            "http_requests" if stats.is_http else "broker_requests": stats.num_requests,
+            "retries": stats.num_retries,
+            "hedges": stats.num_hedges,
+            "hedges_won": stats.num_hedges_won,
+            "bytes_received": stats.bytes_received,
+            "bytes_wasted": stats.bytes_wasted,
+            "bytes_from_cache": stats.bytes_from_cache,
+            "threads_idle_at_end_seconds": stats.idle_at_end_seconds,
+            "threads_waited_for_lock_seconds": stats.wait_for_lock_seconds,
+            "threads_held_lock_seconds": stats.held_lock_seconds,
+            "elapsed_seconds": time.perf_counter() - self._begin,
+            "bytes_produced": sum(stats.delivered_bytes),
+        }
+        for quantity, number in own.items():
+            sums["all", "", quantity] += number
+        for name, column, delivered in zip(
+            names, stats.columns, stats.delivered_bytes, strict=True
+        ):
+            for quantity in _OF_ALL:
+                sums["all", "", quantity] += getattr(column, quantity)
+            for quantity in _OF_COLUMN:
+                sums["column", name, quantity] += getattr(column, quantity)
+            sums["column", name, "bytes_produced"] += delivered
+        for name, codec in stats.codecs.items():
+            for quantity in _OF_COLUMN:
+                sums["codec", name, quantity] += getattr(codec, quantity)
+        return dict(sums)
+
+
+class ReadTotals:
+    """Adds up the counts of streams, per process."""
+
+    def __init__(self, of_all: ReadTotals | None = None) -> None:
+        """Begin at zero; counts are added to `of_all` too."""
+        self._of_all = of_all
+        self._reset()
+
+    def _reset(self) -> None:
+        self._owner_pid = os.getpid()
+        self._ended: Sums = {}
+        self._readings: list[Reading] = []
+        self._capacity = Ring()
+        self._is_first = True
+
+    def _own(self) -> None:
+        if self._owner_pid != os.getpid():
+            self._reset()  # a fork has read nothing yet
+
+    def add(self, stream: Batches, begin: float, waited: float | None = None) -> None:
+        """Count the reading of a stream.
+
+        Args:
+            stream: The stream that delivers batches to the loop.
+            begin: When the loop asked for its first batch, by `time.perf_counter`.
+            waited: Seconds that the loop waited for the first batch, if another caller asked for
+                that one; None if the loop will ask.
+        """
+        self._own()
+        self._count(Reading(stream, begin, waited, self._is_first))
+
+    def add_seconds(self, quantity: Literal["function_seconds", "next_seconds"], by: float) -> None:
+        """Count time that the loop spent on the user's functions, or within `next`."""
+        self._own()
+        key = ("all", "", quantity)
+        self._ended[key] = self._ended.get(key, 0.0) + by
+        if self._of_all is not None:
+            self._of_all.add_seconds(quantity, by)
+
+    def _count(self, reading: Reading) -> None:
+        self._own()
+        self._is_first = False
+        if len(self._readings) >= _MAX_READINGS:
+            self._forget_ended()
+        self._readings.append(reading)
+        self._capacity = reading.capacity
+        if self._of_all is not None:
+            self._of_all._count(reading)
+
+    def _forget_ended(self) -> None:
+        ended = [(reading.sums(), 1) for reading in self._readings if reading.has_ended]
+        self._ended = summed([(self._ended, 1), *ended])
+        self._readings = [reading for reading in self._readings if not reading.has_ended]
+
+    def metrics(self) -> Metrics:
+        """Return what was read so far."""
+        self._own()
+        self._forget_ended()
+        sums = summed([(self._ended, 1), *((reading.sums(), 1) for reading in self._readings)])
+        if not self._readings:
+            return metrics_of(sums, self._capacity)
+        return metrics_of(sums, rings(reading.ring() for reading in self._readings))

@@ -1,0 +1,268 @@
+"""How the rows of an epoch are divided among shares: the policies of `even=`.
+
+Array shapes: `[S]` shares, `[K]` the most chunks any share is dealt. All counts are in rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from torchparquet._impl.plan.plan_options import Even, Int64Array, PlanOptions
+from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.row_counts import RowCounts
+
+
+class Dealt:
+    """The epoch's row groups dealt in turn, position `i` to share `i % num_shares`."""
+
+    def __init__(self, epoch: Ranges, num_shares: int) -> None:
+        """Deal the ranges of `epoch`, one for each position."""
+        self.epoch = epoch
+        self.num_shares = num_shares
+        num_turns = -(-len(epoch.num_rows) // num_shares)
+        table = np.zeros(num_turns * num_shares, dtype=np.int64)
+        table[: len(epoch.num_rows)] = epoch.num_rows
+        # [S, K], one line per share; zero if the last turn does not reach the share.
+        self.table = np.ascontiguousarray(table.reshape(num_turns, num_shares).T)
+        self.totals: Int64Array = self.table.sum(axis=1)
+
+    @cached_property
+    def filled(self) -> Ranges:
+        """The epoch without its empty row groups, for shares without rows."""
+        return self.epoch.without_empty()
+
+    def chunks(self, index: int) -> Ranges:
+        """Return the chunks that share `index` is dealt."""
+        return self.epoch.pick(slice(index, None, self.num_shares))
+
+    def kept(self, rows: Int64Array) -> Int64Array:
+        """Return the rows of each chunk among the first `rows[s]` rows of its share, `[S, K]`."""
+        starts = np.cumsum(self.table, axis=1) - self.table
+        kept: Int64Array = np.clip(rows[:, np.newaxis] - starts, 0, self.table)
+        return kept
+
+    def counts_of_first(self, rows: Int64Array) -> RowCounts:
+        """Return the first `rows[s]` rows of each share."""
+        kept = self.kept(rows)
+        share, turn = np.nonzero(kept)
+        row_group = self.epoch.row_group[turn * self.num_shares + share]
+        counts = kept[share, turn].astype(np.float64)
+        return RowCounts(share, row_group, counts, np.ones(len(share), bool))
+
+    def chunk_counts(self, rows: Int64Array) -> Int64Array:
+        """Return how many non-empty chunks hold the first `rows[s]` rows of each share, `[S]`."""
+        counts: Int64Array = np.sum(self.kept(rows) > 0, axis=1, dtype=np.int64)
+        return counts
+
+    def rows_of_first(self, count: Int64Array) -> Int64Array:
+        """Return the rows of the first `count[s]` non-empty chunks of each share, `[S]`."""
+        within = np.cumsum(self.table > 0, axis=1) <= count[:, np.newaxis]
+        rows: Int64Array = np.sum(self.table, axis=1, where=within)
+        return rows
+
+
+class Division:
+    """`even="none"`: a share delivers the rows that it is dealt, each once.
+
+    The other policies of `even=` derive from it. They set `rows` and `steps` anew and may override
+    `chunks`, which returns the chunks that hold the `rows[index]` rows of a share.
+    """
+
+    rows: Int64Array  # [S], as EpochPlan.share_rows
+    steps: Int64Array  # [S], as EpochPlan.share_steps
+
+    @property
+    def own_rows(self) -> Int64Array:
+        """The rows of each share that are not repeats, `[S]`; they come first."""
+        return self.rows
+
+    def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
+        """Divide the rows that were dealt."""
+        self._dealt = dealt
+        self._options = options
+        self._deliver(dealt.totals)
+
+    def _deliver(self, rows: Int64Array) -> None:
+        """Set `rows` and `steps`; with `drop_last` count whole batches only."""
+        batch_size = self._options.share_batch_size
+        if batch_size is None:
+            self.rows, self.steps = rows, self._dealt.chunk_counts(rows)
+        else:
+            self.rows = rows - rows % batch_size if self._options.drop_last else rows
+            self.steps = -(-self.rows // batch_size)
+
+    def chunks(self, index: int) -> Ranges:
+        """Return the chunks that share `index` delivers, repeats included."""
+        return self._dealt.chunks(index).rows(0, int(self.rows[index]))
+
+    def row_counts(self) -> RowCounts:
+        """Return what `chunks` returns, for all shares, without the order of rows."""
+        return self._dealt.counts_of_first(self.rows)
+
+
+class _Drop(Division):
+    """`even="drop"`: every share stops after the fewest steps that any takes alone."""
+
+    def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
+        super().__init__(dealt, options)
+        fewest = self.steps.min()
+        batch_size = options.share_batch_size
+        if batch_size is None:
+            self.rows = dealt.rows_of_first(np.full_like(self.steps, fewest))
+        else:
+            self.rows = np.minimum(self.rows, min(int(fewest) * batch_size, 2**62))
+        self.steps = np.full_like(self.steps, fewest)
+
+
+class _Pad(Division):
+    """`even="pad"`: short shares start over; a share without rows repeats the epoch."""
+
+    def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
+        super().__init__(dealt, options)
+        most = self.steps.max()
+        if options.batch_size is None:
+            # By chunks: whole rounds of a share, then the first chunks of one more round.
+            rounds, rest = np.divmod(most, np.maximum(self.steps, 1))
+            wrapped = rounds * dealt.totals + dealt.rows_of_first(rest)
+            self.rows = np.where(self.steps > 0, wrapped, dealt.filled.num_rows[:most].sum())
+        else:
+            self.rows = np.full_like(self.rows, self.rows.max())
+        self.steps = np.full_like(self.steps, most)
+
+    @property
+    def own_rows(self) -> Int64Array:
+        return np.minimum(self.rows, self._dealt.totals)
+
+    def chunks(self, index: int) -> Ranges:
+        missing = int(self.rows[index] - self._dealt.totals[index])
+        if missing <= 0:
+            return super().chunks(index)
+        own = self._dealt.chunks(index)
+        source = own.without_empty() if self._dealt.totals[index] else self._dealt.filled
+        return own.then(source.repeated(missing))
+
+    def row_counts(self) -> RowCounts:
+        dealt = self._dealt
+        missing = np.maximum(self.rows - dealt.totals, 0)
+        rounds, rest = np.divmod(missing, np.maximum(dealt.totals, 1))
+        whole = dealt.counts_of_first(dealt.totals)
+        parts = [
+            dealt.counts_of_first(self.rows),
+            whole.repeats(rounds[whole.share]),
+            dealt.counts_of_first(np.where(dealt.totals > 0, rest, 0)).repeats(),
+        ]
+        without_rows = np.flatnonzero((dealt.totals == 0) & (missing > 0))
+        if len(without_rows):
+            # They all repeat the same rows.
+            same = dealt.filled.repeated(int(missing[without_rows[0]]))
+            row_group, inverse = np.unique(same.row_group, return_inverse=True)
+            rows = np.zeros(len(row_group))
+            np.add.at(rows, inverse, same.num_rows)
+            times = len(without_rows)
+            share = np.repeat(without_rows, len(row_group))
+            invalid = np.zeros(len(share), bool)
+            parts.append(RowCounts(share, np.tile(row_group, times), np.tile(rows, times), invalid))
+        return RowCounts.joined(parts)
+
+
+class _Split(Division):
+    """`even="split"`: over-full shares give row ranges from their ends to short ones.
+
+    The given rows form one stream, in the order of donors and of each donor's rows. Recipients
+    take from it in their order. So two running sums determine the rows of each.
+    """
+
+    def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
+        super().__init__(dealt, options)
+        target = self._targets(dealt.totals)
+        self._stream = self._given(target)
+        taken = np.maximum(target - dealt.totals, 0)
+        self._taken_begin = np.cumsum(taken) - taken
+        self._deliver(np.full_like(target, target.min() if options.drop_last else target.max()))
+        # Own rows and rows from the stream; a repeated row makes up the difference.
+        self._held = np.minimum(target, self.rows)
+        if options.batch_size is None:
+            self.steps = np.full_like(target, self._chunk_counts().max())
+
+    @property
+    def own_rows(self) -> Int64Array:
+        return self._held
+
+    @staticmethod
+    def _targets(totals: Int64Array) -> Int64Array:
+        """Return equal targets; odd rows go to the largest shares, so few rows move."""
+        part, odd = divmod(int(totals.sum()), len(totals))
+        target = np.full_like(totals, part)
+        target[np.argsort(-totals, kind="stable")[:odd]] += 1
+        return target
+
+    def _given(self, target: Int64Array) -> Ranges:
+        """Return the stream: the rows beyond each share's target."""
+        table, kept = self._dealt.table, self._dealt.kept(target)
+        share, turn = np.nonzero(table - kept)  # by share, then by turn
+        whole = self._dealt.epoch.pick(turn * self._dealt.num_shares + share)
+        left = kept[share, turn]
+        return replace(whole, row_begin=whole.row_begin + left, num_rows=whole.num_rows - left)
+
+    def _chunk_counts(self) -> Int64Array:
+        """Return the non-empty chunks of each share before any is cut into pieces, `[S]`."""
+        taken = np.maximum(self._held - self._dealt.totals, 0)
+        first = np.searchsorted(self._stream.ends, self._taken_begin, side="right")
+        last = np.searchsorted(self._stream.ends, self._taken_begin + taken, side="left")
+        counts = self._dealt.chunk_counts(self._held) + (self._held < self.rows)
+        return counts + np.where(taken > 0, last - first + 1, 0)
+
+    def chunks(self, index: int) -> Ranges:
+        chunks, held = self._dealt.chunks(index), int(self._held[index])
+        taken, begin = held - int(self._dealt.totals[index]), int(self._taken_begin[index])
+        if taken < 0:
+            chunks = chunks.rows(0, held)
+        elif taken > 0:
+            chunks = chunks.then(self._stream.rows(begin, begin + taken))
+        if held < self.rows[index]:
+            source, end = (chunks.without_empty(), held) if held else (self._dealt.filled, 1)
+            last = source.rows(end - 1, end)
+            chunks = chunks.then(replace(last, valid=np.zeros_like(last.valid)))
+        count = int(self.steps[index])
+        if self._options.batch_size is None and np.count_nonzero(chunks.num_rows) < count:
+            chunks = chunks.cut_into(count)
+        return chunks
+
+    def row_counts(self) -> RowCounts:
+        own, taken = self._dealt.counts_of_first(self._held), self._taken_counts()
+        held = RowCounts.joined([own, taken])
+        # A share repeats the last row that it holds or, without any, the first of the epoch.
+        last_group = np.full(len(self.rows), self._dealt.filled.row_group[0])
+        for part in (own, taken):
+            last_group[part.share] = part.row_group  # both go by share, then by row
+        short = np.flatnonzero(self._held < self.rows)
+        ones = np.ones(len(short))
+        repeats = RowCounts(short, last_group[short], ones, np.zeros(len(short), bool))
+        return RowCounts.joined([held, repeats])
+
+    def _taken_counts(self) -> RowCounts:
+        """Return the rows of the stream that each share takes, by share, then by row."""
+        taken = np.maximum(self._held - self._dealt.totals, 0)
+        share = np.flatnonzero(taken)
+        begin, ends = self._taken_begin[share], self._stream.ends
+        end = begin + taken[share]
+        cuts = np.unique(np.concatenate([begin, end, ends - self._stream.num_rows, ends]))
+        cuts, rows = cuts[:-1], np.diff(cuts)
+        taker = np.searchsorted(begin, cuts, side="right") - 1
+        is_taken = taker >= 0
+        is_taken[is_taken] = cuts[is_taken] < end[taker[is_taken]]
+        row_group = self._stream.row_group[np.searchsorted(ends, cuts[is_taken], side="right")]
+        counts = rows[is_taken].astype(np.float64)
+        return RowCounts(share[taker[is_taken]], row_group, counts, np.ones(len(counts), bool))
+
+
+DIVISIONS: dict[Even, type[Division]] = {
+    "split": _Split,
+    "drop": _Drop,
+    "pad": _Pad,
+    "none": Division,
+    "dynamic": Division,
+}

@@ -1,0 +1,241 @@
+"""The epoch plan: which rows each share reads, in which order, as arithmetic on row counts.
+
+The plan follows from the row counts in the footers and from `PlanOptions`. It reads no file and
+needs no communication, so every rank computes the same plan alone.
+
+Words: a *share* is the part that one DataLoader worker of one rank reads (one share per rank
+without workers). A *position* is an index in the epoch's order of row groups; position `i` is
+dealt to share `i % num_shares`. Array shapes: `[G]` row groups, `[S]` shares, `[K]` the most
+chunks any share is dealt, `[n]` the chunks of one share. Every count and offset is in rows.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchparquet._impl.checks import checked_int
+from torchparquet._impl.plan.division import DIVISIONS, Dealt, Division
+from torchparquet._impl.plan.order import balanced_order, epoch_order, order_within_share
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.row_counts import RowCounts
+from torchparquet._impl.plan.share import Share
+from torchparquet._impl.plan.windows import WindowRemainder, lay_out, window_keys, window_starts
+
+
+@dataclass(frozen=True, eq=False)
+class Remains:
+    """The rows of an epoch that nobody has delivered before its world changed.
+
+    Attributes:
+        units: The ranges that are left, in the order in which they are dealt. A range whose row
+            group is `G + t` counts the positions of remainder `t`.
+        remainders: The rest of windows that were begun.
+    """
+
+    units: Ranges
+    remainders: tuple[WindowRemainder, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedShare:
+    """A share as it was dealt: chunks, with a range of positions for each remainder.
+
+    Attributes:
+        chunks: The chunks in order; those too long for a window are cut.
+        starts: int64 `[m]`, the first chunk of each window; None for rows in file order.
+        dealt_rows: int64, rows of each chunk as it was dealt, before any was cut; without empty
+            chunks.
+    """
+
+    chunks: Ranges
+    starts: Int64Array | None
+    dealt_rows: Int64Array
+
+
+class EpochPlan:
+    """The division of one epoch's rows among all shares.
+
+    Attributes:
+        options: The options given.
+        order: int64 `[n]`, position to row group; row groups without rows included. A row group
+            has several positions where `cuts_row_groups` holds.
+        num_shares: `world_size * num_workers`, or `canonical_world_size`.
+        share_rows: int64 `[S]`, rows that each share delivers, repeats included.
+        share_steps: int64 `[S]`, batches that each share delivers.
+        own_rows: int64 `[S]`, the part of `share_rows` that is not repeated.
+    """
+
+    def __init__(
+        self,
+        row_group_rows: Int64Array,
+        options: PlanOptions,
+        *,
+        remains: Remains | None = None,
+        row_group_bytes: Int64Array | None = None,
+    ) -> None:
+        """Plan an epoch.
+
+        Args:
+            row_group_rows: Integers `[G]`, rows of each row group in file order.
+            options: The options that shape the order.
+            remains: The rest of the epoch that another world left; None for the whole epoch.
+            row_group_bytes: Integers `[G]`, bytes of each row group, for `balance="bytes"`.
+
+        Raises:
+            TypeError: `row_group_rows` does not hold integers.
+            ValueError: `row_group_rows` is not one-dimensional, has a negative count, or sums to 0
+                or to `2**62` and more; or `row_group_bytes` is missing or of another length.
+        """
+        self.row_group_rows = _checked_rows(row_group_rows)
+        self.row_group_bytes = row_group_bytes
+        self.options = options
+        self.num_shares = options.num_shares
+        self.remainders = () if remains is None else remains.remainders
+        self.units = self._whole_epoch() if remains is None else remains.units
+        self.order = self.units.row_group
+        dealt = Dealt(self._in_turns(), self.num_shares)
+        # A single share needs no policy.
+        divided = DIVISIONS[options.even] if self.num_shares > 1 else Division
+        self._division = divided(dealt, options)
+        self.share_rows = self._division.rows
+        self.share_steps = self._division.steps
+        self.own_rows = self._division.own_rows
+
+    def of_epoch(self, epoch: int) -> EpochPlan:
+        """Return this plan for another epoch; without `shuffle` both have the same order."""
+        made = copy(self)
+        made.options = replace(self.options, epoch=epoch)
+        return made
+
+    def _whole_epoch(self) -> Ranges:
+        rows, options = self.row_group_rows, self.options
+        units = Ranges.whole(np.arange(len(rows), dtype=np.int64), rows)
+        if options.cuts_row_groups:
+            units = units.cut_longer_than(options.window_rows)
+        return units.pick(epoch_order(len(units.num_rows), options))
+
+    def _in_turns(self) -> Ranges:
+        """Return the units in an order that deals position `i` to share `i % num_shares`."""
+        if self.options.balance == "rows":
+            return self.units
+        costs = self.row_group_bytes
+        if costs is None or len(costs) != len(self.row_group_rows):
+            raise ValueError('balance="bytes" needs the bytes of each row group')
+        return balanced_order(self.units, self._unit_bytes(costs), self.num_shares)
+
+    def _unit_bytes(self, row_group_bytes: Int64Array) -> Int64Array:
+        row_bytes = row_group_bytes / np.maximum(self.row_group_rows, 1)
+        for remainder in self.remainders:
+            of_remainder = row_bytes[remainder.chunks.row_group].max(initial=0.0)
+            row_bytes = np.append(row_bytes, of_remainder)
+        costs: Int64Array = (row_bytes[self.units.row_group] * self.units.num_rows).astype(np.int64)
+        return costs
+
+    def planned_share(self, index: int) -> PlannedShare:
+        """Return the chunks that share `index` was dealt.
+
+        Raises:
+            ValueError: `index` is not in `[0, num_shares)`.
+        """
+        index = checked_int("index", index, 0, self.num_shares)
+        chunks = self._division.chunks(index).without_empty_tail()
+        options = self.options
+        if options.shuffle_within_rank:
+            chunks = order_within_share(chunks, options, index)
+        dealt_rows = chunks.num_rows[chunks.num_rows > 0]
+        if not options.shuffle_window:
+            return PlannedShare(chunks, None, dealt_rows)
+        is_remainder = chunks.row_group >= len(self.row_group_rows)
+        if options.window_rows and not is_remainder.all():
+            chunks = chunks.cut_longer_than(options.window_rows, except_for=is_remainder)
+        chunks = chunks.without_empty()
+        is_remainder = chunks.row_group >= len(self.row_group_rows)
+        return PlannedShare(chunks, window_starts(chunks, is_remainder, options), dealt_rows)
+
+    def share(self, index: int) -> Share:
+        """Return share `index`; time and memory are proportional to its own chunks.
+
+        Raises:
+            ValueError: `index` is not in `[0, num_shares)`.
+        """
+        return self.laid_out(index, self.planned_share(index))
+
+    def laid_out(self, index: int, planned: PlannedShare) -> Share:
+        """Return share `index`, dealt as `planned`, in the form that a reader takes."""
+        chunks, windows = planned.chunks, None
+        if planned.starts is not None and len(planned.starts):
+            keys = window_keys(self.options, index, len(planned.starts))
+            chunks, windows = lay_out(chunks, planned.starts, keys, self.remainders_of(planned))
+        batch_size = self.options.share_batch_size
+        batch_sizes = planned.dealt_rows if batch_size is None else planned.dealt_rows[:0]
+        return Share(
+            index,
+            self.num_shares,
+            batch_size,
+            chunks.row_group,
+            chunks.row_begin,
+            chunks.num_rows,
+            chunks.valid,
+            windows,
+            batch_sizes,
+        )
+
+    def remainders_of(self, planned: PlannedShare) -> dict[int, tuple[WindowRemainder, int]]:
+        """Return, by window of the share, its remainder and its first position there."""
+        if not self.remainders or planned.starts is None:
+            return {}
+        units = planned.chunks.row_group[planned.starts] - len(self.row_group_rows)
+        begins = planned.chunks.row_begin[planned.starts]
+        return {
+            int(window): (self.remainders[units[window]], int(begins[window]))
+            for window in np.flatnonzero(units >= 0)
+        }
+
+    def row_counts(self) -> RowCounts:
+        """Return how many rows of which row groups all shares deliver.
+
+        Time and memory are proportional to shares and row groups together.
+        """
+        counts = self._division.row_counts()
+        if not self.remainders:
+            return counts
+        is_remainder = counts.row_group >= len(self.row_group_rows)
+        with_remainders = np.unique(counts.share[is_remainder])
+        others = counts.pick(~np.isin(counts.share, with_remainders))
+        made = [RowCounts.of_share(self.share(int(index))) for index in with_remainders]
+        return RowCounts.joined([others, *made])
+
+    def steps_per_rank(self) -> Int64Array:
+        """Return the batches that all workers of each rank deliver together, int64 `[W]`."""
+        by_rank = self.share_steps.reshape(-1, self.options.world_size)
+        steps: Int64Array = by_rank.max(0) if self.options.canonical_world_size else by_rank.sum(0)
+        return steps
+
+    def num_steps(self, rank: int) -> int:
+        """Return the batches that all workers of `rank` deliver together.
+
+        Raises:
+            ValueError: `rank` is not in `[0, world_size)`.
+        """
+        world_size = self.options.world_size
+        rank = checked_int("rank", rank, 0, world_size)
+        steps = self.share_steps[rank::world_size]
+        return int(steps.max() if self.options.canonical_world_size else steps.sum())
+
+
+def _checked_rows(row_group_rows: Int64Array) -> Int64Array:
+    rows = np.asarray(row_group_rows)
+    if rows.ndim != 1:
+        raise ValueError(f"row_group_rows must have one dimension, got {rows.ndim}")
+    if rows.size and rows.dtype.kind not in "iu":
+        raise TypeError(f"row_group_rows must hold integers, got {rows.dtype}")
+    if rows.size and rows.min() < 0:
+        raise ValueError(f"row_group_rows must be >= 0, got {rows.min()}")
+    # The sum in float64 cannot overflow, so it decides whether the exact sum is safe.
+    if not 0 < rows.sum(dtype=np.float64) < 2**62:
+        raise ValueError(f"the sum of rows must be >= 1 and < 2**62, got {sum(rows.tolist())}")
+    return rows.astype(np.int64)

@@ -1,0 +1,206 @@
+"""The options that shape the order of an epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchparquet._impl.checks import checked_bool, checked_int
+
+# The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
+ANY_CHUNKS = 2**31 - 1
+
+Even = Literal["split", "drop", "pad", "none", "dynamic"]
+Balance = Literal["rows", "bytes"]
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The options that, with the row counts, determine an epoch's order.
+
+    Attributes:
+        batch_size: Rows per batch and rank; None for one batch per chunk.
+        shuffle: Permute the row groups.
+        seed: Key of the permutation, `0 <= seed < 2**64`.
+        epoch: Second key of the permutation, `0 <= epoch < 2**64`.
+        world_size: Data-parallel ranks.
+        num_workers: DataLoader workers per rank; 1 when there are none.
+        even: How shares get the same number of steps. "dynamic" plans like "none", because ranks
+            claim row groups while they read.
+        drop_last: Leave out a batch that is not full.
+        shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
+            none.
+        window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
+            several ranges. With `ANY_CHUNKS`, a longer row group is several units of the order.
+        canonical_world_size: The number of ranks whose global batches every world keeps; a
+            multiple of `world_size`. None if each world has its own batches.
+        balance: The quantity that shares get equal amounts of.
+        shuffle_within_rank: Deal row groups in file order and permute each share's own, so that
+            a rank reads the same ones in every epoch.
+        leg: How often the world has changed within the epoch; part of the key of windows.
+    """
+
+    batch_size: int | None
+    shuffle: bool = False
+    seed: int = 0
+    epoch: int = 0
+    world_size: int = 1
+    num_workers: int = 1
+    even: Even = "split"
+    drop_last: bool = False
+    shuffle_window: int = 0
+    window_rows: int = 0
+    canonical_world_size: int | None = None
+    balance: Balance = "rows"
+    shuffle_within_rank: bool = False
+    leg: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every field; integers of numpy become plain ones."""
+        bounds = {
+            "seed": (0, 2**64),
+            "epoch": (0, 2**64),
+            "world_size": (1, 2**31),
+            "num_workers": (1, 2**31),
+            "shuffle_window": (0, 2**31),
+            "window_rows": (0, 2**62),
+            "leg": (0, 2**31),
+        }
+        if self.canonical_world_size is not None:
+            bounds["canonical_world_size"] = (1, 2**31)
+        for name, (low, high) in bounds.items():
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+        if self.batch_size is not None:
+            others = ", None for a batch of each row group, or ByLength(...)"
+            size = checked_int("batch_size", self.batch_size, 1, 2**63, others)
+            object.__setattr__(self, "batch_size", size)
+        for name in ("shuffle", "drop_last", "shuffle_within_rank"):
+            checked_bool(name, getattr(self, name))
+        for name, choices in (("even", get_args(Even)), ("balance", get_args(Balance))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.even == "dynamic":
+            check_dynamic(
+                {
+                    "drop_last": (self.drop_last, False),
+                    "balance": (self.balance, "rows"),
+                    "shuffle_within_rank": (self.shuffle_within_rank, False),
+                    "shuffle_window": (self.shuffle_window, 0),
+                }
+            )
+        if not self.shuffle:
+            for name in ("shuffle_window", "shuffle_within_rank"):
+                if getattr(self, name):
+                    text = window_text(self.shuffle_window, self.window_rows)
+                    value = text if name == "shuffle_window" else getattr(self, name)
+                    raise ValueError(f"{name} needs shuffle=True, got {value}")
+        if self.balance == "bytes" and self.even == "split":
+            raise ValueError(
+                'balance="bytes" needs even="drop", "pad" or "none": even="split" gives shares '
+                "equal rows"
+            )
+        if self.canonical_world_size is not None:
+            self._check_canonical(self.canonical_world_size)
+
+    def _check_canonical(self, canonical: int) -> None:
+        if canonical % self.world_size:
+            raise ValueError(
+                "world_size must divide canonical_world_size, got "
+                f"{self.world_size} and {canonical}"
+            )
+        if self.num_workers > 1:
+            raise ValueError(
+                "canonical_world_size needs num_workers=0, because decode threads do the work of "
+                f"workers, got {self.num_workers} workers"
+            )
+        if self.batch_size is None or self.batch_size * self.world_size % canonical:
+            raise ValueError(
+                "canonical_world_size must divide batch_size * world_size, got "
+                f"{canonical}, {self.batch_size} and {self.world_size}"
+            )
+        if self.drop_last and self.steps_may_differ and canonical != self.world_size:
+            raise ValueError(
+                'drop_last=True with canonical_world_size needs even="split", "drop" or "pad": '
+                'with even="none" the shares of a rank end at different batches, and later batches '
+                "are not full"
+            )
+
+    @property
+    def steps_may_differ(self) -> bool:
+        """True if ranks may take different numbers of steps."""
+        return self.even in ("none", "dynamic")
+
+    @property
+    def cuts_row_groups(self) -> bool:
+        """True if the ranges of a long row group are ordered as if each were a row group."""
+        return self.shuffle_window == ANY_CHUNKS and self.window_rows > 0
+
+    @property
+    def num_shares(self) -> int:
+        """The number of shares that divide the epoch's rows."""
+        return self.canonical_world_size or self.world_size * self.num_workers
+
+    @property
+    def share_batch_size(self) -> int | None:
+        """The rows of each batch that come from one share; None for one batch per chunk."""
+        if self.canonical_world_size is None or self.batch_size is None:
+            return self.batch_size
+        return self.batch_size * self.world_size // self.canonical_world_size
+
+    def shares_of(self, rank: int, worker: int = 0) -> range:
+        """Return the shares whose rows make up the batches of a rank's worker, side by side."""
+        first = worker * self.world_size + rank
+        end = self.num_shares if self.canonical_world_size else first + 1
+        return range(first, end, self.world_size)
+
+
+def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None:
+    """Return the user's `shuffle_window` as `PlanOptions` has it, with its `window_rows`.
+
+    Args:
+        shuffle_window: A number of row groups, or of rows such as "1_000_000 rows"; None for the
+            default, which this returns as None.
+
+    Raises:
+        TypeError: It is none of these.
+        ValueError: It is below 0, or a text that tells no rows, or none.
+    """
+    if shuffle_window is None:
+        return None
+    if not isinstance(shuffle_window, str):
+        return checked_int("shuffle_window", shuffle_window, 0, ANY_CHUNKS), 0
+    text = shuffle_window.strip()
+    count = text.removesuffix("rows" if text.endswith("rows") else "row").rstrip()
+    digits = count.replace("_", "").replace(",", "")
+    if count == text or not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(
+            'shuffle_window must be a number of row groups, or of rows such as "1_000_000 rows", '
+            f"got {shuffle_window!r}"
+        )
+    return ANY_CHUNKS, checked_int("shuffle_window", int(digits), 1, 2**62)
+
+
+def window_text(shuffle_window: int, window_rows: int) -> str:
+    """Return a window as the user tells it, without a bound by memory."""
+    return f"{window_rows} rows" if shuffle_window == ANY_CHUNKS else str(shuffle_window)
+
+
+def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
+    """Check that every option has the value that `even="dynamic"` needs.
+
+    Args:
+        options: By name, the value and the only possible value.
+
+    Raises:
+        ValueError: An option has another value.
+    """
+    for name, (value, possible) in options.items():
+        if value != possible:
+            raise ValueError(f'even="dynamic" needs {name}={possible!r}, got {value!r}')

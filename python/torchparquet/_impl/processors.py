@@ -1,0 +1,91 @@
+"""The processors of this process, and the processes that share a machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from torchparquet._impl.checks import checked_int
+
+
+def num_processors() -> int:
+    """Return how many processors this process may use."""
+    # macOS binds no process to processors.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def checked_processors(name: str, cpus: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of processors in ascending order, each once.
+
+    Args:
+        name: The argument's name in messages.
+        cpus: Numbers as the system counts processors, from 0.
+
+    Raises:
+        TypeError: `cpus` is no sequence of integers.
+        ValueError: It is empty, this process may not use one of them, or the system binds no thread
+            to processors.
+    """
+    try:
+        given = list(cpus)
+    except TypeError:
+        raise TypeError(f"{name} must be numbers of processors, got {cpus!r}") from None
+    numbers = sorted({checked_int(f"{name}[{i}]", cpu, 0, 2**16) for i, cpu in enumerate(given)})
+    if not numbers:
+        raise ValueError(f"{name} must name at least one processor")
+    if not hasattr(os, "sched_getaffinity"):
+        raise ValueError(f"{name} needs a system that binds threads to processors, such as Linux")
+    usable = os.sched_getaffinity(0)
+    if missing := [cpu for cpu in numbers if cpu not in usable]:
+        raise ValueError(
+            f"{name} names processors that this process may not use: {missing}; it may use "
+            f"{sorted(usable)}"
+        )
+    return tuple(numbers)
+
+
+def num_ranks_here() -> int:
+    """Return how many ranks this machine has, as far as a launcher or their store tells."""
+    told = os.environ.get("LOCAL_WORLD_SIZE")
+    if told is not None:
+        return max(1, int(told)) if told.isdecimal() else 1
+    num_tasks = _num_slurm_tasks()
+    return num_tasks if num_tasks > 1 else _num_ranks_by_store()
+
+
+def num_own_processors() -> int:
+    """Return how many of the processors that this process may use are its share of the ranks'."""
+    usable, num_ranks = num_processors(), num_ranks_here()
+    of_node = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    if "LOCAL_WORLD_SIZE" not in os.environ and _num_slurm_tasks() > 1 and of_node.isdecimal():
+        # Slurm binds tasks to a part of the job's processors, or binds none.
+        return max(1, min(usable, int(of_node) // num_ranks))
+    return max(1, usable // num_ranks)
+
+
+def _num_slurm_tasks() -> int:
+    """Return how many tasks like this one Slurm runs on this machine; 1 outside of `srun`."""
+    of_nodes: list[int] = []
+    # Source: srun(1), "4(x2),3" for nodes of 4, 4 and 3 tasks.
+    for part in os.environ.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        of_nodes += [int(match[1])] * int(match[2] or 1) if match else []
+    node = os.environ.get("SLURM_NODEID", "")
+    known = node.isdecimal() and int(node) < len(of_nodes)
+    return of_nodes[int(node)] if known else max(of_nodes, default=1)
+
+
+def _num_ranks_by_store() -> int:
+    """Return how many ranks there are if their store has an address for this machine alone."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return 1
+    store = dist.distributed_c10d._get_default_store()
+    while (inner := getattr(store, "underlying_store", None)) is not None:
+        store = inner
+    is_local = getattr(store, "host", "") in ("localhost", "127.0.0.1", "::1")
+    return int(dist.get_world_size()) if is_local else 1

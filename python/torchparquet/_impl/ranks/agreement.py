@@ -1,0 +1,391 @@
+"""Before the second batch, ranks check that all of them read the same data in the same way.
+
+They use the key-value store that torch.distributed was initialised with, not a collective. A
+collective waits silently for a missing rank, pairs with whatever other collective that rank runs
+instead, and needs a device under NCCL.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import torch.distributed as dist
+
+from torchparquet._impl.ranks.job_start import Peers, await_keys, job_start
+from torchparquet._impl.ranks.sharding import in_worker, is_distributed
+from torchparquet.errors import RankMismatchError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+_WARN_AFTER_SECONDS = 8.0
+_SLACK_SECONDS = 10.0
+_MAX_SHOWN = 8
+_MAX_CHARACTERS = 200
+
+_logger = logging.getLogger("torchparquet")
+
+
+_Made = TypeVar("_Made")
+
+
+class Standing(NamedTuple):
+    """The note that one rank leaves for the others.
+
+    Attributes:
+        share: Its data-parallel rank, of `num_shares`.
+        num_shares: Data-parallel ranks.
+        values: By name, the values that must be the same on every rank.
+        failure: The reason why this rank cannot begin; None if it can.
+    """
+
+    share: int
+    num_shares: int
+    values: dict[str, str]
+    failure: str | None = None
+
+
+def find_peers(
+    process_group: object | None = None, device_mesh: DeviceMesh | None = None
+) -> Peers | None:
+    """Return the processes to compare with: those of the mesh, the group or the world.
+
+    All dimensions of a mesh count, because model-parallel peers must read the same too.
+
+    Returns:
+        The processes. None without an initialised torch.distributed or its store, if this process
+        is alone, in a DataLoader worker or other child of a rank, or outside the group or mesh.
+    """
+    if in_worker() or not is_distributed():
+        return None
+    if _inherited and _inherited[0] is dist.group.WORLD:
+        return None
+    if dist.get_backend() in ("fake", "mpi"):
+        return None
+    if device_mesh is not None:
+        if not hasattr(device_mesh, "mesh"):
+            return None
+        ranks = sorted(device_mesh.mesh.flatten().tolist())
+    elif process_group is not None:
+        if not isinstance(process_group, dist.ProcessGroup):
+            return None
+        ranks = sorted(dist.get_process_group_ranks(process_group))
+    else:
+        ranks = list(range(dist.get_world_size()))
+    if len(ranks) < 2 or dist.get_rank() not in ranks:
+        return None
+    return Peers(tuple(ranks), dist.get_rank(), default_store())
+
+
+def default_store() -> Store:
+    """Return the store that torch.distributed was initialised with."""
+    store: Store = dist.distributed_c10d._get_default_store()
+    return store
+
+
+def begin_together(
+    peers: Peers, standing: Callable[[], Standing], begin: Callable[[], _Made]
+) -> _Made:
+    """Begin on all ranks or on none. Every rank must call this, and all learn why one failed.
+
+    Args:
+        peers: The result of `find_peers`.
+        standing: Returns the values to compare.
+        begin: Returns the result of this call. If it raises, the other ranks raise too.
+
+    Raises:
+        RankMismatchError: Ranks differ, another rank could not begin, or one did not join within
+            the store's timeout.
+        Exception: `standing` or `begin` raised it.
+    """
+    meeting = _Meeting(peers)
+    try:
+        own = standing()
+        made = begin()
+    except Exception as error:
+        meeting.excuse(f"{type(error).__name__}: {error}")
+        raise
+    verdict = meeting.verdict(own)
+    if verdict:
+        close = getattr(made, "close", None)
+        if close is not None:
+            close()
+        raise RankMismatchError(verdict)
+    return made
+
+
+def tell_failure(peers: Peers, error: Exception) -> None:
+    """Tell the ranks that compare next why this one cannot begin; wait for few seconds at most.
+
+    If this rank begins after all before they compare, they do not hear of it.
+    """
+    _Meeting(peers, is_ahead=True).excuse(f"{type(error).__name__}: {error}")
+
+
+def start_of_job(peers: Peers) -> str:
+    """Return the name of this start of the job, which only its ranks know.
+
+    If the ranks have not met before, this waits for all of them.
+
+    Raises:
+        RankMismatchError: One of them did not come within the store's timeout.
+    """
+    start = job_start(peers)
+    if not start.has_met_all:
+        index = peers.ranks.index(peers.own)
+        begin_together(peers, lambda: Standing(index, len(peers.ranks), {}), lambda: None)
+    return start.name
+
+
+def disagreement(standings: Mapping[int, Standing]) -> str:
+    """Describe the differences between ranks; return "" if all agree.
+
+    Args:
+        standings: The notes, by rank of torch.distributed's world.
+    """
+    failed = {rank: standing.failure for rank, standing in standings.items() if standing.failure}
+    if failed:
+        return "a rank could not begin: " + _by_value(failed)
+    names: dict[str, None] = {}
+    for standing in standings.values():
+        names |= dict.fromkeys(standing.values)
+    found: list[str] = []
+    for name in names:
+        if name == "columns" and any(text.startswith("column ") for text in found):
+            # It would only add their order, and details.
+            continue
+        of_rank = {rank: of.values.get(name, "missing") for rank, of in standings.items()}
+        if len(set(of_rank.values())) > 1:
+            found.append(f"{name} is {_by_value(of_rank)}")
+    found = found or _wrong_shares(standings)
+    if not found:
+        return ""
+    more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
+    return (
+        "ranks must read the same data in the same order (check_ranks=False skips this "
+        f"comparison): {'; '.join(found[:_MAX_SHOWN])}{more}"
+    )
+
+
+def _wrong_shares(standings: Mapping[int, Standing]) -> list[str]:
+    """Describe the ranks of each share if shares have different numbers of ranks."""
+    num_shares = next(iter(standings.values())).num_shares
+    counts = Counter(standing.share for standing in standings.values())
+    if len({counts[share] for share in range(num_shares)}) == 1:
+        return []
+    held = {rank: str(standing.share) for rank, standing in standings.items()}
+    return [f"each data-parallel rank of {num_shares} must be held equally often; it is "
+            f"{_by_value(held)}"]  # fmt: skip
+
+
+def _by_value(of_rank: Mapping[int, str]) -> str:
+    """Return "value on ranks ..., value on ranks ...", the most common value first."""
+    holders = defaultdict(list)
+    for rank in sorted(of_rank):
+        holders[of_rank[rank]].append(rank)
+    groups = sorted(holders.items(), key=lambda item: (-len(item[1]), item[1]))
+    shown = [f"{shortened(value)} on {listed(ranks)}" for value, ranks in groups[:_MAX_SHOWN]]
+    more = f", and {len(groups) - _MAX_SHOWN} more values" if len(groups) > _MAX_SHOWN else ""
+    return ", ".join(shown) + more
+
+
+def shortened(text: str) -> str:
+    """Return `text`, or its two ends if it is long."""
+    if len(text) <= _MAX_CHARACTERS:
+        return text
+    return f"{text[: _MAX_CHARACTERS - 20]} ... {text[-15:]}"
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Return ascending ranks as in "rank 3" or "ranks 0-5, 9"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    more = f" and {len(texts) - _MAX_SHOWN} more" if len(texts) > _MAX_SHOWN else ""
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(texts[:_MAX_SHOWN])}{more}"
+
+
+class _Meeting:
+    """One comparison: every rank leaves a note in the store, and the first one compares them.
+
+    The n-th notes of the same ranks belong together, as with collectives. So all ranks must
+    compare their data sets in the same order. Notes of an earlier start of the job are not met.
+    """
+
+    def __init__(self, peers: Peers, *, is_ahead: bool = False) -> None:
+        """Take part in the next comparison; `is_ahead` is whether this rank may do so again."""
+        self._peers = peers
+        self._first = peers.own == peers.ranks[0]
+        self._start = start = job_start(peers)
+        self._number = start.next_number("agreement") if is_ahead else start.number("agreement")
+        self._is_ahead = is_ahead
+
+    def excuse(self, failure: str) -> None:
+        """Tell the others that this rank cannot begin.
+
+        It gives them a moment to come if they have not met before, and waits for nobody else.
+        """
+        note = Standing(0, 1, {}, failure)
+        if not self._enter(_SLACK_SECONDS):
+            return
+        if self._start.excused_at == self._number and self._others_have_come():
+            self._start.number("agreement")  # That comparison is over for them.
+            self._number = self._start.next_number("agreement")
+        if self._is_ahead:
+            self._start.excused_at = self._number
+        self._leave(note)
+        if self._first:
+            self._announce(disagreement({self._peers.own: note}))
+            if not self._start.has_met_all:
+                self._wait(self._notes_of_others, _SLACK_SECONDS)
+
+    def verdict(self, own: Standing) -> str:
+        """Return the verdict for all ranks; "" if they agree."""
+        first = self._peers.ranks[0]
+        if not self._enter():
+            return self._absence([first])
+        if self._start.excused_at == self._number:
+            self._withdraw_excuse()
+        self._leave(own)
+        if self._first:
+            verdict = self._judge(own)
+            self._announce(verdict)
+            return verdict
+        # After the first rank has joined, it knows which ranks are missing.
+        absent = self._wait({first: f"{self._place}/{first}"})
+        limit = self._peers.store.timeout.total_seconds()  # type: ignore[attr-defined]
+        absent = absent or self._wait({first: self._verdict_key}, limit + _SLACK_SECONDS)
+        if absent:
+            return self._absence(absent)
+        self._start.has_met_all = True
+        return str(json.loads(self._peers.store.get(self._verdict_key)))
+
+    def _withdraw_excuse(self) -> None:
+        """Take part after all; in the next comparison, if others have come to this one."""
+        if self._others_have_come():
+            self._number = self._start.number("agreement")
+        elif self._first:
+            self._peers.store.delete_key(self._verdict_key)
+
+    def _others_have_come(self) -> bool:
+        others = self._notes_of_others.values() if self._first else [self._verdict_key]
+        return any(self._peers.store.check([key]) for key in others)
+
+    def _enter(self, limit_seconds: float | None = None) -> bool:
+        """Learn the name of this start of the job; False if the first rank did not come."""
+        first = self._peers.ranks[0]
+        return bool(self._start.name) or self._start.learn_name(
+            self._peers, lambda key: not self._wait({first: key}, limit_seconds)
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"torchparquet/agreement/{self._start.name}/{self._number}"
+
+    @property
+    def _notes_of_others(self) -> dict[int, str]:
+        return {rank: f"{self._place}/{rank}" for rank in self._peers.ranks[1:]}
+
+    @property
+    def _verdict_key(self) -> str:
+        return f"{self._place}/verdict"
+
+    def _announce(self, verdict: str) -> None:
+        self._peers.store.set(self._verdict_key, json.dumps(verdict))
+
+    def _leave(self, note: Standing) -> None:
+        self._peers.store.set(f"{self._place}/{self._peers.own}", json.dumps(note))
+
+    def _judge(self, own: Standing) -> str:
+        keys = self._notes_of_others
+        absent = self._wait(keys)
+        if absent:
+            return self._absence(absent)
+        self._start.has_met_all = True
+        standings = {self._peers.own: own}
+        for rank, key in keys.items():
+            standings[rank] = Standing(*json.loads(self._peers.store.get(key)))
+        return disagreement(standings)
+
+    def _wait(self, keys: Mapping[int, str], limit_seconds: float | None = None) -> list[int]:
+        """Wait for the keys; return the ranks whose key never came.
+
+        Args:
+            keys: By rank.
+            limit_seconds: How long to wait, without a warning; None for the store's timeout.
+        """
+        store = self._peers.store
+        warned = limit_seconds is not None
+
+        def look(waited: float) -> None:
+            nonlocal warned
+            if self._first:
+                self._start.answer(store)
+            if waited > _WARN_AFTER_SECONDS and not warned:
+                warned = True
+                _logger.warning(self._absence(self._absent(keys)))
+
+        if limit_seconds is None:
+            limit_seconds = store.timeout.total_seconds()  # type: ignore[attr-defined]
+        came = await_keys(store, keys.values(), limit_seconds, look)
+        return [] if came else self._absent(keys)
+
+    def _absent(self, keys: Mapping[int, str]) -> list[int]:
+        return [rank for rank, key in keys.items() if not self._peers.store.check([key])]
+
+    def _absence(self, absent: Sequence[int]) -> str:
+        return (
+            "ranks compare what they read when each asks for its second batch, and one that does "
+            "not come, or waits in a collective call meanwhile, holds up all (one batch may be "
+            "looked at on any rank; to read more on some ranks alone, give a data set of their own "
+            "rank and world_size, or check_ranks=False): "
+            f"rank {self._peers.own} waited for {listed(absent)}"
+        )
+
+
+# The default group of the parent of this fork, whose sockets this process must not use.
+_inherited: list[object] = []
+
+
+def _remember_group() -> None:
+    """Note, in a forked child, the group of its parent."""
+    _inherited[:] = [dist.group.WORLD] if is_distributed() else []
+
+
+if dist.is_available():
+    os.register_at_fork(after_in_child=_remember_group)
+
+
+def warn_of_early_end(own: int, num_steps: Iterable[int]) -> None:
+    """Log if this rank ends before others, which must not wait for it.
+
+    Args:
+        own: The data-parallel rank of this process.
+        num_steps: The steps of each data-parallel rank, from the plan.
+    """
+    steps = list(num_steps)
+    most = max(steps)
+    if steps[own] == most:
+        return
+    _logger.warning(
+        'even="none" lets step counts differ: rank %d ends after %d steps, rank %d goes on to %d. '
+        "A collective in each step, such as DistributedDataParallel's gradients, would then wait "
+        'for this rank: use even="split" or torch.distributed.algorithms.Join, or no collectives '
+        "until all ranks have ended",
+        own,
+        steps[own],
+        steps.index(most),
+        most,
+    )

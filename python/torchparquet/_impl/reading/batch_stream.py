@@ -1,0 +1,363 @@
+"""A stream of batches from the native reader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torchparquet._impl.batches.device_transfer import DeviceHandOver, HandOver
+from torchparquet._impl.batches.tensors import Batch, BatchViews, LentSlabs
+from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
+from torchparquet._impl.reading import interpreter_exit
+from torchparquet._impl.reading.null_values import with_way_out
+from torchparquet._impl.reading.reader_arguments import first_steps, native_share
+from torchparquet.errors import NullValueError
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.device_transfer import Arriving
+    from torchparquet._impl.plan.share import Share
+    from torchparquet._impl.reading.stream_parts import StreamParts
+
+# How long the end of a stream waits for reads under way. A loop ends within a second of Ctrl-C, of
+# which the wait for a batch takes up to 0.1 s.
+_STUCK_SECONDS = 0.3
+
+
+class Reading(Protocol):
+    """Counts the reading of a stream."""
+
+    def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
+        """Take the final counts of a stream whose tasks have these names."""
+
+
+class Batches(Protocol):
+    """A stream of batches, as those see it who take them; `BatchStream` says what is meant."""
+
+    reading: Reading | None
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Return itself."""
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+
+    def start(self) -> None:
+        """Lend the reader the memory that it needs from torch."""
+
+    def wait_for_first(self) -> None:
+        """Wait for the first batch, on another thread than the loop's."""
+
+    def announce(self, shares: Sequence[Share]) -> None:
+        """Ask for the first bytes of the shares that are read next."""
+
+    def close(self) -> None:
+        """Join the threads and give up the batches in flight."""
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading."""
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that `next` has taken."""
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the whole stream."""
+
+    @property
+    def wants_next(self) -> bool:
+        """True if the bytes of the next stream can be asked for."""
+
+    @property
+    def closed(self) -> bool:
+        """True if the stream was closed or has ended."""
+
+    @property
+    def stats(self) -> ReaderStats:
+        """The counts so far."""
+
+    @property
+    def task_names(self) -> list[str]:
+        """The column of each task that the counts are of."""
+
+    @property
+    def num_threads(self) -> int:
+        """Decode threads."""
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in flight at once."""
+
+    @property
+    def max_memory_bytes(self) -> int:
+        """Bound of the batches in flight."""
+
+
+class BatchStream(Iterator[Batch]):
+    """Delivers the batches of one share, in order, from decode threads of its own.
+
+    No thread exists before the first `next`. They end with the stream, with `close`, when the
+    stream is collected, and at interpreter exit. An error is raised at its place in the order
+    and again at every later `next`.
+    """
+
+    def __init__(
+        self,
+        parts: StreamParts,
+        share: Share | Sequence[Share],
+        *,
+        num_threads: int,
+        cpus: Sequence[int] = (),
+        max_memory_bytes: int,
+        pin_memory: bool,
+        memory: ReaderMemory,
+        lend_slabs: bool | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        """Prepare to read; reads nothing yet.
+
+        Args:
+            parts: Of the data set.
+            share: The share to read, with at least one row. Or several shares of one batch size,
+                whose rows are side by side in each batch, `batch_size` of each.
+            num_threads: Decode threads.
+            cpus: Processors that they run on; none for those of the process.
+            max_memory_bytes: Bound of the batches in flight.
+            pin_memory: Deliver in page-locked memory of torch's host allocator.
+            memory: Memory of an earlier stream, to be reused as far as it fits; or new memory.
+            lend_slabs: True if torch allocates the memory of batches; None if that holds for pinned
+                memory only.
+            device: The device to copy batches to; it has an index unless it is the CPU. One batch
+                is on its way while the loop has the one before. None delivers batches where they
+                were decoded.
+
+        Raises:
+            ValueError: Two batches do not fit `max_memory_bytes`.
+        """
+        lends = pin_memory if lend_slabs is None else lend_slabs
+        lanes = list(share) if isinstance(share, Sequence) else [share]
+        self.task_names = parts.task_names
+        self._store = parts.reading  # must live as long as the reader
+        self.num_threads = num_threads
+        self.max_memory_bytes = max_memory_bytes
+        self.reading: Reading | None = None
+        first, *beside = [native_share(parts.manifest, lane) for lane in lanes]
+        spec = ReaderSpec(
+            files=parts.files,
+            share=first,
+            beside=beside,
+            batch_rows=sum(lane.batch_size or 0 for lane in lanes),
+            batch_sizes=lanes[0].batch_sizes,
+            fields=parts.field_specs,
+            columns=parts.column_specs,
+            selections=parts.selections,
+            row_id_field=parts.row_id_field,
+            row_valid_field=parts.row_valid_field,
+            num_threads=num_threads,
+            cpus=cpus,
+            max_memory_bytes=max_memory_bytes,
+            lent_slabs=lends,
+            rows_are_packed=parts.manifest.packed is not None,
+        )
+        self._reader = BatchReader(spec=spec, memory=memory)
+        self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
+        # A batch is reordered only if slab order differs from the user's order.
+        self._names = parts.names if parts.names != self._views.names else None
+        self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
+        self._hand_over = (
+            HandOver(pin_memory) if device is None else DeviceHandOver(device, pin_memory)
+        )
+        self._ahead: Arriving | None = None
+        self._first: Any = None
+        self._started = False
+        self._ended = False
+        self._closed = False
+        self._is_taken_from = False
+        self._manifest = parts.manifest
+        self._fields = parts.fields
+        self._is_encrypted = parts.is_encrypted
+        self._has_announced = parts.reading is None
+        interpreter_exit.close_before(self)
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: After the last batch.
+            CorruptFileError: A file is damaged, or changed since it was planned.
+            NullValueError: A column that allows no null has one.
+            RuntimeError: The stream was closed, or was begun in another process.
+        """
+        if interpreter_exit.has_begun:
+            interpreter_exit.hold_daemon_thread()
+        self._is_taken_from = True
+        try:
+            return self._next()
+        except NullValueError as error:
+            raise with_way_out(
+                error, self._fields, self._manifest, may_look=not self._is_encrypted
+            ) from None
+        except RuntimeError:
+            self._is_taken_from = False
+            interpreter_exit.hold_daemon_thread()
+            raise
+        finally:
+            self._is_taken_from = False
+
+    def _next(self) -> Batch:
+        if self._ended:
+            raise StopIteration
+        arriving = self._ahead or self._take()
+        if arriving is None:
+            self._ended = True
+            self.close()
+            raise StopIteration
+        # The copy runs while the loop works on the batch before.
+        following = (
+            self._take() if self._hand_over.takes_time and self._reader.next_is_ready else None
+        )
+        batch = self._views.cut(*arriving())
+        if self._names is not None:
+            batch = {name: batch[name] for name in self._names}
+        self._ahead = following
+        return batch
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading, and has not ended."""
+        is_here = self._ahead is not None or self._first is not None
+        return not self._ended and (is_here or self._reader.next_is_ready)
+
+    def start(self) -> None:
+        """Lend the reader the memory that it needs from torch; `next` does it too."""
+        if self._started:
+            return
+        self._started = True
+        if self._lent is not None:
+            for _ in range(self._reader.max_slabs):
+                self._lend(self._lent)
+
+    def wait_for_first(self) -> None:
+        """Wait for the first batch; `next` then returns it without a wait.
+
+        Call this from another thread than the loop's, after `start`. It runs no code of torch,
+        which would use the current device of that thread.
+        """
+        self._first = self._reader.next()
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that `next` has taken: more than it returned if an exception lost one.
+
+        A signal handler may raise between taking a batch and returning it, and so may torch.
+        """
+        are_here = (self._ahead is not None) + (self._first is not None)
+        return self._reader.stats.batches - are_here
+
+    def _take(self) -> Arriving | None:
+        self.start()
+        item = self._first or self._reader.next()
+        self._first = None
+        if item is None:
+            return None
+        memory, num_rows, items = item
+        return self._hand_over.begin(self._slab(memory), num_rows, items)
+
+    def _slab(self, memory: object) -> Tensor:
+        if self._lent is None:
+            return torch.from_numpy(memory)
+        assert isinstance(memory, int)  # noqa: S101
+        slab = self._lent.take(memory)
+        self._lend(self._lent)
+        return slab
+
+    def _lend(self, lent: LentSlabs) -> None:
+        try:
+            self._reader.lend(*lent.allocate())
+        except BaseException:
+            # Without this slab the stream could not continue without losing a batch.
+            self.close()
+            raise
+
+    @property
+    def wants_next(self) -> bool:
+        """True if the bytes of the next stream can be asked for, and were not yet."""
+        return not self._has_announced and self._reader.has_asked_for_all
+
+    def announce(self, shares: Sequence[Share]) -> None:
+        """Ask for the first bytes of the stream that this one's memory goes to.
+
+        Args:
+            shares: Of that stream; none if it is not known.
+        """
+        self._has_announced = True
+        if shares:
+            self._reader.announce(first_steps(self._manifest, shares))
+
+    def close(self) -> None:
+        """Join the threads and give up the batches in flight. Idempotent."""
+        self._closed = True
+        self._stop()
+        self._ahead = None
+        if self._lent is not None:
+            self._lent.clear()
+        interpreter_exit.forget(self)
+
+    def close_at_exit(self) -> None:
+        """Close the stream, and wait up to a second for a thread that is taking a batch."""
+        self.close()
+        deadline = time.monotonic() + 1
+        while self._is_taken_from and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def __del__(self) -> None:
+        """Join the threads before the memory that they write to is freed.
+
+        A loop that ends, by Ctrl-C say, does not wait for a disk that does not answer: the memory
+        then outlives the stream.
+        """
+        if not hasattr(self, "_reader"):
+            return
+        if self._reader.stop_within(_STUCK_SECONDS):
+            self._end_reading()
+        else:
+            interpreter_exit.keep_until_stopped(self._reader, (self._lent, self._store))
+
+    def _stop(self) -> None:
+        self._reader.stop()
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.end(self._reader.stats, self.task_names)
+
+    @property
+    def closed(self) -> bool:
+        """True if the stream was closed or has ended."""
+        return self._closed
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the whole stream."""
+        return self._reader.num_batches
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in flight at once."""
+        return self._reader.max_slabs
+
+    @property
+    def memory(self) -> ReaderMemory:
+        """The memory of batches and decode threads, for a later stream."""
+        return self._reader.memory
+
+    @property
+    def stats(self) -> ReaderStats:
+        """The counts so far, the waits, and the present batches in flight."""
+        return self._reader.stats

@@ -1,0 +1,62 @@
+"""The rows that a share delivers, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchparquet._impl.native import window_order
+from torchparquet._impl.plan.plan_options import Int64Array
+from torchparquet._impl.plan.share import Share
+
+
+class WindowRows(NamedTuple):
+    """The rows of one window, or of one chunk without windows, in the order of delivery.
+
+    Attributes:
+        row_group: int64 `[n]`, global number of the row group of each row.
+        row: int64 `[n]`, number of the row in its row group.
+        row_in_share: int64 `[n]`, position of the row in the share before permuting.
+        valid: bool `[n]`, False for repeats of rows.
+    """
+
+    row_group: Int64Array
+    row: Int64Array
+    row_in_share: Int64Array
+    valid: NDArray[np.bool_]
+
+
+def delivered_rows(share: Share) -> Iterator[WindowRows]:
+    """Yield the rows of a share, window by window."""
+    windows = share.windows
+    counts = np.ones(len(share.num_rows), np.int64) if windows is None else windows.num_chunks
+    chunk = first = 0
+    for window, count in enumerate(counts.tolist()):
+        chunks = slice(chunk, chunk + count)
+        rows = share.num_rows[chunks]
+        row_group = np.repeat(share.row_group[chunks], rows)
+        # For each chunk 0, 1, 2, ...
+        within = np.arange(len(row_group)) - np.repeat(np.cumsum(rows) - rows, rows)
+        row = np.repeat(share.row_begin[chunks], rows) + within
+        order = np.arange(len(row_group))
+        if windows is not None and len(row_group):
+            permuted = window_order(int(windows.key[window]), len(row_group))
+            order = permuted[int(windows.begin[window]) : int(windows.end[window])].astype(np.int64)
+        valid = np.repeat(share.valid[chunks], rows)
+        yield WindowRows(row_group[order], row[order], first + order, valid[order])
+        chunk, first = chunk + count, first + len(order)
+
+
+def first_rows(share: Share, num_rows: int) -> tuple[Int64Array, Int64Array]:
+    """Return row group and row of the first `num_rows` rows, or of all, int64 `[n]` each."""
+    groups, rows, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    for window in delivered_rows(share):
+        groups.append(window.row_group)
+        rows.append(window.row)
+        count += len(window.row)
+        if count >= num_rows:
+            break
+    return np.concatenate(groups)[:num_rows], np.concatenate(rows)[:num_rows]

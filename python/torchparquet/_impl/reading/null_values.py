@@ -1,0 +1,108 @@
+"""The error for a null where none may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
+from torchparquet._impl.files.opening import opened_file
+from torchparquet.errors import NullValueError
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.fields import Field
+    from torchparquet._impl.files.manifest import Manifest
+
+# Footers that are read again to find other columns with nulls.
+_MOST_FILES, _MOST_REMOTE_FILES = 32, 4
+
+
+def with_way_out(
+    error: NullValueError, fields: Sequence[Field], manifest: Manifest, *, may_look: bool
+) -> NullValueError:
+    """Return the error with its column first, and a way out for all columns that have nulls.
+
+    Args:
+        error: Of the native reader, which names the column among the places.
+        fields: The tensors that are read.
+        manifest: Of the files.
+        may_look: True if statistics of footers may be looked at.
+    """
+    text = str(error)
+    refusing = [field for field in fields if field.refuses_nulls]
+    sources = {source for field in refusing for source in field.sources}
+    found = [source for source in sources if f", column '{source}'" in text]
+    if not found:
+        return error
+    source = max(found, key=len)
+    with_nulls = {source}
+    if may_look:
+        with_nulls.update(_sources_with_nulls(manifest, sources - {source}))
+    refusing = [field for field in refusing if with_nulls.intersection(field.sources)]
+    column = next(field for field in refusing if source in field.sources)
+    place = text.removeprefix("null value, ").replace(f", column '{source}'", "", 1)
+    of = "" if column.name == source else f" of {column.name!r}"
+    return NullValueError(
+        f"column {source!r}{of} has a null ({_way_out(source, column, refusing)}): {place}"
+    )
+
+
+def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
+    if column.decoded:
+        return 'Column(..., on_error="flag") flags the rows without a value'
+    values = {
+        _quoted(f.name): _value_for(f) for f in refusing if not (f.decoded or f.has_own_nulls)
+    }
+    ways = [f"nulls={{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"]
+    if column.has_own_nulls:
+        value = _value_for(column)
+        own = f"Column({_quoted(source)}, nulls={value})"
+        if column.width is not None:
+            own = f"Column([...], nulls={{{_quoted(source)}: {value}}})"
+        ways = [own, *ways] if values else [own]
+    mask = "" if column.pack is not None else ', nulls="mask" adds masks'
+    return f"{' and '.join(ways)} gives each null a value{mask}"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _value_for(field: Field) -> str:
+    if field.has_strings:
+        return '"empty"'
+    dtype = getattr(torch, field.dtype)
+    if dtype.is_floating_point:
+        return '"nan"'
+    if field.words is not None:
+        return str(field.unknown)
+    return "False" if dtype == torch.bool else "0"
+
+
+def _sources_with_nulls(manifest: Manifest, sources: Collection[str]) -> set[str]:
+    """Return the columns that hold nulls by the statistics of files, of the first ones if many.
+
+    Statistics count empty lists too.
+    """
+    found = set[str]()
+    most_files = _MOST_FILES if manifest.remote is None else _MOST_REMOTE_FILES
+    for number in range(min(len(manifest.files), most_files)):
+        leaves = manifest.schemas[int(manifest.file_schema[number])]
+        places = {leaf.path: place for place, leaf in enumerate(leaves)}
+        wanted = [(source, places[source]) for source in sources if source in places]
+        try:
+            with opened_file(manifest, number) as file:
+                metadata = metadata_of(footer_in(file))
+            for group in map(metadata.row_group, range(metadata.num_row_groups)):
+                found |= {source for source, place in wanted if _has_nulls(group.column(place))}
+        except Exception:  # the null is the error to tell
+            break
+    return found
+
+
+def _has_nulls(chunk: Any) -> bool:
+    statistics = chunk.statistics if chunk.is_stats_set else None
+    return bool(statistics is not None and statistics.has_null_count and statistics.null_count)

@@ -1,0 +1,90 @@
+"""The reader's options, which do not affect the order of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchparquet._impl.checks import checked_int
+from torchparquet._impl.processors import checked_processors, num_own_processors
+
+# As in Kubernetes and Dask: "1G" is "1GB", "1Gi" is "1GiB".
+_UNITS = {"B": 1} | {
+    f"{letter}{middle}{end}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for middle, base in (("", 10**3), ("I", 2**10))
+    for end in ("", "B")
+}
+_MAX_DEFAULT_THREADS = 16
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of reading a share. Its order and contents do not depend on them.
+
+    Attributes:
+        num_threads: Decode threads. None divides the processors of this process by the ranks of the
+            node, where they are known, and the DataLoader workers of the rank; at most 16.
+        max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
+            DataLoader workers share it.
+        pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
+        cpus: Numbers of the processors that decode threads run on, in ascending order; None for all
+            that this process may use. If they are given, no other rank is taken to use them.
+
+    Raises:
+        TypeError: A field has a wrong type.
+        ValueError: A field is out of its range, or a size cannot be parsed.
+    """
+
+    num_threads: int | None = None
+    max_memory: int | str = "1GiB"
+    pin_memory: bool | None = None
+    cpus: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        if self.num_threads is not None:
+            checked = checked_int("num_threads", self.num_threads, 1, 1025)
+            object.__setattr__(self, "num_threads", checked)
+        object.__setattr__(self, "max_memory", parse_size("max_memory", self.max_memory))
+        if self.pin_memory is not None and not isinstance(self.pin_memory, bool):
+            raise TypeError(f"pin_memory must be a bool or None, got {self.pin_memory!r}")
+        if self.cpus is not None:
+            object.__setattr__(self, "cpus", checked_processors("cpus", self.cpus))
+
+    def threads_per_worker(self, num_workers: int) -> int:
+        """Return the decode threads of one of `num_workers` workers."""
+        if self.num_threads is not None:
+            return self.num_threads
+        if self.cpus is not None:
+            share = len(self.cpus) // num_workers
+        else:
+            share = num_own_processors() // num_workers
+        return max(1, min(_MAX_DEFAULT_THREADS, share))
+
+    def memory_per_worker(self, num_workers: int) -> int:
+        """Return the memory bound of one of `num_workers` workers, in bytes."""
+        return parse_size("max_memory", self.max_memory) // num_workers
+
+
+def parse_size(name: str, size: int | str) -> int:
+    """Return `size` in bytes.
+
+    Args:
+        name: The argument's name in messages.
+        size: Bytes, or a number with a unit: B; K, M, G, T for powers of 1000; Ki, Mi, Gi, Ti for
+            powers of 1024. A B may follow, and the case does not matter.
+
+    Raises:
+        TypeError: `size` is neither int nor str.
+        ValueError: `size` is not positive or has another unit.
+    """
+    if not isinstance(size, str):
+        return checked_int(name, size, 1, 2**62)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", size)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(
+            f'{name} must be a number of bytes or a size such as "512MiB" or "1G", got {size!r}'
+        )
+    return checked_int(name, int(float(match[1]) * _UNITS[match[2].upper()]), 1, 2**62)

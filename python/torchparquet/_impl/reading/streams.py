@@ -1,0 +1,165 @@
+"""Opens the native reader for a data set: its files, columns and memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchparquet._impl.batches.device_transfer import resolved_device
+from torchparquet._impl.batches.tensors import batch_names
+from torchparquet._impl.files.manifest_reading import native_keys
+from torchparquet._impl.native import ReaderMemory
+from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.reading.batch_stream import BatchStream
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.stream_parts import StreamParts, with_row_fields
+from torchparquet.errors import users_level
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.fields import Field
+    from torchparquet._impl.batches.tensors import Batch
+    from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.plan.epoch_plan import EpochPlan
+    from torchparquet._impl.plan.share import Share
+
+_OF_PROCESS = ("_memory", "_parts", "_resolved_device")
+
+
+@dataclass
+class StreamOpener:
+    """Opens streams of one data set; each hands its memory on to the next.
+
+    A copy in another process, or a pickled copy, has memory of its own.
+
+    Attributes:
+        manifest: Of the files.
+        fields: The tensors of a batch.
+        options: Options of the reader.
+        row_ids: True if batches have `row.id`.
+        row_valid: True if batches have `row.valid`.
+        keys: Keys of encrypted files, or None.
+        device: The device to deliver on; None for the memory that batches are decoded in.
+    """
+
+    manifest: Manifest
+    fields: tuple[Field, ...]
+    options: ReadOptions
+    row_ids: bool
+    row_valid: bool
+    keys: FileKeys | None = None
+    device: torch.device | None = None
+
+    def __post_init__(self) -> None:
+        """Begin without memory."""
+        self._begin()
+
+    def forget(self) -> None:
+        """Free the memory of ended streams, and their footers; end the threads of a store."""
+        if self._parts is not None and self._owner_pid == os.getpid():
+            self._parts.close()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._memory = ReaderMemory()
+        self._parts: StreamParts | None = None
+        self._resolved_device: torch.device | None = None
+        self._owner_pid = os.getpid()
+
+    @property
+    def names(self) -> list[str]:
+        """Keys of a batch, in its order."""
+        return batch_names(
+            with_row_fields(self.fields, row_ids=self.row_ids, row_valid=self.row_valid)
+        )
+
+    def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
+        """Open a stream of shares whose rows are side by side in each batch.
+
+        Raises:
+            ValueError: Two batches do not fit `max_memory`.
+        """
+        if self._owner_pid != os.getpid():
+            # Inherited by a fork: a thread that does not exist here may hold its lock.
+            self.forget()
+        device = self._present_device()
+        threads = self.options.threads_per_worker(num_workers)
+        stream = BatchStream(
+            self._own_parts(threads, num_workers),
+            shares,
+            num_threads=threads,
+            cpus=self.options.cpus or (),
+            max_memory_bytes=self.options.memory_per_worker(num_workers),
+            pin_memory=self._pins_memory(device),
+            memory=self._memory,
+            device=device,
+        )
+        self._memory = stream.memory
+        return stream
+
+    def read_once(self, plan: EpochPlan) -> Generator[Batch, None, None]:
+        """Read the only share of a plan, and free what that takes."""
+        try:
+            stream = self.open([plan.share(0)], 1)
+            yield from stream
+            stream.close()
+        finally:
+            self.forget()
+
+    def _own_parts(self, num_threads: int, num_workers: int) -> StreamParts:
+        parts = self._parts
+        if parts is None:
+            manifest, keys = self.manifest, self.keys
+            decryption = None
+            if keys is not None:
+                decryption = native_keys(manifest, keys, num_threads)
+            self._parts = parts = StreamParts(
+                manifest,
+                self.fields,
+                row_ids=self.row_ids,
+                row_valid=self.row_valid,
+                decryption=decryption,
+                num_workers=num_workers,
+            )
+        return parts
+
+    def _present_device(self) -> torch.device | None:
+        if self.device is None:
+            return None
+        if in_worker():
+            raise ValueError(
+                f"device={str(self.device)!r} needs a DataLoader with num_workers=0: decoding runs "
+                "on threads of the process that trains, which alone may use the device"
+            )
+        if self._resolved_device is None:
+            self._resolved_device = resolved_device(self.device)
+        return self._resolved_device
+
+    def _pins_memory(self, device: torch.device | None) -> bool:
+        if device is not None:
+            return self.options.pin_memory is not False
+        if in_worker():
+            # A worker sends its batches through shared memory, and CUDA may not survive its fork.
+            return False
+        wanted = self.options.pin_memory
+        if wanted is False or torch.cuda.is_available():
+            return wanted is not False
+        if wanted:
+            warnings.warn(
+                "pin_memory=True has no effect: CUDA is not available", stacklevel=users_level()
+            )
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without those that belong to this process alone."""
+        return {k: v for k, v in self.__dict__.items() if k not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin without memory in this process."""
+        self.__dict__.update(state)
+        self._begin()

@@ -1,0 +1,148 @@
+"""Limits the rows that are permuted together, by the options and footers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from torchparquet._impl.native import tensor_bytes, window_row_bytes
+from torchparquet._impl.plan.plan_options import Int64Array
+from torchparquet._impl.reading.reader_arguments import field_spec
+from torchparquet._impl.reading.stream_parts import with_row_fields
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.fields import Field
+
+DEFAULT_WINDOW = 8
+
+
+def window_memory(
+    fields: Sequence[Field],
+    rows_of_batch: int,
+    max_memory_bytes: int,
+    *,
+    row_ids: bool,
+    row_valid: bool,
+) -> WindowMemory:
+    """Return the memory that windows need per row, and the bound on it.
+
+    Strings and lists count with their likely size.
+
+    Args:
+        fields: The tensors of a batch.
+        rows_of_batch: Rows of a batch; each tensor of it is aligned.
+        max_memory_bytes: Bound of the memory of batches in flight.
+        row_ids: True if batches have `row.id`.
+        row_valid: True if batches have `row.valid`.
+    """
+    tensors = tuple(with_row_fields(fields, row_ids=row_ids, row_valid=row_valid))
+    bytes_per_row = window_row_bytes([field_spec(field) for field in tensors], rows_of_batch)
+    return WindowMemory(bytes_per_row, tensors, max_memory_bytes)
+
+
+@dataclass(frozen=True)
+class WindowMemory:
+    """The memory for windows.
+
+    Attributes:
+        bytes_per_row: Bytes of memory for a row of a window.
+        tensors: The tensors of a batch.
+        max_memory_bytes: Bound of the memory of batches in flight.
+    """
+
+    bytes_per_row: float
+    tensors: tuple[Field, ...]
+    max_memory_bytes: int
+
+    def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
+        """Return True if a window, with the batches that it touches at its ends, fits that part."""
+        return (num_rows + 2 * rows_of_batch) * self.bytes_per_row <= part * self.max_memory_bytes
+
+    def check_two_batches(self, num_rows: int) -> None:
+        """Raise unless two batches fit, since a window of few rows may touch two.
+
+        Raises:
+            ValueError: They do not.
+        """
+        specs = [field_spec(field) for field in self.tensors]
+        needed = 2 * int(tensor_bytes(specs, num_rows))
+        if needed > self.max_memory_bytes:
+            raise ValueError(
+                f"max_memory must hold at least two batches, {needed} bytes for batches of "
+                f"{num_rows} rows: {self.max_memory_bytes} bytes"
+            )
+
+
+def window_in_effect(
+    requested: tuple[int, int] | None,
+    row_group_rows: Int64Array,
+    *,
+    share_batch_size: int | None,
+    memory: WindowMemory,
+    num_sharers: int,
+) -> tuple[int, int]:
+    """Return `(shuffle_window, window_rows)` as `PlanOptions` has them.
+
+    By default a window has 8 chunks, or as many as half of the memory holds, so that the next
+    window is decoded while one is consumed. If one chunk is too much, a window is a part of a row
+    group.
+
+    Args:
+        requested: The user's wish, as `requested_window` returns it.
+        row_group_rows: int64 `[G]`, rows of each row group.
+        share_batch_size: Rows that a share gives to a batch; None for one batch per chunk.
+        memory: The memory for windows.
+        num_sharers: Number of windows that share it: those of DataLoader workers, or of shares that
+            are read side by side.
+
+    Raises:
+        ValueError: The window asked for does not fit the memory.
+    """
+    largest_first = np.sort(row_group_rows)[::-1]
+    part = 1.0 / num_sharers
+    if requested is not None and requested[1]:
+        window_rows = requested[1]
+        rows_of_batch = share_batch_size or min(int(largest_first[0]), window_rows)
+        num_rows = min(window_rows, int(row_group_rows.sum()))
+        if not memory.fits(num_rows, rows_of_batch, part):
+            most = int(part * memory.max_memory_bytes / memory.bytes_per_row)
+            # A batch that is a window needs the room of three.
+            fitting = most // 3 if share_batch_size is None else most - 2 * rows_of_batch
+            fitting = max(0, fitting)
+            _raise_too_large(
+                f"{window_rows:,} rows",
+                f'shuffle_window="{fitting} rows" fits' if fitting else "no window fits",
+                (num_rows + 2 * rows_of_batch) * memory.bytes_per_row / part,
+                memory,
+            )
+        return requested
+    rows_of_batch = share_batch_size or int(largest_first[0])
+    if requested is not None:
+        num_chunks = requested[0]
+        ends = np.cumsum(largest_first[:num_chunks]).tolist()
+        if num_chunks and not memory.fits(ends[-1], rows_of_batch, part):
+            fitting = sum(1 for end in ends if memory.fits(end, rows_of_batch, part))
+            _raise_too_large(
+                f"{num_chunks} row groups",
+                f"shuffle_window={fitting} fits" if fitting else "no whole row group fits",
+                (ends[-1] + 2 * rows_of_batch) * memory.bytes_per_row / part,
+                memory,
+            )
+        return requested
+    if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
+        return DEFAULT_WINDOW, 0
+    room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)
+    return DEFAULT_WINDOW, max(int(room) - 2 * rows_of_batch, rows_of_batch, 1)
+
+
+def _raise_too_large(
+    requested: str, instead: str, needed_bytes: float, memory: WindowMemory
+) -> NoReturn:
+    raise ValueError(
+        f"shuffle_window must fit max_memory: {requested} need about "
+        f"{needed_bytes / 2**20:.3g} MiB, max_memory is {memory.max_memory_bytes / 2**20:.3g} MiB; "
+        f"{instead}, and None takes what fits"
+    )

@@ -1,0 +1,173 @@
+"""The one pass over strings that finds the words of `Column(vocab="auto")`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet._impl.batches.column import Column
+from torchparquet._impl.batches.columns import resolve_columns
+from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
+from torchparquet._impl.files.footers.leaf import NULL_KEY
+from torchparquet._impl.files.schemas import Schemas
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet.jagged import Jagged
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.fields import Field
+    from torchparquet._impl.batches.tensors import Batch
+    from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.files.remote.storage import StorageArguments
+    from torchparquet._impl.reading.read_options import ReadOptions
+
+# More are identifiers, and no model has an embedding for each.
+MOST_WORDS = 2**24
+_MOST_ROWS = 65536  # of a batch
+_LEAST_BYTES = 256  # of max_memory for each row of a batch
+
+
+@dataclass(frozen=True)
+class WordPass:
+    """Finds the different strings of columns.
+
+    Attributes:
+        open_manifest: Returns the manifest of all rows of the files.
+        options: Of reading.
+        keys: Keys of encrypted files.
+        cache: The manifest cache. A file beside it keeps the words.
+        storage: Of the store that the files are of; its `share` asks one rank for all.
+    """
+
+    open_manifest: Callable[[], Manifest]
+    options: ReadOptions
+    keys: FileKeys | None
+    cache: CacheArgument
+    storage: StorageArguments
+
+    @cached_property
+    def _manifest(self) -> Manifest:
+        return self.open_manifest()
+
+    def find(self, name: str, column: Column) -> tuple[bytes, ...]:
+        """Return all different strings of the sources of a column, in ascending order.
+
+        Args:
+            name: Key in the batch.
+            column: Its `vocab` does not count.
+
+        Raises:
+            CorruptFileError: A file cannot be read.
+            ValueError: There are no strings, or too many, or a source has none.
+        """
+        manifest = self._manifest
+        content = found_by_pass(
+            ("words", "words"),
+            json.dumps(column.sources),
+            _words,
+            lambda: _content(sorted(self._found(name, column, manifest))),
+            cache=self.cache,
+            manifest=manifest,
+            keys=self.keys,
+            storage=self.storage,
+        )
+        found = _words(content)
+        if not found:
+            raise ValueError(
+                'vocab="auto" needs a string that is not null (vocab=[...] states the words): all '
+                f"values of {name!r} are null"
+            )
+        return found
+
+    def _found(self, name: str, column: Column, manifest: Manifest) -> set[bytes]:
+        """Return the strings of all sources."""
+        found: set[bytes] = set()
+        schemas = Schemas(manifest)
+        for source in column.sources:
+            # The words of a vocabulary do not matter: the field tells where strings are.
+            one = replace(column, source=source, vocab=(b"",), unknown=0, dtype=None, nulls="mask")
+            (field,) = resolve_columns({name: one}, schemas)
+            default = schemas.default_of_table(source) if column.default is None else None
+            if isinstance(default, str):
+                found.add(default.encode())
+            if schemas.is_partition_key(source):
+                values = set(schemas.partition_values(source)) - {None, NULL_KEY}
+                parts = iter([{value.encode() for value in values if value is not None}])
+            else:
+                parts = self._read(manifest, _strings_of(field))
+            for part in parts:
+                found |= part
+                if len(found) > MOST_WORDS:
+                    raise ValueError(
+                        'vocab="auto" is for columns of few different strings, and this one looks '
+                        "like an identifier (leave it out, read its bytes and hash them in a "
+                        f"transform, or state the words that matter by vocab=[...]): {name!r} has "
+                        f"more than {MOST_WORDS:,} words"
+                    )
+        return found
+
+    def _read(self, manifest: Manifest, field: Field) -> Iterator[set[bytes]]:
+        """Return the different strings of each batch of all rows."""
+        bytes_of_batch = self.options.memory_per_worker(1)
+        batch_size = max(1, min(_MOST_ROWS, bytes_of_batch // _LEAST_BYTES))
+        options = replace(self.options, pin_memory=False)
+        opener = StreamOpener(
+            manifest, (field,), options, row_ids=False, row_valid=False, keys=self.keys
+        )
+        plan = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size=batch_size))
+        with closing(opener.read_once(plan)) as batches:
+            for batch in batches:
+                yield _different(batch, field)
+
+
+def _strings_of(field: Field) -> Field:
+    """Return the field of the strings that a field has the numbers of; what files lack is null."""
+    num_offsets = 2 if field.length else field.num_offsets + 1
+    return replace(
+        field,
+        dtype="uint8",
+        words=None,
+        num_offsets=num_offsets,
+        length=None,
+        default=None,
+        missing_is_null=True,
+    )
+
+
+def _different(batch: Batch, field: Field) -> set[bytes]:
+    """Return the different strings of a batch that are not null."""
+    strings: Jagged = batch[field.name]
+    while isinstance(strings.values, Jagged):
+        strings = strings.values
+    valid = batch[field.mask_names[-1]].numpy()
+    buffers = (
+        np.packbits(valid, bitorder="little"),
+        strings.offsets.numpy(),
+        strings.values.numpy(),
+    )
+    array = pa.Array.from_buffers(
+        pa.large_binary(), len(valid), [pa.py_buffer(buffer) for buffer in buffers]
+    )
+    return set(array.unique().to_pylist()) - {None}
+
+
+def _content(words: list[bytes]) -> bytes:
+    return b"\n".join([json.dumps([len(word) for word in words]).encode(), b"".join(words)])
+
+
+def _words(content: bytes) -> tuple[bytes, ...]:
+    lengths, _, joined = content.partition(b"\n")
+    ends = np.cumsum([0, *json.loads(lengths)]).tolist()
+    if ends[-1] != len(joined):
+        raise ValueError("it has another length")
+    return tuple(joined[begin:end] for begin, end in pairwise(ends))

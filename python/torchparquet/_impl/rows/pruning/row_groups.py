@@ -1,0 +1,210 @@
+"""Row groups that have no row for which a condition is true, as far as their files tell.
+
+Statistics, page indexes and Bloom filters say what values there may be. pyarrow's data set engine
+says whether the condition can be true of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet._impl.rows.pruning.bloom_filters import Alternatives, BloomFilters
+from torchparquet._impl.rows.pruning.bounds import (
+    StoredColumn,
+    bounds_of_chunk,
+    flat_leaves,
+    known_conditions,
+)
+from torchparquet._impl.rows.pruning.condition import Condition
+from torchparquet._impl.rows.pruning.page_indexes import PageIndexes
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    import pyarrow.dataset as pads
+    import pyarrow.parquet as pq
+
+    from torchparquet._impl.files.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class PrunedFile:
+    """A file whose row groups may be left out.
+
+    Attributes:
+        number: Of the file, in the manifest.
+        fragment: The file.
+        renames: The file's names of columns that it stores by another, or "" for columns that it
+            lacks although a column of that name is in it.
+        known: The values of columns that are the same in all rows.
+    """
+
+    number: int
+    fragment: pads.ParquetFileFragment
+    renames: Mapping[str, str]
+    known: Mapping[str, pa.Scalar]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """The facts of a file that are asked for again and again.
+
+    Attributes:
+        metadata: Its footer.
+        leaves: The numbers of its columns that are not nested, by name.
+        columns: The columns with bounds that it stores, by number, with their names.
+        always: The condition that holds for all rows.
+    """
+
+    metadata: pq.FileMetaData
+    leaves: Mapping[str, int]
+    columns: Mapping[int, tuple[str, StoredColumn]]
+    always: list[pc.Expression]
+
+
+# The work for a row group: stretches of pages, times the size of the condition.
+_MAX_STRETCH_BYTES = 4 << 20
+
+
+class RowGroupPruning:
+    """Finds the row groups of files that a condition leaves."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        schema: pa.Schema,
+        condition: Condition,
+        needed: Alternatives,
+        *,
+        is_encrypted: bool,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            manifest: The files.
+            schema: The columns of all files, and the partition keys of their paths.
+            condition: Must be true of a row.
+            needed: The equalities that `condition` needs.
+            is_encrypted: True if files may have encrypted columns, whose indexes and filters are
+                encrypted too.
+        """
+        self._manifest = manifest
+        self._schema = schema
+        self._condition = condition
+        self._needed = needed
+        self._is_encrypted = is_encrypted
+
+    def kept(self, file: PrunedFile, in_file: Sequence[int]) -> set[int]:
+        """Return the row groups that may have a row for which the condition is true.
+
+        Args:
+            file: The file.
+            in_file: Its row groups, as the file numbers them.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        metadata = file.fragment.metadata
+        leaves = flat_leaves(metadata.schema, file.fragment.physical_schema)
+        known = {name: file.known[name] for name in self._condition.names if name in file.known}
+        facts = _Facts(metadata, leaves, self._columns(file, leaves), known_conditions(known))
+        if self._condition.is_plain and not file.renames:
+            left = file.fragment.subset(self._condition.expression, schema=self._schema)
+            kept = {row_group.id for row_group in left.row_groups}.intersection(in_file)
+        else:
+            kept = self._by_statistics(facts, in_file)
+        if not self._is_encrypted:
+            kept = self._by_page_indexes(file.number, facts, sorted(kept))
+            kept = self._by_bloom_filters(file, facts, kept)
+        return kept
+
+    def _by_statistics(self, facts: _Facts, numbers: Sequence[int]) -> set[int]:
+        groups = map(facts.metadata.row_group, numbers)
+        known = [
+            [
+                condition
+                for column, (name, stored) in facts.columns.items()
+                for condition in bounds_of_chunk(group.column(column), stored).conditions(name)
+            ]
+            for group in groups
+        ]
+        may_hold = self._condition.may_hold(known, facts.always)
+        return set(np.array(numbers, int)[may_hold].tolist())
+
+    def _by_page_indexes(self, file: int, facts: _Facts, numbers: Sequence[int]) -> set[int]:
+        groups = [facts.metadata.row_group(number) for number in numbers]
+        having = {
+            column: stored
+            for column, (_, stored) in facts.columns.items()
+            if any(group.column(column).has_column_index for group in groups)
+        }
+        if not having:
+            return set(numbers)
+        names = {column: facts.columns[column][0] for column in having}
+        indexes = PageIndexes(self._manifest, file, facts.metadata, having, numbers)
+        kept = set()
+        for number in numbers:
+            known = self._by_row(indexes, number, names)
+            if not known or self._holds_in_any(known, facts.always):
+                kept.add(number)
+        return kept
+
+    def _holds_in_any(
+        self, known: Sequence[Sequence[pc.Expression]], always: Sequence[pc.Expression]
+    ) -> bool:
+        """Return whether the condition may be true in one of the stretches, or they are many."""
+        if len(known) * self._condition.num_bytes > _MAX_STRETCH_BYTES:
+            return True
+        begin, count = 0, 8
+        while begin < len(known):
+            if self._condition.may_hold(known[begin : begin + count], always).any():
+                return True
+            begin, count = begin + count, 2 * count
+        return False
+
+    def _by_row(
+        self, indexes: PageIndexes, row_group: int, names: Mapping[int, str]
+    ) -> list[list[pc.Expression]]:
+        """Return what is known of rows from one beginning of a page to the next, in any column."""
+        pages = {name: indexes.pages(row_group, column) for column, name in names.items()}
+        having = {name: found for name, found in pages.items() if found is not None}
+        if not having:
+            return []
+        first_rows = np.unique(np.concatenate([found.first_rows for found in having.values()]))
+        conditions = {
+            name: [bounds.conditions(name) for bounds in found.bounds]
+            for name, found in having.items()
+        }
+        page_of = {
+            name: np.searchsorted(found.first_rows, first_rows, side="right") - 1
+            for name, found in having.items()
+        }
+        return [
+            [condition for name in having for condition in conditions[name][page_of[name][at]]]
+            for at in range(len(first_rows))
+        ]
+
+    def _by_bloom_filters(self, file: PrunedFile, facts: _Facts, kept: set[int]) -> set[int]:
+        if not all(self._needed) or file.renames:
+            return kept
+        schema = file.fragment.physical_schema
+        filters = BloomFilters(self._manifest, file.number, facts.metadata, schema, facts.leaves)
+        return {number for number in kept if not filters.rule_out(number, self._needed)}
+
+    def _columns(
+        self, file: PrunedFile, by_path: Mapping[str, int]
+    ) -> dict[int, tuple[str, StoredColumn]]:
+        """Return the columns with bounds that the file stores, by number, with their names."""
+        leaves, schema = file.fragment.metadata.schema, file.fragment.physical_schema
+        found = {}
+        for name in self._condition.bounded:
+            stored = file.renames.get(name, name)
+            if stored in by_path and name not in file.known:
+                number = by_path[stored]
+                kinds = schema.field(stored).type, self._schema.field(name).type
+                found[number] = (name, StoredColumn(leaves.column(number), *kinds))
+        return found

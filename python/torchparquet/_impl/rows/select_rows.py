@@ -1,0 +1,233 @@
+"""The rows that `where=`, `rows=` and `split=` leave together."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet._impl.files.cache_file import CacheArgument, CacheFile
+from torchparquet._impl.files.row_selection import RowSelection
+from torchparquet._impl.rows.conditions import WhereArgument, where_expression
+from torchparquet._impl.rows.deletions import Deletions
+from torchparquet._impl.rows.equalities import equalities_of
+from torchparquet._impl.rows.evaluation import Mask, Values, evaluate
+from torchparquet._impl.rows.row_numbers import ChosenRows, RowsArgument
+from torchparquet._impl.rows.splits import Split, SplitArgument, split_of
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from numpy.typing import NDArray
+
+    from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.files.remote.storage import StorageArguments
+
+_FORMAT = "torchparquet rows 1"
+_WHERE, _BY = "where", "by"
+
+
+@dataclass(frozen=True)
+class RowArguments:
+    """The arguments of `ParquetDataset` that select rows. All of them must hold for a row.
+
+    Attributes:
+        where: A condition.
+        rows: Row numbers.
+        split: A part of a split.
+        left: By number of the file, a mask of the rows that a table has not deleted.
+    """
+
+    where: WhereArgument = None
+    rows: RowsArgument = None
+    split: SplitArgument = None
+    left: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every row counts."""
+        return self.where is None and self.rows is None and self.split is None and not self.left
+
+
+def select_rows(
+    manifest: Manifest,
+    arguments: RowArguments,
+    keys: FileKeys | None = None,
+    cache: CacheArgument = None,
+    storage: StorageArguments | None = None,
+) -> Manifest:
+    """Return the manifest of the rows that the arguments leave.
+
+    Columns are read once, for a condition or for a split by a column. With a cache the answer is
+    kept in a file beside it, by files and arguments. One rank reads for all.
+
+    Args:
+        manifest: The files, without a selection.
+        arguments: The rows to leave.
+        keys: Keys of encrypted files.
+        cache: The manifest cache.
+        storage: Of the store that the files are of; its `share` asks one rank for all.
+
+    Raises:
+        CorruptFileError: A file cannot be read.
+        TypeError: An argument has a wrong type.
+        ValueError: An argument does not fit the files, or leaves no row.
+    """
+    if arguments.is_empty:
+        return manifest
+    conditions = _Conditions(manifest, arguments)
+    if conditions.reads:
+        selection = _kept_or_found(manifest, conditions, keys, cache, storage)
+    else:
+        selection = conditions.find(keys)
+    if not selection.num_rows.any():
+        raise ValueError(
+            f"no row of {int(manifest.row_group_num_rows.sum())} is left by {conditions.names}"
+        )
+    return manifest if selection.is_all else manifest.select(selection)
+
+
+class _Conditions:
+    """The conditions that must hold for a row to be read."""
+
+    def __init__(self, manifest: Manifest, arguments: RowArguments) -> None:
+        self._manifest = manifest
+        self._split = split_of(arguments.split)
+        self._where = None if arguments.where is None else where_expression(arguments.where)
+        self._needed = equalities_of(arguments.where)
+        self._chosen = None if arguments.rows is None else ChosenRows(arguments.rows, manifest)
+        self._left = Deletions(arguments.left, manifest) if arguments.left else None
+        given = {
+            "where": self._where,
+            "rows": self._chosen,
+            "split": self._split,
+            "the table's deletions": self._left,
+        }
+        self.names = " and ".join(name for name, value in given.items() if value is not None)
+        self.reads = self._where is not None or self._by is not None
+
+    @property
+    def _by(self) -> str | None:
+        return None if self._split is None else self._split.by
+
+    def key(self) -> str:
+        """Return a text that differs for other conditions or files."""
+        digest = hashlib.blake2b(digest_size=16)
+        split = self._split
+        for part in (
+            self._manifest.fingerprint.encode(),
+            # An expression as text may leave out the middle of a list.
+            pickle.dumps(self._where, protocol=4),
+            b"" if self._chosen is None else self._chosen.numbers.astype("<i8").tobytes(),
+            b"" if self._left is None else self._left.numbers.astype("<i8").tobytes(),
+            json.dumps(None if split is None else [*split.bounds, split.seed, split.by]).encode(),
+        ):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+        return digest.hexdigest()
+
+    def find(self, keys: FileKeys | None) -> RowSelection:
+        """Return the rows for which all conditions hold."""
+        return RowSelection.of_masks(self._masks(keys))
+
+    def _masks(self, keys: FileKeys | None) -> Iterator[Mask]:
+        if not self.reads:
+            numbers = range(self._manifest.num_row_groups)
+            return (self._mask(number, {}) for number in numbers)
+        import pyarrow.compute as pc
+
+        wanted: dict[str, pc.Expression] = {}
+        if self._where is not None:
+            wanted[_WHERE] = self._where
+        if self._by is not None:
+            wanted[_BY] = pc.field(self._by)
+        return evaluate(self._manifest, wanted, self._where, keys, self._mask, self._needed)
+
+    def _mask(self, number: int, values: Values) -> Mask:
+        """Return the rows of a row group for which all conditions hold."""
+        begin = int(self._manifest.row_group_first_row[number])
+        num_rows = int(self._manifest.row_group_num_rows[number])
+        mask = np.ones(num_rows, bool)
+        for part in self._parts(begin, num_rows, values):
+            mask &= part
+        return mask
+
+    def _parts(self, begin: int, num_rows: int, values: Values) -> Iterator[Mask]:
+        if _WHERE in values:
+            yield _as_mask(values[_WHERE])
+        if self._chosen is not None:
+            yield self._chosen.mask(begin, num_rows)
+        if self._left is not None:
+            yield self._left.mask(begin, num_rows)
+        split: Split | None = self._split
+        if split is not None:
+            by = values.get(_BY)
+            yield split.rows(begin, num_rows) if by is None else split.values(by)
+
+
+def _as_mask(values: pa.ChunkedArray) -> Mask:
+    """Return where a condition is true. A condition that is null is not."""
+    if pa.types.is_null(values.type):
+        return np.zeros(len(values), bool)
+    mask: Mask = values.fill_null(False).to_numpy()
+    return mask
+
+
+def _kept_or_found(
+    manifest: Manifest,
+    conditions: _Conditions,
+    keys: FileKeys | None,
+    cache: CacheArgument,
+    storage: StorageArguments | None,
+) -> RowSelection:
+    key = conditions.key()
+
+    def work() -> bytes:
+        if cache is None:
+            return _content(conditions.find(keys))
+        file = CacheFile.beside(cache, f"{key}.rows", manifest, storage)
+        return file.through("selected rows", lambda content: _selection(content, manifest), find)
+
+    def find() -> bytes:
+        return _content(conditions.find(keys))
+
+    share = None if storage is None else storage.share
+    content = work() if share is None else share(json.dumps(["rows", key]), work)
+    return _selection(content, manifest)
+
+
+def _content(selection: RowSelection) -> bytes:
+    file = io.BytesIO()
+    np.savez(
+        file,
+        format=np.array(_FORMAT),
+        digest=np.frombuffer(selection.digest(), np.uint8),
+        form=selection.form,
+        begin=selection.begin,
+        words=selection.words,
+        num_rows=selection.num_rows,
+    )
+    return file.getvalue()
+
+
+def _selection(content: bytes, manifest: Manifest) -> RowSelection:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        if str(stored["format"]) != _FORMAT:
+            raise ValueError("it has another format")
+        selection = RowSelection(
+            stored["form"], stored["begin"], stored["words"], stored["num_rows"]
+        )
+        if (
+            selection.digest() != stored["digest"].tobytes()
+            or len(selection.num_rows) != manifest.num_row_groups
+            or (selection.num_rows > manifest.row_group_num_rows).any()
+        ):
+            raise ValueError("its parts do not belong together")
+        return selection

@@ -1,0 +1,56 @@
+"""The lists of row groups, counted by the files' writers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from torchparquet._impl.files.footers.walk import footers_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.native import Footers
+
+
+def counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
+    """Return the items of a column's lists, and the lists that have some.
+
+    Args:
+        manifest: Of files without keys, all of whose rows are read.
+        column: Path of a leaf, in lists that hold no lists.
+        num_threads: Threads that read footers; None for one per usable core, at most 16.
+
+    Returns:
+        int64 ``[G, 2]``. Rows of row groups for which no footer tells, or says that all lists are
+        empty, are -1.
+
+    Raises:
+        CorruptFileError: A footer cannot be read.
+    """
+    contents = [file.content for file in manifest.memory]
+    footers = footers_of(
+        manifest.files, num_threads, None, contents, manifest.remote, with_contents=True
+    )
+    counts = np.full((manifest.num_row_groups, 2), -1)
+    unchanged = footers.file_digest == manifest.file_digest
+    for file in np.flatnonzero(unchanged).tolist():
+        of_file = _counts_of_file(footers, file, column)
+        row_groups = np.flatnonzero(manifest.row_group_file == file)
+        if len(of_file):
+            counts[row_groups] = of_file[manifest.row_group_in_file[row_groups]]
+    # A footer that wrongly says so would lose the row group, as nothing of it is read.
+    counts[counts[:, 0] <= 0] = -1
+    return counts
+
+
+def _counts_of_file(footers: Footers, file: int, column: str) -> NDArray[np.int64]:
+    """Return the counts of all row groups of a file, or of none."""
+    paths = [leaf.path for leaf in footers.schemas[footers.file_schema[file]]]
+    none = np.zeros((0, 2), np.int64)
+    if column not in paths:
+        return none
+    counts = footers.list_counts(file, paths.index(column))
+    return counts if len(counts) == footers.file_num_row_groups[file] else none

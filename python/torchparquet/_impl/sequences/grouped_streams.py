@@ -1,0 +1,310 @@
+"""Streams of batches whose rows were chosen by length, from row groups that are read whole."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
+from torchparquet._impl.reading.delivered_rows import WindowRows, delivered_rows
+from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.sequences.length_pass import RowGroupLengths
+from torchparquet.jagged import Jagged
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.tensors import Batch
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.native import ReaderStats
+    from torchparquet._impl.plan.share import Share
+    from torchparquet._impl.reading.batch_stream import BatchStream, Reading
+    from torchparquet._impl.reading.streams import StreamOpener
+    from torchparquet._impl.sequences.by_length import ByLength
+
+
+@dataclass
+class GroupedOpener:
+    """Opens streams of batches by length, as `StreamOpener` opens those of rows.
+
+    Attributes:
+        rows: Opens streams of rows.
+        manifest: Of the batches that rows become.
+        by_length: Says which rows a batch has.
+        has_single_windows: True if a window is one row group.
+        row_valid: True if batches have `row.valid`, False for a batch that is a repeat.
+    """
+
+    rows: StreamOpener
+    manifest: Manifest
+    by_length: ByLength
+    has_single_windows: bool
+    row_valid: bool = False
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The tensors of a batch, as they are read."""
+        return self.rows.fields
+
+    @property
+    def names(self) -> list[str]:
+        """Keys of a batch, in its order."""
+        padded = self.by_length.padding_of
+        names = [
+            key
+            for name in self.rows.names
+            for key in ((name, f"{name}.length") if name in padded else (name,))
+        ]
+        return [*names, ROW_VALID] if self.row_valid else names
+
+    def open(self, shares: Sequence[Share], num_workers: int) -> GroupedStream:
+        """Open a stream of a share.
+
+        Raises:
+            ValueError: Two row groups do not fit `max_memory`.
+        """
+        (share,) = shares
+        read = _whole_row_groups(self.rows.manifest, share)
+        return GroupedStream(self.rows.open([read], num_workers), self, share)
+
+    def forget(self) -> None:
+        """Free the memory of ended streams."""
+        self.rows.forget()
+
+    def __copy__(self) -> GroupedOpener:
+        """Return one with memory of its own."""
+        return replace(self, rows=replace(self.rows))
+
+
+def _row_groups(share: Share) -> list[list[int]]:
+    """Return the row groups of each window, or of each chunk without windows."""
+    windows = share.windows
+    counts = [1] * len(share.num_rows) if windows is None else windows.num_chunks.tolist()
+    found, end = [], 0
+    for count in counts:
+        begin, end = end, end + count
+        has_rows = share.num_rows[begin:end] > 0
+        found.append(list(dict.fromkeys(share.row_group[begin:end][has_rows].tolist())))
+    return found
+
+
+def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
+    """Return the share of rows that a share of batches needs."""
+    row_group = np.array(list(chain.from_iterable(_row_groups(share))), np.int64)
+    num_rows = manifest.row_group_num_rows[row_group]
+    return replace(
+        share,
+        batch_size=None,
+        row_group=row_group,
+        row_begin=np.zeros_like(row_group),
+        num_rows=num_rows,
+        valid=np.ones(len(row_group), bool),
+        windows=None,
+        batch_sizes=num_rows,
+    )
+
+
+class GroupedStream(Iterator["Batch"]):
+    """Delivers the batches of a share, in order. Holds the row groups of one window.
+
+    An error comes where a row group of its window is read. It closes the stream, since it may have
+    come between two of them: who goes on opens another one.
+    """
+
+    def __init__(self, rows: BatchStream, opener: GroupedOpener, share: Share) -> None:
+        """Read nothing yet.
+
+        Args:
+            rows: Delivers the row groups of the share's windows, whole.
+            opener: Of this stream.
+            share: Of batches.
+        """
+        self.num_batches = share.total_rows
+        self.num_taken = 0
+        self._rows = rows
+        self._opener = opener
+        self._windows = zip(delivered_rows(share), _row_groups(share), strict=True)
+        self._window: WindowRows | None = None
+        self._place = 0  # of the next batch in the window
+        self._unread: list[int] = []
+        self._held: dict[int, _RowGroup] = {}
+        self._owner_pid = os.getpid()
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: After the last batch.
+            OSError, ValueError: As of the stream of rows.
+            RuntimeError: The stream was begun in another process.
+        """
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError("the reader was begun in another process; begin a new iteration")
+        try:
+            self._read_window()
+            window, place = self._window, self._place
+            assert window is not None  # noqa: S101
+            made = self._held[int(window.row_group[place])].batch(int(window.row[place]))
+            if self._opener.row_valid:
+                num_rows = num_rows_of(made)
+                made[ROW_VALID] = torch.full((num_rows,), bool(window.valid[place]))
+            self._place += 1
+        except BaseException:
+            self.close()
+            raise
+        self.num_taken += 1
+        if self.num_taken == self.num_batches:
+            self.close()
+        return made
+
+    def _read_window(self) -> None:
+        """Read what is needed for the next batch."""
+        manifest, by_length = self._opener.rows.manifest, self._opener.by_length
+        while True:
+            while self._unread:
+                row_group, batch = self._unread[0], next(self._rows)
+                self._held[row_group] = _RowGroup(batch, manifest, row_group, by_length)
+                del self._unread[0]
+            if self._window is not None and self._place < len(self._window.row):
+                return
+            self._window, self._place = None, 0
+            self._held.clear()
+            self._window, self._unread = next(self._windows)
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading, and has not ended."""
+        if self._window is not None and not self._unread and self._place < len(self._window.row):
+            return True
+        # Of a window of several row groups one is not enough.
+        is_enough = self._opener.has_single_windows and self._rows.next_is_ready
+        return self.num_taken < self.num_batches and is_enough
+
+    def start(self) -> None:
+        """As of the stream of rows."""
+        self._rows.start()
+
+    def wait_for_first(self) -> None:
+        """Wait for the first row group."""
+        self._rows.wait_for_first()
+
+    @property
+    def wants_next(self) -> bool:
+        """As of the stream of rows."""
+        return self._rows.wants_next
+
+    def announce(self, shares: Sequence[Share]) -> None:
+        """As of the stream of rows, with shares of batches."""
+        self._rows.announce([_whole_row_groups(self._opener.rows.manifest, of) for of in shares])
+
+    @property
+    def closed(self) -> bool:
+        """True if the stream was closed or has ended."""
+        return self._rows.closed
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        self._rows.close()
+        self._held.clear()
+
+    @property
+    def stats(self) -> ReaderStats:
+        """The counts of the stream of rows, with the batches that were delivered."""
+        return _with_batches(self._rows.stats, self.num_taken)
+
+    @property
+    def task_names(self) -> list[str]:
+        """As of the stream of rows."""
+        return self._rows.task_names
+
+    @property
+    def num_threads(self) -> int:
+        """As of the stream of rows."""
+        return self._rows.num_threads
+
+    @property
+    def max_batches(self) -> int:
+        """The row groups that may be in flight at once."""
+        return self._rows.max_batches
+
+    @property
+    def max_memory_bytes(self) -> int:
+        """As of the stream of rows."""
+        return self._rows.max_memory_bytes
+
+    @property
+    def reading(self) -> Reading | None:
+        """The counts of the reading."""
+        return self._rows.reading
+
+    @reading.setter
+    def reading(self, reading: Reading | None) -> None:
+        # The stream of rows must not hold this one, or threads would not end with it.
+        self._rows.reading = None if reading is None else _OfBatches(reading, weakref.ref(self))
+
+
+@dataclass
+class _OfBatches:
+    """Counts the reading of a stream of rows as that of batches."""
+
+    reading: Reading
+    stream: weakref.ref[GroupedStream]
+
+    def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
+        """Take the final counts of the stream."""
+        stream = self.stream()
+        num_batches = stats.batches if stream is None else stream.num_taken
+        self.reading.end(_with_batches(stats, num_batches), names)
+
+
+def _with_batches(stats: ReaderStats, num_batches: int) -> ReaderStats:
+    """Return counts that are as given but for the batches."""
+    names = [name for name in dir(type(stats)) if not name.startswith("_")]
+    counts: Any = SimpleNamespace(**{name: getattr(stats, name) for name in names})
+    counts.batches = num_batches
+    return cast("ReaderStats", counts)
+
+
+class _RowGroup:
+    """A row group in memory, and the rows of its batches."""
+
+    def __init__(
+        self, rows: Batch, manifest: Manifest, row_group: int, by_length: ByLength
+    ) -> None:
+        """Choose the rows of batches, as they were counted."""
+        self._rows = rows
+        self._by_length = by_length
+        lengths = rows[by_length.column].lengths.numpy()
+        chosen = by_length.batches(RowGroupLengths(manifest, row_group, lengths))
+        self._chosen = [torch.from_numpy(rows) for rows in chosen]
+
+    def batch(self, number: int) -> Batch:
+        """Return a batch: chosen rows, and lists padded."""
+        chosen, padding = self._chosen[number], self._by_length.padding_of
+        made: Batch = {}
+        longest: dict[str, int] = {}
+        for name, value in self._rows.items():
+            owner = element_mask_owner(self._rows, name)
+            if owner is not None:
+                owner_name = name.removesuffix(".values.valid")
+                valid = Jagged(value, owner.offsets).select(chosen)
+                is_padded = owner_name in padding
+                made[name] = valid.to_padded(longest[owner_name]) if is_padded else valid.values
+            elif name in padding:
+                lists = value.select(chosen)
+                longest[name] = self._padded(lists.lengths)
+                made[name] = lists.to_padded(longest[name], pad_value=padding[name])
+                made[f"{name}.length"] = lists.lengths
+            else:
+                made[name] = value.select(chosen) if isinstance(value, Jagged) else value[chosen]
+        return made
+
+    def _padded(self, lengths: Tensor) -> int:
+        return int(self._by_length.padded(lengths.numpy().max(keepdims=True))[0])

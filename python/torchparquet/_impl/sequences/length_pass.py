@@ -1,0 +1,208 @@
+"""Counts what the rows of row groups become: by footers, or by one pass over lengths of lists."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torchparquet._impl.batches.fields import Field, lengths_of
+from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
+from torchparquet._impl.files.row_selection import PackedRows, Unit
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.sequences.footer_counts import counted_lists
+from torchparquet.errors import ListLengthError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.files.remote.storage import StorageArguments
+    from torchparquet._impl.reading.read_options import ReadOptions
+
+_FORMAT = "torchparquet sequences 1"
+_COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
+
+
+class Counted(NamedTuple):
+    """The units that the rows of a row group become; see `PackedRows`."""
+
+    num_units: int
+    num_tokens: int
+    num_places: int
+    num_documents: int
+
+
+@dataclass(frozen=True)
+class LengthPass:
+    """Reads the lengths of lists.
+
+    Attributes:
+        manifest: The files, and which of their rows are read.
+        options: Of reading.
+        keys: Keys of encrypted files.
+        cache: The manifest cache. A file beside it keeps the counts.
+        storage: Of the store that the files are of; its `share` asks one rank for all.
+    """
+
+    manifest: Manifest
+    options: ReadOptions
+    keys: FileKeys | None
+    cache: CacheArgument
+    storage: StorageArguments
+
+    def count(
+        self,
+        fields: Sequence[Field],
+        unit: Unit,
+        rules: Sequence[Any],
+        count: Callable[[RowGroupLengths], Counted],
+        count_totals: Callable[[int, int], Counted] | None = None,
+    ) -> PackedRows:
+        """Return what the rows of each row group become.
+
+        Lists are not read where footers tell enough.
+
+        Args:
+            fields: Of lists. Each row must have lists of one length in all of them.
+            unit: The unit that rows become.
+            rules: JSON values that say how, other ones for other counts.
+            count: Counts one row group.
+            count_totals: Counts a row group by the items of all lists and the lists that have
+                some; None if it takes the length of each list.
+
+        Raises:
+            CorruptFileError: A file cannot be read.
+            ListLengthError: A row's lists differ in length.
+            ValueError: All lists are empty.
+        """
+        manifest = self.manifest
+        told = json.dumps([unit, *rules, [field.sources for field in fields]])
+
+        def counts() -> bytes:
+            found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
+            totals = np.full((manifest.num_row_groups, 2), -1)
+            if count_totals is not None and self._is_told_by_footers(fields):
+                threads = self.options.num_threads
+                totals = counted_lists(manifest, fields[0].sources[0], threads)
+                for row_group in np.flatnonzero(totals[:, 0] >= 0).tolist():
+                    found[:, row_group] = count_totals(*totals[row_group].tolist())
+            for lengths in self._lengths(fields, totals[:, 0] < 0):
+                found[:, lengths.row_group] = count(lengths)
+            return _content(PackedRows(unit, told, *found))
+
+        content = found_by_pass(
+            ("lengths", "sequences"),
+            told,
+            _packed,
+            counts,
+            cache=self.cache,
+            manifest=manifest,
+            keys=self.keys,
+            storage=self.storage,
+        )
+        packed = _packed(content)
+        if packed.rules != told or len(packed.num_units) != manifest.num_row_groups:
+            raise RuntimeError("the ranks run different versions of torchparquet")
+        if not packed.num_units.any():
+            raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
+        return packed
+
+    def _is_told_by_footers(self, fields: Sequence[Field]) -> bool:
+        """Return True if footers may count the lists that are read."""
+        # Lists of several columns may differ in length and be as many in all.
+        is_simple = len(fields) == 1 and len(fields[0].sources) == 1
+        table = self.manifest.table
+        has_own_names = table is None or not table.stored
+        return is_simple and has_own_names and self.manifest.selection is None and self.keys is None
+
+    def _lengths(
+        self, fields: Sequence[Field], wanted: NDArray[np.bool_]
+    ) -> Iterator[RowGroupLengths]:
+        """Read levels, and no values, of the wanted row groups that have rows."""
+        manifest = self.manifest
+        num_rows = np.where(wanted, manifest.row_group_num_rows, 0)
+        if not num_rows.any():
+            return
+        opener = StreamOpener(
+            manifest,
+            tuple(lengths_of(field) for field in fields),
+            self.options,
+            row_ids=False,
+            row_valid=False,
+            keys=self.keys,
+        )
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=None))
+        row_groups = np.flatnonzero(num_rows).tolist()
+        with closing(opener.read_once(plan)) as batches:
+            for row_group, lengths in zip(row_groups, batches, strict=True):
+                batch = {name: of_lists.numpy() for name, of_lists in lengths.items()}
+                _check_in_step(manifest, row_group, batch)
+                yield RowGroupLengths(manifest, row_group, batch[fields[0].name])
+
+
+class RowGroupLengths(NamedTuple):
+    """The lengths of the lists of a row group.
+
+    Attributes:
+        manifest: Of the files.
+        row_group: Number of the row group in the data set.
+        lengths: int64 `[n]`.
+    """
+
+    manifest: Manifest
+    row_group: int
+    lengths: NDArray[np.int64]
+
+    def place_of(self, row: int) -> str:
+        """Return in words where a row is stored."""
+        return _place(self.manifest, self.row_group, row)
+
+
+def _place(manifest: Manifest, row_group: int, row: int) -> str:
+    stored = manifest.stored_rows(row_group, np.array([row]))[0]
+    return (
+        f"{manifest.files[manifest.row_group_file[row_group]]!r}, row group "
+        f"{manifest.row_group_in_file[row_group]}, row {stored}"
+    )
+
+
+def _check_in_step(
+    manifest: Manifest, row_group: int, lengths: dict[str, NDArray[np.int64]]
+) -> None:
+    """Raise if a row's lists differ in length."""
+    first, *others = lengths
+    for other in others:
+        differing = np.flatnonzero(lengths[first] != lengths[other])
+        if len(differing):
+            row = int(differing[0])
+            raise ListLengthError(
+                "columns that are packed in step must have lists of one length in each row: "
+                f"{_place(manifest, row_group, row)}: {first!r} has {lengths[first][row]}, "
+                f"{other!r} has {lengths[other][row]}"
+            )
+
+
+def _content(packed: PackedRows) -> bytes:
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {name: getattr(packed, name) for name in _COUNTS}
+    texts = {"format": _FORMAT, "unit": packed.unit, "rules": packed.rules}
+    arrays |= {name: np.array(text) for name, text in texts.items()}
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _packed(content: bytes) -> PackedRows:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        if str(stored["format"]) != _FORMAT:
+            raise ValueError("it has another format")
+        unit: Any = str(stored["unit"])
+        return PackedRows(unit, str(stored["rules"]), *(stored[name] for name in _COUNTS))

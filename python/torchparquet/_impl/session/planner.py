@@ -1,0 +1,359 @@
+"""Plans the epochs of a data set for worlds, and finds places in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchparquet._impl.checks import checked_int
+from torchparquet._impl.plan.elastic import Leg, plan_leg, steps_of_shares
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.plan.row_places import Reach, after_row, end_rows, rank_rows, rows_of_first
+from torchparquet._impl.plan.share import Share
+from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
+from torchparquet._impl.session.state import State
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of an epoch, for one rank or one of its DataLoader workers.
+
+    Attributes:
+        epoch: The epoch.
+        legs: The worlds that have read it; the last is the present one, at the place where this
+            process took it up.
+        window: `(shuffle_window, window_rows)` in effect.
+        steps: Batches of the last leg that this process has delivered.
+        end: Batches of the last leg after which this process ends the epoch.
+        num_rows: Rows of the next batch that this process has delivered.
+    """
+
+    epoch: int
+    legs: tuple[Leg, ...]
+    window: tuple[int, int]
+    steps: int
+    end: int
+    num_rows: int = 0
+
+    @property
+    def steps_before(self) -> int:
+        """Batches of each rank in the worlds before the present one, those in part included."""
+        return sum(leg.begun_steps for leg in self.legs[:-1])
+
+    def after_batch(self) -> Place:
+        """Return the place after the next batch."""
+        # Not `replace`, which takes three times as long: every batch comes by here.
+        return Place(self.epoch, self.legs, self.window, self.steps + 1, self.end)
+
+
+_Made = tuple[object, int, EpochPlan | None]
+_NO_PLAN: _Made = (None, 0, None)
+_NO_PLANS = (_NO_PLAN, _NO_PLAN)
+
+
+class EpochPlanner:
+    """Plans epochs of one data set for any world, and finds places in them.
+
+    Pure arithmetic on what the constructor is given. The latest two plans are kept.
+    """
+
+    def __init__(
+        self,
+        row_group_rows: Int64Array,
+        options: PlanOptions,
+        *,
+        canonical_world_size: int | None = None,
+        requested_window: tuple[int, int] | None = None,
+        window_memory: WindowMemory,
+        limit_steps: int | None = None,
+        row_group_bytes: Int64Array | None = None,
+    ) -> None:
+        """Prepare to plan.
+
+        Args:
+            row_group_rows: int64 `[G]`, rows of each row group.
+            options: All that shapes the order; each plan sets world, epoch and window.
+            canonical_world_size: As that of `PlanOptions`.
+            requested_window: As that of `window_in_effect`; None for the default.
+            window_memory: The room for windows.
+            limit_steps: The most batches that a rank delivers of an epoch; None for all.
+            row_group_bytes: As that of `EpochPlan`.
+        """
+        self.options = options
+        self.limit_steps = limit_steps
+        self.requested_window = requested_window
+        self.canonical_world_size = canonical_world_size
+        self._row_group_rows = row_group_rows
+        self._row_group_bytes = row_group_bytes
+        self._window_memory = window_memory
+        self._latest = _NO_PLANS
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the plan, which a copy makes anew where it needs one."""
+        return self.__dict__ | {"_latest": _NO_PLANS}
+
+    def window(self, num_workers: int = 1) -> tuple[int, int]:
+        """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
+
+        Raises:
+            ValueError: The window asked for does not fit the memory, or with
+                `canonical_world_size` two batches do not.
+        """
+        if not self.options.shuffle:
+            return 0, 0
+        batch_size, canonical = self.options.batch_size, self.canonical_world_size
+        if batch_size is not None and canonical is not None:
+            # Each world has ranks of at least so many rows.
+            least_rows = int(self._row_group_rows.sum()) // canonical
+            self._window_memory.check_two_batches(min(batch_size, least_rows))
+            batch_size = max(1, batch_size // canonical)
+        return window_in_effect(
+            self.requested_window,
+            self._row_group_rows,
+            share_batch_size=batch_size,
+            memory=self._window_memory,
+            num_sharers=canonical or num_workers,
+        )
+
+    def own_leg(self, topology: Topology) -> Leg:
+        """Return the leg of the present world, begun by nobody."""
+        return Leg(topology.world_size, topology.num_workers, self.options.batch_size, 0)
+
+    def plan(self, epoch: int, legs: Sequence[Leg], window: tuple[int, int]) -> EpochPlan | None:
+        """Return the plan of the last leg; None where the legs before have left no row.
+
+        Raises:
+            ValueError: A leg's world does not fit the options.
+        """
+        key = (window, *legs[:-1], legs[-1].world)
+        for other_key, other_epoch, made in self._latest:
+            if (key, epoch) == (other_key, other_epoch):
+                return made
+        latest_key, _, made = self._latest[-1]
+        if key != latest_key or self.options.shuffle:
+            shuffle_window, window_rows = window
+            options = replace(
+                self.options, epoch=epoch, shuffle_window=shuffle_window, window_rows=window_rows
+            )
+            made = plan_leg(
+                self._row_group_rows,
+                options,
+                legs,
+                canonical_world_size=self.canonical_world_size,
+                row_group_bytes=self._row_group_bytes,
+            )
+        elif made is not None:
+            made = made.of_epoch(epoch)
+        # Two, for near its end an epoch's plan is used in turn with the next one's.
+        self._latest = (self._latest[-1], (key, epoch, made))
+        return made
+
+    def present_plan(self, place: Place) -> EpochPlan:
+        """Return the plan of the world that is reading."""
+        plan = self.plan(place.epoch, place.legs, place.window)
+        assert plan is not None  # noqa: S101
+        return plan
+
+    def begin(self, epoch: int, topology: Topology, step: int = 0) -> Place:
+        """Return the place of batch `step` of an epoch that the present world begins.
+
+        Raises:
+            ValueError: The epoch has no such batch, or the world does not fit the options.
+        """
+        window = self.window(topology.num_workers)
+        place = Place(epoch, (self.own_leg(topology),), window, 0, 0)
+        return self.sought(place, topology, step)
+
+    def resume(self, state: State, topology: Topology) -> Place | None:
+        """Return where a state goes on in the present world; None where the epoch has ended.
+
+        Raises:
+            ValueError: The state is another DataLoader worker's, counts more batches or rows than
+                there are, or its world does not fit the options; or rows do not say how much of
+                `limit_steps` is left.
+        """
+        own, last = self.own_leg(topology), state.legs[-1]
+        place = Place(state.epoch, state.legs, state.window, 0, 0)
+        if state.worker is not None and last.num_workers > 1:
+            return self._resume_worker(state, place, topology)
+        plan = self.plan(state.epoch, state.legs, state.window)
+        before = place.steps_before
+        most = 0 if plan is None else self._most_steps(plan, before)
+        if last.num_steps > most:
+            raise ValueError(f"state counts {last.num_steps} batches of {last}, which has {most}")
+        if plan is None or _has_all_rows(plan, last, most) or last.num_steps == most:
+            # In a worker the loader itself goes on to the next epoch.
+            if state.worker is None:
+                return None
+            return replace(place, steps=most, end=most)
+        if self._same_order(own, last):
+            taken_up = own._replace(num_steps=last.num_steps, num_rows=last.num_rows)
+            place = replace(place, legs=(*state.legs[:-1], taken_up))
+            # With even="none" the state may be of a rank that has more batches than this one.
+            present = self._rank_steps(self.present_plan(place), topology, before)
+            place = self.sought(place, topology, before + min(last.num_steps, present))
+            return self._after_rows(place, topology, last.num_rows)
+        if last.num_rows and last.batch_size is None and self.limit_steps is not None:
+            raise ValueError(
+                "limit_steps counts batches, and a state after rows of batches that are row "
+                f"groups, which ranks differ in, does not: {last}"
+            )
+        place = replace(place, legs=(*state.legs, own))
+        plan = self.plan(state.epoch, place.legs, state.window)
+        if plan is None or not plan.share_steps.any():
+            return None
+        return self.sought(place, topology, place.steps_before)
+
+    def _resume_worker(self, state: State, place: Place, topology: Topology) -> Place:
+        own, last = self.own_leg(topology), state.legs[-1]
+        if own != last.world or state.worker != topology.worker_id:
+            raise ValueError(
+                f"state is that of DataLoader worker {state.worker} of {last.num_workers} at "
+                f"world_size={last.world_size}, batch_size={last.batch_size}; this is worker "
+                f"{topology.worker_id} of {own.num_workers} at world_size={own.world_size}, "
+                f"batch_size={own.batch_size}: states of workers fit the same worker only"
+            )
+        end = self._end(self.present_plan(place), topology, place.steps_before)
+        if last.num_steps > end:
+            raise ValueError(f"state counts {last.num_steps} batches of a worker that has {end}")
+        place = replace(place, steps=last.num_steps, end=end)
+        return self._after_rows(place, topology, last.num_rows)
+
+    def _after_rows(self, place: Place, topology: Topology, num_rows: int) -> Place:
+        if num_rows == 0 or place.steps >= place.end:
+            return place
+        steps, rows = after_row(self.present_plan(place), topology, place.steps, num_rows)
+        if steps >= place.end:
+            return replace(place, steps=place.end)
+        return replace(place, steps=steps, num_rows=rows)
+
+    def _same_order(self, own: Leg, last: Leg) -> bool:
+        """Return whether the present world goes on with the shares of the last."""
+        is_canonical = self.canonical_world_size is not None and last.num_rows == 0
+        if not is_canonical or own.batch_size is None or last.batch_size is None:
+            return own == last.world
+        return own.batch_size * own.world_size == last.batch_size * last.world_size
+
+    def sought(self, place: Place, topology: Topology, step: int) -> Place:
+        """Return the place of the epoch's batch `step`, counted from 0 over all worlds.
+
+        Raises:
+            TypeError: `step` is not an int.
+            ValueError: The epoch has no such batch, or another world has delivered it.
+        """
+        step = checked_int("step", step, 0, 2**62)
+        before = place.steps_before
+        plan = self.present_plan(place)
+        rank_steps = self._rank_steps(plan, topology, before)
+        if not 0 <= step - before <= rank_steps:
+            raise ValueError(
+                f"step must be >= {before} and <= {before + rank_steps}, the batches of epoch "
+                f"{place.epoch} that this rank delivers, got {step}"
+            )
+        end = self._end(plan, topology, before)
+        steps = step - before
+        if topology.num_workers > 1:
+            steps = int(steps_of_shares(plan, steps)[topology.share_index])
+        # Only the present batch has been begun.
+        num_rows = place.num_rows if steps == place.steps else 0
+        return replace(place, steps=steps, end=end, num_rows=num_rows)
+
+    def state_of(self, place: Place, worker: int | None) -> State:
+        """Return the state of a place; `worker` is the DataLoader worker whose place it is.
+
+        Raises:
+            ValueError: A batch is a row group, and the world was taken up within one: ranks stand
+                in different batches.
+        """
+        last = place.legs[-1]
+        if last.num_rows and last.batch_size is None:
+            raise ValueError(
+                f"batches of row groups that ranks began at a row have no state: {last}"
+            )
+        return self._state(place, place.steps, place.num_rows, worker)
+
+    def state_of_row(self, place: Place, num_rows: int, worker: int | None) -> State:
+        """Return the state of the epoch at `place` after `num_rows` rows of the present world.
+
+        It is the same on all ranks that have delivered as many.
+
+        Raises:
+            ValueError: Shares that differ in length stand side by side in batches.
+        """
+        if self.canonical_world_size is not None and self.options.steps_may_differ:
+            raise ValueError(
+                "canonical_world_size has states after rows only where shares are even, got "
+                'even="none"'
+            )
+        batch_size = self.options.batch_size
+        steps, rows = (0, num_rows) if batch_size is None else divmod(num_rows, batch_size)
+        return self._state(place, steps, rows, worker)
+
+    def _state(self, place: Place, steps: int, rows: int, worker: int | None) -> State:
+        last = place.legs[-1]._replace(num_steps=steps, num_rows=rows)
+        return State(place.epoch, (*place.legs[:-1], last), worker, place.window)
+
+    def reach(self, place: Place, topology: Topology) -> Reach:
+        """Return how far a place is in what the present world delivers."""
+        plan = self.present_plan(place)
+        limited = self.limit_steps is not None
+        end = end_rows(plan, topology, place.end, limited=limited)
+        rows = rows_of_first(plan, topology, place.steps) + place.num_rows
+        return Reach(place.epoch, place.steps, place.end, min(rows, end), end)
+
+    def shares(self, place: Place, topology: Topology) -> list[Share]:
+        """Return what is left to read: shares whose rows stand side by side in each batch."""
+        plan = self.present_plan(place)
+        of_rank = plan.options.shares_of(topology.rank, topology.worker_id)
+        shares = [plan.share(index) for index in of_rank]
+        if self.limit_steps is not None:
+            shares = [share.first(place.end) for share in shares]
+        return [share.after(place.steps) for share in shares]
+
+    def num_steps(self, place: Place, topology: Topology, *, of_rank: bool) -> int:
+        """Return the batches of the epoch, worlds before included, of the rank or the worker."""
+        before, plan = place.steps_before, self.present_plan(place)
+        if of_rank or topology.num_workers == 1:
+            return before + self._rank_steps(plan, topology, before)
+        return self._end(plan, topology, before)
+
+    def _end(self, plan: EpochPlan, topology: Topology, before: int) -> int:
+        if topology.num_workers == 1:
+            return self._rank_steps(plan, topology, before)
+        if self.limit_steps is None:
+            return int(plan.share_steps[topology.share_index])
+        limited = steps_of_shares(plan, max(self.limit_steps - before, 0))
+        return int(limited[topology.share_index])
+
+    def _most_steps(self, plan: EpochPlan, before: int) -> int:
+        most = max(plan.num_steps(rank) for rank in range(plan.options.world_size))
+        return self._limited(most, before)
+
+    def _rank_steps(self, plan: EpochPlan, topology: Topology, before: int) -> int:
+        return self._limited(plan.num_steps(topology.rank), before)
+
+    def _limited(self, num_steps: int, before: int) -> int:
+        if self.limit_steps is None:
+            return num_steps
+        return min(num_steps, max(self.limit_steps - before, 0))
+
+
+def _has_all_rows(plan: EpochPlan, leg: Leg, most_steps: int) -> bool:
+    """Return whether no rank of a leg that ends after a row has a further one.
+
+    Raises:
+        ValueError: The leg counts more rows than there are.
+    """
+    if leg.num_rows == 0 or leg.num_workers > 1:
+        return False
+    most = int(rank_rows(plan).max())
+    rows = leg.num_rows
+    if leg.batch_size is not None:
+        most = min(most, most_steps * leg.batch_size)
+        rows += leg.num_steps * leg.batch_size
+    if rows > most:
+        raise ValueError(f"state counts {rows} rows of {leg}, which has {most}")
+    return rows == most

@@ -1,0 +1,199 @@
+"""The comparison of ranks: of all before the second batch, of epochs within each epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.ranks.agreement import Standing, begin_together, shortened, tell_failure
+from torchparquet._impl.ranks.job_start import Peers, job_start
+from torchparquet.errors import users_level
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.fields import Field
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.session.planner import EpochPlanner, Place
+
+_BETWEEN = "-"  # the note of a rank that has ended an epoch
+_MAX_COLUMNS = 64  # that are compared one by one
+
+_Made = TypeVar("_Made")
+
+
+class Compared(NamedTuple):
+    """Facts that ranks compare, apart from the order.
+
+    Attributes:
+        manifest: Of the files.
+        fields: The tensors of a batch as they are read; what a transform makes of them is not
+            compared.
+        options: Name and value of options that no plan has.
+    """
+
+    manifest: Manifest
+    fields: tuple[Field, ...]
+    options: dict[str, Any]
+
+
+class RankCheck:
+    """Compares ranks once; a pickled copy has not compared yet."""
+
+    def __init__(self, membership: Membership, compared: Compared, *, enabled: bool) -> None:
+        """Prepare to compare; `enabled` is whether the first iteration does so by itself."""
+        self._membership = membership
+        self._compared = compared
+        self._enabled = enabled
+        self._agreed = False
+        self._epochs: _Epochs | None = None
+
+    def begin(self, begin: Callable[[bool], _Made]) -> _Made:
+        """Begin an iteration, without a wait; the ranks that compare next hear of a failure.
+
+        Args:
+            begin: Begins; is given whether other ranks are to hear that it fails.
+        """
+        peers = self._peers_to_compare()
+        try:
+            return begin(peers is not None)
+        except Exception as error:
+            if peers is not None:
+                tell_failure(peers, error)
+            raise
+
+    def agree(self, standing: Callable[[], Standing]) -> None:
+        """Compare, if the ranks have not compared before.
+
+        Args:
+            standing: Returns that of this rank.
+
+        Raises:
+            RankMismatchError: Ranks disagree, or one of them failed or did not come.
+        """
+        if self._peers_to_compare() is not None:
+            self.compare(standing)
+
+    def _peers_to_compare(self) -> Peers | None:
+        unneeded = self._agreed or not self._enabled or self._membership.is_alone
+        return None if unneeded else self._membership.peers()
+
+    def compare(self, standing: Callable[[], Standing]) -> None:
+        """Compare now, if this rank has peers.
+
+        Raises:
+            RankMismatchError: Ranks disagree, or one of them failed or did not come.
+        """
+        peers = self._membership.peers()
+        if peers is not None:
+            begin_together(peers, standing, lambda: None)
+            self._agreed = True
+            self._epochs = _Epochs(peers)
+
+    def note_epoch(self, epoch: int | None) -> None:
+        """Leave a note that this rank begins an epoch, or has ended one (None)."""
+        self._with_epochs(lambda epochs: epochs.note(epoch))
+
+    def check_epoch(self, epoch: int) -> None:
+        """Warn once if another rank, read in step with this one, reads another epoch."""
+        self._with_epochs(lambda epochs: epochs.check(epoch))
+
+    def _with_epochs(self, act: Callable[[_Epochs], None]) -> None:
+        if self._epochs is None:
+            return
+        try:
+            act(self._epochs)
+        except RuntimeError:
+            # The rank that holds the store may have ended before this one.
+            self._epochs = None
+
+    def standing(self, planner: EpochPlanner, place: Place, topology: Topology) -> Standing:
+        """Return what all ranks must agree about in the iteration that stands at `place`."""
+        manifest, fields, others = self._compared
+        options = asdict(planner.present_plan(place).options)
+        options |= {
+            "limit_steps": planner.limit_steps,
+            "worlds before": [tuple(leg) for leg in place.legs[:-1]],
+            "next batch": _next_batch(place),
+        }
+        values = _data_values(manifest, fields)
+        values |= {name: repr(value) for name, value in (options | others).items()}
+        return Standing(topology.rank, topology.world_size, values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Forget: a copy may go to another rank."""
+        return self.__dict__ | {"_agreed": False, "_epochs": None}
+
+
+class _Epochs:
+    """The epochs that ranks are in: each leaves a note, and looks at that of the next rank.
+
+    Nobody waits, and an epoch costs two small writes and one read. If ranks differ, at least one of
+    them differs from the next. A rank between two epochs may be late, and differs from nobody.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        """Begin after all ranks have compared, so that all count the same comparisons."""
+        start = job_start(peers)
+        self._peers = peers
+        self._place = f"torchparquet/epochs/{start.name}/{start.number('epochs')}"
+        self._has_told = False
+        self._noted: int | None = None
+
+    def note(self, epoch: int | None) -> None:
+        self._noted = epoch
+        text = _BETWEEN if epoch is None else str(epoch)
+        self._peers.store.set(f"{self._place}/{self._peers.own}", text)
+
+    def check(self, epoch: int) -> None:
+        if self._has_told or epoch != self._noted:  # another iteration is in that epoch
+            return
+        own, ranks = self._peers.own, self._peers.ranks
+        other = ranks[(ranks.index(own) + 1) % len(ranks)]
+        key = f"{self._place}/{other}"
+        is_known = self._peers.store.check([key])
+        theirs = bytes(self._peers.store.get(key)).decode() if is_known else _BETWEEN
+        if theirs in (str(epoch), _BETWEEN):
+            return
+        self._has_told = True
+        warnings.warn(
+            "ranks read different epochs at the same time: if they train in step, rows are read "
+            "twice and others not at all. An iteration of some ranks alone takes an epoch there, "
+            "if it asks for a second batch: call dataset.set_epoch(n) before each epoch; to read "
+            "on one rank alone, make a data set with rank=0, world_size=1. "
+            f"Rank {own} is in epoch {epoch}, rank {other} in epoch {theirs}",
+            stacklevel=users_level(),
+        )
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _next_batch(place: Place) -> tuple[int, int]:
+    """Return the batch that comes next and the rows of it that were delivered before."""
+    begun = place.legs[-1]
+    if begun.num_rows and begun.batch_size is None:
+        # At the same row ranks stand in different batches.
+        return place.steps_before + begun.num_steps, begun.num_rows
+    return place.steps_before + place.steps, place.num_rows
+
+
+def _data_values(manifest: Manifest, fields: Sequence[Field]) -> dict[str, str]:
+    """Return what has to be the same of files and columns.
+
+    Times of change do not count, so that each node may have its own copy of the files.
+    """
+    digest = _digest(repr([astuple(field) for field in fields]))
+    names = ", ".join(field.name for field in fields)
+    values = {
+        "files": f"{len(manifest.files)} files with {manifest.num_rows} rows in "
+        f"{manifest.num_row_groups} row groups ({manifest.content_fingerprint})",
+    }
+    for field in fields[:_MAX_COLUMNS]:
+        values[f"column {field.name!r}"] = shortened(field.description)
+    values["columns"] = f"{shortened(names)} ({digest})"
+    return values

@@ -1,0 +1,185 @@
+"""A table as files, and what its metadata say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
+from torchparquet._impl.files.footers.walk import leaves_of
+from torchparquet.errors import CorruptFileError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from numpy.typing import NDArray
+
+    from torchparquet._impl.files.manifest import Manifest
+
+# From the leaves of files to the table's path of each; None for one that the table has not.
+Names = Callable[[Sequence[Leaf]], Sequence[str | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """A table as `F` files, and what its metadata say of them.
+
+    Attributes:
+        paths: [F] the files, sorted.
+        identity: The table's kind and version, to be shown.
+        keys: [F] the values of the partition columns as text; empty if there are none.
+        schema: The table's columns, partition columns too; None if the files agree about them.
+        names: Gives the table's names of files' leaves; None if files store the table's own.
+        deleted: By number of the file, a mask of the rows that are left.
+        where: Must be true of a row; None if every row counts.
+        defaults: The values of columns in files that are older than they.
+        row_groups: By number of the file, the row groups to read; others are read whole.
+        storage_options: Of the store that the files are in, where the table knows them.
+        filesystem: The same as a file system.
+    """
+
+    paths: tuple[str, ...]
+    identity: str
+    keys: tuple[Mapping[str, str], ...] = ()
+    schema: pa.Schema | None = None
+    names: Names | None = None
+    deleted: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+    where: pc.Expression | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    row_groups: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    filesystem: Any = field(default=None, repr=False)
+
+    def applied(self, manifest: Manifest) -> Manifest:
+        """Return the manifest of the files, with the table's columns and keys.
+
+        Raises:
+            CorruptFileError: There are other files than the table names.
+            SchemaMismatchError: A file's column is not of the table's kind, or only some files
+                store a partition column.
+        """
+        if len(manifest.files) != len(self.paths):
+            raise CorruptFileError(
+                f"the table names {len(self.paths)} files, {len(manifest.files)} were found"
+            )
+        all_names = [self._names_of(leaves) for leaves in manifest.schemas]
+        keys = self._keys_that_no_file_stores(manifest, all_names)
+        of_table = self._leaves(keys)
+        schemas, stored = [], []
+        renamed = ""
+        for leaves, names in zip(manifest.schemas, all_names, strict=True):
+            schemas.append(_logical(leaves, names, of_table))
+            stored.append(_stored(leaves, names, of_table))
+            renamed = renamed or self._renamed(leaves, names, of_table)
+        facts = TableFacts(
+            self.identity,
+            keys,
+            self._text_keys(keys),
+            of_table,
+            tuple(stored) if any(stored) else (),
+            b"" if self.schema is None else self.schema.serialize().to_pybytes(),
+            dict(self.defaults),
+            renamed,
+        )
+        made = replace(manifest, schemas=tuple(schemas), table=facts)
+        return replace(made, fingerprint=made.digest())
+
+    def narrowed(self, manifest: Manifest) -> Manifest:
+        """Return the manifest of the row groups to read."""
+        if not self.row_groups:
+            return manifest
+        kept = np.ones(manifest.num_row_groups, bool)
+        for file, numbers in self.row_groups.items():
+            of_file = manifest.row_group_file == file
+            kept &= ~of_file | np.isin(manifest.row_group_in_file, list(numbers))
+        if not kept.any():
+            raise ValueError("the row groups of the table that are to be read hold no row")
+        return manifest.keep(kept)
+
+    def _names_of(self, leaves: Sequence[Leaf]) -> list[str]:
+        if self.names is None:
+            return [leaf.path for leaf in leaves]
+        return [name or "" for name in self.names(leaves)]
+
+    def _keys_that_no_file_stores(
+        self, manifest: Manifest, all_names: Sequence[Sequence[str]]
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the values of partition columns; those that all files store are columns."""
+        keys = {}
+        used = np.unique(manifest.file_schema[manifest.file_num_rows > 0]).tolist()
+        for name in self.keys[0] if self.keys else ():
+            stores = [name in all_names[number] for number in used]
+            if all(stores):
+                continue
+            if any(stores):
+                raise SchemaMismatchError(
+                    f"only some files of the table store its partition column {name!r}: rewrite "
+                    "the others, or give the files themselves"
+                )
+            keys[name] = tuple(of_file[name] for of_file in self.keys)
+        return keys
+
+    def _leaves(self, keys: Mapping[str, Any]) -> tuple[Leaf, ...]:
+        if self.schema is None:
+            return ()
+        return leaves_of(pa.schema([field for field in self.schema if field.name not in keys]))
+
+    def _text_keys(self, keys: Mapping[str, Any]) -> frozenset[str]:
+        if self.schema is None:
+            return frozenset()
+        numbers = {one.name for one in self.schema if _is_number(one.type)}
+        return frozenset(keys) - numbers
+
+    def _renamed(
+        self, leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
+    ) -> str:
+        """Return a column that other libraries would read wrongly from these files, or ""."""
+        known = {leaf.path for leaf in of_table}
+        for leaf, name in zip(leaves, names, strict=True):
+            if name != leaf.path and (name in known or leaf.path in known):
+                return name if name in known else leaf.path
+        return next((name for name in self.defaults if name not in names), "")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_integer(kind))
+
+
+def _logical(
+    leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
+) -> tuple[Leaf, ...]:
+    """Return a file's leaves by the table's names, and after them those that it lacks."""
+    if not of_table:
+        return tuple(leaves)
+    known = {leaf.path: leaf for leaf in of_table}
+    found = []
+    for leaf, name in zip(leaves, names, strict=True):
+        if name not in known:
+            found.append(replace(leaf, standing="dropped"))
+            continue
+        if leaf.shape != known[name].shape:
+            raise SchemaMismatchError(
+                f"a file has column {name!r} as {leaf.kind}, the table as {known[name].kind}"
+            )
+        found.append(replace(leaf, path=name))
+    lacking = [leaf for path, leaf in known.items() if path not in names]
+    return (*found, *(replace(leaf, standing="added", nullable=True) for leaf in lacking))
+
+
+def _stored(
+    leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
+) -> dict[str, str]:
+    """Return the paths of columns that a file stores by others, or not at all: then ""."""
+    known = {leaf.path for leaf in of_table}
+    stored = {
+        name: leaf.path
+        for leaf, name in zip(leaves, names, strict=True)
+        if name in known and name != leaf.path
+    }
+    # The file may have another column of that name, which the table has dropped.
+    return stored | {name: "" for name in known if name not in names}
