@@ -15,11 +15,7 @@ _Result = TypeVar("_Result")
 
 
 def checked_bool(name: str, value: object) -> None:
-    """Make sure that `value` is a bool.
-
-    Raises:
-        TypeError: It is something else; the message names `name`.
-    """
+    """Make sure that `value` is a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {value!r}")
 
@@ -30,19 +26,7 @@ def plain_number(value: Any) -> Any:
 
 
 def checked_int(name: str, value: object, low: int, high: int, others: str = "") -> int:
-    """Return `value` as an int in `[low, high)`, or say what `name` must be.
-
-    Args:
-        name: Of the argument.
-        value: What the user gave.
-        low: The least that it may be.
-        high: It must be less.
-        others: What else the argument may be, for the message: ", None or ...".
-
-    Raises:
-        TypeError: `value` is not an integer; a bool does not count as one.
-        ValueError: `value` lies outside the range.
-    """
+    """Return `value` as an int in `[low, high)`, or say what `name` must be."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int{others}, got {value!r}")
     if not low <= value < high:
@@ -53,11 +37,7 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
 def explaining_arguments(
     **required: str,
 ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator by which a call with wrong arguments says which ones to give.
-
-    Args:
-        required: For required arguments, what to give, as the user writes it.
-    """
+    """Return a decorator by which a call with wrong arguments says which ones to give."""
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         @functools.wraps(function)

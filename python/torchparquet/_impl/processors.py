@@ -21,12 +21,7 @@ def num_processors() -> int:
 def checked_processors(name: str, cpus: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of processors in ascending order, each once.
 
-    Args:
-        name: The argument's name in messages.
-        cpus: Numbers as the system counts processors, from 0.
-
     Raises:
-        TypeError: `cpus` is no sequence of integers.
         ValueError: It is empty, this process may not use one of them, or the system binds no thread
             to processors.
     """

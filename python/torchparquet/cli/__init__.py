@@ -62,17 +62,7 @@ def application() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: Words of the command line; None for those of this process.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SystemExit: SIGTERM arrived, or the reader of the output has closed it.
-    """
+    """Run one command."""
     session = Session()
     try:
         with _termination_unwinds():

@@ -25,11 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass
 class Session:
-    """The state of one run of the command line.
-
-    Attributes:
-        debug: True shows tracebacks of errors.
-    """
+    """The state of one run of the command line."""
 
     debug: bool = False
 
@@ -103,11 +99,7 @@ column_option = click.option(
 
 
 def byte_size(text: str) -> int:
-    """Return the bytes of a plain number or of a size such as 512MiB; the type of an option.
-
-    Raises:
-        BadParameter: The text is neither.
-    """
+    """Return the bytes of a plain number or of a size such as 512MiB; the type of an option."""
     try:
         return parse_size("it", int(text) if text.isdecimal() else text)
     except ValueError as error:
@@ -325,11 +317,7 @@ class Order:
     canonical_world_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that no option is given in vain.
-
-        Raises:
-            UsageError: An option needs another one, or excludes it.
-        """
+        """Check that no option is given in vain."""
         context = click.get_current_context()
         given = {
             name
@@ -391,11 +379,7 @@ def _option(name: str) -> str:
 
 
 def readable_columns(manifest: Manifest) -> list[str]:
-    """Return the columns that can be read as tensors, in the order of the files.
-
-    Raises:
-        UnsupportedColumnError: No column can be read.
-    """
+    """Return the columns that can be read as tensors, in the order of the files."""
     from torchparquet._impl.files.schemas import Schemas
     from torchparquet.errors import UnsupportedColumnError
     from torchparquet.tools.inspect.tensors import tensor_of

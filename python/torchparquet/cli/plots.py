@@ -22,14 +22,7 @@ plot_option = click.option(
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart.
-
-    Attributes:
-        name: The name in the legend.
-        x: Horizontal positions of the points.
-        y: Heights of the points.
-        dashed: True for routes that ours is compared with.
-    """
+    """A line of a chart."""
 
     name: str
     x: list[float]
@@ -39,17 +32,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure, of bars, lines or a heat map.
-
-    Attributes:
-        title: The text above the chart.
-        x_label: The text along the bottom.
-        y_label: The text along the side.
-        bars: One height per bar.
-        lines: The lines of a chart of lines; x is logarithmic.
-        cells: The cells of a heat map, line by line from the top.
-        line_names: The names of the lines of the heat map.
-    """
+    """One chart of a figure, of bars, lines or a heat map."""
 
     title: str
     x_label: str
@@ -64,13 +47,7 @@ Draw = Callable[[str, list[Panel]], None]
 
 
 def checked_plot(path: str | None) -> Draw | None:
-    """Return the function that draws to `path`; called before the work, so that errors come early.
-
-    Raises:
-        UsageError: The path has another ending.
-        RuntimeError: The library is not installed.
-        FileNotFoundError: The directory does not exist.
-    """
+    """Make drawings of a report: paths that end in `.html` by plotly, others by matplotlib."""
     if path is None:
         return None
     library = _LIBRARY_OF.get(Path(path).suffix.lower())

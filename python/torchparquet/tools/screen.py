@@ -27,11 +27,7 @@ Advance = Callable[[int], None]
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return the console of standard output; its width is fixed if that is no terminal.
-
-    Args:
-        stderr: Use standard error instead, and print nothing if that is no terminal.
-    """
+    """Return the console of standard output; its width is fixed if that is no terminal."""
     if stderr:
         console = Console(stderr=True, highlight=False)
         console.quiet = not console.is_terminal
@@ -86,15 +82,7 @@ def several(noun: str) -> str:
 
 @contextmanager
 def progress(description: str, total: int | None) -> Iterator[Advance]:
-    """Show how much of `total` is done, on standard error if that is a terminal.
-
-    Args:
-        description: The name of the work.
-        total: The amount of work; None if it is not known.
-
-    Yields:
-        A function to be called with the amount of work done since its last call.
-    """
+    """Show how much of `total` is done, on standard error if that is a terminal."""
     console = Console(stderr=True, highlight=False)
     # With FORCE_COLOR, rich treats a file as a terminal.
     if not (console.is_terminal and console.file.isatty()):

@@ -23,15 +23,7 @@ def num_rows_of(batch: Batch) -> int:
 
 
 def check_rows(batch: Batch, num_rows: int | None) -> None:
-    """Check that a user's functions kept the number of rows of a batch.
-
-    Args:
-        batch: The batch after the functions.
-        num_rows: The rows before; None if there are no functions.
-
-    Raises:
-        ValueError: A value has another number of rows, or no rows at all.
-    """
+    """Check that a user's functions kept the number of rows of a batch."""
     if num_rows is None:
         return
     for name, value in batch.items():
@@ -50,11 +42,7 @@ def check_rows(batch: Batch, num_rows: int | None) -> None:
 
 
 def sliced(batch: Batch, begin: int, end: int) -> Batch:
-    """Return rows `begin` to `end`; tensors are views, and offsets begin at 0.
-
-    Raises:
-        ValueError: A column is the mask of elements of nested lists or of strings in lists.
-    """
+    """Return rows `begin` to `end`; tensors are views, and offsets begin at 0."""
     found: Batch = {}
     for name, value in batch.items():
         owner = element_mask_owner(batch, name)
@@ -84,11 +72,7 @@ def _lengths_of(batch: Batch, begin: int, end: int) -> Batch:
 
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
-    """Return the lists whose elements a value masks; None if the value has one entry per row.
-
-    Raises:
-        ValueError: The value masks elements of nested lists or of strings in lists.
-    """
+    """Return the lists whose elements a value masks; None if the value has one entry per row."""
     if not name.endswith(_OF_VALUES):
         return None
     owner = batch.get(name.removesuffix(_OF_VALUES))
@@ -127,16 +111,7 @@ def _joined_lengths(batches: Sequence[Batch]) -> Batch:
 
 
 def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
-    """Check that batches can be joined.
-
-    Args:
-        batches: One batch of each source.
-        sources: The names of the sources in messages.
-
-    Raises:
-        SchemaMismatchError: Columns differ; the message names source and column.
-        TypeError: A transform returned a value that cannot be joined.
-    """
+    """Check that batches can be joined."""
     first = batches[0]
     for batch, source in zip(batches[1:], sources[1:], strict=True):
         for name in (*first, *batch):

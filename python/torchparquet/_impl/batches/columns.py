@@ -44,24 +44,16 @@ def resolve_columns(
         columns: None: every column. A sequence of names, or of :class:`Column` of one name: one
             tensor each, under the same name. A mapping: output name to name, sequence of names or
             :class:`Column`. ``"*"``, as a name or a key, stands for all columns not named.
-        manifest: The files, or their schemas.
         nulls: The policy of columns that have none of their own; see :class:`Column`. Or a
             mapping from output name to policy, in which ``"*"`` stands for all others.
         pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
             names are read.
-        find_words: Returns the words of ``vocab="auto"`` for a column and its name.
-
-    Returns:
-        The fields, in the order of ``columns`` or, without it, of the first file.
 
     Raises:
         SchemaMismatchError: Two files disagree about a selected column: its presence, its kind if
             no dtype is given, or the length of its lists if none is given.
-        UnsupportedColumnError: A selected column cannot be read as a tensor yet, or not with the
-            given dtype.
         ValueError: The selection is empty, a name is unknown, repeated or ambiguous, the sources
             of one tensor differ in dtype, a null policy does not fit, or output names collide.
-        TypeError: An argument has a wrong type.
     """
     policies = nulls_by_name(nulls)
     schemas = manifest if isinstance(manifest, Schemas) else Schemas(manifest)

@@ -121,12 +121,7 @@ def _streams_of(device: torch.device) -> CopyStreams:
 
 
 def parsed_device(device: object) -> torch.device | None:
-    """Return the device to copy to; None if batches stay on the CPU.
-
-    Raises:
-        TypeError: `device` is neither a device nor a name.
-        ValueError: torch has no device of that name, or it cannot hold data.
-    """
+    """Return the device to copy to; None if batches stay on the CPU."""
     if device is None:
         return None
     if not isinstance(device, str | torch.device):
@@ -141,11 +136,7 @@ def parsed_device(device: object) -> torch.device | None:
 
 
 def resolved_device(device: torch.device) -> torch.device:
-    """Return the device with an index: that of the current device if `device` has none.
-
-    Raises:
-        RuntimeError: This machine has no such device.
-    """
+    """Return the device with an index: that of the current device if `device` has none."""
     if device.type == "cpu":
         return device
     if not hasattr(torch.Stream, "__enter__"):

@@ -20,37 +20,27 @@ class Field:
     """One tensor of a batch, checked against the files.
 
     Attributes:
-        name: Key in the batch.
-        sources: Names of the columns it is read from.
         kinds: The kinds of each source in the files, such as ``"timestamp[us]"``.
-        dtype: torch's name of its dtype, the same for all sources.
         width: None for shape ``[B]``; F for shape ``[B, F]``, one entry per source.
         items: None, or n if a value is n items. The shape is then ``[B, n]`` from one source, with
             a mask of ``[B]``, or ``[N, n]`` in lists.
         num_offsets: The number of offsets between a row and its items. Above 0 the field is a
             :class:`~torchparquet.jagged.Jagged` whose values have the dtype.
-        has_lists: True if rows hold lists, not only strings.
         length: L if lists are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
         words: The vocabulary, encoded in UTF-8; None if strings stay strings.
-        unknown: The number of strings that are not in ``words``.
-        row_bytes: The likely bytes of a row in values of different lengths.
         default: The value of rows of files that lack a column, representable in ``dtype``, or bytes
             for strings, or the items of a list; None if every file must have it.
         file_values: For each source () or, if it is a partition key, the value of each file;
             None for null.
-        missing_is_null: True if rows are null in files that lack a column.
         pack: How lists are packed into sequences of ``length``; None if a row is a row.
-        lengths_only: True if the value of a row is the length of its list.
         unit: The unit of points in time and durations, such as "us", if they are converted to it.
         shape: The shape in which a row is stored, if rows are tensors of more dimensions than one
             list; else empty. With offsets, rows are lists of lists of these lengths.
         order: The dimensions of ``shape`` as the batch has them; empty for as they are stored.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
-        fill: The value of a null, representable in ``dtype``.
         fills: For each source the value of its nulls, or None if they are errors; empty if
             ``nulls`` and ``fill`` hold for all sources.
         decoded: True if values go to a decoder, to which a null is an error.
-        has_strings: True if values are strings or other bytes of any length.
         has_own_nulls: True if the policy is the column's own, and not that of the data set.
     """
 
@@ -175,14 +165,8 @@ def make_field(
     """Return the field that a batch holds for ``column``.
 
     Args:
-        name: Key in the batch.
-        column: The user's description.
         sources: For each source the leaves in the files, each kind once. All can be read and cast
             to the column's dtype.
-        default_nulls: The policy of a column that has none.
-
-    Raises:
-        ValueError: The sources do not make one tensor, or an option does not fit them.
     """
     leaves = [leaf for found in sources for leaf in found]
     _check_options(name, column, leaves)
@@ -238,12 +222,8 @@ def with_file_values(field: Field, values: Sequence[tuple[str | None, ...]]) -> 
     """Return ``field`` with the values of partition keys.
 
     Args:
-        field: The field.
         values: For each source () or, if it is a partition key, the text of each file's value;
             None for a file whose path lacks the key.
-
-    Raises:
-        ValueError: A value is not representable in the field's dtype.
     """
     codes = {word.decode(errors="replace"): i for i, word in enumerate(field.words or ())}
     missing = None if isinstance(field.default, (bytes, tuple)) else field.default
@@ -262,11 +242,7 @@ def with_file_values(field: Field, values: Sequence[tuple[str | None, ...]]) -> 
 
 
 def with_pack(field: Field, pack: Pack) -> Field:
-    """Return a field of lists as one of packed sequences.
-
-    Raises:
-        ValueError: It has no lists of numbers, or the pack's values do not fit it.
-    """
+    """Return a field of lists as one of packed sequences."""
     if field.num_offsets != 1 or not field.has_lists or field.items is not None:
         raise ValueError(
             "pack is for columns of lists of numbers; write the tokens of a text as such a column "
@@ -292,11 +268,7 @@ def with_pack(field: Field, pack: Pack) -> Field:
 
 
 def check_padding(field: Field, value: int | float | bool) -> None:
-    """Check that lists of a field can be padded with a value.
-
-    Raises:
-        ValueError: It has no lists of numbers, or the value does not fit.
-    """
+    """Check that lists of a field can be padded with a value."""
     if field.num_offsets != 1 or not field.has_lists or field.items is not None:
         raise ValueError(
             f'only lists of numbers of any length (length="any") are padded; {field.name!r} is '

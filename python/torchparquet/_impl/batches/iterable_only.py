@@ -18,11 +18,7 @@ class IterableOnly(LoaderChecked, IterableDataset[_Item]):
     _noun, _item = "ParquetDataset", "batch"
 
     def __getitem__(self, index: object) -> NoReturn:
-        """Refuse, as `dataset[0]`, `Subset` and the parts of `random_split` ask for it.
-
-        Raises:
-            TypeError: Always; it names what to use instead.
-        """
+        """Refuse, as `dataset[0]`, `Subset` and the parts of `random_split` ask for it."""
         raise TypeError(
             f"a {self._noun} is read by iteration, and has no items by number, so "
             "torch.utils.data.Subset and random_split do not work either: split= of "

@@ -41,14 +41,9 @@ def split_rows(batch: Batch, texts: Texts) -> list[Row]:
     A row has a view `[...]` of a tensor `[B, ...]`. Of a Jagged it has the row's items: `str` or
     `bytes` for text, else a view `[n, ...]` or a Jagged. Of any other sequence it has the element.
 
-    Args:
-        batch: A batch whose values all have B rows, see `check_rows`.
-        texts: The names of the Jagged that hold strings or binary.
-
     Raises:
         ValueError: A column is the mask of elements of nested lists or of strings in lists, or
             the lengths of packed documents.
-        UnicodeDecodeError: A string is not UTF-8.
     """
     columns: list[Sequence[Any]] = []
     for name, value in batch.items():

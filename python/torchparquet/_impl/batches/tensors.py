@@ -31,12 +31,7 @@ class _Block:
     """Tensors of one dtype that lie side by side in the slab, evenly spaced.
 
     Attributes:
-        dtype: The dtype of all tensors.
-        begin: The beginning of the first, in items from the slab's start.
         step: The distance from one to the next, in items; it has room for a full batch.
-        names: The names of the tensors.
-        width: None for `[B]` tensors, F for `[B, F]`, n for `[B, n]`.
-        num_extra: Entries beyond one per row: offsets have one.
     """
 
     dtype: torch.dtype
@@ -52,9 +47,7 @@ class _JaggedBlock:
     """A field of variable length: its first offsets, and its row mask, are in the slab.
 
     Attributes:
-        dtype: The dtype of the values.
         valid_begin: The beginning of the mask, in bytes from the slab's start; -1 for none.
-        items: None for values `[N]`, n for `[N, n]`.
         names: The name of the field, and those of its masks of rows and of values, if any.
     """
 
@@ -76,13 +69,7 @@ class BatchViews:
     def __init__(
         self, fields: Sequence[Field], places: Sequence[FieldPlace], capacity_rows: int
     ) -> None:
-        """Prepare the cuts.
-
-        Args:
-            fields: The fields in the order of `slab_order`.
-            places: The place of each field within the slab, in bytes.
-            capacity_rows: The rows for which the slab has room.
-        """
+        """Prepare the cuts."""
         self._capacity_rows = capacity_rows
         self._blocks: list[_Block] = []
         self._jagged: list[_JaggedBlock] = []
@@ -131,13 +118,7 @@ class BatchViews:
             self._blocks.append(_Block(dtype, place.valid_offset, step, mask_names, cells))
 
     def cut(self, slab: Tensor, num_rows: int, items: Sequence[ItemTensors] = ()) -> Batch:
-        """Return the tensors of a batch.
-
-        Args:
-            slab: The memory of the batch, uint8. The tensors share its storage.
-            num_rows: The rows of the batch.
-            items: The items of each field of variable length, in slab order.
-        """
+        """Return the tensors of a batch."""
         if num_rows != self._cut_rows:
             self._cut_rows = -1  # An exception may come before all sizes are there.
             self._part_sizes = [_part_sizes(block, num_rows) for block in self._blocks]
@@ -233,18 +214,7 @@ def _in_order(values: Tensor, order: tuple[int, ...]) -> Tensor:
 def _dense(
     lists: Jagged, leaves: Tensor | None, field: Field, shape: tuple[int, ...], fill: float
 ) -> Tensor:
-    """Return lists of lists as `[B, *shape]`; null lists, which are empty, are filled.
-
-    Args:
-        lists: Of these lengths.
-        leaves: Stands for their values; None for the values themselves.
-        field: Whose values they are.
-        shape: The lengths, outermost first.
-        fill: The value in place of a null list's.
-
-    Raises:
-        ListLengthError: A list has another length.
-    """
+    """Return lists of lists as `[B, *shape]`; null lists, which are empty, are filled."""
     inner = lists.values
     if isinstance(inner, Jagged):
         values = _dense(inner, leaves, field, shape[1:], fill)

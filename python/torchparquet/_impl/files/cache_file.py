@@ -32,22 +32,12 @@ _OLD_SECONDS = 3600.0
 
 
 class CacheFile:
-    """A file that is read and replaced as a whole.
-
-    Attributes:
-        shown: Its path or URL, for messages.
-    """
+    """A file that is read and replaced as a whole."""
 
     def __init__(
         self, path: str | os.PathLike[str], storage: StorageArguments, paths: Sequence[str] = ()
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            path: A path on disk, or the URL of a store's file.
-            storage: Of the store that the data set is in.
-            paths: Of the data set.
-        """
+        """Open nothing yet."""
         self._path = os.fspath(path)
         self._store = (
             storage_beside(self._path, storage, paths) if is_remote_url(self._path) else None
@@ -66,16 +56,7 @@ class CacheFile:
     def through(
         self, what: str, check: Callable[[bytes], object], make: Callable[[], bytes]
     ) -> bytes:
-        """Return the content; if there is none, or it is damaged, make it and write it.
-
-        Args:
-            what: The content, for the warning that it is damaged.
-            check: Raises where the content is damaged, as NumPy's archives do.
-            make: Makes the content.
-
-        Raises:
-            OSError: The file cannot be read or written.
-        """
+        """Return the content; if there is none, or it is damaged, make it and write it."""
         content = self.read()
         if content is not None:
             try:
@@ -96,9 +77,6 @@ class CacheFile:
         """Return the content; None if there is no such file.
 
         A file that another user made or could have changed is ignored, with a warning.
-
-        Raises:
-            OSError: The file cannot be read.
         """
         if self._store is None:
             return self._read_from_disk()
@@ -128,9 +106,6 @@ class CacheFile:
         """Replace the file at once, so that others read the old or the new one.
 
         A file that was ignored stays as it is.
-
-        Raises:
-            OSError: The file cannot be written.
         """
         if self._is_ignored:
             return
@@ -166,18 +141,7 @@ def found_by_pass(
     keys: FileKeys | None,
     storage: StorageArguments,
 ) -> bytes:
-    """Return what a pass over the files finds, of a cache or of one rank for all.
-
-    Args:
-        kind: Of what is found: a name that others do not have, and a noun for messages.
-        told: All that it depends on beside the files.
-        check: As that of `CacheFile.through`.
-        make: Makes the pass.
-        cache: The manifest cache. A file beside it keeps what was found.
-        manifest: Of the files.
-        keys: Of encrypted files. Each rank makes the pass then, since keys are their owner's alone.
-        storage: Of the store that the files are of; its `share` asks one rank for all.
-    """
+    """Return what a pass over the files finds, of a cache or of one rank for all."""
     name, noun = kind
     digest = hashlib.blake2b(f"{manifest.fingerprint} {told}".encode(), digest_size=16)
     key = digest.hexdigest()

@@ -32,12 +32,7 @@ _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 class FoundFile(NamedTuple):
-    """A file that was found.
-
-    Attributes:
-        path: Its absolute path.
-        status: Its status; for a symbolic link that of its target.
-    """
+    """A file that was found."""
 
     path: str
     status: os.stat_result
@@ -66,21 +61,9 @@ def find_files(
       with a leading ``.``. An existing path is never taken for a pattern.
     * A ``file://`` URL stands for its percent-decoded path.
 
-    Args:
-        paths: One of the above, or a sequence of them.
-        empty_files: Also list files of 0 bytes.
-
-    Returns:
-        The files. Those of a directory or a pattern are sorted by the code points of their paths.
-        Elements of a sequence keep its order.
-
     Raises:
-        FileNotFoundError: A path does not exist, a pattern matches nothing, or a directory holds
-            no Parquet file.
-        CorruptFileError: A file is empty (0 bytes), and `empty_files` is False.
         ValueError: A path is empty, is neither file nor directory, is not UTF-8, or is a URL
             other than ``file://``; or the sequence is empty; or a file is named twice.
-        TypeError: ``paths`` is not a path or a sequence of paths.
     """
     texts = [_without_scheme(text) for text in path_texts(paths)]
     found = [file for text in texts for file in _expand(text)]

@@ -47,22 +47,14 @@ def filter_row_groups(
     bytes as a file without values: it never asks for more.
 
     Args:
-        manifest: The files.
         filters: pyarrow's tuples, ``[("x", ">", 3), ...]``; a list of such lists, one of which
             must hold; or a ``pyarrow.compute.Expression``. None keeps all.
-        keys: Keys of encrypted files; None if no file is encrypted.
-        footers: The footers of the files with their content; None to read them here.
-
-    Returns:
-        The manifest of the row groups that are left. Their rows keep their global numbers.
 
     Raises:
-        CorruptFileError: pyarrow cannot parse a footer.
         EncryptedFileError: A file has encrypted columns without a key. pyarrow would end the
             process when it looks for their statistics.
         ValueError: The filter names an unknown column, is malformed, does not fit a column's
             type, or leaves no row.
-        TypeError: ``filters`` has a wrong type.
     """
     if filters is None:
         return manifest
@@ -134,11 +126,7 @@ class _Fragments:
         self._footers = footers
 
     def fragment(self, file: int, values: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
-        """Return a file with the given values of its partition keys.
-
-        Raises:
-            CorruptFileError: Its footer cannot be parsed.
-        """
+        """Return a file with the given values of its partition keys."""
         import pyarrow.compute as pc
 
         known = [
@@ -199,12 +187,7 @@ def _path_keys(manifest: Manifest, files: _Fragments) -> dict[str, pa.Array]:
 
 
 def typed_key(texts: Sequence[str | None], *, as_text: bool = False) -> pa.Array:
-    """Return the values of a key, as columns read them: int64 if all are integers, else strings.
-
-    Args:
-        texts: The values; None for a path that lacks the key.
-        as_text: True for strings, whatever the values look like.
-    """
+    """Return the values of a key, as columns read them: int64 if all are integers, else strings."""
     values = [None if text == NULL_KEY else text for text in texts]
     if not as_text and all(value is None or is_whole_number(value) for value in values):
         return pa.array([None if value is None else int(value) for value in values], pa.int64())
@@ -233,14 +216,7 @@ def _matching_row_groups(
 
 
 def misfit(error: Exception, schema: pa.Schema, place: str, message: str) -> ValueError:
-    """Return what to raise if an expression does not fit a schema.
-
-    Args:
-        error: pyarrow's. If a name is unknown, it prints the whole schema.
-        schema: The columns that the expression may name.
-        place: Where an unknown name stands, or was looked up.
-        message: For an expression that names no unknown column.
-    """
+    """Return what to raise if an expression does not fit a schema."""
     message_of_name = re.match(r"No match for (FieldRef.*?\)) in ", str(error))
     if message_of_name is None:
         return ValueError(f"{message}: {one_line(error)}")

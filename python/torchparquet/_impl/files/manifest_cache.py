@@ -53,23 +53,9 @@ def open_manifest(
     are read and the cache is replaced atomically, so several processes may use the same one. A
     cache without sizes of column chunks is also replaced if they are asked for.
 
-    Args:
-        paths: As `read_manifest` takes them.
-        num_threads: Threads that read footers.
-        keys: Keys of encrypted files; None if no file is encrypted.
-        cache: The file that stores the manifest, on disk or in a store; None for none.
-        storage: Of the store that the paths are of. A cache with a URL is reached by it too.
-        remote: The files, if they are in a store and have been listed just now.
-        with_chunk_sizes: As that of `walk_footers`.
-        with_contents: As that of `walk_footers`.
-
-    Returns:
-        The manifest, and the footers if they were read.
-
     Raises:
         ValueError: `cache` is given for files in memory, or with keys: the cache would hold the
             content of encrypted footers in plain text.
-        OSError: The cache cannot be written.
     """
     if cache is None:
         return walk_footers(
@@ -165,14 +151,7 @@ def _load(file: CacheFile, with_chunk_sizes: bool) -> Manifest | None:
 
 
 def manifest_of(content: bytes, with_chunk_sizes: bool) -> Manifest | None:
-    """Return the manifest that `manifest_content` made these bytes of.
-
-    Returns:
-        None if it has another format, or lacks sizes that are asked for.
-
-    Raises:
-        zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError: The bytes are damaged.
-    """
+    """Return the manifest that `manifest_content` made these bytes of."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         texts = json.loads(stored["texts"].tobytes())
         if texts["format"] != _FORMAT:

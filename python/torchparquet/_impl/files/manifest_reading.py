@@ -42,19 +42,6 @@ def read_manifest(
         paths: Path, directory, pattern, URL, or a sequence of them; see
             :func:`torchparquet._impl.files.discovery.find_files`. Or files in memory; see
             :func:`torchparquet._impl.files.memory_files.memory_files`.
-        num_threads: Threads that read footers; None for one per usable core, at most 16.
-        keys: Keys of encrypted files; None if no file is encrypted.
-        storage: Of the store that the paths are of.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        FileNotFoundError: A file is missing, or ``paths`` names none.
-        CorruptFileError: A footer cannot be read or contradicts itself.
-        EncryptedFileError: A footer is encrypted, and no key decrypts it.
-        ValueError: ``paths`` or ``num_threads`` is wrong, or the files hold no row at all.
-        TypeError: ``paths`` or ``num_threads`` has a wrong type.
     """
     return walk_footers(paths, num_threads, keys, storage=storage)[0]
 
@@ -69,21 +56,7 @@ def walk_footers(
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers]:
-    """Open each file of a data set once and read its footer.
-
-    Args:
-        paths: As those of `read_manifest`.
-        num_threads: As that of `read_manifest`.
-        keys: As those of `read_manifest`.
-        storage: As that of `read_manifest`.
-        remote: The files, if they are in a store and have been listed just now.
-        with_chunk_sizes: True if the manifest has `chunk_num_bytes`.
-        with_contents: True if the footers have their `content`; those of files in memory have
-            none.
-
-    Returns:
-        The manifest and the footers.
-    """
+    """Open each file of a data set once and read its footer."""
     memory = memory_files(paths)
     if remote is None and not memory:
         remote = remote_files(paths, storage)
@@ -111,14 +84,7 @@ def walk_footers(
 def remote_files(
     paths: SourceArgument, storage: StorageArguments, *, empty_files: bool = False
 ) -> RemoteFiles | None:
-    """List the files of a store that ``paths`` names; return None for paths on disk.
-
-    Raises:
-        FileNotFoundError: A path leads to no file.
-        OSError: The store cannot be listed.
-        TypeError: ``paths`` is not a path or a sequence of paths.
-        ValueError: Paths are of several stores, or do not fit ``storage``.
-    """
+    """List the files of a store that ``paths`` names; return None for paths on disk."""
     return find_remote_files(path_texts(paths), storage, empty_files=empty_files)
 
 
@@ -136,21 +102,7 @@ def build_manifest(
     memory: Sequence[MemoryFile] = (),
     remote: RemoteFiles | None = None,
 ) -> Manifest:
-    """Build the manifest of ``files`` from their footers.
-
-    Args:
-        files: Absolute paths, or the names of files in memory; at least one.
-        footers: The result of ``read_footers`` for exactly these files.
-        memory: The files, if they are in memory.
-        remote: The files, if they are in a store.
-
-    Returns:
-        The manifest; it shares no memory with ``footers``.
-
-    Raises:
-        CorruptFileError: The files claim more rows than int64 can number.
-        ValueError: The files hold no row.
-    """
+    """Build the manifest of ``files`` from their footers."""
     counts = frozen(footers.file_num_row_groups)
     rows = frozen(footers.row_group_num_rows)
     row_group_file = frozen(np.repeat(np.arange(len(files)), counts))

@@ -37,13 +37,7 @@ _MAX_ROW_GROUP_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """A Parquet file in memory.
-
-    Attributes:
-        name: Its name in messages, such as ``"<buffer 1>"``.
-        content: Its bytes, to which nobody writes.
-        digest: Hex digest of the bytes.
-    """
+    """A Parquet file in memory."""
 
     name: str
     content: pa.Buffer
@@ -60,16 +54,6 @@ def memory_files(source: object) -> tuple[MemoryFile, ...]:
       once, as a file of up to 64 row groups, or more if these had above 65,536 rows.
       The index of a pandas DataFrame is left out.
     * Each element of a sequence of these is a file.
-
-    Args:
-        source: One of these, or anything else.
-
-    Returns:
-        The files, in order.
-
-    Raises:
-        TypeError: A sequence mixes these with other objects.
-        ValueError: A table or frame has a column that Parquet cannot hold.
     """
     kind = _kind(source)
     if kind is not None:

@@ -15,22 +15,12 @@ if TYPE_CHECKING:
 
 
 def source_of(path: str, remote: RemoteFiles | None) -> Any:
-    """Return a file as pyarrow takes it: a path, or an open file of a store.
-
-    Args:
-        path: Of the file, as the manifest has it.
-        remote: The manifest's files, if they are in a store.
-    """
+    """Return a file as pyarrow takes it: a path, or an open file of a store."""
     return path if remote is None else remote.open(path)
 
 
 def opened(path: str, remote: RemoteFiles | None) -> AbstractContextManager[Any]:
-    """Return a file that can be read in any order, with `seek` and `read`.
-
-    Args:
-        path: Of the file, as the manifest has it.
-        remote: The manifest's files, if they are in a store.
-    """
+    """Return a file that can be read in any order, with `seek` and `read`."""
     if remote is None:
         return Path(path).open("rb", buffering=0)
     made: AbstractContextManager[Any] = remote.open(path)

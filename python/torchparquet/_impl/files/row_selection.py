@@ -23,11 +23,9 @@ class RowSelection:
     """The selected rows of `G` row groups, each kept as runs or as bits, whichever is smaller.
 
     Attributes:
-        form: uint8 `[G]`: 0 for all rows, 1 for runs, 2 for bits.
         begin: int64 `[G + 1]`, where the words of each row group begin, and the last ones end.
         words: uint64. A run is one word: its first row in the low half, the row after its last
             in the high half. Bits are 64 rows a word, the first row lowest.
-        num_rows: int64 `[G]`, selected rows.
     """
 
     form: NDArray[np.uint8]
@@ -37,11 +35,7 @@ class RowSelection:
 
     @classmethod
     def of_masks(cls, masks: Iterable[NDArray[np.bool_]]) -> RowSelection:
-        """Return the selection of the rows that a mask of each row group marks.
-
-        Raises:
-            ValueError: A row group has `2**32` rows or more.
-        """
+        """Return the selection of the rows that a mask of each row group marks."""
         forms, parts, counts = [], [], []
         for mask in masks:
             form, words = _packed(mask)
@@ -105,12 +99,8 @@ class PackedRows:
     """The packed sequences, or batches of similar length, that rows of `G` row groups become.
 
     Attributes:
-        unit: The unit that they become.
-        rules: How, as text; other rules have another text.
-        num_units: int64 `[G]`, sequences or batches.
         num_tokens: int64 `[G]`, items of lists, separators included, padding not.
         num_places: int64 `[G]`, entries of the tensors that tokens and padding fill.
-        num_documents: int64 `[G]`, lists; without empty ones if they are packed.
     """
 
     unit: Unit

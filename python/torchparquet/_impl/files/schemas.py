@@ -115,11 +115,7 @@ class Schemas:
         return table.defaults.get(name) if table is not None and lacks else None
 
     def dtype_of_table(self, name: str) -> str | None:
-        """Return the usual dtype of a table's column that files hold as other kinds; or None.
-
-        Raises:
-            SchemaMismatchError: Values of both kinds mean different things in that dtype.
-        """
+        """Return the usual dtype of a table's column that files hold as other kinds; or None."""
         leaf = self._of_table.get(name)
         if leaf is None or not leaf.dtype or leaf.is_bytes:
             return None
@@ -141,17 +137,6 @@ class Schemas:
         """Return the leaf ``name`` of the files, each kind once.
 
         Leaves of nulls are as the others, but for their kind.
-
-        Args:
-            name: A column or a partition key.
-            dtype: All kinds must be castable to it. None: there must be only one kind.
-            everywhere: True if every file must have the leaf.
-            unit: The unit of times. All kinds must have one.
-
-        Raises:
-            SchemaMismatchError: Files disagree about its presence or kind.
-            UnsupportedColumnError: A kind cannot be cast to ``dtype``, or has no unit.
-            ValueError: No file has it, or one file has it twice.
         """
         if self.is_partition_key(name):
             self._check_key_everywhere(name, everywhere=everywhere)
@@ -214,11 +199,7 @@ class Schemas:
         )
 
     def declared_length(self, name: str) -> int | None:
-        """Return the length that the files declare for each list of ``name``, or None.
-
-        Raises:
-            SchemaMismatchError: Files declare different lengths.
-        """
+        """Return the length that the files declare for each list of ``name``, or None."""
         return self._declared(
             name,
             lambda leaf: leaf.list_length,
@@ -228,11 +209,7 @@ class Schemas:
         )
 
     def declared_tensor(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Return the shape and the order of dimensions that files declare for a row, or None.
-
-        Raises:
-            SchemaMismatchError: Files declare different ones.
-        """
+        """Return the shape and the order of dimensions that files declare for a row, or None."""
         return self._declared(
             name,
             lambda leaf: leaf.tensor,
@@ -308,13 +285,7 @@ class Schemas:
 
 
 def no_such_column(name: str, place: str, names: Sequence[str]) -> ValueError:
-    """Return the error that says which names there are, or which of them the user may mean.
-
-    Args:
-        name: That nothing has.
-        place: Where the name was looked up, or stands.
-        names: All that there are.
-    """
+    """Return the error that says which names there are, or which of them the user may mean."""
     folded = [path for path in names if path.casefold() == name.casefold()]
     close = folded or difflib.get_close_matches(name, names)
     hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
@@ -334,10 +305,6 @@ def stored_path(leaves: Mapping[str, Leaf], name: str) -> str:
 
     Writers name a list's element in different ways. A struct or a list of structs without any value
     may be one leaf of nulls.
-
-    Args:
-        leaves: The file's, by path.
-        name: A path, perhaps of another file.
     """
     if name in leaves:
         return name

@@ -35,16 +35,6 @@ def select_row_groups(
     """Return the manifest of the row groups that filters leave.
 
     One rank reads the footers of a store's files for all, unless they are encrypted.
-
-    Args:
-        paths: As `read_manifest` takes them.
-        filters: As `filter_row_groups` takes them.
-        cache: As `open_manifest` takes it.
-        storage: Of the store that the paths are of.
-        keys: Keys of encrypted files; None if no file is encrypted.
-        num_threads: Threads that read footers.
-        with_chunk_sizes: As that of `walk_footers`.
-        as_table: Adds to a manifest what a table says of the files; None if they are of none.
     """
     remote = None if memory_files(paths) else remote_files(paths, storage)
 

@@ -20,11 +20,7 @@ Decode = Callable[[bytes], Any]
 
 
 class RowFailedError(Exception):
-    """A value could not be decoded.
-
-    Attributes:
-        row: Of the batch.
-    """
+    """A value could not be decoded."""
 
     def __init__(self, row: int, text: str) -> None:
         """Say which row, and why."""
@@ -42,10 +38,7 @@ class Decoder:
     """How the values of one column are decoded; see `Column`.
 
     Attributes:
-        decode: From bytes to a value.
         flags: True if a value that cannot be decoded is flagged, and does not raise.
-        stacks: True if tensors of one shape are stacked.
-        has_rates: True if values have a sample rate beside them.
     """
 
     decode: Decode
@@ -60,16 +53,7 @@ class Decoder:
         return (column, *rates, *valid)
 
     def run(self, column: str, rows: Jagged, mask: Tensor | None) -> dict[str, Any]:
-        """Return what becomes of a column.
-
-        Args:
-            column: Its name.
-            rows: Of bytes.
-            mask: bool ``[B]``, False for nulls; None if there are none.
-
-        Raises:
-            RowFailedError: A value cannot be decoded, or values cannot be stacked.
-        """
+        """Return what becomes of a column."""
         ends = rows.offsets.tolist()
         stored: Tensor = rows.values  # type: ignore[assignment]
         found = stored.numpy()
@@ -126,14 +110,7 @@ def _shown(value: Tensor) -> str:
 
 
 def decoders_of(columns: object) -> dict[str, Decoder]:
-    """Return the decoders of the columns that have one.
-
-    Args:
-        columns: The argument of `ParquetDataset`.
-
-    Raises:
-        ImportError: No library decodes them.
-    """
+    """Return the decoders of the columns that have one."""
     if not isinstance(columns, Mapping):
         return {}
     found = {}
@@ -150,11 +127,7 @@ def decoders_of(columns: object) -> dict[str, Decoder]:
 
 
 def image_decoder() -> Decode:
-    """Return torchvision's decoder of images where that is installed, or else Pillow's.
-
-    Raises:
-        ImportError: Neither is.
-    """
+    """Return torchvision's decoder of images where that is installed, or else Pillow's."""
     try:
         from torchvision.io import ImageReadMode, decode_image
     except (ImportError, RuntimeError):  # It may not fit the installed torch.
@@ -187,11 +160,7 @@ def _decode_by_torchvision(data: bytes) -> Tensor:
 
 
 def audio_decoder() -> Decode:
-    """Return torchcodec's decoder of audio where that is installed, or else that of soundfile.
-
-    Raises:
-        ImportError: Neither is.
-    """
+    """Return torchcodec's decoder of audio where that is installed, or else that of soundfile."""
     try:
         from torchcodec.decoders import AudioDecoder
     except (ImportError, RuntimeError, OSError):  # It may lack FFmpeg.

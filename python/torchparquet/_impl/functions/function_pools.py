@@ -23,12 +23,7 @@ from torchparquet._impl.parent_process import end_with_parent
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """How many batches are worked on at once, and by what.
-
-    Attributes:
-        num_threads: Threads of this process; 0 for none.
-        num_processes: Processes; 0 for none.
-    """
+    """How many batches are worked on at once, and by what."""
 
     num_threads: int = 0
     num_processes: int = 0
@@ -49,12 +44,7 @@ class FunctionPool:
     """
 
     def __init__(self, transforms: Transforms, options: PoolOptions) -> None:
-        """Begin no thread or process yet.
-
-        Args:
-            transforms: The functions.
-            options: At least one worker.
-        """
+        """Begin no thread or process yet."""
         self._transforms = transforms
         self._options = options
         self._executor: Executor | None = None
@@ -84,10 +74,6 @@ class FunctionPool:
         Its result raises:
             FunctionFailedError: A function failed.
             BrokenExecutor: A process ended.
-
-        Raises:
-            BrokenExecutor: A process ended before.
-            RuntimeError: This process may not have processes of its own.
         """
         executor = self._executor or self._begin()
         if self.has_processes:

@@ -18,11 +18,7 @@ Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class FunctionFailedError(Exception):
-    """A function of the user's failed, somewhere. The text says which one, and how.
-
-    Attributes:
-        row: Of the batch, if it failed for that one; else None.
-    """
+    """A function of the user's failed, somewhere. The text says which one, and how."""
 
     def __init__(self, text: str, row: int | None = None) -> None:
         """Say which function failed, and for which row."""
@@ -53,16 +49,7 @@ class Transforms:
         transform: Transform | None,
         decoders: Mapping[str, Decoder] | None = None,
     ) -> None:
-        """Check that the functions can be called.
-
-        Args:
-            decoders: By column, how its values are decoded before all else.
-            processors: By the name of a value, a function from it to the value that replaces it.
-            transform: A function from the dict with replaced values to the one to deliver.
-
-        Raises:
-            TypeError: One of them cannot be called.
-        """
+        """Check that the functions can be called."""
         if processors is not None and not isinstance(processors, Mapping):
             raise TypeError(f"processors must be a dict of callables, got {processors!r}")
         self._processors = dict(processors or {})
@@ -73,11 +60,7 @@ class Transforms:
                 raise TypeError(f"{name} must be callable, got {function!r}")
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Check that each processor has a value.
-
-        Raises:
-            ValueError: No value has the name of a processor.
-        """
+        """Check that each processor has a value."""
         present = list(names)
         for name in self._processors:
             if name not in present:
@@ -87,12 +70,8 @@ class Transforms:
         """Apply the functions to a batch or row.
 
         Args:
-            values: The batch or row; it changes only if a function changes it.
             origin: Returns the provenance of the values, or of one of its rows; called only if a
                 function fails.
-
-        Raises:
-            TransformError: A function failed, or the transform did not return a dict.
         """
         try:
             return self.run(values)
@@ -100,12 +79,7 @@ class Transforms:
             raise error.of_batch(origin) from error.__cause__
 
     def run(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Apply the functions, as `apply` does.
-
-        Raises:
-            FunctionFailedError: A function failed, or the transform did not return a dict.
-            TypeError: This process was spawned and has not found the functions.
-        """
+        """Apply the functions, as `apply` does."""
         if self._lost is not None:
             raise TypeError(self._lost)
         made, at = self._decoded(values), "processors"
@@ -161,11 +135,7 @@ class Transforms:
         return named if self._transform is None else [*named, ("transform", self._transform)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes; while spawning a process, check that it can get them.
-
-        Raises:
-            TypeError: A function cannot be pickled.
-        """
+        """Return the attributes; while spawning a process, check that it can get them."""
         if get_spawning_popen() is None:
             return self.__dict__
         try:

@@ -16,26 +16,8 @@ class Sides:
     """The seconds of the loop and of all decode threads together.
 
     Attributes:
-        batches: Delivered batches.
-        elapsed: Time since the loop asked for its first batch.
-        wait: Part of it in which the loop waited for batches.
-        first_wait: Part of `wait` for the first batch.
         functions: Part of `elapsed`, but not of `wait`, for the user's functions.
         python: Part of `elapsed`, beside these, for torchparquet's own Python within `next`.
-        num_threads: Decode threads.
-        processors: Those that this process may use.
-        in_worker: True within a DataLoader worker.
-        reading: Threads opened files and read them.
-        decompressing: Threads decompressed pages.
-        decoding: Threads did other decoding.
-        for_loop: Threads waited for the loop.
-        for_memory: Threads waited for memory while the loop waited too.
-        for_bytes: Threads waited for bytes of a store.
-        received: Bytes that came from a store.
-        from_cache: Bytes that came from `cache_dir` instead.
-        max_batches: Batches that fit the memory.
-        of_codec: `decompressing` by codec.
-        of_column: `decompressing` and `decoding` by column.
     """
 
     batches: int

@@ -149,8 +149,6 @@ class ReadTotals:
         """Count the reading of a stream.
 
         Args:
-            stream: The stream that delivers batches to the loop.
-            begin: When the loop asked for its first batch, by `time.perf_counter`.
             waited: Seconds that the loop waited for the first batch, if another caller asked for
                 that one; None if the loop will ask.
         """

@@ -17,8 +17,6 @@ class BatchPosition:
     """The position of a mix of batches.
 
     Attributes:
-        progress: The progress of the epoch.
-        num_batches: Batches of each data set in its epoch.
         epochs: The epoch of each data set. If `progress` has another one, the data set has ended
             and begins its next round.
         marks: The position of each data set's iterator; None if it has not begun or cannot go back.

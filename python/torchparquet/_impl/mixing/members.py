@@ -74,14 +74,7 @@ def begin_epoch(dataset: Mixable, epoch: int) -> None:
 
 
 def batches_left(dataset: Mixable, epoch: int, delivered: int, num_workers: int = 0) -> list[int]:
-    """Return the remaining batches of a data set's `epoch`, for each worker.
-
-    Args:
-        dataset: A data set that has begun the epoch, or resumes it next.
-        epoch: Number of the epoch. A data set in another epoch has no batch left of this one.
-        delivered: Batches of the epoch delivered so far.
-        num_workers: Workers of the DataLoader; 0 in a worker, for its own batches.
-    """
+    """Return the remaining batches of a data set's `epoch`, for each worker."""
     if not isinstance(dataset, RowMixable):
         return [len(dataset) - delivered if _stands_in(dataset, epoch) else 0]
     reaches = dataset.reaches(num_workers)
@@ -93,9 +86,6 @@ def rows_left(dataset: Mixable, epoch: int, taken: int, num_workers: int = 0) ->
 
     A number is None if the data set does not tell. See `batches_left` for the arguments, which
     count rows here.
-
-    Raises:
-        ValueError: The data set is a mix, so ranks may have different numbers of rows.
     """
     inner = getattr(dataset, "datasets", None)
     if inner is not None and any(topology.world_size > 1 for topology in worlds(inner)):

@@ -23,8 +23,6 @@ class MixOptions:
 
     Attributes:
         weights: Weight of each data set, in any scale; one of weight 0 is left out.
-        seed: Seed of the draws.
-        stopping: See `mix`.
         batch_size: Rows of a batch that mixes rows; None if batches are those of the data sets.
     """
 
@@ -39,11 +37,7 @@ class MixProgress:
     """The progress of an epoch of a mix.
 
     Attributes:
-        epoch: Epoch of the mix.
-        active: The data sets that are still in the mix.
         counts: Batches, or rows, of each active data set since the last one left.
-        before: Batches, or rows, of all data sets before that.
-        rounds: The number of times that each data set was exhausted.
         delivered: Batches of the present round of each data set; 0 if rows are mixed.
         over: True if a DataLoader worker has delivered its last batch of the epoch.
     """
@@ -65,11 +59,7 @@ class MixProgress:
 
     @staticmethod
     def read(value: dict[str, Any]) -> MixProgress:
-        """Return the progress in a dict by `to_dict`; older releases wrote more keys.
-
-        Raises:
-            ValueError: The dict has other contents.
-        """
+        """Return the progress in a dict by `to_dict`; older releases wrote more keys."""
         known = {name: item for name, item in value.items() if name != "sizes"}
         try:
             for name in ("active", "counts", "rounds", "delivered"):
@@ -122,17 +112,12 @@ class BatchOrder:
     Attributes:
         progress: The progress, with all that follows from the numbers of batches.
         next: The data set of the next batch; None when the epoch is over.
-        num_batches: Batches of the present round of each data set.
     """
 
     def __init__(
         self, options: MixOptions, progress: MixProgress, num_batches: Sequence[int]
     ) -> None:
-        """Continue at `progress`.
-
-        Raises:
-            ValueError: A data set to be repeated has no batch.
-        """
+        """Continue at `progress`."""
         self._options = options
         self.progress = progress
         self.num_batches = list(num_batches)
@@ -223,12 +208,7 @@ class RowOrder:
         return [new - old for new, old in zip(after, progress.counts, strict=True)]
 
     def count_all(self, progress: MixProgress, left: Sequence[int]) -> int:
-        """Return the number of batches from `progress` on.
-
-        Args:
-            progress: How far the epoch is.
-            left: Remaining rows of the present round of each active data set.
-        """
+        """Return the number of batches from `progress` on."""
         batch_size = self._options.batch_size
         assert batch_size is not None  # noqa: S101
         if self._options.stopping == "all_exhausted":

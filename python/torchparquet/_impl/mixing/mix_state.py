@@ -14,14 +14,7 @@ _FORMAT = 1
 def dump(
     options: MixOptions, next_options: MixOptions, progress: MixProgress, sources: list[Any] | None
 ) -> dict[str, Any]:
-    """Return the state of an epoch; later steps do not change it.
-
-    Args:
-        options: Options of the epoch.
-        next_options: Options of later epochs; their weights may differ.
-        progress: How far the epoch is.
-        sources: State of each data set; None at the start of the epoch.
-    """
+    """Return the state of an epoch; later steps do not change it."""
     state = {
         "format": _FORMAT,
         **_identity(options),
@@ -34,12 +27,7 @@ def dump(
 
 
 def check(state: Any, options: MixOptions) -> None:
-    """Raise unless a state is that of a mix with these options, except their weights.
-
-    Raises:
-        TypeError: The state is not a dict.
-        ValueError: The state belongs to another mix, or is no state.
-    """
+    """Raise unless a state is that of a mix with these options, except their weights."""
     if not isinstance(state, dict):
         raise TypeError(f"state must be a dict, got {type(state).__name__}")
     if state.get("format") != _FORMAT or "progress" not in state:

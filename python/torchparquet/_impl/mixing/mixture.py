@@ -19,11 +19,7 @@ from torchparquet.jagged import Jagged
 
 
 class MixPosition(Protocol):
-    """The position of an epoch of a mix, with that of its data sets.
-
-    Attributes:
-        progress: How far the epoch is.
-    """
+    """The position of an epoch of a mix, with that of its data sets."""
 
     @property
     def progress(self) -> MixProgress:
@@ -41,10 +37,6 @@ class Mixture(ExactIterator[Batch, _Position]):
             Another iteration of the mix, `set_epoch` and `load_state_dict` close it too.
         SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
         StopIteration: After the last batch.
-
-    Attributes:
-        course: The position of the epoch.
-        closed: True if the iterations over the data sets have ended.
     """
 
     def __init__(
@@ -74,19 +66,11 @@ class Mixture(ExactIterator[Batch, _Position]):
         states: list[Any] | None,
         num_workers: int,
     ) -> int:
-        """Return the batches of all workers' epoch, including those before `progress`.
-
-        Raises:
-            TypeError: Rows are mixed, and a data set does not say how many it has.
-        """
+        """Return the batches of all workers' epoch, including those before `progress`."""
 
     @property
     def length(self) -> int:
-        """The batches of the epoch, including those before a loaded state.
-
-        Raises:
-            TypeError: Rows are mixed, and a data set does not say how many it has.
-        """
+        """The batches of the epoch, including those before a loaded state."""
         if self._length is None:
             self._length = self._count_from(self._begun_at)
         return self._length
@@ -167,11 +151,7 @@ class Mixture(ExactIterator[Batch, _Position]):
         """Return the iterations over the data sets."""
 
     def _marked(self, batch: Batch, number: int) -> Batch:
-        """Return the batch; if wanted, with the number of its data set per row, int64 `[B]`.
-
-        Raises:
-            ValueError: The batch already has a column of that name.
-        """
+        """Return the batch; if wanted, with the number of its data set per row, int64 `[B]`."""
         key = self._source_key
         if key is None:
             return batch

@@ -30,9 +30,7 @@ class BatchRecord:
         mark: Position of the iterator before the batch; None if it cannot go back.
         state: State of the data set before the batch. None if its states lead to rows, unless it
             has none for this epoch.
-        rows_before: Rows of the epoch before the batch.
         end: Rows of the epoch that all ranks can take; None if the data set does not say.
-        num_rows: Rows of the batch; None before it is read.
     """
 
     number: int
@@ -49,7 +47,6 @@ class RowPlace(NamedTuple):
 
     Attributes:
         batch: The batch of the row; or the batch before, which is then used up.
-        used: Rows taken of the batch.
     """
 
     batch: BatchRecord
@@ -96,11 +93,7 @@ class RowCursor:
     """
 
     def __init__(self, dataset: Mixable) -> None:
-        """Read by iterations over `dataset`; see `begin`.
-
-        Raises:
-            ValueError: Its batches have rows of similar length, so that its states count batches.
-        """
+        """Read by iterations over `dataset`; see `begin`."""
         manifest = getattr(dataset, "manifest", None)
         packed = None if manifest is None else getattr(manifest, "packed", None)
         if packed is not None and packed.unit == "batch":
@@ -115,14 +108,7 @@ class RowCursor:
     def begin(
         self, epoch: int | None, used: int = 0, taken: int = 0, state: Any = None
     ) -> RowPlace:
-        """Begin to iterate, and return the first place.
-
-        Args:
-            epoch: Epoch of the data set, if it is known.
-            used: Rows of the first batch to skip.
-            taken: Rows of the epoch taken before.
-            state: The state that the data set resumes at.
-        """
+        """Begin to iterate, and return the first place."""
         self.batches = iter(self.dataset)
         return self._first_place(epoch, used, taken, state)
 

@@ -83,15 +83,7 @@ class RowIteration(ExactIterator[Row, RowPlace]):
         transforms: Transforms | None,
         texts: Texts,
     ) -> None:
-        """Prepare to iterate.
-
-        Args:
-            states: The data set of rows.
-            cursor: Cursor over the data set of batches.
-            course: The start of the iteration.
-            transforms: The user's functions on rows.
-            texts: The columns of strings or binary.
-        """
+        """Prepare to iterate."""
         super().__init__(course)
         self.cursor = cursor
         self._states = states

@@ -16,12 +16,7 @@ from torchparquet._impl.mixing.row_cursor import RowPlace, load_rows, row_cursor
 
 @dataclass(frozen=True)
 class RowsPosition:
-    """The position of a mix of rows.
-
-    Attributes:
-        progress: The progress of the epoch.
-        places: The place of each data set's next row.
-    """
+    """The position of a mix of rows."""
 
     progress: MixProgress
     places: tuple[RowPlace, ...]

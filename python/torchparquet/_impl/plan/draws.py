@@ -50,13 +50,7 @@ class Proportion:
         return end - sum(counts) - due
 
     def granted(self, counts: Sequence[int], num: int, words: Sequence[int]) -> list[int]:
-        """Return the counts after `num` more draws: those due by then, then those due first.
-
-        Args:
-            counts: Draws of each source so far.
-            num: Draws to add.
-            words: A random number for each source, which breaks ties.
-        """
+        """Return the counts after `num` more draws: those due by then, then those due first."""
         end = sum(counts) + num
         after = [
             max(count, end * part // self.whole)
@@ -87,14 +81,7 @@ class Draws:
         counts: Sequence[int] | None = None,
         num_before: int = 0,
     ) -> None:
-        """Begin, or resume after some draws.
-
-        Args:
-            proportion: The weights of the sources.
-            key: Seed and epoch, each in `[0, 2**64)`.
-            counts: Draws of each source so far; None for none.
-            num_before: Draws before those that `counts` counts.
-        """
+        """Begin, or resume after some draws."""
         self._proportion = proportion
         self._key = key
         self.counts = [0] * len(proportion.parts) if counts is None else list(counts)

@@ -20,15 +20,7 @@ from torchparquet._impl.plan.windows import WindowRemainder
 
 
 class Leg(NamedTuple):
-    """The part of an epoch that one world reads.
-
-    Attributes:
-        world_size: Data-parallel ranks.
-        num_workers: DataLoader workers per rank; 1 without workers.
-        batch_size: Rows per batch and rank; None for one batch per chunk.
-        num_steps: Batches that each rank has delivered.
-        num_rows: Rows after those batches that each rank has delivered.
-    """
+    """The part of an epoch that one world reads."""
 
     world_size: int
     num_workers: int
@@ -55,21 +47,7 @@ def plan_leg(
     canonical_world_size: int | None = None,
     row_group_bytes: Int64Array | None = None,
 ) -> EpochPlan | None:
-    """Return the plan of the last of `legs`, after what the others delivered.
-
-    Args:
-        row_group_rows: Integers `[G]`, rows of each row group in file order.
-        options: The options of the epoch; each leg sets its own world and batch size.
-        legs: At least one. The steps and rows of the last are ignored.
-        canonical_world_size: As that of `PlanOptions`.
-        row_group_bytes: As that of `EpochPlan`.
-
-    Returns:
-        The plan; None if the earlier legs left no row.
-
-    Raises:
-        ValueError: `EpochPlan` raises it, or a leg's world does not fit the options.
-    """
+    """Return the plan of the last of `legs`, after what the others delivered."""
     remains = None
     for number, leg in enumerate(legs):
         if remains is not None and not remains.units.num_rows.any():
@@ -119,9 +97,6 @@ def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
 
     Shares side by side in a batch are used up one after the other. The count may exceed the rows
     that a share has left, but not with `canonical_world_size`.
-
-    Raises:
-        ValueError: Several workers of a rank deliver batches in turn, or batches are row groups.
     """
     options = plan.options
     if num_rows and options.num_workers > 1:
@@ -150,11 +125,6 @@ def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
 
     Each is there once: those that shares were to read later, those that `drop_last` or
     `even="drop"` would have left out, and of windows that were begun the positions after those.
-
-    Args:
-        plan: The plan of the world that has read.
-        num_steps: Batches that each rank has delivered.
-        num_rows: Rows after those that each rank has delivered.
     """
     delivered = DeliveredRows(plan)
     steps = steps_of_shares(plan, num_steps)
@@ -227,12 +197,7 @@ class DeliveredRows:
 
 
 def subtract(units: Ranges, gone: Ranges) -> Ranges:
-    """Return the rows of `units` that are not in `gone`, in the order of `units`.
-
-    Args:
-        units: Disjoint ranges; the result omits empty ones.
-        gone: Ranges that may overlap each other; repeats among them are ignored.
-    """
+    """Return the rows of `units` that are not in `gone`, in the order of `units`."""
     units = units.without_empty()
     gone = gone.pick(np.flatnonzero(gone.valid & (gone.num_rows > 0)))
     if not len(gone.num_rows):

@@ -34,15 +34,6 @@ def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
     """Deal each unit in turn to the share that has cost least so far.
 
     The costs of two shares differ by at most the costliest unit.
-
-    Args:
-        units: The units in the epoch's order.
-        costs: int64 `[n]`, the cost of each unit.
-        num_shares: The number of shares.
-
-    Returns:
-        The units in positions such that every `num_shares`-th position belongs to the same share.
-        Empty ranges fill the positions of shares with fewer units.
     """
     dealt: list[list[int]] = [[] for _ in range(num_shares)]
     least = [(0, share) for share in range(num_shares)]

@@ -23,22 +23,14 @@ class PlanOptions:
     """The options that, with the row counts, determine an epoch's order.
 
     Attributes:
-        batch_size: Rows per batch and rank; None for one batch per chunk.
-        shuffle: Permute the row groups.
-        seed: Key of the permutation, `0 <= seed < 2**64`.
-        epoch: Second key of the permutation, `0 <= epoch < 2**64`.
-        world_size: Data-parallel ranks.
-        num_workers: DataLoader workers per rank; 1 when there are none.
         even: How shares get the same number of steps. "dynamic" plans like "none", because ranks
             claim row groups while they read.
-        drop_last: Leave out a batch that is not full.
         shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
             none.
         window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
             several ranges. With `ANY_CHUNKS`, a longer row group is several units of the order.
         canonical_world_size: The number of ranks whose global batches every world keeps; a
             multiple of `world_size`. None if each world has its own batches.
-        balance: The quantity that shares get equal amounts of.
         shuffle_within_rank: Deal row groups in file order and permute each share's own, so that
             a rank reads the same ones in every epoch.
         leg: How often the world has changed within the epoch; part of the key of windows.
@@ -167,10 +159,6 @@ def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None
     Args:
         shuffle_window: A number of row groups, or of rows such as "1_000_000 rows"; None for the
             default, which this returns as None.
-
-    Raises:
-        TypeError: It is none of these.
-        ValueError: It is below 0, or a text that tells no rows, or none.
     """
     if shuffle_window is None:
         return None
@@ -193,14 +181,7 @@ def window_text(shuffle_window: int, window_rows: int) -> str:
 
 
 def check_dynamic(options: dict[str, tuple[Any, Any]]) -> None:
-    """Check that every option has the value that `even="dynamic"` needs.
-
-    Args:
-        options: By name, the value and the only possible value.
-
-    Raises:
-        ValueError: An option has another value.
-    """
+    """Check that every option has the value that `even="dynamic"` needs."""
     for name, (value, possible) in options.items():
         if value != possible:
             raise ValueError(f'even="dynamic" needs {name}={possible!r}, got {value!r}')

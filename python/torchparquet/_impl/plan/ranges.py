@@ -23,9 +23,6 @@ class Ranges:
     """Row ranges in order, one array `[n]` per property; rows are counted across them.
 
     Attributes:
-        row_group: int64 `[n]`, global row group number.
-        row_begin: int64 `[n]`, first row within the row group.
-        num_rows: int64 `[n]`, rows of each range.
         valid: bool `[n]`; False for repeats of rows that some share reads too.
     """
 
@@ -102,11 +99,7 @@ class Ranges:
         return replace(ranges, valid=np.zeros_like(ranges.valid))
 
     def cut_longer_than(self, bound: int, except_for: NDArray[np.bool_] | None = None) -> Ranges:
-        """Return the same rows; ranges of more than `bound` rows are cut into near-equal ones.
-
-        Raises:
-            ValueError: There would be too many pieces.
-        """
+        """Return the same rows; ranges of more than `bound` rows are cut into near-equal ones."""
         too_long = self.num_rows > bound
         if except_for is not None:
             too_long &= ~except_for

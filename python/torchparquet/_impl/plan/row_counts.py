@@ -23,10 +23,7 @@ class RowCounts:
     """The entries of a sparse matrix of shares by row groups, in no order.
 
     Attributes:
-        share: int64 `[n]`.
-        row_group: int64 `[n]`, global row group number.
         num_rows: float64 `[n]`; not whole where a share delivers a part of a permuted window.
-        valid: bool `[n]`; False for repeats of rows.
     """
 
     share: Int64Array
@@ -68,24 +65,14 @@ class RowCounts:
         )
 
     def row_groups_by(self, holder: Int64Array, num_holders: int) -> Int64Array:
-        """Return how many row groups each holder reads rows of, repeats excluded.
-
-        Args:
-            holder: int64 `[S]`, the holder of each share, such as its rank.
-            num_holders: The number of holders.
-        """
+        """Return how many row groups each holder reads rows of, repeats excluded."""
         read = self.pick(self.valid & (self.num_rows > 0))
         num_row_groups = int(read.row_group.max(initial=0)) + 1
         pairs = np.unique(holder[read.share] * num_row_groups + read.row_group)
         return np.bincount(pairs // num_row_groups, minlength=num_holders)
 
     def sums(self, of_row: Float64Array, num_shares: int) -> Int64Array:
-        """Return the sum of a quantity over the rows of each share, int64 `[S]`.
-
-        Args:
-            of_row: float64 `[G]`, the quantity per row of each row group.
-            num_shares: The number of shares.
-        """
+        """Return the sum of a quantity over the rows of each share, int64 `[S]`."""
         weights = self.num_rows * of_row[self.row_group]
         sums: Int64Array = np.rint(np.bincount(self.share, weights, num_shares)).astype(np.int64)
         return sums

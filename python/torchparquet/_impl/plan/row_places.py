@@ -15,10 +15,6 @@ class Reach(NamedTuple):
     """How far a rank, or one of its workers, is in the present world's part of an epoch.
 
     Attributes:
-        epoch: The epoch.
-        num_steps: Batches delivered.
-        end_steps: Batches after which it ends.
-        num_rows: Rows delivered.
         end_rows: Rows that every rank and worker can deliver; with `even="none"` only this one.
     """
 
@@ -48,14 +44,7 @@ def rows_of_first(plan: EpochPlan, topology: Topology, num_steps: int) -> int:
 
 
 def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) -> int:
-    """Return the rows that every rank and worker can deliver; with `even="none"` only this one.
-
-    Args:
-        plan: The plan of the world.
-        topology: The rank and worker.
-        end: Batches after which it ends.
-        limited: True if these may be fewer than all.
-    """
+    """Return the rows that every rank and worker can deliver; with `even="none"` only this one."""
     options = plan.options
     every = rank_rows(plan)
     own = rows_of_first(plan, topology, end)
@@ -72,14 +61,7 @@ def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) ->
 def after_row(
     plan: EpochPlan, topology: Topology, num_steps: int, num_rows: int
 ) -> tuple[int, int]:
-    """Return the batches of a rank's worker, and the rows of the next one, up to a row.
-
-    Args:
-        plan: The plan of the world.
-        topology: The rank and worker.
-        num_steps: Batches before the row.
-        num_rows: Rows after them: of one more batch, or of several if each batch is a chunk.
-    """
+    """Return the batches of a rank's worker, and the rows of the next one, up to a row."""
     if plan.options.batch_size is None:
         share = plan.share(next(iter(plan.options.shares_of(topology.rank, topology.worker_id))))
         ends = np.cumsum(share.batch_sizes[num_steps:])

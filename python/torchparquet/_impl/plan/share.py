@@ -17,12 +17,6 @@ class Windows:
 
     Window `w` consists of the next `num_chunks[w]` chunks. The reader permutes their rows and
     delivers those at `[begin[w], end[w])`.
-
-    Attributes:
-        num_chunks: int64 `[m]`, chunks of each window.
-        key: uint64 `[m]`, keys of the permutations.
-        begin: int64 `[m]`, first row that is delivered.
-        end: int64 `[m]`, row after the last that is delivered.
     """
 
     num_chunks: Int64Array
@@ -43,11 +37,7 @@ class Share:
     Chunk `k` stands at position `k * num_shares + index` of the sequence that the cursor walks.
 
     Attributes:
-        index: `worker_id * world_size + rank`.
-        num_shares: `world_size * num_workers`.
         batch_size: Rows of a batch that come from the share; None if `batch_sizes` has them.
-        row_group: int64 `[n]`, global row group number.
-        row_begin: int64 `[n]`, first row within the row group.
         num_rows: int64 `[n]`; 0 for a row group without rows, which keeps its position.
         valid: bool `[n]`; False for repeats of rows, which `even="pad"` and `"split"` make.
         windows: The chunks that are permuted together; None for rows in file order.

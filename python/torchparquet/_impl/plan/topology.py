@@ -12,14 +12,7 @@ class Topology:
     """One DataLoader worker of one data-parallel rank.
 
     Attributes:
-        rank: Data-parallel rank, in `[0, world_size)`.
-        world_size: Data-parallel ranks.
         worker_id: DataLoader worker, in `[0, num_workers)`; 0 without workers.
-        num_workers: DataLoader workers per rank; 1 without workers.
-
-    Raises:
-        TypeError: A field is not an int.
-        ValueError: A field is out of its range.
     """
 
     rank: int

@@ -16,14 +16,7 @@ from torchparquet._impl.plan.share import Windows
 
 @dataclass(frozen=True, eq=False)
 class WindowRemainder:
-    """The rest of a window that another world has begun: positions of its permuted order.
-
-    Attributes:
-        chunks: The chunks of the whole window.
-        key: The key of its permutation.
-        begin: The first position that is left.
-        end: The position after the last.
-    """
+    """The rest of a window that another world has begun: positions of its permuted order."""
 
     chunks: Ranges
     key: int
@@ -38,11 +31,6 @@ def window_starts(
 
     A window has at most `shuffle_window` chunks and, where there is a bound, `window_rows` rows.
     Repeats are permuted apart from what they repeat, and a remainder is a window already.
-
-    Args:
-        chunks: Of a share, none empty and none of more than `window_rows` rows.
-        is_remainder: bool `[n]`, which of them are.
-        options: The options that shape the order.
     """
     num_chunks = len(chunks.num_rows)
     if num_chunks == 0:
@@ -85,14 +73,7 @@ def lay_out(
     keys: NDArray[np.uint64],
     remainders: dict[int, tuple[WindowRemainder, int]],
 ) -> tuple[Ranges, Windows]:
-    """Return a share's chunks and windows with those of remainders put in their places.
-
-    Args:
-        chunks: Of the share; a remainder's range counts positions of its window.
-        starts: Of the windows, as `window_starts` gives them.
-        keys: Of the windows, as `window_keys` gives them.
-        remainders: By window: the remainder that it is of, and the first of its positions.
-    """
+    """Return a share's chunks and windows with those of remainders put in their places."""
     bounds = np.append(starts, len(chunks.num_rows))
     num_chunks, rows = np.diff(bounds), np.add.reduceat(chunks.num_rows, starts)
     begin = np.zeros_like(rows)

@@ -37,14 +37,7 @@ _Made = TypeVar("_Made")
 
 
 class Standing(NamedTuple):
-    """The note that one rank leaves for the others.
-
-    Attributes:
-        share: Its data-parallel rank, of `num_shares`.
-        num_shares: Data-parallel ranks.
-        values: By name, the values that must be the same on every rank.
-        failure: The reason why this rank cannot begin; None if it can.
-    """
+    """The note that one rank leaves for the others."""
 
     share: int
     num_shares: int
@@ -58,10 +51,6 @@ def find_peers(
     """Return the processes to compare with: those of the mesh, the group or the world.
 
     All dimensions of a mesh count, because model-parallel peers must read the same too.
-
-    Returns:
-        The processes. None without an initialised torch.distributed or its store, if this process
-        is alone, in a DataLoader worker or other child of a rank, or outside the group or mesh.
     """
     if in_worker() or not is_distributed():
         return None
@@ -95,15 +84,9 @@ def begin_together(
 ) -> _Made:
     """Begin on all ranks or on none. Every rank must call this, and all learn why one failed.
 
-    Args:
-        peers: The result of `find_peers`.
-        standing: Returns the values to compare.
-        begin: Returns the result of this call. If it raises, the other ranks raise too.
-
     Raises:
         RankMismatchError: Ranks differ, another rank could not begin, or one did not join within
             the store's timeout.
-        Exception: `standing` or `begin` raised it.
     """
     meeting = _Meeting(peers)
     try:
@@ -133,9 +116,6 @@ def start_of_job(peers: Peers) -> str:
     """Return the name of this start of the job, which only its ranks know.
 
     If the ranks have not met before, this waits for all of them.
-
-    Raises:
-        RankMismatchError: One of them did not come within the store's timeout.
     """
     start = job_start(peers)
     if not start.has_met_all:
@@ -145,11 +125,7 @@ def start_of_job(peers: Peers) -> str:
 
 
 def disagreement(standings: Mapping[int, Standing]) -> str:
-    """Describe the differences between ranks; return "" if all agree.
-
-    Args:
-        standings: The notes, by rank of torch.distributed's world.
-    """
+    """Describe the differences between ranks; return "" if all agree."""
     failed = {rank: standing.failure for rank, standing in standings.items() if standing.failure}
     if failed:
         return "a rank could not begin: " + _by_value(failed)
@@ -320,12 +296,7 @@ class _Meeting:
         return disagreement(standings)
 
     def _wait(self, keys: Mapping[int, str], limit_seconds: float | None = None) -> list[int]:
-        """Wait for the keys; return the ranks whose key never came.
-
-        Args:
-            keys: By rank.
-            limit_seconds: How long to wait, without a warning; None for the store's timeout.
-        """
+        """Wait for the keys; return the ranks whose key never came."""
         store = self._peers.store
         warned = limit_seconds is not None
 
@@ -369,12 +340,7 @@ if dist.is_available():
 
 
 def warn_of_early_end(own: int, num_steps: Iterable[int]) -> None:
-    """Log if this rank ends before others, which must not wait for it.
-
-    Args:
-        own: The data-parallel rank of this process.
-        num_steps: The steps of each data-parallel rank, from the plan.
-    """
+    """Log if this rank ends before others, which must not wait for it."""
     steps = list(num_steps)
     most = max(steps)
     if steps[own] == most:

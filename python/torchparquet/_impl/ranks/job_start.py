@@ -29,8 +29,6 @@ class Peers:
 
     Attributes:
         ranks: Ranks of torch.distributed's world, ascending; the first of them compares.
-        own: The rank of this process.
-        store: The store that all ranks share.
     """
 
     ranks: tuple[int, ...]
@@ -47,7 +45,6 @@ class JobStart:
 
     Attributes:
         name: Unique among all starts that share the store; "" until it is known.
-        has_met_all: True once no rank waits for an answer any more.
         excused_at: The number of the latest comparison to come of which this rank has said that it
             cannot begin; -1 for none.
     """
@@ -73,12 +70,7 @@ class JobStart:
         return self._counts[what]
 
     def learn_name(self, peers: Peers, wait: Callable[[str], bool]) -> bool:
-        """Learn the name from the first rank; return False if that did not come.
-
-        Args:
-            peers: The ranks; this one is not the first.
-            wait: Waits for a key, and returns False if it does not come.
-        """
+        """Learn the name from the first rank; return False if that did not come."""
         word = uuid.uuid4().hex
         peers.store.set(f"{self._place}/word/{peers.own}", word)
         key = f"{self._place}/answer/{word}"
@@ -115,12 +107,6 @@ def await_keys(
 
     It polls, because a wait of the store would block other threads from the store and Ctrl-C from
     this one.
-
-    Args:
-        store: The store.
-        keys: In it.
-        limit_seconds: How long to wait.
-        meanwhile: Is called again and again, with the seconds waited so far.
     """
     begun = time.monotonic()
     pause = 0.001

@@ -21,11 +21,7 @@ class LoaderChecked:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The type.
-
-        Raises:
-            ValueError: A DataLoader asks that torch would refuse.
-        """
+        """The type."""
         frame: FrameType | None = sys._getframe(1)
         for _ in range(_MAX_FRAMES):
             if frame is None:

@@ -43,12 +43,7 @@ class Membership:
         process_group: dist.ProcessGroup | None,
         store: Store | None,
     ) -> None:
-        """Check the arguments as far as no group is needed; they are those of `ParquetDataset`.
-
-        Raises:
-            TypeError: An argument has a wrong type.
-            ValueError: An argument is out of its range or lacks its counterpart.
-        """
+        """Check the arguments as far as no group is needed; they are those of `ParquetDataset`."""
         if (rank is None) != (world_size is None):
             raise ValueError(
                 f"rank and world_size go together, got rank={rank}, world_size={world_size}"

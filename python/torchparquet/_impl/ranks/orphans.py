@@ -17,9 +17,6 @@ def end_orphaned_worker() -> None:
     torch's workers watch their parent from the moment on in which they have their iterator. They
     take the process for it that is their parent then, so that one which comes too late watches
     another and waits for ever. Iterables call this last, before torch looks.
-
-    Raises:
-        SystemExit: It has ended.
     """
     worker, parent = get_worker_info(), multiprocessing.parent_process()
     if worker is None or parent is None:

@@ -24,9 +24,6 @@ def refuse_second_sharding() -> None:
 
     `accelerator.prepare` makes them from any `DataLoader` over an `IterableDataset`. The stack of
     the call that asks for an epoch or an iterator is the only place that shows them.
-
-    Raises:
-        ValueError: Ranks would read only a part of their shares.
     """
     for accelerate, loader in _loaders_on_stack():
         _refuse(accelerate, loader)

@@ -47,16 +47,10 @@ def resolve_topology(
     initialised in between, and only a worker itself knows its number.
 
     Args:
-        rank: Data-parallel rank; it overrides every other source. Needs `world_size`.
-        world_size: Data-parallel ranks. Needs `rank`.
         process_group: The data-parallel group. It may be a part of the world, so it is not
             compared with the global rank.
-        device_mesh: A mesh with data-parallel dimensions. Peers along its other dimensions get
-            the same rank.
-        mesh_dims: The data-parallel dimensions, see `data_parallel_dims`.
 
     Raises:
-        TypeError: An argument has a wrong type.
         ValueError: An argument or variable is out of range or lacks its counterpart, this
             process is outside the group or mesh, or two sources disagree.
     """
@@ -85,14 +79,9 @@ def data_parallel_dims(
     """Return the data-parallel dimensions of a mesh, slowest first.
 
     Args:
-        device_mesh: A mesh with any number of dimensions.
         mesh_dims: The name of one dimension, or of several whose ranks count as one: row-major,
             the last name fastest. None for "dp", or else "dp_replicate" and "dp_shard" as far as
             they exist, in this order, or else the only dimension.
-
-    Raises:
-        TypeError: An argument has a wrong type.
-        ValueError: The mesh has no such dimension, or one is named twice.
     """
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -119,12 +108,7 @@ def data_parallel_dims(
 
 
 def checked_mesh_dims(mesh_dims: str | Sequence[str]) -> list[str]:
-    """Return the names as a list.
-
-    Raises:
-        TypeError: `mesh_dims` does not hold names.
-        ValueError: There is no name, or a name is given twice.
-    """
+    """Return the names as a list."""
     names = [mesh_dims] if isinstance(mesh_dims, str) else list(mesh_dims)
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"mesh_dims must be a name or names, got {mesh_dims!r}")
@@ -146,11 +130,7 @@ def _from_mesh(device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None) -
 
 
 def check_process_group(process_group: object) -> None:
-    """Make sure that it is a group, or torch's marker for a group without this process.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """Make sure that it is a group, or torch's marker for a group without this process."""
     if process_group == dist.GroupMember.NON_GROUP_MEMBER:
         return
     if not isinstance(process_group, dist.ProcessGroup):
@@ -197,11 +177,7 @@ def _from_environment(found: dict[str, int]) -> _Claim:
 
 
 def _variables(*names: str) -> dict[str, int]:
-    """Return the environment variables among `names` that are set.
-
-    Raises:
-        ValueError: One of them is not an integer.
-    """
+    """Return the environment variables among `names` that are set."""
     found = {}
     for name in names:
         text = os.environ.get(name)
@@ -243,9 +219,6 @@ def refuse_second_batching(dataset: object) -> None:
     """Raise if the DataLoader that asks for an iterator would stack the batches of `dataset`.
 
     The loader's fetcher, which is the caller of the caller, knows; the data set does not.
-
-    Raises:
-        ValueError: It would, by torch's own `collate_fn`.
     """
     fetcher = _self_of(sys._getframe(1).f_back, "_IterableDatasetFetcher.__init__")
     if getattr(fetcher, "dataset", None) is not dataset:

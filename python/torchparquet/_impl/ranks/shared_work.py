@@ -36,14 +36,6 @@ def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> byte
     """Return the result of `work`, of this process or of another rank that was asked for it.
 
     The n-th calls of all ranks for the same `what` belong together, within one start of the job.
-
-    Args:
-        peers: The ranks that share the work; None to do it here.
-        what: All that the result depends on.
-        work: Does it.
-
-    Raises:
-        Exception: `work` raised it here. The failure of another rank is no failure here.
     """
     if peers is None:
         return work()

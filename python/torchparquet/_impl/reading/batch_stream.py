@@ -122,22 +122,11 @@ class BatchStream(Iterator[Batch]):
         """Prepare to read; reads nothing yet.
 
         Args:
-            parts: Of the data set.
             share: The share to read, with at least one row. Or several shares of one batch size,
                 whose rows are side by side in each batch, `batch_size` of each.
-            num_threads: Decode threads.
-            cpus: Processors that they run on; none for those of the process.
-            max_memory_bytes: Bound of the batches in flight.
-            pin_memory: Deliver in page-locked memory of torch's host allocator.
-            memory: Memory of an earlier stream, to be reused as far as it fits; or new memory.
-            lend_slabs: True if torch allocates the memory of batches; None if that holds for pinned
-                memory only.
             device: The device to copy batches to; it has an index unless it is the CPU. One batch
                 is on its way while the loop has the one before. None delivers batches where they
                 were decoded.
-
-        Raises:
-            ValueError: Two batches do not fit `max_memory_bytes`.
         """
         lends = pin_memory if lend_slabs is None else lend_slabs
         lanes = list(share) if isinstance(share, Sequence) else [share]
@@ -185,14 +174,7 @@ class BatchStream(Iterator[Batch]):
         interpreter_exit.close_before(self)
 
     def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: After the last batch.
-            CorruptFileError: A file is damaged, or changed since it was planned.
-            NullValueError: A column that allows no null has one.
-            RuntimeError: The stream was closed, or was begun in another process.
-        """
+        """Return the next batch."""
         if interpreter_exit.has_begun:
             interpreter_exit.hold_daemon_thread()
         self._is_taken_from = True
@@ -290,11 +272,7 @@ class BatchStream(Iterator[Batch]):
         return not self._has_announced and self._reader.has_asked_for_all
 
     def announce(self, shares: Sequence[Share]) -> None:
-        """Ask for the first bytes of the stream that this one's memory goes to.
-
-        Args:
-            shares: Of that stream; none if it is not known.
-        """
+        """Ask for the first bytes of the stream that this one's memory goes to."""
         self._has_announced = True
         if shares:
             self._reader.announce(first_steps(self._manifest, shares))

@@ -17,10 +17,7 @@ class WindowRows(NamedTuple):
     """The rows of one window, or of one chunk without windows, in the order of delivery.
 
     Attributes:
-        row_group: int64 `[n]`, global number of the row group of each row.
-        row: int64 `[n]`, number of the row in its row group.
         row_in_share: int64 `[n]`, position of the row in the share before permuting.
-        valid: bool `[n]`, False for repeats of rows.
     """
 
     row_group: Int64Array

@@ -23,14 +23,7 @@ _MOST_FILES, _MOST_REMOTE_FILES = 32, 4
 def with_way_out(
     error: NullValueError, fields: Sequence[Field], manifest: Manifest, *, may_look: bool
 ) -> NullValueError:
-    """Return the error with its column first, and a way out for all columns that have nulls.
-
-    Args:
-        error: Of the native reader, which names the column among the places.
-        fields: The tensors that are read.
-        manifest: Of the files.
-        may_look: True if statistics of footers may be looked at.
-    """
+    """Return the error with its column first, and a way out for all columns that have nulls."""
     text = str(error)
     refusing = [field for field in fields if field.refuses_nulls]
     sources = {source for field in refusing for source in field.sources}

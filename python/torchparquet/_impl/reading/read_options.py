@@ -31,10 +31,6 @@ class ReadOptions:
         pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
         cpus: Numbers of the processors that decode threads run on, in ascending order; None for all
             that this process may use. If they are given, no other rank is taken to use them.
-
-    Raises:
-        TypeError: A field has a wrong type.
-        ValueError: A field is out of its range, or a size cannot be parsed.
     """
 
     num_threads: int | None = None
@@ -72,13 +68,8 @@ def parse_size(name: str, size: int | str) -> int:
     """Return `size` in bytes.
 
     Args:
-        name: The argument's name in messages.
         size: Bytes, or a number with a unit: B; K, M, G, T for powers of 1000; Ki, Mi, Gi, Ti for
             powers of 1024. A B may follow, and the case does not matter.
-
-    Raises:
-        TypeError: `size` is neither int nor str.
-        ValueError: `size` is not positive or has another unit.
     """
     if not isinstance(size, str):
         return checked_int(name, size, 1, 2**62)

@@ -24,11 +24,7 @@ _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
 
 def native_share(manifest: Manifest, share: Share) -> native.Share:
-    """Return a share of the plan as the native reader's.
-
-    Raises:
-        ValueError: The arrays of the share contradict each other.
-    """
+    """Return a share of the plan as the native reader's."""
     row_group = share.row_group
     windows = share.windows
     is_selected = manifest.selection is not None
@@ -62,10 +58,6 @@ def first_steps(
     """Return the chunks that the native reader reads first, those at once together.
 
     A chunk is its file, its row group, its first row, its rows and the number of its selection.
-
-    Args:
-        manifest: Of the files.
-        shares: Their rows are side by side in each batch, so that all are begun at once.
     """
     steps = []
     for number in range(_FIRST_STEPS):

@@ -42,17 +42,8 @@ class StreamParts:
     A forked child must not use it, because the files have a lock.
 
     Attributes:
-        manifest: Of the files.
-        is_encrypted: True if files have keys.
-        files: The native files, which keep footers from stream to stream.
         fields: The fields in slab order, with `row.id` and `row.valid` if they are wanted.
-        names: Keys of a batch in the user's order.
         task_names: The column of each of a chunk's tasks, in the reader's order.
-        field_specs: The native field of each field.
-        column_specs: The native column of each stored column, field after field.
-        selections: The selected rows; None for all.
-        row_id_field: Index of `row.id` among the fields; -1 without it.
-        row_valid_field: Index of `row.valid` among the fields; -1 without it.
     """
 
     def __init__(
@@ -65,16 +56,7 @@ class StreamParts:
         decryption: Decryption | None = None,
         num_workers: int = 1,
     ) -> None:
-        """Prepare to read; reads nothing.
-
-        Args:
-            manifest: Of the files.
-            fields: The tensors to deliver.
-            row_ids: Add `row.id`, int64 `[B]`: global row number, in file order.
-            row_valid: Add `row.valid`, bool `[B]`: False for repeated rows.
-            decryption: Keys of encrypted files.
-            num_workers: Processes of this rank that read at once.
-        """
+        """Prepare to read; reads nothing."""
         self.manifest = manifest
         self.is_encrypted = decryption is not None
         self.reading = None

@@ -38,12 +38,6 @@ class StreamOpener:
     A copy in another process, or a pickled copy, has memory of its own.
 
     Attributes:
-        manifest: Of the files.
-        fields: The tensors of a batch.
-        options: Options of the reader.
-        row_ids: True if batches have `row.id`.
-        row_valid: True if batches have `row.valid`.
-        keys: Keys of encrypted files, or None.
         device: The device to deliver on; None for the memory that batches are decoded in.
     """
 
@@ -79,11 +73,7 @@ class StreamOpener:
         )
 
     def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
-        """Open a stream of shares whose rows are side by side in each batch.
-
-        Raises:
-            ValueError: Two batches do not fit `max_memory`.
-        """
+        """Open a stream of shares whose rows are side by side in each batch."""
         if self._owner_pid != os.getpid():
             # Inherited by a fork: a thread that does not exist here may hold its lock.
             self.forget()

@@ -29,9 +29,6 @@ class _Given:
     """A batch that is worked on.
 
     Attributes:
-        number: Of the batch, in the stream.
-        num_rows: Of the batch.
-        result: Made of it by the functions.
         batch: The batch itself, while another process may fail to return what it makes of it.
     """
 
@@ -46,21 +43,10 @@ class TransformedStream(Iterator["Batch"]):
 
     Batches that are decoded are given to the pool in each `next`, up to a bound. While the loop
     works on one, the pool works on the ones after it.
-
-    Attributes:
-        stream: The stream.
-        num_rows_given: Of the latest batch, before the functions.
-        wait_seconds: Of the latest `next`, for the functions.
     """
 
     def __init__(self, stream: Batches, pool: FunctionPool, seed_of: Callable[[int], int]) -> None:
-        """Read nothing yet.
-
-        Args:
-            stream: The stream.
-            pool: Applies the functions.
-            seed_of: From the number of a batch, in the stream, to its seed.
-        """
+        """Read nothing yet."""
         self.stream = stream
         self.num_rows_given = 0
         self.wait_seconds = 0.0
@@ -70,16 +56,7 @@ class TransformedStream(Iterator["Batch"]):
         self._may_have_more = True
 
     def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: After the last batch.
-            FunctionFailedError: A function failed, or a process ended while it worked on the
-                batch.
-            RuntimeError: Processes cannot begin.
-            TypeError: They do not find the functions.
-            OSError: As of the stream, when its batch's turn comes.
-        """
+        """Return the next batch."""
         if not self._given:
             self._give(next(self.stream))
         front = self._given[0]

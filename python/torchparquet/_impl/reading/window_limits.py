@@ -30,13 +30,6 @@ def window_memory(
     """Return the memory that windows need per row, and the bound on it.
 
     Strings and lists count with their likely size.
-
-    Args:
-        fields: The tensors of a batch.
-        rows_of_batch: Rows of a batch; each tensor of it is aligned.
-        max_memory_bytes: Bound of the memory of batches in flight.
-        row_ids: True if batches have `row.id`.
-        row_valid: True if batches have `row.valid`.
     """
     tensors = tuple(with_row_fields(fields, row_ids=row_ids, row_valid=row_valid))
     bytes_per_row = window_row_bytes([field_spec(field) for field in tensors], rows_of_batch)
@@ -45,13 +38,7 @@ def window_memory(
 
 @dataclass(frozen=True)
 class WindowMemory:
-    """The memory for windows.
-
-    Attributes:
-        bytes_per_row: Bytes of memory for a row of a window.
-        tensors: The tensors of a batch.
-        max_memory_bytes: Bound of the memory of batches in flight.
-    """
+    """The memory for windows."""
 
     bytes_per_row: float
     tensors: tuple[Field, ...]
@@ -62,11 +49,7 @@ class WindowMemory:
         return (num_rows + 2 * rows_of_batch) * self.bytes_per_row <= part * self.max_memory_bytes
 
     def check_two_batches(self, num_rows: int) -> None:
-        """Raise unless two batches fit, since a window of few rows may touch two.
-
-        Raises:
-            ValueError: They do not.
-        """
+        """Raise unless two batches fit, since a window of few rows may touch two."""
         specs = [field_spec(field) for field in self.tensors]
         needed = 2 * int(tensor_bytes(specs, num_rows))
         if needed > self.max_memory_bytes:
@@ -91,15 +74,8 @@ def window_in_effect(
     group.
 
     Args:
-        requested: The user's wish, as `requested_window` returns it.
-        row_group_rows: int64 `[G]`, rows of each row group.
-        share_batch_size: Rows that a share gives to a batch; None for one batch per chunk.
-        memory: The memory for windows.
         num_sharers: Number of windows that share it: those of DataLoader workers, or of shares that
             are read side by side.
-
-    Raises:
-        ValueError: The window asked for does not fit the memory.
     """
     largest_first = np.sort(row_group_rows)[::-1]
     part = 1.0 / num_sharers

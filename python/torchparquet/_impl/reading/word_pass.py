@@ -42,10 +42,6 @@ class WordPass:
     """Finds the different strings of columns.
 
     Attributes:
-        open_manifest: Returns the manifest of all rows of the files.
-        options: Of reading.
-        keys: Keys of encrypted files.
-        cache: The manifest cache. A file beside it keeps the words.
         storage: Of the store that the files are of; its `share` asks one rank for all.
     """
 
@@ -60,16 +56,7 @@ class WordPass:
         return self.open_manifest()
 
     def find(self, name: str, column: Column) -> tuple[bytes, ...]:
-        """Return all different strings of the sources of a column, in ascending order.
-
-        Args:
-            name: Key in the batch.
-            column: Its `vocab` does not count.
-
-        Raises:
-            CorruptFileError: A file cannot be read.
-            ValueError: There are no strings, or too many, or a source has none.
-        """
+        """Return all different strings of the sources of a column, in ascending order."""
         manifest = self._manifest
         content = found_by_pass(
             ("words", "words"),

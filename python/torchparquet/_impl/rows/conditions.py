@@ -27,11 +27,6 @@ def where_expression(where: Any) -> pc.Expression:
     Args:
         where: An expression; a SQL condition; pyarrow's tuples, `[("x", ">", 3), ...]`; or a list
             of lists of tuples, one of which must hold.
-
-    Raises:
-        ImportError: The package that parses SQL is missing.
-        TypeError: `where` has a wrong type.
-        ValueError: `where` cannot be understood.
     """
     import pyarrow.compute as pc
 

@@ -18,15 +18,7 @@ class Deletions:
     """The rows that are left of files, by global row number."""
 
     def __init__(self, left: Mapping[int, NDArray[np.bool_]], manifest: Manifest) -> None:
-        """Check the masks.
-
-        Args:
-            left: By number of the file, a mask of the rows that are left.
-            manifest: The files.
-
-        Raises:
-            CorruptFileError: A mask has another number of rows than its file.
-        """
+        """Check the masks."""
         first_rows = np.cumsum(manifest.file_num_rows) - manifest.file_num_rows
         found = []
         for file, mask in left.items():

@@ -50,20 +50,6 @@ def evaluate(
     Reads the columns that the expressions name, and nothing of a row group that has no row for
     which `condition` is true, as far as partition keys, statistics, page indexes and Bloom filters
     tell. Several files are read at once, each row group after row group.
-
-    Args:
-        manifest: The files, without a selection of rows.
-        expressions: By a name for their values.
-        condition: Must be true of a row; None if every row counts.
-        keys: Keys of encrypted files.
-        mask_of: Called for row groups that are read, on several threads.
-        needed: The equalities that `condition` needs.
-
-    Raises:
-        CorruptFileError: A file is damaged.
-        OSError: The system cannot read a file.
-        EncryptedFileError: A file has encrypted columns without a key.
-        ValueError: An expression names an unknown column, or does not fit the columns.
     """
     for file in np.flatnonzero(manifest.file_has_hidden_columns)[:1]:
         raise EncryptedFileError(
@@ -212,11 +198,7 @@ class _Rows:
         return True
 
     def take(self, num_rows: int) -> Values:
-        """Return the columns of the next rows.
-
-        Raises:
-            OSError: There are fewer.
-        """
+        """Return the columns of the next rows."""
         parts = []
         while num_rows > 0:
             if not self._has_rest():

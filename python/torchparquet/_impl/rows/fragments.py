@@ -27,13 +27,7 @@ class Fragments:
     """The files of a manifest, opened when they are asked for. Thread-safe."""
 
     def __init__(self, manifest: Manifest, keys: FileKeys | None) -> None:
-        """Read the schemas.
-
-        Raises:
-            CorruptFileError: A footer cannot be parsed.
-            OSError: The system cannot read a file.
-            ValueError: The schemas cannot be unified.
-        """
+        """Read the schemas."""
         self._manifest = manifest
         self._keys = keys
         table = manifest.table

@@ -19,16 +19,7 @@ def batches_of_renamed(
     values: Mapping[str, pa.Scalar],
     expressions: Mapping[str, pc.Expression],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the values of expressions for a file's rows, in order.
-
-    Args:
-        fragment: The file, of which no value is known beforehand.
-        schema: The columns that the expressions name.
-        stored_names: The file's names of those that it stores by another; "" for one that it
-            lacks.
-        values: Of columns that the file does not store. Others are null then.
-        expressions: By a name for their values.
-    """
+    """Yield the values of expressions for a file's rows, in order."""
     import pyarrow.compute as pc
     import pyarrow.dataset as pads
 
@@ -51,16 +42,7 @@ def _repeated(value: pa.Scalar | None, kind: pa.DataType, count: int) -> pa.Arra
 
 
 def flat_renames(fields: pa.Schema, renames: Mapping[str, str], stored: pa.Schema) -> set[str]:
-    """Return the columns among `fields` that a file stores by another name, or lacks.
-
-    Args:
-        fields: Columns of the table.
-        renames: The file's paths of leaf columns, by the table's; "" for one that it lacks.
-        stored: The schema of the file.
-
-    Raises:
-        ValueError: A nested column, or a column within one, is renamed.
-    """
+    """Return the columns among `fields` that a file stores by another name, or lacks."""
     for field in fields:
         if not pa.types.is_nested(field.type):
             continue

@@ -23,24 +23,10 @@ FINGERPRINT_KEY = b"torchparquet.fingerprint"
 
 
 class ChosenRows:
-    """Rows that a user chose.
-
-    Attributes:
-        numbers: int64, global row numbers, ascending.
-    """
+    """Rows that a user chose."""
 
     def __init__(self, rows: Any, manifest: Manifest) -> None:
-        """Read and check the numbers.
-
-        Args:
-            rows: See `ParquetDataset`.
-            manifest: The files.
-
-        Raises:
-            FileNotFoundError: The file of row numbers does not exist.
-            TypeError: `rows` has a wrong type.
-            ValueError: A number is out of range or comes twice, or `rows` is of other files.
-        """
+        """Read and check the numbers."""
         self.numbers = _global_numbers(rows, manifest)
         total = int(manifest.file_num_rows.sum())
         if len(self.numbers) and not 0 <= self.numbers[0] <= self.numbers[-1] < total:

@@ -39,9 +39,6 @@ class RowArguments:
     """The arguments of `ParquetDataset` that select rows. All of them must hold for a row.
 
     Attributes:
-        where: A condition.
-        rows: Row numbers.
-        split: A part of a split.
         left: By number of the file, a mask of the rows that a table has not deleted.
     """
 
@@ -67,18 +64,6 @@ def select_rows(
 
     Columns are read once, for a condition or for a split by a column. With a cache the answer is
     kept in a file beside it, by files and arguments. One rank reads for all.
-
-    Args:
-        manifest: The files, without a selection.
-        arguments: The rows to leave.
-        keys: Keys of encrypted files.
-        cache: The manifest cache.
-        storage: Of the store that the files are of; its `share` asks one rank for all.
-
-    Raises:
-        CorruptFileError: A file cannot be read.
-        TypeError: An argument has a wrong type.
-        ValueError: An argument does not fit the files, or leaves no row.
     """
     if arguments.is_empty:
         return manifest

@@ -33,21 +33,12 @@ def sql_expression(text: str) -> pc.Expression:
     """Return the condition of a `WHERE` clause, without the word itself.
 
     Nulls are SQL's: a comparison with null is unknown, also for `IN` and `NOT IN`.
-
-    Raises:
-        ImportError: sqlglot is missing.
-        ValueError: The text is no condition, or uses what is not supported; it names the part.
     """
     return _Translator(text).expression(parsed_condition(text))
 
 
 def parsed_condition(text: str) -> Any:
-    """Return such a condition as sqlglot's tree.
-
-    Raises:
-        ImportError: sqlglot is missing.
-        ValueError: The text is no condition.
-    """
+    """Return such a condition as sqlglot's tree."""
     try:
         import sqlglot
     except ImportError as error:
@@ -72,11 +63,7 @@ class _Translator:
         self._text = text
 
     def expression(self, part: Any) -> Any:
-        """Return a part as an expression.
-
-        Raises:
-            ValueError: It is not supported.
-        """
+        """Return a part as an expression."""
         name = type(part).__name__
         if name in _BINARY:
             return _BINARY[name](self.expression(part.this), self.expression(part.expression))

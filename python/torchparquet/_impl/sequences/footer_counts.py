@@ -16,20 +16,7 @@ if TYPE_CHECKING:
 
 
 def counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
-    """Return the items of a column's lists, and the lists that have some.
-
-    Args:
-        manifest: Of files without keys, all of whose rows are read.
-        column: Path of a leaf, in lists that hold no lists.
-        num_threads: Threads that read footers; None for one per usable core, at most 16.
-
-    Returns:
-        int64 ``[G, 2]``. Rows of row groups for which no footer tells, or says that all lists are
-        empty, are -1.
-
-    Raises:
-        CorruptFileError: A footer cannot be read.
-    """
+    """Return the items of a column's lists, and the lists that have some."""
     contents = [file.content for file in manifest.memory]
     footers = footers_of(
         manifest.files, num_threads, None, contents, manifest.remote, with_contents=True

@@ -35,10 +35,6 @@ class GroupedOpener:
     """Opens streams of batches by length, as `StreamOpener` opens those of rows.
 
     Attributes:
-        rows: Opens streams of rows.
-        manifest: Of the batches that rows become.
-        by_length: Says which rows a batch has.
-        has_single_windows: True if a window is one row group.
         row_valid: True if batches have `row.valid`, False for a batch that is a repeat.
     """
 
@@ -65,11 +61,7 @@ class GroupedOpener:
         return [*names, ROW_VALID] if self.row_valid else names
 
     def open(self, shares: Sequence[Share], num_workers: int) -> GroupedStream:
-        """Open a stream of a share.
-
-        Raises:
-            ValueError: Two row groups do not fit `max_memory`.
-        """
+        """Open a stream of a share."""
         (share,) = shares
         read = _whole_row_groups(self.rows.manifest, share)
         return GroupedStream(self.rows.open([read], num_workers), self, share)
@@ -119,13 +111,7 @@ class GroupedStream(Iterator["Batch"]):
     """
 
     def __init__(self, rows: BatchStream, opener: GroupedOpener, share: Share) -> None:
-        """Read nothing yet.
-
-        Args:
-            rows: Delivers the row groups of the share's windows, whole.
-            opener: Of this stream.
-            share: Of batches.
-        """
+        """Read nothing yet."""
         self.num_batches = share.total_rows
         self.num_taken = 0
         self._rows = rows
@@ -138,13 +124,7 @@ class GroupedStream(Iterator["Batch"]):
         self._owner_pid = os.getpid()
 
     def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: After the last batch.
-            OSError, ValueError: As of the stream of rows.
-            RuntimeError: The stream was begun in another process.
-        """
+        """Return the next batch."""
         if os.getpid() != self._owner_pid:
             raise RuntimeError("the reader was begun in another process; begin a new iteration")
         try:

@@ -46,10 +46,6 @@ class LengthPass:
     """Reads the lengths of lists.
 
     Attributes:
-        manifest: The files, and which of their rows are read.
-        options: Of reading.
-        keys: Keys of encrypted files.
-        cache: The manifest cache. A file beside it keeps the counts.
         storage: Of the store that the files are of; its `share` asks one rank for all.
     """
 
@@ -72,17 +68,8 @@ class LengthPass:
         Lists are not read where footers tell enough.
 
         Args:
-            fields: Of lists. Each row must have lists of one length in all of them.
-            unit: The unit that rows become.
-            rules: JSON values that say how, other ones for other counts.
-            count: Counts one row group.
             count_totals: Counts a row group by the items of all lists and the lists that have
                 some; None if it takes the length of each list.
-
-        Raises:
-            CorruptFileError: A file cannot be read.
-            ListLengthError: A row's lists differ in length.
-            ValueError: All lists are empty.
         """
         manifest = self.manifest
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
@@ -150,13 +137,7 @@ class LengthPass:
 
 
 class RowGroupLengths(NamedTuple):
-    """The lengths of the lists of a row group.
-
-    Attributes:
-        manifest: Of the files.
-        row_group: Number of the row group in the data set.
-        lengths: int64 `[n]`.
-    """
+    """The lengths of the lists of a row group."""
 
     manifest: Manifest
     row_group: int

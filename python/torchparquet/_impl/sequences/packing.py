@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
-    """Return the manifest of the sequences that the lists of packed fields become.
-
-    Raises:
-        CorruptFileError: A file cannot be read.
-        ListLengthError: A row's lists differ in length.
-        ValueError: All lists are empty.
-    """
+    """Return the manifest of the sequences that the lists of packed fields become."""
     first = fields[0]
     pack, length, request = first.pack, first.length, pack_request(first)
     assert pack is not None and length is not None and request is not None  # noqa: PT018, S101

@@ -54,10 +54,7 @@ class ColumnArguments(NamedTuple):
     """The arguments of `ParquetDataset` for columns.
 
     Attributes:
-        columns: The columns and their tensors.
-        nulls: The value of a null.
         pack: How lists are packed into sequences; None if a row is a row.
-        batch_size: A `ByLength`, or else what the plan has.
     """
 
     columns: ColumnsArgument
@@ -73,12 +70,7 @@ class ColumnArguments(NamedTuple):
     def check_options(
         self, plan: PlanOptions, iteration: IterationOptions, delivery: DeliveryArguments
     ) -> None:
-        """Check that batches by length go with the other options.
-
-        Raises:
-            TypeError: `pack` is none.
-            ValueError: They do not.
-        """
+        """Check that batches by length go with the other options."""
         if self.pack is not None and not isinstance(self.pack, Pack):
             raise TypeError(f"pack must be a Pack or None, got {self.pack!r}")
         if self.by_length is None:
@@ -97,17 +89,7 @@ class ColumnArguments(NamedTuple):
 
 @dataclass(frozen=True)
 class DataArguments:
-    """The arguments of `ParquetDataset` that select the values to read.
-
-    Attributes:
-        paths: The files, or data in memory.
-        columns: The columns and their tensors.
-        filters: The selection of row groups.
-        rows: The selection of rows.
-        decryption_properties: The keys of encrypted files.
-        manifest_cache: The file that stores the manifest.
-        storage: Of the store that the paths are of.
-    """
+    """The arguments of `ParquetDataset` that select the values to read."""
 
     paths: SourceArgument
     columns: ColumnArguments
@@ -125,14 +107,7 @@ class DataArguments:
         *,
         with_sizes: bool,
     ) -> Manifest:
-        """Return the manifest of the row groups and rows that are left.
-
-        Args:
-            membership: The ranks, one of which asks a store for all.
-            num_threads: Threads that read footers.
-            keys: The keys of encrypted files.
-            with_sizes: True if the manifest has the sizes of column chunks.
-        """
+        """Return the manifest of the row groups and rows that are left."""
         storage = self.shared_storage(membership)
         paths, rows = self.paths, self.rows
         table = table_source(paths)
@@ -167,14 +142,7 @@ class DataArguments:
         num_threads: int | None,
         keys: FileKeys | None,
     ) -> Manifest:
-        """Return the manifest of all rows of the files or of the table.
-
-        Args:
-            manifest: As `open` returns it. It is the whole one if no argument leaves rows out.
-            membership: As in `open`.
-            num_threads: As in `open`.
-            keys: As in `open`.
-        """
+        """Return the manifest of all rows of the files or of the table."""
         if self.filters is None and self.rows.is_empty:
             return manifest
         whole = replace(self, filters=None, rows=RowArguments())
@@ -195,12 +163,8 @@ class IterationOptions:
     """The options of `ParquetDataset` about iterations that no plan has.
 
     Attributes:
-        num_epochs: Epochs of one iteration; None for epochs without end.
         limit_steps: The most batches that a rank delivers of an epoch; None for all.
         window: The user's `shuffle_window`, as `requested_window` returns it.
-        canonical_world_size: As that of `PlanOptions`.
-        row_ids: True if batches have `row.id`.
-        check_ranks: True if the first iteration compares the ranks.
     """
 
     num_epochs: int | None
@@ -221,11 +185,7 @@ class IterationOptions:
             checked_bool(name, getattr(self, name))
 
     def check_even(self, even: str, membership: Membership) -> None:
-        """Check the options that depend on `even=`.
-
-        Raises:
-            ValueError: `even="dynamic"` excludes an option, or a store is given without it.
-        """
+        """Check the options that depend on `even=`."""
         if even == "dynamic":
             check_dynamic(
                 {
@@ -243,11 +203,7 @@ class DeliveryArguments:
     """The arguments of `ParquetDataset` for a batch after decoding.
 
     Attributes:
-        device: The device of its tensors; None for the CPU.
-        processors: Functions on single columns.
-        transform: A function on the whole batch.
         transform_threads: Threads that apply the functions ahead of the loop; None for none.
-        transform_processes: Processes that do; None for none.
     """
 
     device: torch.device | str | None
@@ -257,16 +213,7 @@ class DeliveryArguments:
     transform_processes: int | None = None
 
     def pool_options(self, even: str, *, decodes: bool) -> PoolOptions:
-        """Return what applies the functions.
-
-        Args:
-            even: As that of the plan.
-            decodes: True if columns are decoded.
-
-        Raises:
-            TypeError: A number is not an int.
-            ValueError: Options do not fit each other.
-        """
+        """Return what applies the functions."""
         given = {
             name: checked_int(name, value, 1, 1025)
             for name, value in (
@@ -320,13 +267,7 @@ def assemble(
     reading: ReadOptions,
     delivery: DeliveryArguments,
 ) -> Feed:
-    """Open the files and put together what reads them.
-
-    Raises:
-        OSError: A file is missing, damaged or encrypted.
-        TypeError: An argument has a wrong type.
-        ValueError: Arguments do not fit each other or the files.
-    """
+    """Open the files and put together what reads them."""
     iteration.check_even(plan.even, membership)
     data.columns.check_options(plan, iteration, delivery)
     decoders = decoders_of(data.columns.columns)

@@ -32,7 +32,6 @@ class Course(Generic[_Position]):
         position: Everything before it was delivered, and nothing after it. None before the
             iteration begins.
         reached: The position that the iterator's open resources stand at, where that is known.
-        has_ended: True if the iterator has told that no item is left.
     """
 
     def __init__(self, position: _Position | None = None) -> None:
@@ -49,11 +48,7 @@ class Course(Generic[_Position]):
 
 
 class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
-    """Delivers items, and counts each one at the moment when it is delivered.
-
-    Attributes:
-        course: The position of the iteration.
-    """
+    """Delivers items, and counts each one at the moment when it is delivered."""
 
     def __init__(self, course: Course[_Position]) -> None:
         """Deliver the items after the position of `course`."""
@@ -61,11 +56,7 @@ class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
         self._in_next: int | None = None  # the thread in `next`
 
     def __next__(self) -> _Item:
-        """Return the next item. After an exception that item is still the next one.
-
-        Raises:
-            RuntimeError: Another thread is in `next`.
-        """
+        """Return the next item. After an exception that item is still the next one."""
         course = self.course
         try:
             self._enter()
@@ -118,19 +109,8 @@ class ExactIterator(Iterator[_Item], Generic[_Item, _Position], ABC):
 
     @abstractmethod
     def _go_to(self, position: _Position | None) -> _Position:
-        """Bring what is open to the recorded position, and return it.
-
-        Args:
-            position: The recorded one. None begins the iteration, which is recorded.
-
-        Raises:
-            StopIteration: No item is left.
-        """
+        """Bring what is open to the recorded position, and return it."""
 
     @abstractmethod
     def _take(self, position: _Position) -> tuple[_Item, _Position]:
-        """Return the item at `position`, where what is open stands, and the position after it.
-
-        Raises:
-            StopIteration: No item is left.
-        """
+        """Return the item at `position`, where what is open stands, and the position after it."""

@@ -67,12 +67,7 @@ class StoreCursor:
     """
 
     def __init__(self, store: Store, identity: Any) -> None:
-        """Begin, or join, the next pass.
-
-        Args:
-            store: That all processes of the pass see, and no later job.
-            identity: All that tells this data set, order and epoch from others; goes to JSON.
-        """
+        """Begin, or join, the next pass."""
         digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
         self._key = f"torchparquet/cursor/{digest}/{_num_passes[digest]}"
         self._store = store
@@ -87,11 +82,7 @@ _num_passes: Counter[str] = Counter()
 
 
 class Pass:
-    """A pass over the rows of an epoch, as far as this process takes part in it.
-
-    Attributes:
-        order: [G] the row groups of the epoch that have rows.
-    """
+    """A pass over the rows of an epoch, as far as this process takes part in it."""
 
     def __init__(self, epoch: int, order: Int64Array, cursor: Cursor) -> None:
         """Claim nothing yet."""
@@ -122,7 +113,6 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     """Return the cursor of a pass, which all ranks share.
 
     Args:
-        identity: As that of `StoreCursor`.
         membership: The processes of its store share; without one the ranks of its group, of its
             mesh, which has no other dimensions than the data-parallel ones, or of the world.
 
@@ -170,14 +160,7 @@ class DynamicIteration(Iteration):
         self._failure: BaseException | None = None
 
     def __next__(self) -> Batch:
-        """Return the next batch; those of a row group are consecutive.
-
-        Raises:
-            StopIteration: When every row group has been claimed, and those of this process read.
-            TransformError: A function of the user's failed.
-            RuntimeError: The iterator was closed, was begun in another process, or another thread
-                is in `next`.
-        """
+        """Return the next batch; those of a row group are consecutive."""
         try:
             self._enter()
             return self._timed(self._next_claimed)
@@ -264,11 +247,7 @@ class DynamicIteration(Iteration):
         return begun
 
     def _new_pass(self, place: Place) -> Pass:
-        """Return a pass over the row groups of the epoch that have rows.
-
-        Raises:
-            ValueError: The other processes cannot be told, or are not to share the rows.
-        """
+        """Return a pass over the row groups of the epoch that have rows."""
         feed, manifest = self._feed, self._feed.streams.manifest
         options = replace(feed.planner.options, epoch=place.epoch)
         rows = manifest.row_group_num_rows
@@ -294,11 +273,7 @@ class DynamicIteration(Iteration):
         """Return None: this process cannot read again what others may have claimed since."""
 
     def seek(self, step: int) -> None:
-        """Refuse: nobody knows beforehand which rank reads what.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse: nobody knows beforehand which rank reads what."""
         self._feed.refuse_dynamic("step to go to")
 
     def origin(self, row: int | None = None) -> object:

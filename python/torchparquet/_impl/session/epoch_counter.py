@@ -34,7 +34,6 @@ class _Claim(NamedTuple):
     """An iteration that this process is beginning.
 
     Attributes:
-        key: Of its entry in the ledger.
         number: The iteration's number, unless another one takes that first.
         num_tries: How often the entry was asked for. An exception may hide whether it was had.
     """
@@ -125,14 +124,7 @@ class EpochCounter:
         return self._num_seen
 
     def check_seen(self, what: str) -> None:
-        """Make sure that no iteration since was that of workers.
-
-        Args:
-            what: Is iterated.
-
-        Raises:
-            RuntimeError: DataLoader workers have iterated, and only they know how far.
-        """
+        """Make sure that no iteration since was that of workers."""
         if not in_worker() and self.num_iterations() > self._num_seen:
             raise RuntimeError(
                 f"DataLoader workers have iterated this {what}, and only they know how far: take "
@@ -140,15 +132,7 @@ class EpochCounter:
             )
 
     def check_own(self, what: str, wanted: str) -> None:
-        """Make sure that the latest iteration was this process's.
-
-        Args:
-            what: Is iterated.
-            wanted: A method; only whoever iterates can answer it.
-
-        Raises:
-            RuntimeError: It was that of DataLoader workers.
-        """
+        """Make sure that the latest iteration was this process's."""
         if not in_worker() and self.num_iterations() > self._num_own:
             raise RuntimeError(
                 f"DataLoader workers iterate this {what}, each with {wanted} of its own: ask "

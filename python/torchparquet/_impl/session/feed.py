@@ -52,12 +52,7 @@ _MANY_LOOKS = 4
 
 
 class Followed(Protocol):
-    """An iterator as the data set sees it.
-
-    Attributes:
-        course: The position of the iteration.
-        totals: Of its reading.
-    """
+    """An iterator as the data set sees it."""
 
     course: Course[Place]
     totals: ReadTotals
@@ -85,15 +80,8 @@ class Feed:
 
     Attributes:
         membership: The ranks that read the data set, and this process among them.
-        planner: Of epochs.
-        rank_check: True if ranks were compared.
-        streams: Opens streams of batches.
         progress: The position of the latest iteration, and the start of the next one.
         num_epochs: How many epochs one iteration reads; None for all that follow.
-        transforms: The user's functions, or None.
-        is_dynamic: True if ranks claim row groups as they read.
-        totals: Of all that this process has read.
-        latest_totals: Of the latest iteration.
         looked_at: The pass of the latest iteration of `even="dynamic"`, until it takes its epoch.
     """
 

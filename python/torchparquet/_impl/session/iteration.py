@@ -52,11 +52,6 @@ class Iteration(ExactIterator[Batch, Place]):
         NullValueError: A null stands where none may.
         TransformError: A function of the user's failed. The iterator stays before the batch.
         RuntimeError: The iterator was closed, or was begun in another process.
-
-    Attributes:
-        course: The position of the iteration.
-        totals: Of its reading.
-        is_held: True to leave it to `take_epoch` to take the epoch.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -195,11 +190,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self._looks = False
 
     def _start(self, is_awaited: bool) -> Place:
-        """Start the next epoch, or resume one.
-
-        Args:
-            is_awaited: True if other ranks wait to hear that it succeeds.
-        """
+        """Start the next epoch, or resume one."""
         feed = self._feed
         self._topology = topology = feed.membership.topology()
         place = feed.progress.begin(self.course, topology)
@@ -333,12 +324,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self.course.move(None)
 
     def seek(self, step: int) -> None:
-        """Make batch `step` of the epoch the next one; batches in between are not read.
-
-        Raises:
-            TypeError: `step` is not an int.
-            ValueError: The epoch has no such batch, or another world has delivered it.
-        """
+        """Make batch `step` of the epoch the next one; batches in between are not read."""
         feed = self._feed
         place = feed.planner.sought(self.begin(), self.topology, step)
         feed.progress.follow(self.course)

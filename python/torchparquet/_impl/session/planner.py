@@ -22,13 +22,9 @@ class Place:
     """The place of an epoch, for one rank or one of its DataLoader workers.
 
     Attributes:
-        epoch: The epoch.
         legs: The worlds that have read it; the last is the present one, at the place where this
             process took it up.
-        window: `(shuffle_window, window_rows)` in effect.
-        steps: Batches of the last leg that this process has delivered.
         end: Batches of the last leg after which this process ends the epoch.
-        num_rows: Rows of the next batch that this process has delivered.
     """
 
     epoch: int
@@ -71,17 +67,7 @@ class EpochPlanner:
         limit_steps: int | None = None,
         row_group_bytes: Int64Array | None = None,
     ) -> None:
-        """Prepare to plan.
-
-        Args:
-            row_group_rows: int64 `[G]`, rows of each row group.
-            options: All that shapes the order; each plan sets world, epoch and window.
-            canonical_world_size: As that of `PlanOptions`.
-            requested_window: As that of `window_in_effect`; None for the default.
-            window_memory: The room for windows.
-            limit_steps: The most batches that a rank delivers of an epoch; None for all.
-            row_group_bytes: As that of `EpochPlan`.
-        """
+        """Prepare to plan."""
         self.options = options
         self.limit_steps = limit_steps
         self.requested_window = requested_window
@@ -123,11 +109,7 @@ class EpochPlanner:
         return Leg(topology.world_size, topology.num_workers, self.options.batch_size, 0)
 
     def plan(self, epoch: int, legs: Sequence[Leg], window: tuple[int, int]) -> EpochPlan | None:
-        """Return the plan of the last leg; None where the legs before have left no row.
-
-        Raises:
-            ValueError: A leg's world does not fit the options.
-        """
+        """Return the plan of the last leg; None where the legs before have left no row."""
         key = (window, *legs[:-1], legs[-1].world)
         for other_key, other_epoch, made in self._latest:
             if (key, epoch) == (other_key, other_epoch):
@@ -158,11 +140,7 @@ class EpochPlanner:
         return plan
 
     def begin(self, epoch: int, topology: Topology, step: int = 0) -> Place:
-        """Return the place of batch `step` of an epoch that the present world begins.
-
-        Raises:
-            ValueError: The epoch has no such batch, or the world does not fit the options.
-        """
+        """Return the place of batch `step` of an epoch that the present world begins."""
         window = self.window(topology.num_workers)
         place = Place(epoch, (self.own_leg(topology),), window, 0, 0)
         return self.sought(place, topology, step)
@@ -238,12 +216,7 @@ class EpochPlanner:
         return own.batch_size * own.world_size == last.batch_size * last.world_size
 
     def sought(self, place: Place, topology: Topology, step: int) -> Place:
-        """Return the place of the epoch's batch `step`, counted from 0 over all worlds.
-
-        Raises:
-            TypeError: `step` is not an int.
-            ValueError: The epoch has no such batch, or another world has delivered it.
-        """
+        """Return the place of the epoch's batch `step`, counted from 0 over all worlds."""
         step = checked_int("step", step, 0, 2**62)
         before = place.steps_before
         plan = self.present_plan(place)
@@ -279,9 +252,6 @@ class EpochPlanner:
         """Return the state of the epoch at `place` after `num_rows` rows of the present world.
 
         It is the same on all ranks that have delivered as many.
-
-        Raises:
-            ValueError: Shares that differ in length stand side by side in batches.
         """
         if self.canonical_world_size is not None and self.options.steps_may_differ:
             raise ValueError(
@@ -342,11 +312,7 @@ class EpochPlanner:
 
 
 def _has_all_rows(plan: EpochPlan, leg: Leg, most_steps: int) -> bool:
-    """Return whether no rank of a leg that ends after a row has a further one.
-
-    Raises:
-        ValueError: The leg counts more rows than there are.
-    """
+    """Return whether no rank of a leg that ends after a row has a further one."""
     if leg.num_rows == 0 or leg.num_workers > 1:
         return False
     most = int(rank_rows(plan).max())

@@ -23,8 +23,6 @@ class _Start:
     """The start of an iteration.
 
     Attributes:
-        iteration: Its number.
-        state: State to resume at; None for the start of an epoch.
         step: The first batch of the epoch to deliver, if there is no state.
     """
 
@@ -87,11 +85,7 @@ class Progress:
         self._epochs.set(state.epoch)
 
     def move(self, step: int, *, by: bool = False) -> None:
-        """Make the next iteration begin at batch `step`, or that many after where it would.
-
-        Raises:
-            ValueError: A loaded state begins the next iteration.
-        """
+        """Make the next iteration begin at batch `step`, or that many after where it would."""
         start = self._next_start()
         if start is not None and start.state is not None:
             raise ValueError("seek on the iterator, since a loaded state begins it")
@@ -115,11 +109,7 @@ class Progress:
         return start if start is not None and start.iteration == iteration else None
 
     def next_place(self, topology: Topology | None = None) -> Place:
-        """Return where the next iteration begins in a world; None for the present one.
-
-        Raises:
-            ValueError: A state, or a step, does not fit the epoch.
-        """
+        """Return where the next iteration begins in a world; None for the present one."""
         topology = topology or self._membership.topology()
         return self._resolved(self._next_start(), self._epochs.next(), topology)
 
@@ -131,11 +121,7 @@ class Progress:
         return place or self._planner.begin(start.state.epoch + 1, topology)
 
     def begin(self, course: Course[Place], topology: Topology) -> Place:
-        """Return where the next iteration, which is that of `course`, begins in a world.
-
-        Raises:
-            ValueError: A state, or a step, does not fit the epoch, which is the next one's then.
-        """
+        """Return where the next iteration, which is that of `course`, begins in a world."""
         self._beginning = course
         number = self._epochs.begin()
         place = self._resolved(self._start_of(number), self._epochs.epoch_of(number), topology)
@@ -181,11 +167,7 @@ class Progress:
         self._epochs.check_own(what, wanted)
 
     def latest_state(self) -> State:
-        """Return the state of the latest iteration, or that at which the next one begins.
-
-        Raises:
-            RuntimeError: DataLoader workers have iterated, and only they know how far.
-        """
+        """Return the state of the latest iteration, or that at which the next one begins."""
         self._epochs.check_seen("data set")
         return self.state_of(self._latest_place)
 
@@ -201,15 +183,7 @@ class Progress:
         return self._planner.state_of(place or self.next_place(), _own_worker())
 
     def state_of_row(self, place: Place | None, num_rows: int) -> State:
-        """Return the state of an epoch after `num_rows` rows of the present world.
-
-        Args:
-            place: In the epoch under way; None for that of the latest iteration, or else the next.
-            num_rows: Of this rank.
-
-        Raises:
-            RuntimeError: DataLoader workers have iterated, and only they know how far.
-        """
+        """Return the state of an epoch after `num_rows` rows of the present world."""
         self._epochs.check_seen("data set")
         place = place or self._latest_place or self.next_place()
         return self._planner.state_of_row(place, num_rows, _own_worker())

@@ -25,16 +25,7 @@ def _plural(unit: str) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one row group.
-
-    Attributes:
-        file: Path of the file.
-        row_group: Number of the row group in the file.
-        first: The lowest row, counted in the row group.
-        last: The highest.
-        num_rows: How many, first and last included.
-        unit: Rows, or the unit that rows become.
-    """
+    """Rows of one row group."""
 
     file: str
     row_group: int
@@ -59,11 +50,8 @@ class BatchOrigin:
     """The origin of a batch, or of one row of it.
 
     Attributes:
-        epoch: The epoch.
         step: Number of the batch in the epoch, of this rank or worker, counted from 0.
-        topology: Rank and worker.
         rows: The origin of its rows, in the order in which the row groups come first.
-        row: Number of the row in the batch; None for the whole batch.
     """
 
     epoch: int
@@ -92,15 +80,7 @@ def batch_origin(
     topology: Topology,
     row: int | None = None,
 ) -> BatchOrigin:
-    """Return where the batch that comes next at `place` is from.
-
-    Args:
-        manifest: Of the files.
-        planner: Of the epochs.
-        place: In one.
-        topology: Of this process.
-        row: Of the batch, negative from its end: return where this one is from.
-    """
+    """Return where the batch that comes next at `place` is from."""
     return _origin(
         manifest,
         planner.shares(place, topology),

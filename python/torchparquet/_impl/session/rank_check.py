@@ -29,10 +29,8 @@ class Compared(NamedTuple):
     """Facts that ranks compare, apart from the order.
 
     Attributes:
-        manifest: Of the files.
         fields: The tensors of a batch as they are read; what a transform makes of them is not
             compared.
-        options: Name and value of options that no plan has.
     """
 
     manifest: Manifest
@@ -52,11 +50,7 @@ class RankCheck:
         self._epochs: _Epochs | None = None
 
     def begin(self, begin: Callable[[bool], _Made]) -> _Made:
-        """Begin an iteration, without a wait; the ranks that compare next hear of a failure.
-
-        Args:
-            begin: Begins; is given whether other ranks are to hear that it fails.
-        """
+        """Begin an iteration, without a wait; the ranks that compare next hear of a failure."""
         peers = self._peers_to_compare()
         try:
             return begin(peers is not None)
@@ -66,14 +60,7 @@ class RankCheck:
             raise
 
     def agree(self, standing: Callable[[], Standing]) -> None:
-        """Compare, if the ranks have not compared before.
-
-        Args:
-            standing: Returns that of this rank.
-
-        Raises:
-            RankMismatchError: Ranks disagree, or one of them failed or did not come.
-        """
+        """Compare, if the ranks have not compared before."""
         if self._peers_to_compare() is not None:
             self.compare(standing)
 
@@ -82,11 +69,7 @@ class RankCheck:
         return None if unneeded else self._membership.peers()
 
     def compare(self, standing: Callable[[], Standing]) -> None:
-        """Compare now, if this rank has peers.
-
-        Raises:
-            RankMismatchError: Ranks disagree, or one of them failed or did not come.
-        """
+        """Compare now, if this rank has peers."""
         peers = self._membership.peers()
         if peers is not None:
             begin_together(peers, standing, lambda: None)

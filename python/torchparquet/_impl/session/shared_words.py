@@ -20,9 +20,6 @@ class SharedWords:
 
     Workers that are spawned get the memory itself. Whoever gets a pickle gets a copy that is not
     shared; it holds the words that are not 0, which are few.
-
-    Attributes:
-        view: The words themselves, `[EPOCH_LEDGER_WORDS]`.
     """
 
     def __init__(self, view: NDArray[np.int64], descriptor: int | None = None) -> None:
@@ -34,11 +31,7 @@ class SharedWords:
 
     @classmethod
     def new(cls) -> SharedWords:
-        """Return the words of a ledger without entries.
-
-        Raises:
-            MemoryError, OSError: The system gives no shared memory.
-        """
+        """Return the words of a ledger without entries."""
         num_bytes = 8 * EPOCH_LEDGER_WORDS
         try:
             # Only pages that are written to take memory, and none of it counts against /dev/shm.

@@ -29,9 +29,6 @@ class Identity:
 
     Attributes:
         data: The manifest's content fingerprint: each node may have its own copy of the files.
-        columns: Digest of what a batch holds.
-        names: Of the columns, shortened; only to say what differs.
-        order: By name, every other option that shapes the order.
         table: The version of the table that the files are of; "" if they are of none.
         files: What `data` is of, in numbers and names; only to say what differs.
     """
@@ -49,11 +46,9 @@ class State:
     """The position of an epoch.
 
     Attributes:
-        epoch: The epoch.
         legs: The worlds that have read it, the last with its batches delivered: by each rank, or
             by one worker.
         worker: The DataLoader worker whose batches were counted; None for a rank's.
-        window: `(shuffle_window, window_rows)` in effect.
     """
 
     epoch: int
@@ -95,13 +90,7 @@ def of_data(value: Any, identity: Identity) -> Any:
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
     """Read what `dump` has made, possibly for another data set.
 
-    Args:
-        value: The state.
-        identity: Identity of the data set that resumes.
-        requested_window: As that of `window_in_effect`; None takes over that of the state.
-
     Raises:
-        TypeError: It is no dict.
         ValueError: It is no state of a ParquetDataset, is of another version, is damaged, or was
             taken of other data, columns or options, which the message names.
     """

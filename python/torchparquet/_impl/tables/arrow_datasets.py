@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def arrow_source(dataset: pads.FileSystemDataset) -> TableSource:
-    """Return the files of a `pyarrow.dataset.Dataset` over Parquet files.
-
-    Raises:
-        ValueError: The data set is filtered, or has fragments that are no Parquet files.
-    """
+    """Return the files of a `pyarrow.dataset.Dataset` over Parquet files."""
     import pyarrow.dataset as pads
 
     if getattr(dataset, "_scan_options", None):

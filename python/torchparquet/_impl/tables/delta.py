@@ -40,11 +40,7 @@ _FEATURES = {
 
 
 def delta_source(table: Any) -> TableSource:
-    """Return the files of a `deltalake.DeltaTable` as they are in the version that it stands at.
-
-    Raises:
-        ValueError: The table has no files, or a feature that cannot be read.
-    """
+    """Return the files of a `deltalake.DeltaTable` as they are in the version that it stands at."""
     _check_features(table)
     actions = pa.table(table.get_add_actions(flatten=True))
     paths = _paths(table, actions["path"].to_pylist())

@@ -8,11 +8,7 @@ from torchparquet._impl.tables.table_source import TableSource
 
 
 def hugging_face_source(dataset: Any) -> TableSource:
-    """Return the Parquet files that a `datasets.IterableDataset` streams.
-
-    Raises:
-        ValueError: Its rows are not those of Parquet files as they are.
-    """
+    """Return the Parquet files that a `datasets.IterableDataset` streams."""
     examples = getattr(dataset, "_ex_iterable", None)
     builder = getattr(getattr(examples, "generate_tables_fn", None), "__self__", None)
     arguments = getattr(examples, "kwargs", {})

@@ -26,9 +26,6 @@ def iceberg_source(table: Any) -> TableSource:
     """Return the files of a table, or of a scan, of pyiceberg as they are in its snapshot.
 
     A scan's columns do not count: `columns=` selects. Its filter does, row by row.
-
-    Raises:
-        ValueError: The snapshot has no files, or deletes by equality.
     """
     scan = table if hasattr(table, "plan_files") else table.scan()
     if scan.limit is not None:

@@ -29,9 +29,6 @@ def table_source(source: object) -> TableSource | None:
     Args:
         source: A `deltalake.DeltaTable`, a table or scan of pyiceberg, a `pyarrow.dataset.Dataset`
             of files, a `datasets.IterableDataset`, or anything else.
-
-    Raises:
-        ValueError: The table has something that cannot be read; the message names it.
     """
     for kind in type(source).__mro__:
         made_by = _MAKERS.get((kind.__module__.partition(".")[0], kind.__name__))

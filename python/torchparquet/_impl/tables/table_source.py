@@ -28,17 +28,11 @@ class TableSource:
     """A table as `F` files, and what its metadata say of them.
 
     Attributes:
-        paths: [F] the files, sorted.
-        identity: The table's kind and version, to be shown.
         keys: [F] the values of the partition columns as text; empty if there are none.
         schema: The table's columns, partition columns too; None if the files agree about them.
         names: Gives the table's names of files' leaves; None if files store the table's own.
-        deleted: By number of the file, a mask of the rows that are left.
-        where: Must be true of a row; None if every row counts.
-        defaults: The values of columns in files that are older than they.
         row_groups: By number of the file, the row groups to read; others are read whole.
         storage_options: Of the store that the files are in, where the table knows them.
-        filesystem: The same as a file system.
     """
 
     paths: tuple[str, ...]
@@ -54,13 +48,7 @@ class TableSource:
     filesystem: Any = field(default=None, repr=False)
 
     def applied(self, manifest: Manifest) -> Manifest:
-        """Return the manifest of the files, with the table's columns and keys.
-
-        Raises:
-            CorruptFileError: There are other files than the table names.
-            SchemaMismatchError: A file's column is not of the table's kind, or only some files
-                store a partition column.
-        """
+        """Return the manifest of the files, with the table's columns and keys."""
         if len(manifest.files) != len(self.paths):
             raise CorruptFileError(
                 f"the table names {len(self.paths)} files, {len(manifest.files)} were found"

@@ -28,14 +28,7 @@ _AS_GOOD = 0.95
 
 @dataclass
 class Timing:
-    """The times of one route at one setting.
-
-    Attributes:
-        route: Name of the route.
-        setting: Threads and batch size.
-        totals: The totals of the last pass; all passes have the same.
-        seconds: The time of each pass that counts.
-    """
+    """The times of one route at one setting."""
 
     route: str
     setting: Setting
@@ -65,18 +58,7 @@ class Timing:
 def make_data(
     manifest: Manifest, columns: Sequence[str], *, sample_bytes: int, shuffle: bool, max_memory: int
 ) -> Data:
-    """Choose the data to read: whole row groups from the start, up to a number of bytes.
-
-    Args:
-        manifest: Manifest of all files.
-        columns: Dotted paths of columns that can be read as tensors.
-        sample_bytes: Limit of compressed bytes; at least one row group is read.
-        shuffle: True if torchparquet is to shuffle.
-        max_memory: Bound of torchparquet's batches in flight, bytes.
-
-    Raises:
-        CorruptFileError: A footer cannot be read.
-    """
+    """Choose the data to read: whole row groups from the start, up to a number of bytes."""
     with_rows = manifest.row_group_num_rows > 0
     sizes = manifest.row_group_num_bytes * with_rows
     before = np.cumsum(sizes) - sizes
@@ -123,16 +105,6 @@ def sweep(
     """Time all routes at all settings, each after a pass that does not count.
 
     Every byte of every batch is read. The page cache is warm.
-
-    Args:
-        data: The data to read.
-        tried: The settings to try.
-        repeats: Passes that count.
-        pyarrow: Time pyarrow's routes too.
-        advance: Called with 1 for each pass.
-
-    Raises:
-        RuntimeError: A pass delivered another number of rows than footers claim.
     """
     timings = []
     for setting in tried:

@@ -20,9 +20,6 @@ class PassTotals:
     """The totals of one pass over the data.
 
     Attributes:
-        rows: Rows of all batches.
-        num_bytes: Bytes that were read.
-        batches: Number of batches.
         checksum: Sum of all bytes as 64-bit words; it only proves that they were read.
     """
 

@@ -26,12 +26,7 @@ OURS = "torchparquet"
 
 
 class Setting(NamedTuple):
-    """One setting of the sweep.
-
-    Attributes:
-        num_threads: Decode threads.
-        batch_size: Rows per batch.
-    """
+    """One setting of the sweep."""
 
     num_threads: int
     batch_size: int
@@ -42,11 +37,7 @@ class Data:
     """The data to read.
 
     Attributes:
-        manifest: Manifest of the row groups.
-        fields: The tensors of a batch.
-        columns: pyarrow's names of the same columns.
         shuffle: True if torchparquet is to shuffle; pyarrow's routes cannot.
-        max_memory: Bound of torchparquet's batches in flight, bytes.
     """
 
     manifest: Manifest

@@ -30,27 +30,7 @@ def run_demo(
     debug: bool = False,
     as_json: bool = False,
 ) -> dict[str, Any]:
-    """Write or find the files, train on them, and audit the rows that were delivered.
-
-    Args:
-        num_ranks: Processes that train together.
-        num_epochs: Epochs to train for.
-        batch_size: Rows per rank and step.
-        scale_factor: TPC-H's; 1 is six million rows.
-        data_dir: Directory that keeps the TPC-H files; None for a temporary one.
-        data: The user's own paths, read in place of TPC-H files; may be empty.
-        storage: Of the store that they are of.
-        debug: Show all that the ranks and their launcher write.
-        as_json: Print nothing on standard output.
-
-    Returns:
-        The report. `holds` is True if the audit found no fault.
-
-    Raises:
-        RuntimeError: tpchgen-cli is not installed, or a rank failed.
-        OSError: Files cannot be read or written.
-        ValueError: The user's files cannot be trained on.
-    """
+    """Write or find the files, train on them, and audit the rows that were delivered."""
     from torchparquet.tools.demo import report
     from torchparquet.tools.demo.launch import Job, run_ranks
 

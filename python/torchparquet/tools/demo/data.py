@@ -29,14 +29,7 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class Task:
-    """The columns that a model is trained on.
-
-    Attributes:
-        origin: Of the files, to be shown.
-        features: Names of the columns that the model sees.
-        target: Name of the column that it predicts.
-        remark: A known fact about the target; may be empty.
-    """
+    """The columns that a model is trained on."""
 
     origin: str
     features: tuple[str, ...]
@@ -45,11 +38,7 @@ class Task:
 
 
 def find_tpchgen() -> str:
-    """Return the path of the program tpchgen-cli.
-
-    Raises:
-        RuntimeError: It is not installed.
-    """
+    """Return the path of the program tpchgen-cli."""
     own_scripts = sysconfig.get_path("scripts")
     program = shutil.which("tpchgen-cli", path=own_scripts) or shutil.which("tpchgen-cli")
     if program is None:
@@ -61,18 +50,7 @@ def find_tpchgen() -> str:
 
 
 def write_lineitem(directory: Path, scale_factor: float) -> Path:
-    """Write TPC-H's `lineitem` with tpchgen-cli, unless the directory has it already.
-
-    Args:
-        directory: Parent of the files' directory; made if it is missing.
-        scale_factor: TPC-H's; 1 is six million rows.
-
-    Returns:
-        The directory of the four files.
-
-    Raises:
-        RuntimeError: tpchgen-cli is missing or fails.
-    """
+    """Write TPC-H's `lineitem` with tpchgen-cli, unless the directory has it already."""
     final = directory / f"lineitem-sf{scale_factor:g}"
     if final.is_dir():
         return final
@@ -117,11 +95,7 @@ def lineitem_task(scale_factor: float) -> Task:
 
 
 def own_task(manifest: Manifest) -> Task:
-    """Return the task of predicting the last float column, or else the last column of numbers.
-
-    Raises:
-        ValueError: The files have no column of numbers.
-    """
+    """Return the task of predicting the last float column, or else the last column of numbers."""
     known = [{leaf.path: leaf for leaf in schema} for schema in manifest.schemas]
     numbers = {
         leaf.path: leaf

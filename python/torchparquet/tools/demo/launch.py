@@ -30,13 +30,6 @@ class Job:
 
     Attributes:
         directory: Temporary directory for messages between the ranks and their parent.
-        paths: Of the data set, as ParquetDataset takes them.
-        task: The columns to train on.
-        num_epochs: Epochs to train for.
-        batch_size: Rows per rank and step.
-        storage_options: Of the store that the paths are of, credentials among them.
-        debug: True lets ranks write their errors to the screen.
-        is_quiet: True keeps the screen free of steps.
     """
 
     directory: Path
@@ -62,11 +55,7 @@ def save_results(job: Job, epochs: list[dict[str, Any]]) -> None:
 
 
 def run_ranks(job: Job, num_ranks: int) -> list[dict[str, Any]]:
-    """Run the job on ranks of this machine, and return the report of each epoch.
-
-    Raises:
-        RuntimeError: A rank failed. The message is that of the first to fail.
-    """
+    """Run the job on ranks of this machine, and return the report of each epoch."""
     (job.directory / _JOB).write_bytes(pickle.dumps(job))
     redirects = Std.NONE if job.debug else Std.ALL if job.is_quiet else Std.ERR
     config = LaunchConfig(

@@ -33,16 +33,7 @@ def sampled_row_groups(manifest: Manifest) -> set[int]:
 def look_at(
     manifest: Manifest, *, all_pages: bool, advance: Callable[[int], None]
 ) -> tuple[FooterFacts, dict[str, PageFacts]]:
-    """Read footers, and the headers of pages.
-
-    Args:
-        manifest: Of the files.
-        all_pages: True for every page; otherwise those of `sampled_row_groups`.
-        advance: Called with 1 for each file.
-
-    Raises:
-        CorruptFileError: A footer or the header of a page cannot be read.
-    """
+    """Read footers, and the headers of pages."""
     wanted = set(range(manifest.num_row_groups)) if all_pages else sampled_row_groups(manifest)
     footers = read_facts(manifest, wanted, advance)
     pages = {name: PageFacts() for name in footers.columns}
@@ -60,17 +51,7 @@ def inspect_files(
     all_pages: bool = False,
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return a report on the files as JSON values.
-
-    Args:
-        manifest: Of the files.
-        use: The training that they are for.
-        all_pages: True to read the header of every page, not only those of some row groups.
-        advance: Called with 1 for each file.
-
-    Raises:
-        CorruptFileError: A footer or the header of a page cannot be read.
-    """
+    """Return a report on the files as JSON values."""
     footers, pages = look_at(manifest, all_pages=all_pages, advance=advance)
     tensors = tensors_of(footers.columns, manifest)
     findings = Findings(

@@ -27,7 +27,6 @@ class Advice:
 
     Attributes:
         rule: A name that stays the same over releases, such as "codec-slow".
-        text: The fault and the remedy.
         columns: The columns with the fault; empty if it concerns the whole files.
     """
 
@@ -38,14 +37,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Use:
-    """The training that the files are for.
-
-    Attributes:
-        world_size: Number of ranks.
-        num_workers: DataLoader workers per rank, at least 1.
-        batch_size: Rows per batch and rank.
-        max_memory_bytes: Bound of the batches in flight.
-    """
+    """The training that the files are for."""
 
     world_size: int = 1
     num_workers: int = 1
@@ -58,12 +50,7 @@ class Findings:
     """The facts that advice is based on.
 
     Attributes:
-        manifest: Of the files.
-        footers: Facts from all footers.
         pages: For each column, facts from the column chunks that were looked at.
-        tensors: The tensor of each column.
-        fields: The fields of columns that can be read.
-        use: The training that the files are for.
     """
 
     manifest: Manifest

@@ -30,18 +30,8 @@ class ColumnFacts:
     """Facts from all footers about one leaf column.
 
     Attributes:
-        name: Dotted path, as `ParquetDataset` names it.
-        kinds: The kind, such as "timestamp[us]"; several if files differ.
-        physical_types: Types of the stored values, such as "INT64".
-        num_values: Values, nulls included.
-        null_count: Nulls; None if a column chunk does not tell.
-        compressed_bytes: Stored bytes of all column chunks.
         uncompressed_bytes: Encoded bytes before compression; the stored bytes where a footer
             gives less, such as 0.
-        codecs: The number of column chunks of each codec.
-        encodings: Encodings of values and levels in all column chunks.
-        with_dictionary: Column chunks that have a dictionary page.
-        num_chunks: Column chunks.
     """
 
     name: str
@@ -74,15 +64,7 @@ class ColumnFacts:
 
 
 class ChunkPlace(NamedTuple):
-    """The place of a column chunk's pages.
-
-    Attributes:
-        path: Of the file.
-        row_group: Number within the file.
-        column: Dotted path.
-        begin: Offset of the first page in the file, bytes.
-        num_bytes: Bytes of all pages with their headers.
-    """
+    """The place of a column chunk's pages."""
 
     path: str
     row_group: int
@@ -93,14 +75,7 @@ class ChunkPlace(NamedTuple):
 
 @dataclass
 class FooterFacts:
-    """Facts from the footers of a data set.
-
-    Attributes:
-        columns: By name, in the order of the files.
-        row_group_bytes: Uncompressed bytes of each row group of the manifest.
-        writers: The number of files by each program.
-        places: Places of the wanted column chunks.
-    """
+    """Facts from the footers of a data set."""
 
     columns: dict[str, ColumnFacts] = field(default_factory=dict)
     row_group_bytes: list[int] = field(default_factory=list)
@@ -109,18 +84,7 @@ class FooterFacts:
 
 
 def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
-    """Return pyarrow's `FileMetaData`.
-
-    Args:
-        path: Of the file.
-        remote: The files of the manifest, if they are in a store.
-
-    Raises:
-        CorruptFileError: The footer is damaged.
-        OSError: The system cannot read the file.
-        EncryptedFileError: A column is encrypted. Without keys, pyarrow ends the process at such a
-            column chunk.
-    """
+    """Return pyarrow's `FileMetaData`."""
     try:
         with opened(path, remote) as file:
             try:
@@ -142,16 +106,7 @@ def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
 
 
 def read_facts(manifest: Manifest, wanted: set[int], advance: Callable[[int], None]) -> FooterFacts:
-    """Read the footers of all files, one at a time.
-
-    Args:
-        manifest: Of the files.
-        wanted: Numbers, in the manifest, of the row groups whose places are wanted.
-        advance: Called with 1 for each file.
-
-    Raises:
-        CorruptFileError: A footer cannot be read, or does not fit the manifest.
-    """
+    """Read the footers of all files, one at a time."""
     facts = FooterFacts()
     number = 0
     for index, path in enumerate(manifest.files):
@@ -184,14 +139,7 @@ def _add_row_group(facts: FooterFacts, columns: list[ColumnFacts], row_group: An
 def chunk_places(
     path: str, metadata: Any, row_group: int, leaves: tuple[Any, ...]
 ) -> list[ChunkPlace]:
-    """Return the places of a row group's column chunks.
-
-    Args:
-        path: Of the file.
-        metadata: The file's `FileMetaData`.
-        row_group: Number within the file.
-        leaves: The file's schema from the manifest.
-    """
+    """Return the places of a row group's column chunks."""
     places = []
     for index, leaf in enumerate(leaves):
         chunk = metadata.row_group(row_group).column(index)

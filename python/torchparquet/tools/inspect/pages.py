@@ -34,13 +34,7 @@ class PageFacts:
     """Facts from the pages of some column chunks of one column.
 
     Attributes:
-        num_chunks: Column chunks that were looked at.
-        num_pages: Pages of these, dictionaries included.
-        num_checksums: Pages that have a checksum.
-        encodings: Encodings of the values in data pages.
-        with_dictionary: Column chunks with a dictionary.
         fallbacks: Column chunks that begin with a dictionary and continue without it.
-        most_words: Values in the largest dictionary.
     """
 
     num_chunks: int = 0
@@ -75,15 +69,7 @@ class PageFacts:
 
 
 def page_headers(place: ChunkPlace, file: Any) -> Iterable[PageHeader]:
-    """Yield the headers of a column chunk's pages; reads little more than these.
-
-    Args:
-        place: Of the pages.
-        file: The open file.
-
-    Raises:
-        CorruptFileError: A page is missing; the message names its place.
-    """
+    """Yield the headers of a column chunk's pages; reads little more than these."""
     at, end = place.begin, place.begin + place.num_bytes
     while at < end:
         header = _header_at(place, file, at, end)

@@ -20,11 +20,9 @@ class TensorFacts:
     """The tensor of one column in a batch.
 
     Attributes:
-        form: "tensor", "jagged", or None if the column cannot be read.
         dtype: torch's name of the values' dtype; None if the column cannot be read.
         shape: The shape, such as "[B]" or "[B, 16]"; None for rows of different lengths.
         num_offsets: Levels of offsets between a row and its values; 0 for a tensor.
-        reason: The reason why the column cannot be read; else None.
     """
 
     form: str | None

@@ -24,10 +24,8 @@ class Mixing:
     """How far shuffling takes the rows of one share, over its first windows.
 
     Attributes:
-        row_groups_per_batch: Row groups that contribute to a batch, on average.
         rows_travelled: The median distance, in rows, of a row from its place in the order of
             chunks.
-        rows_looked_at: Rows behind these figures.
     """
 
     row_groups_per_batch: float
@@ -71,11 +69,6 @@ def plan_report(
     """Return the share of each rank, and how well the rows of rank 0 are mixed.
 
     The report consists of JSON values.
-
-    Args:
-        dataset: The data set.
-        plan: The plan of an epoch of the data set.
-        map_shape: The largest numbers of lines and columns of the heat map.
     """
     options, manifest = plan.options, dataset.manifest
     counts, packed = plan.row_counts(), manifest.packed
@@ -157,19 +150,7 @@ def heat_map(
     row_group_rows: NDArray[np.int64],
     shape: tuple[int, int],
 ) -> list[list[float]]:
-    """Return the part of the data that each share reads.
-
-    Args:
-        counts: The rows that shares deliver.
-        num_shares: The number of shares. If there are more than lines, one line stands for
-            several.
-        row_group_rows: int64 `[G]`, rows of each row group.
-        shape: The largest numbers of lines and columns.
-
-    Returns:
-        For each line and column, the part (0 to 1) of the column's rows that the line's shares
-        deliver. Columns follow the order of files.
-    """
+    """Return the part of the data that each share reads."""
     num_lines, num_columns = min(shape[0], num_shares), min(shape[1], len(row_group_rows))
     column_of = np.arange(len(row_group_rows)) * num_columns // len(row_group_rows)
     line = counts.share * num_lines // num_shares

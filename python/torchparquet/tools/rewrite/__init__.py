@@ -36,13 +36,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class _Part:
-    """The files of one directory. Their rows stay together.
-
-    Attributes:
-        directory: Path relative to the output; "" for the output itself.
-        files: Files of the input.
-        rows: Rows of these files.
-    """
+    """The files of one directory. Their rows stay together."""
 
     directory: str
     files: tuple[str, ...]
@@ -59,19 +53,7 @@ class Rewrite:
         options: RewriteOptions,
         storage: StorageArguments = NO_STORAGE,
     ) -> None:
-        """Read footers and check the options; writes nothing yet.
-
-        Args:
-            paths: Files, directories or patterns.
-            output: Directory or URL of the output; it may be missing.
-            options: The user's options.
-            storage: Of the store that the paths, and an output in the same store, are of.
-
-        Raises:
-            CorruptFileError: A footer or a page cannot be read.
-            SchemaMismatchError: Files have different columns.
-            ValueError: The options do not fit the files.
-        """
+        """Read footers and check the options; writes nothing yet."""
         self._options = options
         self._output = output_place(str(output), storage, paths)
         self._manifest = read_manifest(list(paths), storage=storage)
@@ -111,16 +93,7 @@ class Rewrite:
         return 2 if self._options.shuffle else 1
 
     def run(self, advance: Advance) -> dict[str, Any]:
-        """Write the missing files, and return a report as JSON values.
-
-        Args:
-            advance: Called with the number of rows just written, or found from earlier runs.
-
-        Raises:
-            CorruptFileError: A file of the input cannot be decoded.
-            RuntimeError: Another process writes to the output, or the output came out wrong.
-            ValueError: The output holds other files.
-        """
+        """Write the missing files, and return a report as JSON values."""
         with self._output.locked() as buckets:
             request = self._request()
             begun = journal.begun_layout(self._output, request)

@@ -30,16 +30,7 @@ class InputRows:
     def __init__(
         self, paths: Sequence[str], schema: Any, remote: RemoteFiles | None = None
     ) -> None:
-        """Read the footers.
-
-        Args:
-            paths: Paths of the files, in order.
-            schema: Arrow schema of the tables to yield.
-            remote: The files, if they are in a store.
-
-        Raises:
-            CorruptFileError: A footer cannot be read.
-        """
+        """Read the footers."""
         self._paths = tuple(paths)
         self._schema = schema
         self._remote = remote
@@ -73,13 +64,7 @@ class InputRows:
         return largest
 
     def tables(self, begin: int, end: int, piece_rows: int) -> Iterator[Any]:
-        """Yield the rows `[begin, end)` as tables of `piece_rows` rows or fewer.
-
-        Raises:
-            CorruptFileError: A file cannot be decoded; the message names the row group.
-            OSError: The system cannot read a file.
-            CastError: A moment stored as INT96 does not fit 64 bits of nanoseconds.
-        """
+        """Yield the rows `[begin, end)` as tables of `piece_rows` rows or fewer."""
         row_group = int(np.searchsorted(self._ends, begin, side="right"))
         while begin < end:
             at = int(self._ends[row_group - 1]) if row_group else 0

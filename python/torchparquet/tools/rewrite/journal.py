@@ -15,15 +15,7 @@ _FORMAT = 1
 
 
 def begun_layout(output: OutputPlace, request: dict[str, Any]) -> Layout | None:
-    """Return the layout of the rewrite begun in the directory; None if none was begun.
-
-    Args:
-        output: The output.
-        request: All facts that shape the output.
-
-    Raises:
-        ValueError: The directory holds other files, or a rewrite of other input or options.
-    """
+    """Return the layout of the rewrite begun in the directory; None if none was begun."""
     text = output.read_text(JOURNAL)
     if text is None:
         others = output.names()

@@ -25,17 +25,8 @@ class RewriteOptions:
     """The user's options.
 
     Attributes:
-        row_group_rows: Rows of each row group; None to follow `row_group_bytes`.
         row_group_bytes: Bytes of each row group in memory. None for 64 MiB, or less if that gives
             fewer than 63 row groups.
-        row_groups_per_file: Row groups of each file but the last.
-        codec: One of `CODECS`; None to keep the codec of each column.
-        codec_level: Compression level of `codec`; None for the codec's default.
-        encodings: Encoding by column; other columns keep theirs.
-        page_checksums: True to write a checksum for each page.
-        shuffle: Permute the rows of all files.
-        seed: Seed of the permutation, `0 <= seed < 2**64`.
-        max_memory: Bound of memory at any time, bytes.
     """
 
     row_group_rows: int | None = None
@@ -77,13 +68,7 @@ class Layout:
     """The layout of the output, as JSON values for the journal.
 
     Attributes:
-        row_group_rows: Rows of each row group but a file's last.
-        rows_per_file: Rows of each file but the last.
         encodings: One of `ENCODINGS` per leaf column, in the order of the files.
-        codecs: One of `CODECS` per leaf column.
-        piece_rows: Rows read at once.
-        slice_rows: Rows dealt to buckets at once when shuffling.
-        num_buckets: Buckets when shuffling; each fits memory.
     """
 
     row_group_rows: int
@@ -114,18 +99,7 @@ def make_layout(
     encodings: tuple[str, ...],
     codecs: tuple[str, ...],
 ) -> Layout:
-    """Return the layout of `num_rows` rows.
-
-    Args:
-        options: The user's options.
-        num_rows: Rows of all files.
-        bytes_per_row: Bytes of a row in memory.
-        encodings: The encoding of each leaf column.
-        codecs: The codec of each leaf column.
-
-    Raises:
-        ValueError: A row group does not fit `max_memory`.
-    """
+    """Return the layout of `num_rows` rows."""
     rows = options.row_group_rows
     if rows is None:
         wanted_bytes = options.row_group_bytes or _ROW_GROUP_BYTES
@@ -157,11 +131,7 @@ def make_layout(
 
 
 def parse_encoding(text: str) -> tuple[str, str]:
-    """Return the name and the encoding of `NAME=ENCODING`.
-
-    Raises:
-        ValueError: The text has another form, or the encoding is unknown.
-    """
+    """Return the name and the encoding of `NAME=ENCODING`."""
     match = re.fullmatch(r"(.+)=([A-Za-z_]+)", text)
     if match is None or match[2].lower() not in ENCODINGS:
         raise ValueError(f"must be NAME=ENCODING with one of {', '.join(ENCODINGS)}, got {text!r}")

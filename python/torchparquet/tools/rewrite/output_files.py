@@ -21,13 +21,7 @@ from torchparquet.tools.rewrite.schemas import OutputSchema
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One planned file.
-
-    Attributes:
-        name: Its path within the output.
-        begin: Number of its first row in the output.
-        num_rows: Its rows.
-    """
+    """One planned file."""
 
     name: str
     begin: int
@@ -50,11 +44,7 @@ def planned_files(directory: str, num_rows: int, layout: Layout) -> list[OutputF
 
 
 class FileWriter:
-    """Writes output files of one schema and layout.
-
-    Attributes:
-        layout: The layout.
-    """
+    """Writes output files of one schema and layout."""
 
     def __init__(
         self,
@@ -63,11 +53,7 @@ class FileWriter:
         options: RewriteOptions,
         output: OutputPlace,
     ) -> None:
-        """Prepare; writes nothing yet.
-
-        Raises:
-            ValueError: A column cannot have its wanted encoding.
-        """
+        """Prepare; writes nothing yet."""
         self._schema = schema
         self.layout = layout
         self._output = output
@@ -86,16 +72,7 @@ class FileWriter:
             _check_encoding(schema, name, encoding)
 
     def write(self, file: OutputFile, rows: RowStream, advance: Callable[[int], None]) -> None:
-        """Write the next rows as a file. It gets its name once it is complete and on disk.
-
-        Args:
-            file: The planned file.
-            rows: The stream whose next rows are the file's.
-            advance: Called with the number of rows just written.
-
-        Raises:
-            RuntimeError: The input has fewer rows, or the written file does not match.
-        """
+        """Write the next rows as a file. It gets its name once it is complete and on disk."""
         with self._output.new_file(file.name) as path, naming(path):
             self._write(path, file, rows, advance)
 

@@ -31,7 +31,6 @@ class OutputPlace(Protocol):
     """A directory of output files, named by their paths within it.
 
     Attributes:
-        shown: Its path or URL, for messages.
         root: An absolute path or URL, which the paths of its files begin with.
     """
 
@@ -61,13 +60,7 @@ class OutputPlace(Protocol):
 
 
 def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> OutputPlace:
-    """Return the place of a path or URL.
-
-    Args:
-        path: Of the output.
-        storage: Of the store of the input.
-        paths: Of the input.
-    """
+    """Return the place of a path or URL."""
     if is_remote_url(path):
         return RemoteOutput(path, storage_beside(path, storage, paths))
     return LocalOutput(Path(path))
@@ -83,11 +76,7 @@ class LocalOutput:
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
-        """Make it, keep other rewrites out, and give a directory on disk for buckets.
-
-        Raises:
-            RuntimeError: Another process holds the lock.
-        """
+        """Make it, keep other rewrites out, and give a directory on disk for buckets."""
         self.directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:

@@ -21,9 +21,7 @@ class OutputSchema:
     """The schema of the output and its differences from the input.
 
     Attributes:
-        arrow: The columns, with the key-value metadata.
         writer_options: Options of `pyarrow.parquet.ParquetWriter` that keep the stored types.
-        leaves: Names of the output's leaf columns, in order.
         changes: A sentence for each type that is stored otherwise than before.
         differing_keys: Keys of metadata that files disagree about; the first file's value is kept.
     """
@@ -39,13 +37,6 @@ def common_schema(paths: Sequence[str], remote: RemoteFiles | None = None) -> Ou
     """Return the schema of files that all have the same columns, in the same order.
 
     A column that may be null in one of them may be null in the output.
-
-    Args:
-        paths: Of the files.
-        remote: The files, if they are in a store.
-
-    Raises:
-        SchemaMismatchError: Two files differ in columns or types; the message names both.
     """
     first, first_metadata = _schema_of(paths[0], remote)
     fields = list(first)

@@ -28,14 +28,7 @@ class ShuffledRows:
     """The rows of the input in a random order; buckets are files in a directory."""
 
     def __init__(self, rows: InputRows, layout: Layout, seed: int, directory: Path) -> None:
-        """Prepare to shuffle; reads and writes nothing yet.
-
-        Args:
-            rows: Rows of the input.
-            layout: Gives the number of rows dealt at once, and of buckets.
-            seed: Seed of the permutation.
-            directory: Directory of the buckets, which are about as large as the rows.
-        """
+        """Prepare to shuffle; reads and writes nothing yet."""
         self._rows = rows
         self._layout = layout
         self._seed = seed
@@ -43,11 +36,7 @@ class ShuffledRows:
         self._num_slices = -(-rows.num_rows // layout.slice_rows)
 
     def deal(self, advance: Callable[[int], None]) -> None:
-        """Write the rows to buckets, except those that an earlier run has written.
-
-        Args:
-            advance: Called with the number of rows just dealt.
-        """
+        """Write the rows to buckets, except those that an earlier run has written."""
         self._directory.mkdir(exist_ok=True)
         for index in range(self._num_slices):
             path = self._path(index)

@@ -25,20 +25,7 @@ def open_files(
     advance: Advance = lambda _: None,
     storage: StorageArguments = NO_STORAGE,
 ) -> tuple[list[Manifest], list[str], list[Failure]]:
-    """Read the footer of each file by itself.
-
-    Args:
-        paths: Files, directories or patterns.
-        advance: Called with 1 for each file.
-        storage: Of the store that the paths are of.
-
-    Returns:
-        The manifests of files with rows, the paths of files without, and the unreadable files.
-
-    Raises:
-        FileNotFoundError: A path leads to no file.
-        ValueError: A path is wrong, or a file is named twice.
-    """
+    """Read the footer of each file by itself."""
     manifests, without_rows, failures = [], [], []
     remote = remote_files(list(paths), storage, empty_files=True)
     found = discover_files(list(paths), empty_files=True) if remote is None else remote.paths
@@ -65,13 +52,7 @@ def paths_of(manifests: Sequence[Manifest]) -> tuple[list[str], StorageArguments
 
 
 def verify_file(manifest: Manifest, options: ReadOptions, advance: Advance) -> FileCheck:
-    """Decode everything in one file, and return its failures.
-
-    Args:
-        manifest: Manifest of this file alone.
-        options: Options of the reader.
-        advance: Called with the number of rows just decoded.
-    """
+    """Decode everything in one file, and return its failures."""
     try:
         return FileDecoder(manifest, options).check(advance)
     except (CorruptFileError, EncryptedFileError) as error:

@@ -35,10 +35,7 @@ class Failure:
     """One fault of a file.
 
     Attributes:
-        path: Of the file.
         row_group: Number within the file; None if the fault concerns the file.
-        column: Dotted path; None if the fault concerns several columns.
-        error: Description of the fault.
     """
 
     path: str
@@ -49,16 +46,7 @@ class Failure:
 
 @dataclass
 class FileCheck:
-    """The findings of one file.
-
-    Attributes:
-        rows: Rows decoded in every column.
-        columns: Number of columns decoded.
-        columns_by_pyarrow: Columns without a tensor, which pyarrow decoded.
-        pages: Pages of all column chunks.
-        pages_with_checksum: Pages whose checksum was compared.
-        failures: All faults.
-    """
+    """The findings of one file."""
 
     rows: int = 0
     columns: int = 0
@@ -82,15 +70,7 @@ class FileDecoder:
     """Decodes one file as a whole, or piece by piece if that fails."""
 
     def __init__(self, manifest: Manifest, options: ReadOptions) -> None:
-        """Read the footer.
-
-        Args:
-            manifest: Manifest of this file alone.
-            options: Options of the reader.
-
-        Raises:
-            CorruptFileError: The footer cannot be read.
-        """
+        """Read the footer."""
         (self._path,) = manifest.files
         self._manifest = manifest
         self._options = options

@@ -31,15 +31,6 @@ def audit_world(
     """Read the row ids of every rank and worker, one after another, and audit them.
 
     The native reader deals and permutes rows as in training, but decodes no values.
-
-    Args:
-        dataset: The data set.
-        plan: The plan of an epoch for all ranks and workers.
-        options: Options of the reader.
-        advance: Called with the number of rows just delivered.
-
-    Returns:
-        The findings as JSON values; "faults" lists the faults.
     """
     of = plan.options
     has_repeats = of.even == "pad"

@@ -65,15 +65,8 @@ class RowAudit:
     """The audit of the rows that all ranks delivered in one epoch.
 
     Attributes:
-        epoch: Number of the epoch.
-        num_rows: Rows of the files.
-        num_distinct: Rows that some rank delivered.
-        num_repeats: Deliveries of a row after its first.
-        planned_repeats: Repeats that give all ranks equally many rows.
-        num_unknown: Row ids delivered that no file has.
         repeated: The row id of each repeat; the first ones if there are very many.
         first_missing: The first row that no rank delivered; None if there is none.
-        planned_left_out: Rows that the plan leaves out.
     """
 
     epoch: int
@@ -115,15 +108,7 @@ def audit_rows(
     planned_repeats: int,
     planned_left_out: int = 0,
 ) -> RowAudit:
-    """Compare the delivered rows with the rows of the files.
-
-    Args:
-        epoch: Number of the epoch.
-        runs_of_ranks: The `SeenRows.runs` of each rank, int64 `[n, 2]`.
-        num_rows: Rows of the files; their ids are `0` to `num_rows - 1`.
-        planned_repeats: Repeats in the plan.
-        planned_left_out: Rows that the plan leaves out.
-    """
+    """Compare the delivered rows with the rows of the files."""
     runs = joined(runs_of_ranks)
     known = np.clip(runs, 0, num_rows)
     num_unknown = int(np.diff(runs).sum() - np.diff(known).sum())

@@ -29,9 +29,6 @@ class FileKeys:
         Args:
             properties: pyarrow's `FileDecryptionProperties` for all files, or a function that
                 takes a path and returns its properties, or None if the file is not encrypted.
-
-        Raises:
-            TypeError: `properties` is neither.
         """
         if not _is_properties(properties) and not callable(properties):
             raise TypeError(
@@ -42,11 +39,7 @@ class FileKeys:
         self._native: Decryption | None = None
 
     def of_file(self, path: str) -> FileDecryptionProperties | None:
-        """Return the properties of a file; None if it is not encrypted.
-
-        Raises:
-            TypeError: The function returned something else.
-        """
+        """Return the properties of a file; None if it is not encrypted."""
         if _is_properties(self._given):
             return self._given
         assert callable(self._given)  # noqa: S101
@@ -65,17 +58,7 @@ class FileKeys:
         contents: Sequence[pa.Buffer],
         options: Mapping[str, Any],
     ) -> Footers:
-        """Read the footers of ``files`` and remember their keys.
-
-        Args:
-            files: As `torchparquet._impl.native.read_footers` takes them.
-            num_threads: The same.
-            contents: The same.
-            options: Its other arguments by name.
-
-        Raises:
-            EncryptedFileError: The keys do not fit a file.
-        """
+        """Read the footers of ``files`` and remember their keys."""
         from torchparquet._impl.native import Decryption, read_footers
 
         native = Decryption([self.of_file(path) for path in files])
@@ -102,11 +85,7 @@ class FileKeys:
         return self._native
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the keys.
-
-        Raises:
-            TypeError: pyarrow's properties cannot be sent to another process.
-        """
+        """Leave out the keys."""
         if _is_properties(self._given):
             raise TypeError(
                 "pyarrow's FileDecryptionProperties cannot be sent to another process; give "

@@ -26,13 +26,9 @@ class Leaf:
     Attributes:
         path: Dotted path: ``"a"``; ``"s.x"`` for a field of a struct or of a list of structs;
             ``"m.key"`` and ``"m.value"`` for a map.
-        kind: Readable type, such as ``"int32"`` or ``"timestamp[us]"``.
         dtype: torch's name of its usual dtype; ``""`` if it cannot be read yet.
-        nullable: True if the schema allows nulls.
-        dtypes: The names of all dtypes that it can be read as.
         items: n if a value is n items, as in binary of a fixed size; None if it is one.
         num_lists: The number of lists around a value; 0 if a row is one value.
-        is_bytes: True if values are strings or other bytes of any length.
         row_bytes: The average bytes of a row's values, as far as footers tell.
         list_length: L if there is one list around a value and the file declares that each has L
             elements; else None.
@@ -40,7 +36,6 @@ class Leaf:
             declares all; else empty.
         tensor_shape: The shape of a row, if the file declares it as a tensor of a fixed shape, as
             Arrow stores it; else "".
-        field_id: By which a table knows the column; -1 for none.
         standing: "added" if files with this schema lack the column, which their table has got
             since; "dropped" if only they have it; else "".
     """
@@ -102,14 +97,10 @@ class TableFacts:
     """The facts that a table's metadata have of its files, `F` of them.
 
     Attributes:
-        identity: The table's kind and version, to be shown.
-        keys: [F] the values of each partition column, as text.
         text_keys: The partition columns that are text, also if all values look like numbers.
-        leaves: The columns of the table.
         stored: For each schema of the files, the path by which it stores a column that it stores
             by another one.
         arrow_schema: The table's schema, serialized; empty if it is that of the files.
-        defaults: The values of columns in files that are older than they.
         renamed: A column that some file has by another name or value than the table, so that no
             library finds it there; "" if there is none.
     """

@@ -29,17 +29,7 @@ _Result = TypeVar("_Result")
 def made_of_any(
     make: Callable[[Any], _Result], source: Any, open_source: Callable[[], Any]
 ) -> _Result:
-    """Return what ``make`` makes of a file, with a plain footer if pyarrow refuses its own.
-
-    Args:
-        make: Called with a file; raises the errors of pyarrow.
-        source: The file.
-        open_source: Opens it, with ``seek`` and ``read``.
-
-    Raises:
-        OSError: The file cannot be read.
-        pyarrow.ArrowException: pyarrow refuses all footers. This is the error of the file's own.
-    """
+    """Return what ``make`` makes of a file, with a plain footer if pyarrow refuses its own."""
     try:
         return make(source)
     except (pa.ArrowException, OSError) as refused:
@@ -75,12 +65,7 @@ class PlainFile(io.RawIOBase):
     """A file, and after its end a footer that replaces its own."""
 
     def __init__(self, file: Any, *, keep_nested: bool) -> None:
-        """Read the footer.
-
-        Args:
-            file: Open for reading; closed with this.
-            keep_nested: False to leave nested columns out of the footer.
-        """
+        """Read the footer."""
         self._file = file
         footer = plain_footer(footer_in(file), keep_nested=keep_nested)
         self._end = footer + len(footer).to_bytes(4, "little") + _MAGIC

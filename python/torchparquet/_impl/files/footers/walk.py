@@ -31,17 +31,7 @@ def footers_of(
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> Footers:
-    """Read the footers of files.
-
-    Args:
-        files: Their paths or, in memory, names.
-        num_threads: As that of `read_manifest`.
-        keys: As those of `read_manifest`.
-        contents: The bytes of files in memory.
-        remote: The files, if they are in a store.
-        with_chunk_sizes: True to return `chunk_num_bytes`.
-        with_contents: True to return the `content` of footers.
-    """
+    """Read the footers of files."""
     threads = _resolve_num_threads(num_threads)
     # Imported here, so that unpickling a manifest does not load the native module.
     from torchparquet._impl.native import read_footers

@@ -39,8 +39,6 @@ class Address(NamedTuple):
     """The address at which a file can be read for a while.
 
     Attributes:
-        url: Of the file.
-        headers: Such as "Authorization: Bearer 1234".
         expires_at: When it is refused, in seconds since 1970; infinite if never.
         ca_file: Certificates to trust; "" for those that libcurl has a path to.
     """
@@ -203,11 +201,7 @@ def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
 
 
 def _hf(filesystem: Any, name: str, stamp: str) -> Address | None:
-    """Return the address that the Hub redirects to, which saves a redirect for each range.
-
-    Raises:
-        ChangedError: The file is not the one that was listed.
-    """
+    """Return the address that the Hub redirects to, which saves a redirect for each range."""
     from huggingface_hub import get_hf_file_metadata, get_token
 
     token = filesystem.token

@@ -86,17 +86,7 @@ class RequestQueue(Protocol):
 
 @dataclass(frozen=True)
 class BrokeredFiles:
-    """The files that a broker reads.
-
-    Attributes:
-        access: Of their store.
-        names: As the store's library calls them.
-        num_bytes: Their sizes when they were listed.
-        stamps: Their stamps when they were listed.
-        make_address: Makes their addresses; None if they have none.
-        just_listed: True if what is read need not be compared with the listing.
-        patience: With the library's failures.
-    """
+    """The files that a broker reads."""
 
     access: FileAccess
     names: Sequence[str]
@@ -254,13 +244,7 @@ class _Comparison:
         self._last_good = 0
 
     def make(self) -> None:
-        """Return if the file is the same, by a look that began after the call.
-
-        Raises:
-            FileNotFoundError: It is gone.
-            ChangedError: It is another one.
-            OSError: The store does not answer.
-        """
+        """Return if the file is the same, by a look that began after the call."""
         num_before = self._num_begun
         with self._lock:
             if self._last_good > num_before:

@@ -41,14 +41,7 @@ Result = TypeVar("Result")
 
 
 class Entry(NamedTuple):
-    """A file or directory of a store.
-
-    Attributes:
-        name: As the store's library calls it.
-        num_bytes: Its size; -1 if the store does not tell.
-        stamp: As `stamp_of` returns it.
-        is_directory: True for a directory.
-    """
+    """A file or directory of a store."""
 
     name: str
     num_bytes: int
@@ -72,11 +65,7 @@ class LastingError(OSError):
 
 
 class BusyError(OSError):
-    """The store asks to come back later.
-
-    Attributes:
-        wait_seconds: After how long, as far as it says so; else 0.
-    """
+    """The store asks to come back later."""
 
     wait_seconds = 0.0
 
@@ -86,11 +75,6 @@ class FileAccess(Protocol):
 
     Methods raise FileNotFoundError, PermissionError or OSError with the file's path, and
     without credentials.
-
-    Attributes:
-        filesystem: That of fsspec or pyarrow.
-        scheme: Of the store's URLs.
-        secrets: Texts that no message may show.
     """
 
     filesystem: Any
@@ -104,20 +88,10 @@ class FileAccess(Protocol):
         """Return the URL of a name, without credentials."""
 
     def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
-        """Return a file or directory; None if there is neither.
-
-        Args:
-            name: Of the file or directory.
-            afresh: True to ask the store even if the answer is remembered.
-        """
+        """Return a file or directory; None if there is neither."""
 
     def files_below(self, name: str, prefix: str = "") -> list[Entry]:
-        """Return all files below a directory; none if it does not exist.
-
-        Args:
-            name: Of the directory.
-            prefix: The names below the directory may be limited to those that begin so.
-        """
+        """Return all files below a directory; none if it does not exist."""
 
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
         """Return a range of a file; less at its end."""
@@ -136,12 +110,7 @@ class OpenFile(io.RawIOBase):
     """A file that is read by `FileAccess.read` alone."""
 
     def __init__(self, access: FileAccess, entry: Entry) -> None:
-        """Begin at the first byte.
-
-        Args:
-            access: Of the store.
-            entry: The file.
-        """
+        """Begin at the first byte."""
         self._access, self._entry = access, entry
         self._at = 0
 
@@ -181,8 +150,6 @@ class Patience:
     """With failures that may pass.
 
     Attributes:
-        max_tries: How often a library is asked for the same.
-        max_seconds: How long after the first failure it is asked again.
         max_busy_tries: How often while the store only asks to come back; None for `max_tries`.
     """
 
@@ -202,13 +169,7 @@ PATIENT = Patience()
 def patiently(
     act: Callable[[], Result], patience: Patience, wait: Callable[[float], bool]
 ) -> Result:
-    """Act again and again, as long as the failure may pass.
-
-    Args:
-        act: Raises as the methods of `FileAccess` do.
-        patience: Of how many tries.
-        wait: Waits so many seconds; true to give up at once.
-    """
+    """Act again and again, as long as the failure may pass."""
     num_tries, num_refused, last = 0, 0, 0.0
     while True:
         num_tries += 1
@@ -233,18 +194,7 @@ def patiently(
 
 @contextmanager
 def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
-    """Turn the errors of any library into ones that name the path and no credential.
-
-    Args:
-        action: As a verb, such as "list".
-        path: Of the file, as it is shown.
-        secrets: Texts to leave out.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        PermissionError: The store refuses the access.
-        OSError: Anything else went wrong.
-    """
+    """Turn the errors of any library into ones that name the path and no credential."""
     try:
         yield
     except ChangedError:

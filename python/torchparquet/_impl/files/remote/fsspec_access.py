@@ -44,14 +44,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 
 
 def fsspec_for(scheme: str) -> Any:
-    """Return the module fsspec, with what it needs for a scheme.
-
-    Args:
-        scheme: Of a URL; several joined by ``::`` in a chain.
-
-    Raises:
-        ImportError: A package is missing; the message says how to install it.
-    """
+    """Return the module fsspec, with what it needs for a scheme."""
     parts = scheme.split("::")
     packages = ["fsspec", *(_PACKAGES[part] for part in parts if part in _PACKAGES)]
     for package in packages:
@@ -69,14 +62,6 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     """Return a file system of fsspec for a URL, which others with the same options share.
 
     S3's needs 0.1 s to begin. Listings that it keeps are forgotten.
-
-    Args:
-        url: Any URL of the store.
-        options: Storage options, as the user gave them.
-
-    Raises:
-        ImportError: A package is missing.
-        ValueError: The scheme is unknown, or the options do not fit it.
     """
     scheme, _ = split_scheme(url)
     fsspec = fsspec_for(scheme)
@@ -120,15 +105,6 @@ def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
     """Raise if an answer has other bytes than its request asked for.
 
     All of an object is right where it is no more than was asked for.
-
-    Args:
-        asked: The request's `Range`; others than one range of bytes are not checked.
-        status: The answer's.
-        answer: Its headers, found by names in any case.
-
-    Raises:
-        LastingError: It is all of an object, so the store knows no ranges.
-        OSError: The bytes are others, or the answer does not tell which they are.
     """
     wanted = _RANGE.fullmatch(asked)
     if wanted is None or status not in (200, 206):
@@ -263,12 +239,7 @@ _unknown: set[type] = set()
 
 
 def _comparing_client(filesystem: Any, name: str) -> Any:
-    """Have the client of a file system compare ranges, and return it.
-
-    Returns:
-        The client that reads the file next; None where the file system is not of HTTP, or has
-        other parts than the versions that are known.
-    """
+    """Have the client of a file system compare ranges, and return it."""
     while getattr(filesystem, "fs", None) is not None:  # one that wraps another
         filesystem = filesystem.fs
     for cls in type(filesystem).__mro__:
@@ -295,14 +266,7 @@ class FsspecAccess:
     """Files of a store by fsspec; see `FileAccess`."""
 
     def __init__(self, filesystem: Any, scheme: str, host: str, secrets: tuple[str, ...]) -> None:
-        """Use a file system of fsspec.
-
-        Args:
-            filesystem: The file system.
-            scheme: Of the store's URLs.
-            host: The part of URLs before a file's name, without credentials.
-            secrets: Texts that no message may show.
-        """
+        """Use a file system of fsspec."""
         self.filesystem = filesystem
         self.scheme = scheme
         self.secrets = secrets

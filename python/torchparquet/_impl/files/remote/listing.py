@@ -50,22 +50,6 @@ def find_entries(
 
     Files, directories and patterns stand for what they do on disk, see
     `find_files`. Stores have no links. A directory is any beginning of names that ends at a slash.
-
-    Args:
-        texts: Paths or URLs.
-        access: Of the store.
-        empty_files: Also list files of 0 bytes.
-        patience: With a store that asks to come back later.
-
-    Returns:
-        The files. Those of a directory or a pattern are sorted by the code points of their names.
-
-    Raises:
-        FileNotFoundError: A path does not exist, a pattern matches nothing, or a directory holds
-            no Parquet file.
-        CorruptFileError: A file is empty (0 bytes), and `empty_files` is False.
-        ValueError: A file is named twice, or a directory or pattern is one of HTTP.
-        OSError: The store cannot be listed.
     """
     if len(texts) == 1:
         found = _expand(texts[0], access, patience)
@@ -156,13 +140,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _files_of_directory(root: str, entries: Sequence[Entry], access: FileAccess) -> list[Entry]:
-    """Return the Parquet files among the files below ``root``; an empty list if there is none.
-
-    Args:
-        root: Name of the directory.
-        entries: All files below it, sorted.
-        access: Of the store.
-    """
+    """Return the Parquet files among the files below ``root``; an empty list if there is none."""
     prefix = f"{root.rstrip('/')}/"
     shown = [
         entry

@@ -58,11 +58,7 @@ _FLAGS = ("anon", "requester_pays")
 
 
 def checked_options(options: object) -> dict[str, Any]:
-    """Return storage options as a dict.
-
-    Raises:
-        TypeError: They are not a mapping from names.
-    """
+    """Return storage options as a dict."""
     if options is None:
         return {}
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
@@ -77,7 +73,6 @@ def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as the file system of the scheme takes them.
 
     Args:
-        scheme: Of the paths.
         options: By the names of fsspec, as pandas and datasets take them, or by those of Polars.
             pandas takes the headers of HTTP, which are strings, as options.
     """

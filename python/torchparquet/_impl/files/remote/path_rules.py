@@ -27,12 +27,7 @@ _MAX_OF_SUFFIX = 4
 
 
 def path_texts(paths: object) -> list[str]:
-    """Return the texts of the argument ``paths``.
-
-    Raises:
-        ValueError: A path is empty or has a null character, or there is none.
-        TypeError: It is not a path or a sequence of paths.
-    """
+    """Return the texts of the argument ``paths``."""
     if isinstance(paths, str | os.PathLike):
         return [_path_text(paths, "paths")]
     if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
@@ -64,12 +59,7 @@ def has_parquet_suffix(name: str) -> bool:
 
 
 def is_written_out(match: str, marked: list[str]) -> bool:
-    """True if the pattern spells out each part of ``match`` with a leading ``_``.
-
-    Args:
-        match: A path that the pattern matches.
-        marked: The parts of the pattern with a leading ``_``.
-    """
+    """True if the pattern spells out each part of ``match`` with a leading ``_``."""
     return all(
         any(fnmatchcase(part, pattern) for pattern in marked)
         for part in match.split("/")
@@ -89,12 +79,7 @@ def samples_of_suffixes(names: Iterable[str]) -> list[str]:
 
 
 def warn_of_left_out(root: str, path: str) -> None:
-    """Warn that a directory has files that are Parquet by content only.
-
-    Args:
-        root: The directory.
-        path: One of the files.
-    """
+    """Warn that a directory has files that are Parquet by content only."""
     warnings.warn(
         f"left out files below {root!r} that begin like Parquet files but do not end in "
         f"{', '.join(PARQUET_SUFFIXES)}, such as {path!r}; to read them, add their "

@@ -37,14 +37,7 @@ class RemoteFiles:
     """Files of a store, as they were listed. Pickles without threads and connections.
 
     Attributes:
-        storage: Their store.
-        paths: Their URLs, without credentials.
         names: As the store's library calls them; these may hold credentials.
-        num_bytes: Their sizes.
-        stamps: Tell them from later files of their names, such as an ETag.
-        cache: The folder on disk that keeps their blocks.
-        fetch: Options of the native HTTP client.
-        footers: At most one: the native footers that this process has read.
     """
 
     storage: Storage
@@ -57,12 +50,7 @@ class RemoteFiles:
     footers: list[Any] = field(default_factory=list)
 
     def connect(self, *, just_listed: bool = False, num_workers: int = 1) -> RemoteReading:
-        """Open what the native reader reads the files through.
-
-        Args:
-            just_listed: True if the files need not be compared with their listing.
-            num_workers: Processes of this rank that read at once.
-        """
+        """Open what the native reader reads the files through."""
         return RemoteReading(self, just_listed, num_workers)
 
     def only(self, file: int) -> RemoteFiles:
@@ -93,19 +81,7 @@ class RemoteFiles:
 def find_remote_files(
     texts: Sequence[str], arguments: StorageArguments, *, empty_files: bool = False
 ) -> RemoteFiles | None:
-    """List the files that paths name; return None if the paths are local.
-
-    Args:
-        texts: Paths or URLs.
-        arguments: Of their store.
-        empty_files: Also list files of 0 bytes.
-
-    Raises:
-        ImportError: The package for the store is missing.
-        FileNotFoundError: A path leads to no file.
-        OSError: The store cannot be listed.
-        ValueError: Paths are of several stores, or do not fit the arguments.
-    """
+    """List the files that paths name; return None if the paths are local."""
     storage = storage_of(texts, arguments)
     if storage is None:
         return None
@@ -156,17 +132,10 @@ class RemoteReading:
     """A native store of some files, and the broker that answers its requests.
 
     A context manager. Belongs to one process; a forked child must make its own.
-
-    Attributes:
-        native: The `torchparquet._impl.native.RemoteStore`.
     """
 
     def __init__(self, files: RemoteFiles, just_listed: bool, num_workers: int) -> None:
-        """Start the broker.
-
-        Raises:
-            OSError: The store's library refuses an address.
-        """
+        """Start the broker."""
         # Imported here, so that unpickling does not load the native module.
         from torchparquet._impl import native
 

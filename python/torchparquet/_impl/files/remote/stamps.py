@@ -19,11 +19,7 @@ _ETAG, _MODIFIED = "etag ", "modified "
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:
-    """Return a file's stamp, such as "etag 0x8D"; "" if the store tells nothing.
-
-    Args:
-        info: The answer of fsspec's `info` or `ls`.
-    """
+    """Return a file's stamp, such as "etag 0x8D"; "" if the store tells nothing."""
     lfs = info.get("lfs")
     if lfs and lfs.get("sha256"):
         return f"sha256 {lfs['sha256']}"

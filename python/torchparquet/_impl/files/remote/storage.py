@@ -33,12 +33,7 @@ _MIN_CACHE = 16 << 20
 
 @dataclass(frozen=True)
 class BlockCache:
-    """A folder that keeps blocks of files of stores.
-
-    Attributes:
-        folder: Its absolute path; None for no cache.
-        limit: The most bytes that all blocks may take on disk.
-    """
+    """A folder that keeps blocks of files of stores."""
 
     folder: str | None = None
     limit: int = _DEFAULT_CACHE
@@ -48,12 +43,7 @@ NO_CACHE = BlockCache()
 
 
 def block_cache(cache_dir: object, cache_limit: object) -> BlockCache:
-    """Return the cache that the arguments describe.
-
-    Raises:
-        TypeError: `cache_dir` is not a path, or `cache_limit` not an int.
-        ValueError: `cache_limit` is too small for a few blocks, or given without `cache_dir`.
-    """
+    """Return the cache that the arguments describe."""
     if cache_dir is None:
         if cache_limit is not None:
             raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={cache_limit!r}")
@@ -95,10 +85,7 @@ class StorageArguments:
     """The arguments `storage_options`, `filesystem`, `cache_dir` and `cache_limit`.
 
     Attributes:
-        options: Options of the store, credentials among them.
         filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
-        cache: The folder on disk that keeps blocks of files.
-        fetch: Options of the native HTTP client, by name.
         share: Called with a text and a function. Returns the function's result, or that of
             another process which was asked with the same text. None to share nothing.
     """
@@ -110,12 +97,7 @@ class StorageArguments:
     share: Callable[[str, Callable[[], bytes]], bytes] | None = None
 
     def __post_init__(self) -> None:
-        """Check both.
-
-        Raises:
-            TypeError: One of them is something else.
-            ValueError: Both are given.
-        """
+        """Check both."""
         options = checked_options(self.options)
         _check_fetch_options(self.fetch or {})
         if self.filesystem is None:
@@ -142,13 +124,7 @@ class Storage:
     """The store that paths are of. A copy in another process reaches it anew."""
 
     def __init__(self, url: str, options: Mapping[str, Any], filesystem: Any) -> None:
-        """Remember how to reach the store.
-
-        Args:
-            url: One of its paths.
-            options: Storage options.
-            filesystem: The file system; None to make one.
-        """
+        """Remember how to reach the store."""
         self._url = url
         self._options = dict(options)
         self._filesystem = filesystem
@@ -196,12 +172,7 @@ class Storage:
 
 
 def storage_of(texts: Sequence[str], arguments: StorageArguments) -> Storage | None:
-    """Return the store of paths; None for local ones.
-
-    Raises:
-        ImportError: A package is missing.
-        ValueError: Paths are of several stores, or storage options are given for local ones.
-    """
+    """Return the store of paths; None for local ones."""
     filesystem = _unwrapped(arguments.filesystem)
     if filesystem is not None:
         schemes = _protocols(filesystem)
@@ -229,13 +200,7 @@ def storage_of(texts: Sequence[str], arguments: StorageArguments) -> Storage | N
 
 
 def storage_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) -> Storage:
-    """Return the store of a URL that is not one of the paths.
-
-    Args:
-        url: Of a file or directory.
-        arguments: Of the store of the paths; they hold if both are of one kind.
-        paths: The paths.
-    """
+    """Return the store of a URL that is not one of the paths."""
     scheme, _ = split_scheme(url)
     filesystem = _unwrapped(arguments.filesystem)
     if filesystem is not None:

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Equality:
-    """A column that must have one of some values.
-
-    Attributes:
-        column: Its name.
-        values: Python's str, bytes or int.
-    """
+    """A column that must have one of some values."""
 
     column: str
     values: tuple[Any, ...]
@@ -52,15 +47,7 @@ class BloomFilters:
         schema: pa.Schema,
         leaves: Mapping[str, int],
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            manifest: Of the files.
-            file: The number of the file.
-            metadata: Its footer.
-            schema: Its columns.
-            leaves: The numbers of those that are not nested, by name.
-        """
+        """Read nothing yet."""
         self._manifest = manifest
         self._file = file
         self._metadata = metadata
@@ -68,11 +55,7 @@ class BloomFilters:
         self._leaves = leaves
 
     def rule_out(self, row_group: int, alternatives: Alternatives) -> bool:
-        """Return True if no row of a row group can be as one of the alternatives says.
-
-        Raises:
-            OSError: A filter cannot be read.
-        """
+        """Return True if no row of a row group can be as one of the alternatives says."""
         return all(
             any(self._lacks(row_group, equality) for equality in together)
             for together in alternatives

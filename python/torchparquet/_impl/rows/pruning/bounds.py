@@ -23,14 +23,7 @@ _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 @dataclass(frozen=True)
 class Bounds:
-    """The values that a column may have in some rows. NaN is outside of all bounds.
-
-    Attributes:
-        low: No value is lower; None if that is not known.
-        high: No value is higher; None if that is not known.
-        may_be_null: False if no value is null.
-        is_null: True if all values are.
-    """
+    """The values that a column may have in some rows. NaN is outside of all bounds."""
 
     low: pa.Scalar | None = None
     high: pa.Scalar | None = None
@@ -56,13 +49,7 @@ class StoredColumn:
     """Makes values that a file stores for a column into those of the data set's schema."""
 
     def __init__(self, column: pq.ColumnSchema, kind: pa.DataType, wanted: pa.DataType) -> None:
-        """Remember the types.
-
-        Args:
-            column: The file's column.
-            kind: Its type in the file, as pyarrow reads it.
-            wanted: Its type in the data set's schema.
-        """
+        """Remember the types."""
         self._physical = column.physical_type
         self._unit = None
         if column.logical_type.type == "TIMESTAMP":
@@ -150,10 +137,6 @@ def flat_leaves(leaves: pq.ParquetSchema, schema: pa.Schema) -> dict[str, int]:
     """Return the numbers of a file's columns that are not nested, by name.
 
     A name with dots may be the path of a field of another column: then it is left out.
-
-    Args:
-        leaves: The file's leaf columns.
-        schema: The file's columns.
     """
     paths = [leaves.column(at).path for at in range(len(leaves))]
     count = Counter(paths)

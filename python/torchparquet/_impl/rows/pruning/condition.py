@@ -21,26 +21,12 @@ if TYPE_CHECKING:
 
 
 class Condition:
-    """A condition on the rows of a data set.
-
-    Attributes:
-        expression: The condition.
-        names: The columns that it names.
-        bounded: Those of them whose bounds may be used.
-        is_plain: True if pyarrow may use all statistics.
-        num_bytes: About as many as the condition has parts.
-    """
+    """A condition on the rows of a data set."""
 
     def __init__(
         self, expression: pc.Expression, schema: pa.Schema, names: Collection[str]
     ) -> None:
-        """Find out whether bounds may be used.
-
-        Args:
-            expression: The condition, which fits the schema.
-            schema: The columns of all files, and the partition keys of their paths.
-            names: The columns that it names.
-        """
+        """Find out whether bounds may be used."""
         self.expression = expression
         self.names = list(names)
         # Others make every simplification slow.

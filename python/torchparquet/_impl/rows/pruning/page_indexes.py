@@ -28,12 +28,7 @@ _MAGIC_BYTES = 4
 
 @dataclass(frozen=True)
 class Pages:
-    """The data pages of a column chunk, `P` of them.
-
-    Attributes:
-        first_rows: [P] the first row of each, in the row group.
-        bounds: [P] of their values.
-    """
+    """The data pages of a column chunk, `P` of them."""
 
     first_rows: NDArray[np.int64]
     bounds: list[Bounds]
@@ -50,18 +45,7 @@ class PageIndexes:
         columns: Mapping[int, StoredColumn],
         row_groups: Iterable[int],
     ) -> None:
-        """Read the indexes.
-
-        Args:
-            manifest: Of the files.
-            file: The number of the file.
-            metadata: Its footer.
-            columns: The columns of interest, by number.
-            row_groups: The row groups of interest.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Read the indexes."""
         self._metadata = metadata
         self._columns = columns
         self._places = _places(metadata)

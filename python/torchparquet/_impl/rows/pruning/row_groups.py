@@ -36,11 +36,8 @@ class PrunedFile:
     """A file whose row groups may be left out.
 
     Attributes:
-        number: Of the file, in the manifest.
-        fragment: The file.
         renames: The file's names of columns that it stores by another, or "" for columns that it
             lacks although a column of that name is in it.
-        known: The values of columns that are the same in all rows.
     """
 
     number: int
@@ -54,10 +51,7 @@ class _Facts:
     """The facts of a file that are asked for again and again.
 
     Attributes:
-        metadata: Its footer.
-        leaves: The numbers of its columns that are not nested, by name.
         columns: The columns with bounds that it stores, by number, with their names.
-        always: The condition that holds for all rows.
     """
 
     metadata: pq.FileMetaData
@@ -82,16 +76,7 @@ class RowGroupPruning:
         *,
         is_encrypted: bool,
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            manifest: The files.
-            schema: The columns of all files, and the partition keys of their paths.
-            condition: Must be true of a row.
-            needed: The equalities that `condition` needs.
-            is_encrypted: True if files may have encrypted columns, whose indexes and filters are
-                encrypted too.
-        """
+        """Read nothing yet."""
         self._manifest = manifest
         self._schema = schema
         self._condition = condition
@@ -99,15 +84,7 @@ class RowGroupPruning:
         self._is_encrypted = is_encrypted
 
     def kept(self, file: PrunedFile, in_file: Sequence[int]) -> set[int]:
-        """Return the row groups that may have a row for which the condition is true.
-
-        Args:
-            file: The file.
-            in_file: Its row groups, as the file numbers them.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Return the row groups that may have a row for which the condition is true."""
         metadata = file.fragment.metadata
         leaves = flat_leaves(metadata.schema, file.fragment.physical_schema)
         known = {name: file.known[name] for name in self._condition.names if name in file.known}
