@@ -15,10 +15,10 @@ from torchparquet._impl.batches.pack import Pack
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
+from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.filters import FiltersArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
@@ -127,7 +127,6 @@ class ParquetDataset(IterableOnly[Batch]):
         filesystem: Any = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
-        fetch_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
 
@@ -244,7 +243,11 @@ class ParquetDataset(IterableOnly[Batch]):
                 `filters` need the footers in any case. `balance="bytes"` writes a cache again
                 that was made without it. Ranks may share the file.
             storage_options: Options of the store in the URLs, such as credentials, by the names
-                of pandas (fsspec) or Polars.
+                of pandas (fsspec) or Polars. Among them is how patient the client is:
+                `max_retries` of a range (9), `retry_timeout_ms` from its first failure to its last
+                try (180,000), `max_connections` of the process (its share of 64 of this machine;
+                the first data set decides for all), and `hedges`, False to send no second request
+                for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
             cache_dir: A folder on local disk that caches what is read of a store, for later epochs
@@ -252,10 +255,6 @@ class ParquetDataset(IterableOnly[Batch]):
                 effect on files on disk.
             cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
                 blocks are removed.
-            fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
-                `max_seconds` from its first failure to its last try (180), `max_connections` of
-                the process (its share of 64 of this machine; the first data set decides for all),
-                `hedges`, False to send no second request for a slow first byte.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
@@ -279,7 +278,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 RowArguments(where, rows, split),
                 decryption_properties,
                 manifest_cache,
-                StorageArguments(storage_options, filesystem, kept, fetch_options),
+                StorageArguments(storage_options, filesystem, kept),
             ),
             PlanOptions(
                 1 if isinstance(batch_size, ByLength) else batch_size,

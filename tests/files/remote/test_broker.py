@@ -15,9 +15,14 @@ import pytest
 from tests.files.remote.fake_native import FakeRemoteStore
 from torchparquet._impl.files.remote.addresses import Address
 from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
-from torchparquet._impl.files.remote.file_access import Patience
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
-from torchparquet._impl.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
+from torchparquet._impl.files.remote.failures import Patience
+from torchparquet._impl.files.remote.file_access import (
+    FileAccess,
+    entity_tag,
+    http_date,
+    may_be_same,
+    stamp_of,
+)
 from torchparquet.errors import CorruptFileError
 
 
@@ -25,7 +30,7 @@ class Files:
     """Three files in memory behind a broker."""
 
     def __init__(self, memory: Any, make_address: Any = None, max_tries: int = 1) -> None:
-        self.access = FsspecAccess(memory, "memory", "", ("s3cr3t",))
+        self.access = FileAccess(memory, "memory", "", ("s3cr3t",))
         for number in range(3):
             memory.pipe_file(f"/f{number}", bytes(range(100)))
         entries = [self.access.look_up(f"/f{number}") for number in range(3)]
@@ -44,7 +49,7 @@ class Files:
             make_address,
             patience=Patience(max_tries),
         )
-        self.broker = Broker(self.store, self.files)
+        self.broker = Broker(self.store, self.files)  # type: ignore[arg-type]
 
 
 def test_bytes(memory: Any) -> None:

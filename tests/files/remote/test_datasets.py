@@ -21,9 +21,9 @@ import torch
 from tests.files.remote.conftest import RecordingStore
 from tests.files.remote.http_server import RangeServer
 from torchparquet import CorruptFileError, ParquetDataset, mix
+from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
-from torchparquet._impl.files.remote.remote_files import find_remote_files
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.selection import select_row_groups
 from torchparquet._impl.native import has_http
@@ -372,11 +372,9 @@ def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
     def share(what: str, work: Callable[[], bytes]) -> bytes:
         return left.setdefault(what, work())
 
-    first = find_remote_files(["memory://root"], StorageArguments(share=share))
+    first = find_sources(["memory://root"], StorageArguments(share=share))
     memory.rm("/root/day=0/part-0.parquet")
-    second = find_remote_files(["memory://root"], StorageArguments(share=share))
-    assert first is not None
-    assert second is not None
+    second = find_sources(["memory://root"], StorageArguments(share=share))
     assert second.paths == first.paths
     assert second.stamps == first.stamps
     assert list(left) == ['["memory", "memory://root", false]']

@@ -1,4 +1,4 @@
-"""Makes manifests: finds files and reads their footers."""
+"""Makes manifests: reads the footers of files by the native module."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchparquet._impl.files.discovery import discover_files
+from torchparquet._impl.files.discovery import SourceArgument, Sources, find_sources
 from torchparquet._impl.files.footers.walk import footers_of, remote_option, schemas_of
 from torchparquet._impl.files.manifest import Manifest, frozen
-from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
-from torchparquet._impl.files.remote.path_rules import PathArgument, path_texts
-from torchparquet._impl.files.remote.remote_files import RemoteFiles, find_remote_files
+from torchparquet._impl.files.memory_files import MemoryFile
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme
 from torchparquet.errors import CorruptFileError
@@ -24,10 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torchparquet._impl.files.footers.decryption import FileKeys
+    from torchparquet._impl.files.remote.remote_files import RemoteFiles
     from torchparquet._impl.native import Decryption, Footers
-
-PathsArgument: TypeAlias = "PathArgument | Sequence[PathArgument]"
-SourceArgument: TypeAlias = "PathsArgument | MemorySource | Sequence[MemorySource]"
 
 
 def read_manifest(
@@ -36,56 +32,32 @@ def read_manifest(
     keys: FileKeys | None = None,
     storage: StorageArguments = NO_STORAGE,
 ) -> Manifest:
-    """Find the files of a data set and read their footers.
-
-    Args:
-        paths: Path, directory, pattern, URL, or a sequence of them; see
-            :func:`torchparquet._impl.files.discovery.find_files`. Or files in memory; see
-            :func:`torchparquet._impl.files.memory_files.memory_files`.
-    """
-    return walk_footers(paths, num_threads, keys, storage=storage)[0]
+    """Find the files of a data set and read their footers; see `find_sources` for the paths."""
+    return walk_footers(find_sources(paths, storage), num_threads, keys)[0]
 
 
 def walk_footers(
-    paths: SourceArgument,
+    sources: Sources,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
     *,
-    storage: StorageArguments = NO_STORAGE,
-    remote: RemoteFiles | None = None,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers]:
     """Open each file of a data set once and read its footer."""
-    memory = memory_files(paths)
-    if remote is None and not memory:
-        remote = remote_files(paths, storage)
-    if memory:
-        files = [file.name for file in memory]
-    elif remote is not None:
-        files = list(remote.paths)
-    else:
-        files = discover_files(cast("PathsArgument", paths))
     footers = footers_of(
-        files,
+        sources.paths,
         num_threads,
         keys,
-        [file.content for file in memory],
-        remote,
+        [file.content for file in sources.memory],
+        sources.remote,
         with_chunk_sizes=with_chunk_sizes,
-        with_contents=with_contents and not memory,
+        with_contents=with_contents and not sources.memory,
     )
-    manifest = build_manifest(files, footers, memory, remote)
+    manifest = build_manifest(sources.paths, footers, sources.memory, sources.remote)
     if with_chunk_sizes:
         manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
     return manifest, footers
-
-
-def remote_files(
-    paths: SourceArgument, storage: StorageArguments, *, empty_files: bool = False
-) -> RemoteFiles | None:
-    """List the files of a store that ``paths`` names; return None for paths on disk."""
-    return find_remote_files(path_texts(paths), storage, empty_files=empty_files)
 
 
 def native_keys(manifest: Manifest, keys: FileKeys, num_threads: int) -> Decryption:

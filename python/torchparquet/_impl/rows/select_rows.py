@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.cache_file import CacheArgument, CacheFile
+from torchparquet._impl.files.cache_file import (
+    CacheArgument,
+    Codec,
+    found_by_pass,
+    packed,
+    unpacked,
+)
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.row_selection import RowSelection
 from torchparquet._impl.rows.conditions import WhereArgument, where_expression
 from torchparquet._impl.rows.deletions import Deletions
@@ -28,9 +35,8 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.remote.storage import StorageArguments
 
-_FORMAT = "torchparquet rows 1"
+_ARRAYS = ("form", "begin", "words", "num_rows")
 _WHERE, _BY = "where", "by"
 
 
@@ -69,7 +75,15 @@ def select_rows(
         return manifest
     conditions = _Conditions(manifest, arguments)
     if conditions.reads:
-        selection = _kept_or_found(manifest, conditions, keys, cache, storage)
+        selection = found_by_pass(
+            _codec(manifest),
+            [conditions.key()],
+            lambda: conditions.find(keys),
+            cache=cache,
+            manifest=manifest,
+            keys=None,
+            storage=storage or NO_STORAGE,
+        )
     else:
         selection = conditions.find(keys)
     if not selection.num_rows.any():
@@ -103,11 +117,10 @@ class _Conditions:
         return None if self._split is None else self._split.by
 
     def key(self) -> str:
-        """Return a text that differs for other conditions or files."""
+        """Return a text that differs for other conditions."""
         digest = hashlib.blake2b(digest_size=16)
         split = self._split
         for part in (
-            self._manifest.fingerprint.encode(),
             # An expression as text may leave out the middle of a list.
             pickle.dumps(self._where, protocol=4),
             b"" if self._chosen is None else self._chosen.numbers.astype("<i8").tobytes(),
@@ -165,54 +178,22 @@ def _as_mask(values: pa.ChunkedArray) -> Mask:
     return mask
 
 
-def _kept_or_found(
-    manifest: Manifest,
-    conditions: _Conditions,
-    keys: FileKeys | None,
-    cache: CacheArgument,
-    storage: StorageArguments | None,
-) -> RowSelection:
-    key = conditions.key()
-
-    def work() -> bytes:
-        if cache is None:
-            return _content(conditions.find(keys))
-        file = CacheFile.beside(cache, f"{key}.rows", manifest, storage)
-        return file.through("selected rows", lambda content: _selection(content, manifest), find)
-
-    def find() -> bytes:
-        return _content(conditions.find(keys))
-
-    share = None if storage is None else storage.share
-    content = work() if share is None else share(json.dumps(["rows", key]), work)
-    return _selection(content, manifest)
+def _codec(manifest: Manifest) -> Codec[RowSelection]:
+    return Codec("rows", _content, partial(_selection, manifest))
 
 
 def _content(selection: RowSelection) -> bytes:
-    file = io.BytesIO()
-    np.savez(
-        file,
-        format=np.array(_FORMAT),
-        digest=np.frombuffer(selection.digest(), np.uint8),
-        form=selection.form,
-        begin=selection.begin,
-        words=selection.words,
-        num_rows=selection.num_rows,
-    )
-    return file.getvalue()
+    return packed({}, {name: getattr(selection, name) for name in _ARRAYS})
 
 
-def _selection(content: bytes, manifest: Manifest) -> RowSelection:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        if str(stored["format"]) != _FORMAT:
-            raise ValueError("it has another format")
-        selection = RowSelection(
-            stored["form"], stored["begin"], stored["words"], stored["num_rows"]
-        )
-        if (
-            selection.digest() != stored["digest"].tobytes()
-            or len(selection.num_rows) != manifest.num_row_groups
-            or (selection.num_rows > manifest.row_group_num_rows).any()
-        ):
-            raise ValueError("its parts do not belong together")
-        return selection
+def _selection(manifest: Manifest, content: bytes) -> RowSelection | None:
+    stored = unpacked(content)
+    if stored is None:
+        return None
+    selection = RowSelection(*(stored[1][name] for name in _ARRAYS))
+    if (
+        len(selection.num_rows) != manifest.num_row_groups
+        or (selection.num_rows > manifest.row_group_num_rows).any()
+    ):
+        raise ValueError("its parts do not belong together")
+    return selection

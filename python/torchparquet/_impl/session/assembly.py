@@ -15,10 +15,10 @@ from torchparquet._impl.batches.device_transfer import parsed_device
 from torchparquet._impl.batches.pack import Pack
 from torchparquet._impl.checks import checked_bool, checked_int
 from torchparquet._impl.files.cache_file import CacheArgument
+from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.filters import FiltersArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys, file_keys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.files.schemas import listed
@@ -112,12 +112,11 @@ class DataArguments:
         paths, rows = self.paths, self.rows
         table = table_source(paths)
         if table is not None:
-            if storage.filesystem is None and not storage.options:
+            if storage.filesystem is None and not storage.of_store:
+                options = {**(table.storage_options or {}), **(storage.options or {})}
                 is_remote = is_remote_url(table.paths[0])
                 storage = replace(
-                    storage,
-                    options=table.storage_options if is_remote else None,
-                    filesystem=table.filesystem,
+                    storage, options=options if is_remote else None, filesystem=table.filesystem
                 )
             paths = list(table.paths)
             rows = replace(rows, where=both(rows.where, table.where), left=table.deleted)

@@ -9,23 +9,22 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torchparquet._impl.files.remote.addresses import Address, AddressMaker
-from torchparquet._impl.files.remote.file_access import (
+from torchparquet._impl.files.remote.failures import (
     PATIENT,
     ChangedError,
-    FileAccess,
     Patience,
     patiently,
     plain_errors,
 )
-from torchparquet._impl.files.remote.stamps import may_be_same
+from torchparquet._impl.files.remote.file_access import FileAccess, may_be_same
 from torchparquet._impl.files.remote.urls import redacted
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
+    from torchparquet._impl.native import RemoteRequest, RemoteStore
 
 # Threads of fsspec's asynchronous file systems only wait; each has one range in flight.
 _BYTES_THREADS = 16
@@ -34,54 +33,6 @@ _ADDRESS_THREADS = 4
 _JOIN_SECONDS = 2.0
 
 Result = TypeVar("Result")
-
-
-class Request(Protocol):
-    """A request of the native reader."""
-
-    @property
-    def kind(self) -> str:
-        """Of what: "address" or "bytes"."""
-
-    @property
-    def file(self) -> int:
-        """Number of the file."""
-
-    @property
-    def refused(self) -> bool:
-        """Of an address: the store refused the one before."""
-
-    @property
-    def offset(self) -> int:
-        """Of bytes: the first one."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Of bytes: how many."""
-
-
-class RequestQueue(Protocol):
-    """The native reader's side: `torchparquet._impl.native.RemoteStore`."""
-
-    def next_request(self) -> Request | None:
-        """Wait for the next request, without the GIL; None once the queue is closed."""
-
-    def give_address(
-        self, request: Any, url: str, headers: list[str], expires_at: float, ca_file: str
-    ) -> None:
-        """Answer a request for an address."""
-
-    def give_bytes(self, request: Any, content: Buffer) -> None:
-        """Answer a request for bytes."""
-
-    def fail(self, request: Any, kind: str, message: str) -> None:
-        """Answer that it cannot be done: "not_found", "changed" or "io"."""
-
-    def close(self) -> None:
-        """End the waits of all threads."""
-
-    def stats(self) -> dict[str, Any]:
-        """Return counters."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +54,7 @@ class Broker:
     The threads hold neither the broker nor a data set. In a forked child the broker is dead.
     """
 
-    def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
+    def __init__(self, queue: RemoteStore, files: BrokeredFiles) -> None:
         """Start the threads."""
         num_threads = _BYTES_THREADS if files.make_address is None else _ADDRESS_THREADS
         answers = _Answers(queue, files)
@@ -158,7 +109,7 @@ def _end(answers: _Answers, pid: int) -> None:
 class _Answers:
     """The state that all threads of a broker share, and the work of each of them."""
 
-    def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
+    def __init__(self, queue: RemoteStore, files: BrokeredFiles) -> None:
         self._queue, self._files = queue, files
         self._comparisons = [_Comparison(files, file) for file in range(len(files.names))]
         self._ended = threading.Event()
@@ -187,7 +138,7 @@ class _Answers:
     def _patiently(self, act: Callable[[], Result]) -> Result:
         return patiently(act, self._files.patience, self._ended.wait)
 
-    def _give_address(self, request: Request) -> None:
+    def _give_address(self, request: RemoteRequest) -> None:
         files = self._files
         name, stamp = files.names[request.file], files.stamps[request.file]
         shown = files.access.shown(name)
@@ -207,10 +158,10 @@ class _Answers:
             request, address.url, list(address.headers), address.expires_at, address.ca_file
         )
 
-    def _give_bytes(self, request: Request) -> None:
+    def _give_bytes(self, request: RemoteRequest) -> None:
         self._queue.give_bytes(request, self._patiently(lambda: self._read(request)))
 
-    def _read(self, request: Request) -> bytes:
+    def _read(self, request: RemoteRequest) -> bytes:
         files, file = self._files, request.file
         name, comparison = files.names[file], self._comparisons[file]
         try:
