@@ -36,7 +36,7 @@ from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memo
 from torchparquet._impl.files.remote.file_access import Entry
 from torchparquet._impl.files.remote.remote_files import RemoteFiles, patience_of
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_of
-from torchparquet._impl.files.remote.store_files import HEAD_BYTES, StoreFiles
+from torchparquet._impl.files.remote.store_files import HEAD_BYTES, HIDDEN, StoreFiles
 from torchparquet._impl.files.remote.urls import HTTP, split_scheme, without_credentials
 from torchparquet.errors import CorruptFileError, users_level
 
@@ -46,7 +46,6 @@ SourceArgument: TypeAlias = (
 )
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
-_HIDDEN = ("_", ".")
 _MAGICS = (b"PAR1", b"PARE")
 # A warning of files that are Parquet by content only looks at a few of each suffix.
 _MAX_SUFFIXES = 32
@@ -234,12 +233,7 @@ def _expand_pattern(pattern: str, place: _Place) -> list[Entry]:
 
 def _files_of_directory(root: str, place: _Place) -> list[Entry]:
     """Return the Parquet files below a directory, sorted; an empty list if there is none."""
-    prefix = f"{root.rstrip('/')}/"
-    names = [
-        name
-        for name in place.names_below(root)
-        if not any(part.startswith(_HIDDEN) for part in name.removeprefix(prefix).split("/"))
-    ]
+    names = place.names_below(root)
     parquet = [name for name in names if name.lower().endswith(_SUFFIXES)]
     if parquet:
         left_out = _first_parquet(_samples(names), place)
@@ -302,7 +296,7 @@ class LocalFiles:
 
     def entry(self, name: str) -> Entry:
         """Return a file that a listing has named; its stamp tells if it was written again."""
-        status = Path(name).stat()
+        status = os.stat(name)  # noqa: PTH116
         num_bytes = status.st_size if stat.S_ISREG(status.st_mode) else -1
         stamp = f"{status.st_mtime_ns} {status.st_ino}"
         return Entry(name, num_bytes, stamp, stat.S_ISDIR(status.st_mode))
@@ -322,7 +316,7 @@ class LocalFiles:
                 continue
             visited.add((status.st_dev, status.st_ino))
             with os.scandir(one) as scan:
-                shown = [entry for entry in scan if not entry.name.startswith(_HIDDEN)]
+                shown = [entry for entry in scan if not entry.name.startswith(HIDDEN)]
             # Sorted, so that every machine follows the same one of two links to a directory.
             pending += sorted((entry.path for entry in shown if entry.is_dir()), reverse=True)
             names += [entry.path for entry in shown if not entry.is_dir()]

@@ -18,6 +18,7 @@ from torchparquet._impl.files.remote.failures import (
     Patience,
     patiently,
     plain_errors,
+    short_answer,
 )
 from torchparquet._impl.files.remote.file_access import FileAccess, may_be_same
 from torchparquet._impl.files.remote.urls import redacted
@@ -175,10 +176,8 @@ class _Answers:
         if is_short or not files.just_listed:
             comparison.make()
         if is_short:
-            raise OSError(
-                f"cannot read {files.access.shown(name)!r}: {request.num_bytes} bytes at "
-                f"{request.offset} were asked for, {len(content)} came"
-            )
+            shown = files.access.shown(name)
+            raise short_answer(shown, request.offset, request.num_bytes, len(content))
         return content
 
 

@@ -77,6 +77,13 @@ class Patience:
 PATIENT = Patience()
 
 
+def short_answer(shown: str, offset: int, num_bytes: int, num_sent: int) -> OSError:
+    """Return the failure of a range of which less came than was asked for."""
+    return OSError(
+        f"cannot read {shown!r}: {num_bytes} bytes at {offset} were asked for, {num_sent} came"
+    )
+
+
 def patiently(
     act: Callable[[], Result], patience: Patience, wait: Callable[[float], bool]
 ) -> Result:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchparquet._impl.files.remote.failures import plain_errors
+from torchparquet._impl.files.remote.failures import plain_errors, short_answer
 from torchparquet._impl.files.remote.range_checks import comparing_client
 from torchparquet._impl.files.remote.urls import HTTP, without_credentials
 
@@ -119,7 +119,14 @@ class FileAccess:
         entry = self.look_up(name)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", self.shown(name))
-        return io.BufferedReader(OpenFile(self, entry), _OPENED_BLOCK_BYTES)
+
+        def read(offset: int, num_bytes: int) -> bytes:
+            content = self.read(name, offset, num_bytes)
+            if len(content) != num_bytes:
+                raise short_answer(self.shown(name), offset, num_bytes, len(content))
+            return content
+
+        return io.BufferedReader(RangeFile(entry.num_bytes, read), _OPENED_BLOCK_BYTES)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""
@@ -138,13 +145,17 @@ class FileAccess:
         return Entry(str(info["name"]), num_bytes, stamp_of(info), is_directory)
 
 
-class OpenFile(io.RawIOBase):
-    """A file that is read by `FileAccess.read` alone."""
+class RangeFile(io.RawIOBase):
+    """A file to read in any order, by a function of offset and length that returns all of it."""
 
-    def __init__(self, access: FileAccess, entry: Entry) -> None:
+    def __init__(
+        self,
+        num_bytes: int,
+        read: Callable[[int, int], bytes],
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
         """Begin at the first byte."""
-        self._access, self._entry = access, entry
-        self._at = 0
+        self._num_bytes, self._read, self._close, self._at = num_bytes, read, close, 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -156,25 +167,24 @@ class OpenFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a byte, and return its number."""
-        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._entry.num_bytes}
+        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._num_bytes}
         self._at = max(0, begins[whence] + offset)
         return self._at
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read into a buffer, and return how many bytes came: 0 at the end."""
+        """Read into a buffer, and return how many bytes came: fewer at the end alone."""
         into = memoryview(buffer).cast("B")
-        count = max(0, min(len(into), self._entry.num_bytes - self._at))
-        if count == 0:
-            return 0
-        content = self._access.read(self._entry.name, self._at, count)
-        if len(content) != count:
-            raise OSError(
-                f"cannot read {self._access.shown(self._entry.name)!r}: {count} bytes at "
-                f"{self._at} were asked for, {len(content)} came"
-            )
-        into[:count] = content
-        self._at += count
+        count = max(0, min(len(into), self._num_bytes - self._at))
+        if count:
+            into[:count] = self._read(self._at, count)
+            self._at += count
         return count
+
+    def close(self) -> None:
+        """Close what is read."""
+        if not self.closed:
+            self._close()
+        super().close()
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:

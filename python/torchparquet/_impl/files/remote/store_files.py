@@ -16,6 +16,8 @@ from torchparquet._impl.files.remote.file_access import Entry, FileAccess
 from torchparquet._impl.files.remote.urls import AZURE, HTTP
 
 HEAD_BYTES = 4
+# Of names that a directory or pattern does not stand for.
+HIDDEN = ("_", ".")
 _WITH_BUCKETS = ("s3", "s3a", "gs", "gcs", *AZURE)
 _MAX_THREADS = 16
 # A mistaken address should be told soon.
@@ -50,7 +52,7 @@ class StoreFiles:
         entry = access.look_up(name)
         is_empty = entry is not None and not entry.is_directory and entry.num_bytes == 0
         # Some programs mark a directory by an empty object of its name.
-        if is_empty and self.names_below(name):
+        if is_empty and self._list(name):
             return Entry(name, 0, "", is_directory=True)
         return entry
 
@@ -72,12 +74,19 @@ class StoreFiles:
         return self._files.get(name) or Entry(name, 0, "", is_directory=True)
 
     def names_below(self, directory: str) -> list[str]:
-        """Return all files below a directory, sorted."""
-        names = self._names
+        """Return all files below a directory, sorted, without hidden ones."""
+        names, prefix = self._names, f"{directory.rstrip('/')}/"
         if names is None:
-            return self._list(directory)
-        # "0" comes right after "/", so the files below stand between the two.
-        return names[bisect_left(names, f"{directory}/") : bisect_left(names, f"{directory}0")]
+            names = self._list(directory)
+        else:
+            # "0" comes right after "/", so the files below stand between the two.
+            end = bisect_left(names, f"{directory}0")
+            names = names[bisect_left(names, f"{directory}/") : end]
+        return [
+            name
+            for name in names
+            if not any(part.startswith(HIDDEN) for part in name.removeprefix(prefix).split("/"))
+        ]
 
     def _list(self, directory: str, prefix: str = "") -> list[str]:
         """List a directory, without the objects that only mark directories."""
