@@ -255,8 +255,8 @@ void BindSpecs(py::module_& m) {
            py::arg("share"), py::arg("beside"), py::arg("batch_rows"),
            py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
            py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("max_memory_bytes"), py::arg("lent_slabs"),
-           py::arg("selections"), py::arg("rows_are_packed"));
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("selections"),
+           py::arg("rows_are_packed"));
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {
