@@ -57,13 +57,6 @@ class FakeRemoteStore:
             self._requests.put(None)
         return request
 
-    def give_address(
-        self, request: FakeRequest, url: str, headers: list[str], expires_at: float, ca_file: str
-    ) -> None:
-        assert request.kind == "address"
-        request.answer = (url, headers, expires_at)
-        request.answered.set()
-
     def give_bytes(self, request: FakeRequest, content: Any) -> None:
         assert request.kind == "bytes"
         assert len(content) == request.num_bytes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import multiprocessing
-import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import numpy as np
 import pytest
 import torch
 
@@ -354,15 +352,6 @@ def test_threads_do_not_keep_a_data_set_alive(tree: Path, memory: Any) -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-
-
-def test_manifest_says_nothing_of_processes(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    manifest = pickle.loads(pickle.dumps(read_manifest("memory://root")))
-    assert manifest.remote is not None
-    assert manifest.remote.paths == manifest.files
-    assert np.array_equal(manifest.file_num_bytes, manifest.remote.num_bytes)
-    assert os.getpid() > 0
 
 
 def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
