@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
-from torchparquet._impl.batches.device_transfer import parsed_device
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.iterable_only import IterableOnly
 from torchparquet._impl.batches.tensors import Batch
@@ -41,6 +40,7 @@ from torchparquet._impl.ranks.sharding import (
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.rows.conditions import WhereArgument
@@ -50,7 +50,6 @@ from torchparquet._impl.rows.splits import SplitArgument
 from torchparquet._impl.sequences.grouped_streams import GroupedOpener
 from torchparquet._impl.session.assembly import (
     Source,
-    check_ahead,
     check_together,
     checked_count,
     make_planner,
@@ -266,7 +265,6 @@ class ParquetDataset(IterableOnly[Batch]):
             membership,
             pack=pack,
             by_length=by_length,
-            device=device,
             num_epochs=num_epochs,
             limit_steps=limit_steps,
         )
@@ -318,11 +316,13 @@ class ParquetDataset(IterableOnly[Batch]):
         streams: StreamOpener | GroupedOpener = row_streams
         if by_length is not None:
             is_single = window in (None, (0, 0), (1, 0))
-            streams = GroupedOpener(row_streams, samples, by_length, is_single)
+            streams = GroupedOpener(
+                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+            )
         decoders = decoders_of(columns)
-        transforms = transforms_of(streams.names, decoders, processors, function, device)
-        if ahead is not None:
-            check_ahead(ahead, plan, device, has_functions=transforms is not None)
+        transforms = transforms_of(streams.names, decoders, processors, function)
+        if ahead is not None and transforms is None:
+            raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
         compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
         self._feed = Feed(
             membership,

@@ -25,11 +25,9 @@ from torchparquet._impl.sequences.length_pass import LengthPass
 from torchparquet._impl.sequences.packing import pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet.options import Ahead, ByLength, Pack
+from torchparquet.options import ByLength, Pack
 
 if TYPE_CHECKING:
-    import torch
-
     from torchparquet._impl.batches.fields import Field
     from torchparquet._impl.files.cache_file import CacheArgument
     from torchparquet._impl.files.discovery import SourceArgument
@@ -54,7 +52,6 @@ def check_together(
     *,
     pack: Pack | None,
     by_length: ByLength | None,
-    device: torch.device | str | None,
     num_epochs: int | None,
     limit_steps: int | None,
 ) -> None:
@@ -77,7 +74,6 @@ def check_together(
     excluded = {
         "pack": pack is not None,
         "canonical_world_size": canonical is not None,
-        "device": device is not None,
         'even="pad"': plan.even == "pad",
         'even="dynamic"': plan.even == "dynamic",
     }
@@ -178,17 +174,11 @@ def transforms_of(
     decoders: Mapping[str, Decoder],
     processors: Mapping[str, Processor] | None,
     transform: Transform | None,
-    device: torch.device | str | None,
 ) -> Transforms | None:
     """Return the functions, checked against the names of a batch; None if there are none."""
     _refuse_repeated("ByLength", names)
     if processors is None and transform is None and not decoders:
         return None
-    if decoders and device is not None:
-        raise ValueError(
-            f"Column(decode=) does not go with device={str(device)!r}: bytes are decoded on the "
-            "host; move the batch in the loop"
-        )
     transforms = Transforms(processors, transform, decoders)
     decoded = transforms.names_of(names)
     _refuse_repeated("decode", decoded)
@@ -200,21 +190,6 @@ def _refuse_repeated(adding: str, names: Sequence[str]) -> None:
     repeated = listed([name for name, count in Counter(names).items() if count > 1])
     if repeated:
         raise ValueError(f"{adding} adds keys that columns have too, rename those: {repeated}")
-
-
-def check_ahead(
-    ahead: Ahead, plan: PlanOptions, device: torch.device | str | None, *, has_functions: bool
-) -> None:
-    """Check that functions can be applied ahead of the loop."""
-    if not has_functions:
-        raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
-    if device is not None:
-        raise ValueError(
-            f"Ahead does not go with device={str(device)!r}: the loop's stream would not wait for "
-            "the functions; move the batch in the loop"
-        )
-    if plan.even == "dynamic":
-        raise ValueError('Ahead does not go with even="dynamic"')
 
 
 def window_of_row_groups(
