@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.files.remote.fake_native import FakeRemoteStore
-from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
-from torchparquet._impl.files.remote.failures import Patience
-from torchparquet._impl.files.remote.file_access import (
-    FileAccess,
-    entity_tag,
-    http_date,
-    may_be_same,
-    stamp_of,
-)
+from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.remote.broker import Broker
+from torchparquet._impl.files.remote.file_access import entity_tag, http_date, may_be_same, stamp_of
 from torchparquet.errors import CorruptFileError
 
 
@@ -25,26 +19,14 @@ class Files:
     """Three files in memory behind a broker."""
 
     def __init__(self, memory: Any, max_tries: int = 1) -> None:
-        self.access = FileAccess(memory, "memory", "", ("s3cr3t",))
         for number in range(3):
             memory.pipe_file(f"/f{number}", bytes(range(100)))
-        entries = [self.access.look_up(f"/f{number}") for number in range(3)]
-        found = [entry for entry in entries if entry is not None]
-        self.store = FakeRemoteStore(
-            paths=[f"memory://f{number}" for number in range(3)],
-            num_bytes=np.full(3, 100, np.int64),
-            etags=[""] * 3,
-            with_addresses=False,
-        )
-        self.files = BrokeredFiles(
-            self.access,
-            [entry.name for entry in found],
-            [entry.num_bytes for entry in found],
-            [entry.stamp for entry in found],
-            None,
-            patience=Patience(max_tries),
-        )
-        self.broker = Broker(self.store, self.files)  # type: ignore[arg-type]
+        self.store = FakeRemoteStore()
+        files = find_sources([f"memory://f{number}" for number in range(3)]).remote
+        assert files is not None
+        files.storage.access().secrets = ("s3cr3t",)
+        files = replace(files, fetch={"max_tries": max_tries})
+        self.broker = Broker(self.store, files)  # type: ignore[arg-type]
 
 
 def test_bytes(memory: Any) -> None:

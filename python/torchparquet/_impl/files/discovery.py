@@ -33,8 +33,9 @@ from typing import TypeAlias
 from urllib.parse import unquote
 
 from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet._impl.files.remote.failures import Patience
 from torchparquet._impl.files.remote.file_access import Entry
-from torchparquet._impl.files.remote.remote_files import RemoteFiles, patience_of
+from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_of
 from torchparquet._impl.files.remote.store_files import HEAD_BYTES, HIDDEN, StoreFiles
 from torchparquet._impl.files.remote.urls import HTTP, split_scheme, without_credentials
@@ -101,7 +102,7 @@ def find_sources(
         entries = _found([(text, _LOCAL) for text in local], empty_files=empty_files)
         names, num_bytes, stamps, _ = zip(*entries, strict=True)
         return Sources(names, num_bytes, stamps)
-    access, patience = store.access(), patience_of(storage.of_client)
+    access, patience = store.access(), Patience.of(storage.of_client)
 
     def find() -> list[Entry]:
         places = [(text, StoreFiles(access, patience)) for text in texts]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from torchparquet._impl.files.discovery import SourceArgument, Sources, find_sources
-from torchparquet._impl.files.footers.walk import footers_of, remote_option, schemas_of
+from torchparquet._impl.files.footers.walk import footers_of, schemas_of
 from torchparquet._impl.files.manifest import Manifest, frozen
-from torchparquet._impl.files.memory_files import MemoryFile
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme
 from torchparquet.errors import CorruptFileError
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.files.remote.remote_files import RemoteFiles
     from torchparquet._impl.native import Decryption, Footers
 
 
@@ -54,7 +51,7 @@ def walk_footers(
         with_chunk_sizes=with_chunk_sizes,
         with_contents=with_contents and not sources.memory,
     )
-    manifest = build_manifest(sources.paths, footers, sources.memory, sources.remote)
+    manifest = _manifest_of(sources, footers)
     if with_chunk_sizes:
         manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
     return manifest, footers
@@ -62,19 +59,15 @@ def walk_footers(
 
 def native_keys(manifest: Manifest, keys: FileKeys, num_threads: int) -> Decryption:
     """Return the native keys of a manifest's files; a copy of `keys` reads the footers first."""
-    contents = [file.content for file in manifest.memory]
-    with ExitStack() as open_until_read:
-        options = {} if keys.is_read else remote_option(manifest.remote, open_until_read)
-        return keys.native(manifest.files, num_threads, contents, options)
+    if keys.native is None:
+        contents = [file.content for file in manifest.memory]
+        footers_of(manifest.files, num_threads, keys, contents, manifest.remote)
+    assert keys.native is not None  # noqa: S101
+    return keys.native
 
 
-def build_manifest(
-    files: Sequence[str],
-    footers: Footers,
-    memory: Sequence[MemoryFile] = (),
-    remote: RemoteFiles | None = None,
-) -> Manifest:
-    """Build the manifest of ``files`` from their footers."""
+def _manifest_of(sources: Sources, footers: Footers) -> Manifest:
+    files, remote = sources.paths, sources.remote
     counts = frozen(footers.file_num_row_groups)
     rows = frozen(footers.row_group_num_rows)
     row_group_file = frozen(np.repeat(np.arange(len(files)), counts))
@@ -85,8 +78,8 @@ def build_manifest(
     first_row_group = np.cumsum(counts) - counts
     unknown = np.full(len(files), -1)
     manifest = Manifest(
-        files=tuple(files),
-        root="" if memory else _common_root(files),
+        files=files,
+        root="" if sources.memory else _common_root(files),
         file_num_bytes=frozen(footers.file_num_bytes),
         file_mtime_ns=frozen(footers.file_mtime_ns if remote is None else unknown),
         file_inode=frozen(footers.file_inode if remote is None else unknown),
@@ -101,7 +94,7 @@ def build_manifest(
         row_group_num_bytes=frozen(footers.row_group_num_bytes),
         row_group_first_row=frozen(np.cumsum(rows) - rows),
         fingerprint="",
-        memory=tuple(memory),
+        memory=sources.memory,
         file_stamp=() if remote is None else remote.stamps,
         remote=remote,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class FileKeys:
                 f"returns those of a path, or None; got {properties!r}"
             )
         self._given = properties
-        self._native: Decryption | None = None
+        self.native: Decryption | None = None  # once footers are read
 
     def of_file(self, path: str) -> FileDecryptionProperties | None:
         """Return the properties of a file; None if it is not encrypted."""
@@ -63,26 +62,8 @@ class FileKeys:
 
         native = Decryption([self.of_file(path) for path in files])
         footers = read_footers(list(files), num_threads, list(contents), native, **options)
-        self._native = native
+        self.native = native
         return footers
-
-    @property
-    def is_read(self) -> bool:
-        """True if the keys are remembered."""
-        return self._native is not None
-
-    def native(
-        self,
-        files: Sequence[str],
-        num_threads: int,
-        contents: Sequence[pa.Buffer],
-        options: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Decryption:
-        """Return the keys of the files; a copy reads the footers first."""
-        if self._native is None:
-            self.read_footers(files, num_threads, contents, options)
-        assert self._native is not None  # noqa: S101
-        return self._native
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the keys."""
@@ -97,7 +78,7 @@ class FileKeys:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the attributes, without keys."""
         self.__dict__.update(state)
-        self._native = None
+        self.native = None
 
 
 def file_keys(properties: DecryptionArgument) -> FileKeys | None:

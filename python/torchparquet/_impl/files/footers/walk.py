@@ -38,17 +38,14 @@ def footers_of(
 
     asked = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     with ExitStack() as open_until_read:
-        options: dict[str, Any] = asked | remote_option(remote, open_until_read)
+        options: dict[str, Any] = dict(asked)
+        if remote is not None:
+            options["remote"] = open_until_read.enter_context(
+                remote.connect(just_listed=True)
+            ).native
         if keys is not None:
             return keys.read_footers(files, threads, contents, options)
         return read_footers(list(files), threads, list(contents), **options)
-
-
-def remote_option(remote: RemoteFiles | None, scope: ExitStack) -> dict[str, Any]:
-    """Return the argument `remote` of `read_footers`, open until the scope ends."""
-    if remote is None:
-        return {}
-    return {"remote": scope.enter_context(remote.connect(just_listed=True)).native}
 
 
 def _resolve_num_threads(num_threads: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -67,6 +67,12 @@ class Patience:
     max_tries: int = 10
     max_seconds: float = 180.0
     max_busy_tries: int | None = None
+
+    @classmethod
+    def of(cls, client: Mapping[str, Any]) -> Patience:
+        """Return that of the native client, by its arguments."""
+        given = {name: client[name] for name in ("max_tries", "max_seconds") if name in client}
+        return cls(**given)
 
     def tries_after(self, error: OSError) -> int:
         """Return how many tries there are if one ends so."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from torchparquet._impl.files.remote.addresses import address_maker
-from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
-from torchparquet._impl.files.remote.failures import Patience, plain_errors
+from torchparquet._impl.files.remote.broker import Broker
+from torchparquet._impl.files.remote.failures import plain_errors
 from torchparquet._impl.files.remote.file_access import Entry, entity_tag
 from torchparquet._impl.files.remote.storage import NO_CACHE, BlockCache, Storage
 from torchparquet._impl.processors import num_ranks_here
@@ -77,11 +77,6 @@ class RemoteFiles:
         return f"<RemoteFiles: {len(self.paths)} files, {self.storage!r}>"
 
 
-def patience_of(fetch: Mapping[str, Any]) -> Patience:
-    """Return the patience with a store's library; the native client's, by its arguments."""
-    return Patience(**{name: fetch[name] for name in ("max_tries", "max_seconds") if name in fetch})
-
-
 def _connections(num_workers: int) -> int:
     """Return the share that a process has of this machine's connections."""
     return max(_LEAST_CONNECTIONS, _CONNECTIONS // (num_workers * num_ranks_here()))
@@ -117,18 +112,7 @@ class RemoteReading:
         )
         if files.footers:
             self.native.footers = files.footers[0]
-        self._broker = Broker(
-            self.native,
-            BrokeredFiles(
-                access,
-                files.names,
-                files.num_bytes,
-                files.stamps,
-                maker,
-                just_listed,
-                patience_of(files.fetch),
-            ),
-        )
+        self._broker = Broker(self.native, files, maker, just_listed=just_listed)
 
     def close(self) -> None:
         """End the broker's threads. Later readings use the footers that this one has read."""
