@@ -17,8 +17,6 @@ find_bridge()  # Before anything that takes long: it may raise.
 from torchparquet._impl.batches.column import Column  # noqa: E402
 from torchparquet._impl.batches.pack import Pack  # noqa: E402
 from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
-from torchparquet._impl.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
-from torchparquet._impl.mixing.unbatched import UnbatchedDataset  # noqa: E402
 from torchparquet._impl.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
 from torchparquet._impl.rows.splits import Split  # noqa: E402
 from torchparquet._impl.sequences.by_length import ByLength  # noqa: E402
@@ -37,6 +35,8 @@ from torchparquet.errors import (  # noqa: E402
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
+from torchparquet.mix import MixedDataset, mix  # noqa: E402
+from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 import_torch_functions_without_group()
 

@@ -85,7 +85,7 @@ def test_processors_taken_away_later_are_told(path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     dataset = ParquetDataset(path, batch_size=100, cpus=[cpu], check_ranks=False)
     # As if it had been made on a larger machine.
-    options: Any = dataset._feed.streams
+    options: Any = dataset._session.streams
     object.__setattr__(options.options, "cpus", (60_000,))
     with pytest.raises(ValueError, match="processors that cpus= names"):
         next(iter(dataset))

@@ -38,7 +38,9 @@ from torchparquet._impl.sequences.by_length import ByLength, group_rows
 from torchparquet._impl.sequences.grouped_streams import GroupedOpener
 from torchparquet._impl.sequences.length_pass import LengthPass
 from torchparquet._impl.sequences.packing import pack_rows
-from torchparquet._impl.session.feed import Feed
+from torchparquet._impl.session.dataset_session import DatasetSession
+from torchparquet._impl.session.dynamic import DynamicIteration
+from torchparquet._impl.session.iteration import Iteration
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.session.rank_check import Compared, RankCheck
 from torchparquet._impl.tables.sources import table_source
@@ -266,7 +268,7 @@ def assemble(
     iteration: IterationOptions,
     reading: ReadOptions,
     delivery: DeliveryArguments,
-) -> Feed:
+) -> DatasetSession:
     """Open the files and put together what reads them."""
     iteration.check_even(plan.even, membership)
     data.columns.check_options(plan, iteration, delivery)
@@ -318,13 +320,14 @@ def assemble(
         streams = GroupedOpener(row_streams, manifest, columns.by_length, is_single)
     options: dict[str, Any] = {"num_epochs": iteration.num_epochs, "row_ids": iteration.row_ids}
     compared = Compared(manifest, fields, options)
-    return Feed(
+    return DatasetSession(
         membership,
         planner,
         RankCheck(membership, compared, enabled=iteration.check_ranks),
         streams,
         num_epochs=iteration.num_epochs,
         transforms=delivery.transforms(streams.names, decoders),
+        kind=DynamicIteration if plan.even == "dynamic" else Iteration,
         is_dynamic=plan.even == "dynamic",
         pool_options=pool_options,
     )
