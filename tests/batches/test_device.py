@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 import torchparquet
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
-from torchparquet import NullValueError, ParquetDataset, mix
+from torchparquet import NullValueError, Order, ParquetDataset, Ranks, mix
 from torchparquet._impl.batches.device_transfer import parsed_device
 
 PACKAGE = Path(torchparquet.__file__).parent
@@ -70,7 +70,7 @@ def files(tmp_path_factory: Any) -> str:
         {"max_memory": "120KB"},
         {"even": "pad", "world_size": 2, "rank": 1},
         {"batch_size": None},
-        {"canonical_world_size": 4},
+        {"order": Order(canonical_world_size=4)},
         {"num_epochs": 3, "shuffle": True},
     ],
     ids=str,
@@ -132,7 +132,7 @@ def test_dynamic_shares(files: str, on_device: dict[str, Any], tmp_path: Path) -
         columns=COLUMNS,
         batch_size=64,
         even="dynamic",
-        store=store,
+        ranks=Ranks(store=store),
         rank=0,
         world_size=1,
         **on_device,

@@ -83,7 +83,6 @@ class StreamOpener:
             self._own_parts(threads, num_workers),
             shares,
             num_threads=threads,
-            cpus=self.options.cpus or (),
             max_memory_bytes=self.options.memory_per_worker(num_workers),
             pin_memory=self._pins_memory(device),
             memory=self._memory,

@@ -115,7 +115,7 @@ class TransformedStream(Iterator["Batch"]):
         if not self._pool.has_begun:
             self._pool.close()
             raise RuntimeError(
-                "the processes of transform_processes end as they begin. They import the program "
+                "the processes of Ahead end as they begin. They import the program "
                 'again: a script must start its work below `if __name__ == "__main__":`, and '
                 "functions of a notebook or of a program from stdin must be in a module, which "
                 "processes can find. What they have printed on stderr tells more"
@@ -128,10 +128,10 @@ class TransformedStream(Iterator["Batch"]):
         except BrokenExecutor:
             self._pool.close()
             raise FunctionFailedError(
-                "a process of transform_processes ended abruptly, twice with this batch"
+                "a process of Ahead ended abruptly, twice with this batch"
             ) from error
         warnings.warn(
-            "a process of transform_processes ended abruptly, so batches are worked on again",
+            "a process of Ahead ended abruptly, so batches are worked on again",
             RuntimeWarning,
             stacklevel=users_level(),
         )

@@ -17,6 +17,7 @@ from torch import Tensor
 from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
 from torchparquet._impl.reading.delivered_rows import WindowRows, delivered_rows
 from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.sequences.by_length import batches_of, padded
 from torchparquet._impl.sequences.length_pass import RowGroupLengths
 from torchparquet.jagged import Jagged
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.reading.batch_stream import BatchStream, Reading
     from torchparquet._impl.reading.streams import StreamOpener
-    from torchparquet._impl.sequences.by_length import ByLength
+    from torchparquet.options import ByLength
 
 
 @dataclass
@@ -262,7 +263,7 @@ class _RowGroup:
         self._rows = rows
         self._by_length = by_length
         lengths = rows[by_length.column].lengths.numpy()
-        chosen = by_length.batches(RowGroupLengths(manifest, row_group, lengths))
+        chosen = batches_of(by_length, RowGroupLengths(manifest, row_group, lengths))
         self._chosen = [torch.from_numpy(rows) for rows in chosen]
 
     def batch(self, number: int) -> Batch:
@@ -287,4 +288,4 @@ class _RowGroup:
         return made
 
     def _padded(self, lengths: Tensor) -> int:
-        return int(self._by_length.padded(lengths.numpy().max(keepdims=True))[0])
+        return int(padded(self._by_length, lengths.numpy().max(keepdims=True))[0])

@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from torchparquet._impl.batches.fields import Field, columns_digest
 from torchparquet._impl.checks import checked_int
 from torchparquet._impl.functions.batch_seed import mixed_seed
-from torchparquet._impl.functions.function_pools import NO_POOL, FunctionPool, PoolOptions
+from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.plan.row_places import Reach
 from torchparquet._impl.plan.topology import Topology
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.sequences.grouped_streams import GroupedOpener
     from torchparquet._impl.session.planner import EpochPlanner
     from torchparquet._impl.session.rank_check import RankCheck
+    from torchparquet.options import Ahead
 
 
 class DatasetSession(Session[Place]):
@@ -67,7 +68,7 @@ class DatasetSession(Session[Place]):
         transforms: Transforms | None,
         kind: Callable[[DatasetSession, tuple[Any, int]], SessionIterator[Batch, Place]],
         is_dynamic: bool,
-        pool_options: PoolOptions = NO_POOL,
+        ahead: Ahead | None = None,
     ) -> None:
         """Stand before the first iteration; see the attributes."""
         super().__init__()
@@ -79,7 +80,7 @@ class DatasetSession(Session[Place]):
         self.transforms = transforms
         self._kind = kind
         self.is_dynamic = is_dynamic
-        self._pool_options = pool_options
+        self._ahead = ahead
         self._identity = self._make_identity()
         self._told_of_early_end = self._told_of_cuts = False
 
@@ -102,9 +103,9 @@ class DatasetSession(Session[Place]):
                 "seed": options.seed,
                 "even": options.even,
                 "drop_last": options.drop_last,
-                "balance": options.balance,
-                "shuffle_within_rank": options.shuffle_within_rank,
-                "canonical_world_size": self.planner.canonical_world_size,
+                "balance": options.order.balance,
+                "within_rank": options.order.within_rank,
+                "canonical_world_size": options.order.canonical_world_size,
             },
         )
 
@@ -160,10 +161,10 @@ class DatasetSession(Session[Place]):
 
     def function_pool(self) -> FunctionPool | None:
         """Return what applies the functions ahead of the loop; None if the loop does it."""
-        if self.transforms is None or self._pool_options.num_workers == 0:
+        if self.transforms is None or self._ahead is None:
             return None
         if self._pool is None or self._pool.owner_pid != os.getpid():
-            self._pool = FunctionPool(self.transforms, self._pool_options)
+            self._pool = FunctionPool(self.transforms, self._ahead)
         return self._pool
 
     def seed_at(self, topology: Topology, place: Place, num_after: int = 0) -> int:

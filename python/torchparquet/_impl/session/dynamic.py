@@ -121,9 +121,9 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     """
     if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
-    if membership.store is not None:
-        return StoreCursor(membership.store, identity)
-    topology, mesh = membership.topology(), membership.device_mesh
+    if membership.ranks.store is not None:
+        return StoreCursor(membership.ranks.store, identity)
+    topology, mesh = membership.topology(), membership.ranks.mesh
     if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
             'even="dynamic" gives each process rows of its own, and model-parallel peers need '
