@@ -15,8 +15,6 @@ from torchparquet._impl.bridge import find_bridge
 find_bridge()  # Before anything that takes long: it may raise.
 
 from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
-from torchparquet._impl.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
-from torchparquet._impl.mixing.unbatched import UnbatchedDataset  # noqa: E402
 from torchparquet._impl.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
 from torchparquet.column import Column  # noqa: E402
@@ -34,7 +32,9 @@ from torchparquet.errors import (  # noqa: E402
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
+from torchparquet.mix import MixedDataset, mix  # noqa: E402
 from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks, Split  # noqa: E402
+from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 import_torch_functions_without_group()
 

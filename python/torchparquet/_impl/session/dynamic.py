@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.ranks.membership import Membership
     from torchparquet._impl.reading.stream import Stream
-    from torchparquet._impl.session.feed import Feed
+    from torchparquet._impl.session.dataset_session import DatasetSession
     from torchparquet._impl.session.planner import Place
 
 
@@ -153,24 +153,17 @@ class DynamicIteration(Iteration):
 
     _pass: Pass | None = None
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, session: DatasetSession, led_at: tuple[Any, int] | None = None) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
-        super().__init__(feed)
         self._ahead: tuple[Stream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
         self._failure: BaseException | None = None
+        super().__init__(session, led_at)
 
-    def __next__(self) -> Batch:
-        """Return the next batch; those of a row group are consecutive."""
-        try:
-            self._enter()
-            return self._timed(self._next_claimed)
-        finally:
-            self._leave()
-
-    def _next_claimed(self) -> Batch:
+    def _fetch(self) -> tuple[Batch, Place]:
+        """Return the next batch, and where the epoch began: nothing counts batches here."""
         if self._failure is not None:
             raise self._failure
         self._check_usable()
@@ -183,20 +176,18 @@ class DynamicIteration(Iteration):
             raise
         if batch is None:
             self.take_epoch()
-            self.course.has_ended = True
+            self.progress.has_ended = True
             self._end_thread()
             raise StopIteration
-        return batch
+        return batch, self.begin()
 
     def take_epoch(self) -> None:
         """Take the epoch, and what was claimed of it, which the next iteration does not read."""
         super().take_epoch()
-        if self._feed.looked_at is self._pass:
-            self._feed.looked_at = None
+        if self._session.looked_at is self._pass:
+            self._session.looked_at = None
 
     def _next_batch(self) -> Batch | None:
-        if self._looks and not self.is_held:
-            self.take_epoch()
         if self._pass is None:
             self._pass = self._begin_pass()
             ident = self._thread_ident
@@ -236,54 +227,51 @@ class DynamicIteration(Iteration):
 
         Claims cannot be undone, so the next iteration of this process reads what a look claimed.
         """
-        feed, place = self._feed, self.begin()
-        feed.rank_check.agree(partial(feed.standing, place=place))
-        begun: Pass | None = feed.looked_at
-        if begun is None or not begun.is_of(place.epoch) or feed.has_look:
+        session, place = self._session, self.begin()
+        self._agree(place)
+        begun: Pass | None = session.looked_at
+        if begun is None or not begun.is_of(place.epoch) or session.has_look:
             begun = self._new_pass(place)
         begun.begin_again()
-        feed.looked_at, self._looks = begun, True
+        session.looked_at, self._looks = begun, True
         return begun
 
     def _new_pass(self, place: Place) -> Pass:
         """Return a pass over the row groups of the epoch that have rows."""
-        feed, manifest = self._feed, self._feed.streams.manifest
-        options = replace(feed.planner.options, epoch=place.epoch)
+        session, manifest = self._session, self._session.streams.manifest
+        options = replace(session.planner.options, epoch=place.epoch)
         rows = manifest.row_group_num_rows
         order = epoch_order(len(rows), options)
         identity = [
             manifest.content_fingerprint,
-            columns_digest(feed.streams.fields),
+            columns_digest(session.streams.fields),
             [options.batch_size, options.shuffle, options.seed, options.epoch],
         ]
-        cursor = shared_cursor(identity, feed.membership)
+        cursor = shared_cursor(identity, session.membership)
         return Pass(place.epoch, order[rows[order] > 0], cursor)
 
     def _open_row_group(self, row_group: int) -> Stream:
         """Open one row group of two, with half of the threads and of the memory."""
-        feed, share, epoch = self._feed, self._share_of(row_group), self.begin().epoch
+        session, share, epoch = self._session, self._share_of(row_group), self.begin().epoch
         around = Surroundings(
-            partial(mixed_seed, feed.planner.options.seed, epoch, row_group),
-            partial(_origin_in, feed.streams.manifest, share, epoch, self.topology),
+            partial(mixed_seed, session.planner.options.seed, epoch, row_group),
+            partial(_origin_in, session.streams.manifest, share, epoch, self.topology),
             partial(self.totals.add_seconds, "function_seconds"),
         )
-        return feed.staged(feed.streams.open([share], 2), around)
+        return session.staged(session.streams.open([share], 2), around)
 
     def _share_of(self, row_group: int) -> Share:
-        feed = self._feed
-        num_rows = int(feed.streams.manifest.row_group_num_rows[row_group])
-        return row_group_share(row_group, num_rows, feed.planner.options.batch_size)
-
-    def marked(self) -> None:
-        """Return None: this process cannot read again what others may have claimed since."""
+        session = self._session
+        num_rows = int(session.streams.manifest.row_group_num_rows[row_group])
+        return row_group_share(row_group, num_rows, session.planner.options.batch_size)
 
     def seek(self, step: int) -> None:
         """Refuse: nobody knows beforehand which rank reads what."""
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
-        (row_group, step), manifest = self._at, self._feed.streams.manifest
+        (row_group, step), manifest = self._at, self._session.streams.manifest
         share, epoch = self._share_of(row_group), self.begin().epoch
         return _origin_in(manifest, share, epoch, self.topology, step, row)
 
