@@ -15,7 +15,6 @@ from torchparquet._impl.batches.pack import Pack
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
-from torchparquet._impl.files.filters import FiltersArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import SourceArgument
@@ -40,7 +39,7 @@ from torchparquet._impl.ranks.sharding import (
     refuse_second_batching,
 )
 from torchparquet._impl.reading.read_options import ReadOptions
-from torchparquet._impl.rows.conditions import WhereArgument
+from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
@@ -91,7 +90,6 @@ class ParquetDataset(IterableOnly[Batch]):
         nulls: NullsArgument = None,
         pack: Pack | None = None,
         filters: FiltersArgument = None,
-        where: WhereArgument = None,
         rows: RowsArgument = None,
         split: SplitArgument = None,
         shuffle: bool = False,
@@ -155,21 +153,21 @@ class ParquetDataset(IterableOnly[Batch]):
                 columns and "error" elsewhere.
             pack: Pack lists, such as the tokens of documents, into sequences of one length; see
                 `Pack`. A row is then a sequence, for all other arguments.
-            filters: pyarrow's tuples or Expression. Row groups that statistics or the partition
-                keys of paths rule out are removed before rows are dealt to ranks, so shares stay
-                even and lengths exact. Single rows are not filtered. The footers stay in memory
-                until the filter is evaluated.
-            where: Read the rows for which this is true: pyarrow's Expression or tuples, or a SQL
-                condition such as "label is not null and lang = 'de'". It is evaluated once, here,
-                on the columns that it names. Everything else then counts only selected rows:
-                lengths, even shares, shuffle windows, states. With `manifest_cache` the result
-                is saved in a file next to it.
+            filters: Read the rows for which this is true, as in pandas and pyarrow: tuples such as
+                `[("x", ">", 3), ("lang", "in", ["de", "fr"])]`, all of which must hold; a list of
+                such lists, one of which must hold; a pyarrow `Expression`; or SQL such as
+                "label is not null and lang = 'de'". Partition keys of paths count as columns.
+                Statistics, page indexes and Bloom filters rule out row groups. Of the others, the
+                columns that the filters name are read once, here. Everything else then counts only
+                these rows: lengths, even shares, shuffle windows, states. With `manifest_cache`
+                the result is saved in a file next to it. Without, footers stay in memory until
+                the filters are evaluated.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
                 file, or a table, with the column "row" and perhaps "file".
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
-                `where`, `rows` and `split` are given, rows must satisfy all of them.
+                `filters`, `rows` and `split` are given, rows must satisfy all of them.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -240,9 +238,8 @@ class ParquetDataset(IterableOnly[Batch]):
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
                 (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL.
-                `filters` need the footers in any case. `balance="bytes"` writes a cache again
-                that was made without it. Ranks may share the file.
+                written again. It may be a URL. `balance="bytes"` writes a cache again that was
+                made without it. Ranks may share the file.
             storage_options: Options of the store in the URLs, such as credentials, by the names
                 of pandas (fsspec) or Polars.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
@@ -275,8 +272,7 @@ class ParquetDataset(IterableOnly[Batch]):
             DataArguments(
                 paths,
                 ColumnArguments(columns, nulls, pack, batch_size),
-                filters,
-                RowArguments(where, rows, split),
+                RowArguments(filters, rows, split),
                 decryption_properties,
                 manifest_cache,
                 StorageArguments(storage_options, filesystem, kept, fetch_options),

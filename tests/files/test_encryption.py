@@ -238,8 +238,16 @@ def test_filters_and_shuffling(tmp_path: Path, layout: Any) -> None:
 def test_filters_without_all_keys(tmp_path: Path, layout: str, keys: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout])
     properties = None if keys is None else decryption(keys)
-    with pytest.raises(EncryptedFileError, match=r"filters need a key.*a\.parquet"):
+    with pytest.raises(
+        EncryptedFileError, match=r"filters must have the key .*'words'.*a\.parquet"
+    ):
         rows_of(path, filters=[("words", "==", "word 1")], decryption_properties=properties)
+    # Keys of paths need no others.
+    folder = tmp_path / "day=1"
+    folder.mkdir()
+    Path(path).rename(folder / "a.parquet")
+    options: dict[str, Any] = {"columns": ["plain"], "decryption_properties": properties}
+    assert rows_of(folder, **options) == rows_of(folder, filters="day = 1", **options)
 
 
 @pytest.mark.parametrize(

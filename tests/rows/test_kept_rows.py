@@ -41,16 +41,16 @@ def test_a_condition_is_evaluated_once(
     copied_files: Path, tmp_path: Path, evaluations: list[Any]
 ) -> None:
     options: dict[str, Any] = {"manifest_cache": tmp_path / "cache", "columns": ["number"]}
-    first = ids_of(open_rows(copied_files, where="small = 3", **options))
-    again = ids_of(open_rows(copied_files, where="small = 3", **options))
+    first = ids_of(open_rows(copied_files, filters="small = 3", **options))
+    again = ids_of(open_rows(copied_files, filters="small = 3", **options))
     np.testing.assert_array_equal(first, again)
     assert len(evaluations) == 1
-    other = ids_of(open_rows(copied_files, where="small = 4", **options))
+    other = ids_of(open_rows(copied_files, filters="small = 4", **options))
     assert not np.isin(other, first).any()
     open_rows(copied_files, split=("train", {"train": 0.9, "val": 0.1}, 0, "text"), **options)
     assert len(evaluations) == 3
     (copied_files / "2.parquet").unlink()
-    fewer = ids_of(open_rows(copied_files, where="small = 3", **options))
+    fewer = ids_of(open_rows(copied_files, filters="small = 3", **options))
     np.testing.assert_array_equal(fewer, first[first < 8000])
     assert len(evaluations) == 4
 
@@ -60,12 +60,12 @@ def test_a_damaged_file_of_rows_is_written_anew(
     copied_files: Path, tmp_path: Path, evaluations: list[Any], damage: str
 ) -> None:
     options: dict[str, Any] = {"manifest_cache": tmp_path / "cache", "columns": ["number"]}
-    first = ids_of(open_rows(copied_files, where="small = 3", **options))
+    first = ids_of(open_rows(copied_files, filters="small = 3", **options))
     (kept,) = tmp_path.glob("cache.*.rows")
     content = kept.read_bytes()
     kept.write_bytes({"cut": content[:99], "other": b"nothing", "empty": b""}[damage])
     with pytest.warns(UserWarning, match="written anew"):
-        again = open_rows(copied_files, where="small = 3", **options)
+        again = open_rows(copied_files, filters="small = 3", **options)
     np.testing.assert_array_equal(ids_of(again), first)
     assert kept.read_bytes() == content
     assert len(evaluations) == 2
@@ -82,8 +82,8 @@ def test_one_rank_finds_rows_for_all(stored: Stored, evaluations: list[Any]) -> 
     manifest = open_rows(stored.path).manifest
     storage = StorageArguments(share=share)
     found = [
-        select_rows.select_rows(manifest, RowArguments(where=where), storage=storage)
-        for where in ("small = 3", "small = 3", "small = 4")
+        select_rows.select_rows(manifest, RowArguments(sql), storage=storage)
+        for sql in ("small = 3", "small = 3", "small = 4")
     ]
     assert len(evaluations) == len(answers) == 2
     assert found[0].fingerprint == found[1].fingerprint != found[2].fingerprint
@@ -94,7 +94,7 @@ def test_rows_of_a_store_are_kept_there(stored: Stored) -> None:
     for path in stored.path.iterdir():
         memory.pipe_file(f"/rows/files/{path.name}", path.read_bytes())
     cache = "memory://rows/cache"
-    options: dict[str, Any] = {"where": "text = 'text 7'", "manifest_cache": cache}
+    options: dict[str, Any] = {"filters": "text = 'text 7'", "manifest_cache": cache}
     found = [ids_of(open_rows("memory://rows/files", **options)) for _ in range(2)]
     expected = np.flatnonzero(stored.table["text"].fill_null("").to_numpy() == "text 7")
     np.testing.assert_array_equal(found[0], expected)

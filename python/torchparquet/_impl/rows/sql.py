@@ -43,16 +43,18 @@ def parsed_condition(text: str) -> Any:
         import sqlglot
     except ImportError as error:
         raise ImportError(
-            "where as SQL needs sqlglot: pip install sqlglot; "
+            "filters in SQL need sqlglot: pip install sqlglot; "
             "or give tuples, or a pyarrow Expression"
         ) from error
     try:
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")
     except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"where is no SQL condition ({one_line(error)}): {text!r}") from error
+        raise ValueError(
+            f"filters must be a SQL condition, as after WHERE ({one_line(error)}): {text!r}"
+        ) from error
     parts = {name for name, part in parsed.args.items() if part}
     if not parts <= {"expressions", "where", "kind"} or parsed.args.get("where") is None:
-        raise ValueError(f"where must be one SQL condition, got {text!r}")
+        raise ValueError(f"filters must be one SQL condition, as after WHERE, got {text!r}")
     return parsed.args["where"].this
 
 
@@ -75,7 +77,7 @@ class _Translator:
         return made(part)
 
     def _unsupported(self, part: Any) -> ValueError:
-        return ValueError(f"where cannot use {part.sql()!r} of {self._text!r}")
+        return ValueError(f"filters cannot use {part.sql()!r} of {self._text!r}")
 
     def _column(self, part: Any) -> Any:
         import pyarrow.compute as pc

@@ -133,7 +133,7 @@ class ByLength:
             row = int(too_long[0])
             raise ValueError(
                 f"max_tokens must hold every list of {self.column!r}, and is {self.max_tokens}: "
-                f"{row_group.place_of(row)} has {lengths[row]}; leave out long rows with where="
+                f"{row_group.place_of(row)} has {lengths[row]}; leave out long rows with filters="
             )
         order = np.argsort(lengths, kind="stable")
         # Of each row, as the longest of its batch: how many rows of that length fit.

@@ -15,14 +15,13 @@ from torchparquet._impl.batches.device_transfer import parsed_device
 from torchparquet._impl.batches.pack import Pack
 from torchparquet._impl.checks import checked_bool, checked_int
 from torchparquet._impl.files.cache_file import CacheArgument
-from torchparquet._impl.files.filters import FiltersArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys, file_keys
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_cache import shared_manifest
 from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.files.schemas import listed
-from torchparquet._impl.files.selection import select_row_groups
 from torchparquet._impl.functions.decoders import Decoder, decoders_of
 from torchparquet._impl.functions.function_pools import NO_POOL, PoolOptions
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
@@ -32,7 +31,7 @@ from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, window_memory
 from torchparquet._impl.reading.word_pass import WordPass
-from torchparquet._impl.rows.conditions import both
+from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sequences.by_length import ByLength, group_rows
 from torchparquet._impl.sequences.grouped_streams import GroupedOpener
@@ -93,7 +92,6 @@ class DataArguments:
 
     paths: SourceArgument
     columns: ColumnArguments
-    filters: FiltersArgument
     rows: RowArguments
     decryption_properties: DecryptionArgument
     manifest_cache: CacheArgument
@@ -120,20 +118,19 @@ class DataArguments:
                     filesystem=table.filesystem,
                 )
             paths = list(table.paths)
-            rows = replace(rows, where=both(rows.where, table.where), left=table.deleted)
-        manifest = select_row_groups(
+            rows = replace(rows, filters=both(rows.filters, table.filters), left=table.deleted)
+        manifest, footers = shared_manifest(
             paths,
-            self.filters,
-            self.manifest_cache,
-            storage,
-            keys,
             num_threads,
+            keys,
+            self.manifest_cache,
+            storage=storage,
             with_chunk_sizes=with_sizes,
-            as_table=None if table is None else table.applied,
+            with_contents=rows.filters is not None,
         )
         if table is not None:
-            manifest = table.narrowed(manifest)
-        return select_rows(manifest, rows, keys, self.manifest_cache, storage)
+            manifest = table.narrowed(table.applied(manifest))
+        return select_rows(manifest, rows, keys, self.manifest_cache, storage, footers)
 
     def open_whole(
         self,
@@ -143,9 +140,9 @@ class DataArguments:
         keys: FileKeys | None,
     ) -> Manifest:
         """Return the manifest of all rows of the files or of the table."""
-        if self.filters is None and self.rows.is_empty:
+        if self.rows.is_empty:
             return manifest
-        whole = replace(self, filters=None, rows=RowArguments())
+        whole = replace(self, rows=RowArguments())
         return whole.open(membership, num_threads, keys, with_sizes=False)
 
     def shared_storage(self, membership: Membership) -> StorageArguments:
