@@ -258,18 +258,6 @@ def test_a_pickle_is_read_by_another_process(data: Any) -> None:
     assert run(program, pickle.dumps(dataset)) == f"{batches_of(dataset)}\n"
 
 
-def test_filters_leave_the_rows_that_they_leave_on_disk(data: Any, on_disk: str) -> None:
-    for filters in ([("id", ">", 700)], [("x", "<", 10.0)], [[("id", "=", 5)], [("id", "=", 400)]]):
-        options: dict[str, Any] = {"batch_size": 10, "filters": filters, "row_ids": True}
-        here, there = ParquetDataset(data, **options), ParquetDataset(on_disk, **options)
-        assert here.manifest.num_row_groups < len(ROW_GROUPS)
-        assert batches_of(here) == batches_of(there)
-    both = [data, encoded(rows_table(5000, 40))]
-    assert ids_of(ParquetDataset(both, batch_size=9, filters="id > 4000")) == list(
-        range(5000, 5040)
-    )
-
-
 # Identity
 
 

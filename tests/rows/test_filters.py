@@ -245,6 +245,8 @@ def spoiled(tmp_path: Path) -> Path:
         maybe = [None if n % 40 >= 30 else n for n in x.tolist()]
         some = [None if n % 10 == 0 else n for n in x.tolist()]
         columns = {"x": x, "s": [f"{n:03}" for n in x], "maybe": maybe, "some": some, "f": x / 2}
+        if year == 2024:
+            columns["late"] = x
         path = tmp_path / f"year={year}" / "a.parquet"
         path.parent.mkdir()
         pq.write_table(pa.table(columns), path, row_group_size=10)
@@ -264,6 +266,8 @@ DECIDED: list[tuple[Any, list[int]]] = [
     ("maybe is not null", [0, 10, 20, 40, 50, 60]),
     ("maybe < 20", [0, 10]),
     ("s between '010' and '019'", [10]),
+    ("late is null", [0, 10, 20, 30]),
+    ("late >= 50 or year < 2024 and late is null and x < 10", [0, 50, 60, 70]),
     ("f is not null", [0, 10, 20, 30, 40, 50, 60, 70]),
     ("true", [0, 10, 20, 30, 40, 50, 60, 70]),
 ]
@@ -302,12 +306,6 @@ def test_only_undecided_row_groups_are_read(tmp_path: Path) -> None:
         assert dataset.manifest.num_rows == len(rows)
     with pytest.raises(CorruptFileError):
         ParquetDataset(tmp_path, batch_size=9, filters="x < 1005", split=("a", {"a": 1.0}, 0, "y"))
-
-
-def test_rows_and_splits_choose_among_the_rows_of_whole_row_groups(stored: Stored) -> None:
-    rows = np.arange(0, 10_001, 3)
-    both = ids_of(open_rows(stored.path, filters="number > -2000000000000", rows=rows))
-    np.testing.assert_array_equal(both, rows)
 
 
 def test_members_of_a_mix_select_their_rows(stored: Stored) -> None:

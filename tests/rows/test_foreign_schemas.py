@@ -82,11 +82,6 @@ def test_rows_of_a_condition(path: str, filters: Any, kept: Any) -> None:
     assert read(pa.py_buffer(Path(path).read_bytes()), filters=filters) == expected
 
 
-def test_a_name_that_is_not_there(path: str) -> None:
-    with pytest.raises(ValueError, match="nothing"):
-        read(path, filters=[("nothing", ">", 0)])
-
-
 @pytest.mark.parametrize("make", [no_base64, integers_of_128_bits])
 def test_commands(tmp_path: Path, make: Any, capsys: Any) -> None:
     path = str(tmp_path / "a.parquet")

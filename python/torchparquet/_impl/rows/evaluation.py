@@ -163,14 +163,14 @@ class _Files:
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         if not self._may_hold[place]:
             return masks
-        opened, kept, whole = None, set(in_file), set(in_file)
+        opened, left, whole = None, set[int](), set(in_file)
         if self._may_fail[place]:
             self._check_keys(file)
         try:
             if self._may_fail[place]:
                 opened = _OpenFile(self._fragments, file, self._fields, self._known[place])
-                kept, whole = self._undecided(opened, in_file)
-            read = [first + at for at, number in enumerate(in_file) if number in kept - whole]
+                left, whole = self._undecided(opened, in_file)
+            read = [first + at for at, number in enumerate(in_file) if number in left]
             for number, values in self._read(opened, read):
                 masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
@@ -118,6 +117,8 @@ class _Conditions:
         by = None if self._split is None else self._split.by
         self._read = {} if self._filters is None else {FILTERS: self._filters}
         if by is not None:
+            import pyarrow.compute as pc
+
             self._read[_SPLIT] = pc.field(by)
 
     @property

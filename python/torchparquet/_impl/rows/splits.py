@@ -85,11 +85,7 @@ class Split:
         return self.has(_mixed(numbers, self.seed))
 
     def values(self, values: pa.ChunkedArray) -> NDArray[np.bool_]:
-        """Return which rows, given their values of `by`, belong to the part.
-
-        Raises:
-            ValueError: The type of the values has no hash.
-        """
+        """Return which rows, given their values of `by`, belong to the part."""
         column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         if pa.types.is_nested(column.type):
             raise ValueError(f"a split cannot be by values of type {column.type}")
@@ -105,12 +101,7 @@ class Split:
 
 
 def split_of(argument: Any) -> Split | None:
-    """Return a split, from its name, parts, seed and column if these are given as a tuple.
-
-    Raises:
-        TypeError: It is neither; or as `Split` raises.
-        ValueError: As `Split` raises.
-    """
+    """Return a split, from its name, parts, seed and column if these are given as a tuple."""
     if argument is None or isinstance(argument, Split):
         return argument
     if not isinstance(argument, tuple) or not 2 <= len(argument) <= 4:

@@ -104,7 +104,7 @@ class RowGroupPruning:
         return self._condition.may_hold(known), may_fail
 
     def undecided(self, file: PrunedFile, in_file: Sequence[int]) -> tuple[set[int], set[int]]:
-        """Return the row groups that may have a row to select, and those that have no other."""
+        """Return the row groups whose values must be read, and those whose rows are all true."""
         metadata = file.fragment.metadata
         leaves = flat_leaves(metadata.schema, file.fragment.physical_schema)
         known = {name: file.known[name] for name in self._schema.names if name in file.known}
@@ -114,13 +114,14 @@ class RowGroupPruning:
             kept = {row_group.id for row_group in part.row_groups}.intersection(in_file)
         else:
             kept = self._by_statistics(self._condition, facts, in_file)
-        whole = set[int]()
+        left = kept
         if self._failure is not None and self._failure.bounded:
-            whole = kept - self._by_statistics(self._failure, facts, sorted(kept))
+            left = self._by_statistics(self._failure, facts, sorted(kept))
+        whole = kept - left
         if not self._is_encrypted:
-            left = self._by_page_indexes(file.number, facts, sorted(kept - whole))
-            kept = whole | self._by_bloom_filters(file, facts, left)
-        return kept, whole
+            left = self._by_page_indexes(file.number, facts, sorted(left))
+            left = self._by_bloom_filters(file, facts, left)
+        return left, whole
 
     def _by_statistics(
         self, condition: Condition, facts: _Facts, numbers: Sequence[int]
